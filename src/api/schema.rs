@@ -1,0 +1,303 @@
+//! The schema of a `NodePolicy` file, and checking a document against it.
+//!
+//! One set of Rust types gives both the CRD and this check, so they cannot disagree. The check
+//! reports every unknown field and wrong type with its place, and takes the faulty values out, so
+//! that what is left can be checked for meaning in the same pass.
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Value as Json, json};
+
+use super::policy::NodePolicySpec;
+use super::source::{Field, FieldPath, Node, Place, Tree};
+
+/// A value that does not have the shape the schema asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShapeFault {
+    /// Where it stands.
+    pub place: Place,
+    /// The field.
+    pub path: FieldPath,
+    /// What is wrong and what to write.
+    pub message: String,
+}
+
+/// The schema of `spec` in the small vocabulary that [`check`] understands: `type`, `properties`,
+/// `required`, `items`, `additionalProperties`, `enum`.
+pub fn spec_schema() -> Json {
+    let settings = SchemaSettings::default().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<NodePolicySpec>().to_value();
+    simplify(&mut schema);
+    schema
+}
+
+/// The schema of a whole `NodePolicy` file.
+pub fn document_schema() -> Json {
+    json!({
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "additionalProperties": false,
+        "properties": {
+            "apiVersion": {"type": "string", "enum": ["nodegate.dev/v1alpha1"]},
+            "kind": {"type": "string", "enum": ["NodePolicy"]},
+            "metadata": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+            "spec": spec_schema(),
+        },
+    })
+}
+
+/// Turns schemars' JSON Schema into the small vocabulary: `null` alternatives go (a null field is an
+/// absent field), documented enums become `enum`, objects with named properties are closed.
+fn simplify(schema: &mut Json) {
+    let Some(object) = schema.as_object_mut() else { return };
+    if let Some(Json::Array(mut alternatives)) = object.remove("anyOf") {
+        alternatives.retain(|alternative| alternative.get("type") != Some(&json!("null")));
+        if let Some(Json::Object(only)) = alternatives.pop() {
+            object.extend(only);
+        }
+    }
+    if let Some(Json::Array(alternatives)) = object.remove("oneOf") {
+        let names: Vec<Json> =
+            alternatives.iter().filter_map(|alternative| alternative.get("const").cloned()).collect();
+        object.insert("type".into(), json!("string"));
+        object.insert("enum".into(), Json::Array(names));
+    }
+    if let Some(Json::Array(types)) = object.get("type") {
+        let only = types.iter().find(|name| **name != json!("null")).cloned();
+        object.insert("type".into(), only.unwrap_or(Json::Null));
+    }
+    if let Some(Json::Array(names)) = object.get_mut("enum") {
+        names.retain(|name| !name.is_null());
+    }
+    if let Some(Json::Object(properties)) = object.get_mut("properties") {
+        properties.values_mut().for_each(simplify);
+        object.insert("additionalProperties".into(), json!(false));
+    }
+    for inner in ["items", "additionalProperties"] {
+        if let Some(inner) = object.get_mut(inner) {
+            simplify(inner);
+        }
+    }
+}
+
+/// Checks `tree` and takes out what does not fit, adding a fault for each.
+///
+/// Returns false when `tree` itself does not fit and must be dropped by the caller.
+pub fn check(tree: &mut Tree, schema: &Json, path: &FieldPath, faults: &mut Vec<ShapeFault>) -> bool {
+    let wanted = schema.get("type").and_then(Json::as_str).unwrap_or_default();
+    match (&mut tree.value, wanted) {
+        (Node::Mapping(fields), "object") => check_mapping(tree.place, fields, schema, path, faults),
+        (Node::List(items), "array") => {
+            let inner = &schema["items"];
+            items.retain_mut(|(index, item)| check(item, inner, &path.index(*index), faults));
+            true
+        }
+        (Node::Scalar(scalar), _) => match scalar_fault(scalar, wanted, schema) {
+            Some(message) => {
+                faults.push(ShapeFault { place: tree.place, path: path.clone(), message });
+                false
+            }
+            None => true,
+        },
+        (Node::List(_), _) => {
+            faults.push(ShapeFault {
+                place: tree.place,
+                path: path.clone(),
+                message: format!("expected {}, found a list", article(wanted)),
+            });
+            false
+        }
+        (Node::Mapping(_), _) => {
+            faults.push(ShapeFault {
+                place: tree.place,
+                path: path.clone(),
+                message: format!("expected {}, found a mapping", article(wanted)),
+            });
+            false
+        }
+    }
+}
+
+fn check_mapping(
+    at: Place,
+    fields: &mut Vec<Field>,
+    schema: &Json,
+    path: &FieldPath,
+    faults: &mut Vec<ShapeFault>,
+) -> bool {
+    let properties = schema.get("properties").and_then(Json::as_object);
+    let open = schema.get("additionalProperties");
+    fields.retain(|field| !field.tree.is_null());
+    let mut whole = true;
+    for name in schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str) {
+        if !fields.iter().any(|field| field.key == name) {
+            faults.push(ShapeFault {
+                place: at,
+                path: path.clone(),
+                message: format!("the field {name:?} is missing; add it"),
+            });
+            whole = false;
+        }
+    }
+    let required = |key: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|name| name == key));
+    fields.retain_mut(|field| {
+        let inner = match (properties.and_then(|all| all.get(&field.key)), open) {
+            (Some(inner), _) => inner,
+            (None, Some(Json::Bool(false))) => {
+                let known = properties.into_iter().flat_map(|all| all.keys());
+                let message = unknown_field(&field.key, known.map(String::as_str));
+                faults.push(ShapeFault { place: field.place, path: path.key(&field.key), message });
+                return false;
+            }
+            (None, Some(inner)) if inner.is_object() => inner,
+            (None, _) => return true,
+        };
+        let fits = check(&mut field.tree, inner, &path.key(&field.key), faults);
+        whole &= fits || !required(&field.key);
+        fits
+    });
+    whole
+}
+
+fn unknown_field<'a>(found: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.collect();
+    let near = known
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(&found.to_lowercase(), &name.to_lowercase()), *name))
+        .min()
+        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3));
+    match near {
+        Some((_, name)) => format!("unknown field; did you mean {name:?}?"),
+        None => format!("unknown field; the fields here are {}", known.join(", ")),
+    }
+}
+
+fn article(kind: &str) -> &'static str {
+    match kind {
+        "object" => "a mapping",
+        "array" => "a list",
+        "integer" => "a whole number",
+        "boolean" => "true or false",
+        "number" => "a number",
+        _ => "a text",
+    }
+}
+
+fn scalar_fault(scalar: &Json, wanted: &str, schema: &Json) -> Option<String> {
+    let fits = match wanted {
+        "string" => scalar.is_string(),
+        "boolean" => scalar.is_boolean(),
+        "integer" => scalar.is_i64() || scalar.is_u64(),
+        "number" => scalar.is_number(),
+        _ => false,
+    };
+    if !fits {
+        let found = match scalar {
+            Json::Null => "nothing".to_owned(),
+            other => other.to_string(),
+        };
+        return Some(match (wanted, scalar) {
+            ("string", Json::Bool(_) | Json::Number(_)) => {
+                format!("expected a text, found {found}; write it in quotes: \"{found}\"")
+            }
+            ("array", _) => format!("expected a list, found {found}; write it as [{found}]"),
+            _ => format!("expected {}, found {found}", article(wanted)),
+        });
+    }
+    let names = schema.get("enum").and_then(Json::as_array)?;
+    if names.contains(scalar) {
+        return None;
+    }
+    let names: Vec<&str> = names.iter().filter_map(Json::as_str).collect();
+    Some(format!("{scalar} is not known here; write {}", names.join(" or ")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::source::parse_documents;
+    use super::*;
+
+    #[test]
+    fn every_fault_is_reported_and_the_rest_still_parses() {
+        let text = "
+apiVersion: nodegate.dev/v1alpha1
+kind: NodePolicy
+metadata: {name: a}
+spec:
+  rulez: []
+  rules:
+    - name: one
+      labels: {a: true}
+      match: {names: yeezyai, capacty: {}}
+    - labels: {b: \"x\"}
+    - name: three
+      mode: enforced
+      priority: high
+";
+        let mut tree = parse_documents(text).unwrap().remove(0);
+        let mut faults = Vec::new();
+        check(&mut tree, &document_schema(), &FieldPath::root(), &mut faults);
+        let found: Vec<String> = faults
+            .iter()
+            .map(|fault| format!("{}:{} {}: {}", fault.place.line, fault.place.column, fault.path, fault.message))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "6:3 spec.rulez: unknown field; did you mean \"rules\"?",
+                "9:19 spec.rules[0].labels.a: expected a text, found true; write it in quotes: \"true\"",
+                "10:22 spec.rules[0].match.names: expected a list, found \"yeezyai\"; write it as [\"yeezyai\"]",
+                "10:31 spec.rules[0].match.capacty: unknown field; did you mean \"capacity\"?",
+                "11:7 spec.rules[1]: the field \"name\" is missing; add it",
+                "13:13 spec.rules[2].mode: \"enforced\" is not known here; write enforce or default",
+                "14:17 spec.rules[2].priority: expected a whole number, found \"high\"",
+            ]
+        );
+        let spec: NodePolicySpec = serde_json::from_value(tree.to_json()["spec"].clone()).unwrap();
+        assert_eq!(spec.rules.len(), 2);
+        let (_, path) = tree.locate(&FieldPath::root().key("spec").key("rules").index(1).key("name"));
+        assert_eq!(path.to_string(), "spec.rules[2].name");
+    }
+
+    #[test]
+    fn the_schema_uses_only_what_the_check_understands() {
+        fn walk(schema: &Json) {
+            let object = schema.as_object().unwrap();
+            for key in object.keys() {
+                assert!(
+                    [
+                        "type",
+                        "properties",
+                        "required",
+                        "items",
+                        "additionalProperties",
+                        "enum",
+                        "description",
+                        "title",
+                        "default",
+                        "format",
+                        "minimum",
+                        "maximum"
+                    ]
+                    .contains(&key.as_str()),
+                    "{key} in {schema}"
+                );
+            }
+            assert!(object["type"].is_string(), "{schema}");
+            for inner in object.get("properties").and_then(Json::as_object).into_iter().flat_map(|p| p.values()) {
+                walk(inner);
+            }
+            for inner in ["items", "additionalProperties"]
+                .iter()
+                .filter_map(|key| object.get(*key))
+                .filter(|inner| inner.is_object())
+            {
+                walk(inner);
+            }
+        }
+        walk(&document_schema());
+    }
+}

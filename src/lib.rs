@@ -1,0 +1,6 @@
+//! nodegate decides what a Kubernetes Node is called: labels and taints are right before the node
+//! is admitted and cannot be changed by whoever should not.
+//!
+//! ARCHITECTURE.md has the picture; a folder here is a layer.
+
+pub mod api;
