@@ -4,3 +4,4 @@
 //! ARCHITECTURE.md has the picture; a folder here is a layer.
 
 pub mod api;
+pub mod policy;

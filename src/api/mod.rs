@@ -4,3 +4,4 @@ pub mod names;
 pub mod policy;
 pub mod schema;
 pub mod source;
+pub mod state;

@@ -304,8 +304,8 @@ mod tests {
 
     #[test]
     fn values_know_their_line_and_column() {
-        let trees = parse_documents("a: 1\nb:\n  - x: \"true\"\n  - y: z\n---\n# only a comment\n---\nc: {d: 2.5}\n")
-            .unwrap();
+        let trees =
+            parse_documents("a: 1\nb:\n  - x: \"true\"\n  - y: z\n---\n# only a comment\n---\nc: {d: 2.5}\n").unwrap();
         assert_eq!(trees.len(), 2);
         assert_eq!(trees[0].to_json(), serde_json::json!({"a": 1, "b": [{"x": "true"}, {"y": "z"}]}));
         let (place, path) = trees[0].locate(&FieldPath::root().key("b").index(1).key("y"));

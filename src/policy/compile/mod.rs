@@ -1,0 +1,154 @@
+//! Documents become a [`PolicySet`], or every fault in them is reported at once.
+//!
+//! Files, CRD objects, flat label files and presets all come through here: there is no second rulebook.
+
+mod governance;
+mod order;
+mod rules;
+mod sections;
+mod trust;
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::document::{Origin, PolicyDocument, PolicyError};
+use super::index::{NameIndexBuilder, RuleFinder};
+use super::pattern::KeySet;
+use super::presets;
+use super::rule::Rule;
+use super::set::{PolicySet, SetParts};
+use crate::api::source::FieldPath;
+
+/// Faults of one document.
+pub(super) struct Faults<'d> {
+    document: &'d PolicyDocument,
+    errors: &'d mut Vec<PolicyError>,
+}
+
+impl Faults<'_> {
+    /// Adds a fault at `path`.
+    pub(super) fn at(&mut self, path: &FieldPath, message: impl Into<String>) {
+        self.errors.push(self.document.fault(path, message));
+    }
+
+    /// The value, or a fault at `path`.
+    pub(super) fn check<T, E: ToString>(&mut self, path: &FieldPath, outcome: Result<T, E>) -> Option<T> {
+        outcome.map_err(|error| self.at(path, error.to_string())).ok()
+    }
+}
+
+/// A rule on its way into the set: where it stands, for faults found only when all rules are known.
+pub(super) struct Draft {
+    pub(super) rule: Rule,
+    pub(super) document: usize,
+    pub(super) path: FieldPath,
+}
+
+impl PolicySet {
+    /// Compiles documents and the presets they name.
+    ///
+    /// # Errors
+    /// Every fault in every document: bad keys, values, globs, quantities and expressions, duplicate
+    /// names, cycles between rules, and keys given on a kubelet's word without `trustKubelet: true`.
+    pub fn compile(documents: &[PolicyDocument]) -> Result<Self, Vec<PolicyError>> {
+        let mut errors = Vec::new();
+        let documents = with_presets(documents, &mut errors);
+        duplicate_names(&documents, &mut errors);
+
+        let mut names = NameIndexBuilder::default();
+        let mut protected = KeySet::default();
+        let mut drafts = Vec::new();
+        let mut governance = governance::Builder::default();
+        let mut not_acted_on = Vec::new();
+        for (index, document) in documents.iter().enumerate() {
+            let mut faults = Faults { document, errors: &mut errors };
+            rules::compile(index, &mut names, &mut drafts, &mut faults);
+            protected.extend(&sections::protect(&mut faults));
+            sections::check_inventory(&mut faults);
+            sections::check_migrations(&mut faults);
+            governance.add(&mut names, &mut faults);
+            sections::not_acted_on(document, &mut not_acted_on);
+        }
+        trust::check(&documents, &drafts, &protected, &mut errors);
+        let drafts = order::order(&documents, drafts, &mut errors);
+        if !errors.is_empty() {
+            errors.sort_by(|a, b| (&a.file, a.place, &a.policy).cmp(&(&b.file, b.place, &b.policy)));
+            return Err(errors);
+        }
+        let names = names.build().map_err(|error| vec![too_large(&error)])?;
+        let rules = ranked(drafts.into_iter().map(|draft| draft.rule).collect());
+        Ok(Self::from_parts(SetParts {
+            finder: RuleFinder::build(&rules),
+            policies: documents.iter().map(|document| Arc::from(document.name.as_str())).collect(),
+            governance: governance.build(),
+            rules,
+            names,
+            protected,
+            not_acted_on,
+        }))
+    }
+}
+
+fn too_large(error: &globset::Error) -> PolicyError {
+    PolicyError {
+        file: None,
+        place: None,
+        policy: None,
+        path: FieldPath::root(),
+        message: format!(
+            "the node name globs of all policies are too large together ({error}); use fewer or shorter ones"
+        ),
+    }
+}
+
+/// The documents, sorted by name so that nothing depends on the order of files, and every preset they name once.
+fn with_presets(documents: &[PolicyDocument], errors: &mut Vec<PolicyError>) -> Vec<PolicyDocument> {
+    let mut all: Vec<PolicyDocument> = documents.to_vec();
+    let mut wanted = Vec::new();
+    for document in documents {
+        let path = FieldPath::root().key("spec").key("presets");
+        for (index, name) in document.spec.presets.iter().enumerate() {
+            match presets::get(name) {
+                Some(preset) if !wanted.contains(name) => {
+                    wanted.push(name.clone());
+                    all.push(preset);
+                }
+                Some(_) => {}
+                None => {
+                    let message = format!("there is no preset {name:?}; the presets are {}", presets::NAMES.join(", "));
+                    errors.push(document.fault(&path.index(index), message));
+                }
+            }
+        }
+    }
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+fn duplicate_names(documents: &[PolicyDocument], errors: &mut Vec<PolicyError>) {
+    let mut seen: HashMap<&str, &Origin> = HashMap::new();
+    for document in documents.iter().filter(|document| !document.name.is_empty()) {
+        if let Some(first) = seen.insert(&document.name, &document.origin) {
+            let path = FieldPath::root().key("metadata").key("name");
+            let other = match first {
+                Origin::File(file) => format!("in {file}"),
+                Origin::Preset => "as a preset".to_owned(),
+                Origin::Object => "as an object of the cluster".to_owned(),
+            };
+            let message =
+                format!("a policy named {:?} is also there {other}; give each policy a name of its own", document.name);
+            errors.push(document.fault(&path, message));
+        }
+    }
+}
+
+/// Gives each rule its place by precedence: higher priority, then policy name, then rule name.
+fn ranked(mut rules: Vec<Rule>) -> Vec<Rule> {
+    let mut order: Vec<usize> = (0..rules.len()).collect();
+    order.sort_by_key(|at| (Reverse(rules[*at].priority), rules[*at].id.clone()));
+    for (rank, at) in (0..).zip(order) {
+        rules[at].rank = rank;
+    }
+    rules
+}

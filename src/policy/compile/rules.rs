@@ -1,0 +1,398 @@
+//! Rules, derived labels and persist sections become [`Rule`]s.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Draft, Faults};
+use crate::api::names::{LabelKey, LabelValue, Taint, TaintId, check_label_key, check_label_value};
+use crate::api::policy::{
+    ConditionsSpec, DerivedSpec, GpuSpec, LabelMapSpec, MatchSpec, Operator, PersistSpec, RuleMode, RuleSpec,
+    SelectorSpec, TaintSpec,
+};
+use crate::api::source::FieldPath;
+use crate::policy::cel::{Expression, Scope, Yields};
+use crate::policy::decision::{RuleId, Strength};
+use crate::policy::index::NameIndexBuilder;
+use crate::policy::matcher::{Conditions, GpuCondition, Matcher, Requirement, TaintPattern};
+use crate::policy::never_persisted;
+use crate::policy::pattern::{KeySet, TextSet};
+use crate::policy::restriction::is_own;
+use crate::policy::rule::{Gives, Rule, Saved};
+
+/// Labels that every kubelet sets and keeps setting: a rule for them would fight it for ever.
+const KUBELETS_OWN: [&str; 5] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+];
+/// Taints that the node lifecycle controller and the cloud controllers add and remove.
+const CONTROLLERS_OWN: [&str; 9] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/memory-pressure",
+    "node.kubernetes.io/disk-pressure",
+    "node.kubernetes.io/pid-pressure",
+    "node.kubernetes.io/network-unavailable",
+    "node.kubernetes.io/unschedulable",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+    "node.cloudprovider.kubernetes.io/shutdown",
+];
+/// The API server's limit for all annotations of an object together, in bytes.
+const ANNOTATIONS_MAX: usize = 256 * 1024;
+
+/// Compiles everything in the document that gives a node something.
+pub(super) fn compile(document: usize, names: &mut NameIndexBuilder, drafts: &mut Vec<Draft>, faults: &mut Faults<'_>) {
+    let owner = faults.document;
+    let spec = FieldPath::root().key("spec");
+    let policy: Arc<str> = owner.name.as_str().into();
+    let mut seen = HashSet::new();
+    for (index, rule) in owner.spec.rules.iter().enumerate() {
+        let path = spec.key("rules").index(index);
+        if rule.name.is_empty() {
+            faults.at(&path.key("name"), "the name is empty; write one that tells the reader what the rule is for");
+        } else if !seen.insert(&rule.name) {
+            faults.at(
+                &path.key("name"),
+                format!("another rule of this policy is named {:?}; give each rule a name of its own", rule.name),
+            );
+        }
+        let id = RuleId { policy: policy.clone(), rule: rule.name.as_str().into() };
+        drafts.push(Draft { rule: compile_rule(rule, id, names, &path, faults), document, path });
+    }
+    for (index, derived) in owner.spec.derived.iter().enumerate() {
+        let path = spec.key("derived").index(index);
+        let id = RuleId { policy: policy.clone(), rule: format!("derived:{}", derived.label).into() };
+        if let Some(rule) = compile_derived(derived, id, &path, faults) {
+            drafts.push(Draft { rule, document, path });
+        }
+    }
+    if let Some(persist) = &owner.spec.persist {
+        let path = spec.key("persist");
+        let id = RuleId { policy, rule: "persist".into() };
+        drafts.push(Draft { rule: compile_persist(persist, id, names, &path, faults), document, path });
+    }
+}
+
+fn compile_rule(
+    spec: &RuleSpec,
+    id: RuleId,
+    names: &mut NameIndexBuilder,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Rule {
+    let matcher = matcher(spec.match_.as_ref(), names, &path.key("match"), faults);
+    let gives = Gives {
+        labels: labels(&spec.labels, &path.key("labels"), faults),
+        label_expressions: label_expressions(&spec.label_expressions, &path.key("labelExpressions"), faults),
+        label_map: spec.label_map.as_ref().and_then(|map| label_map(map, &path.key("labelMap"), faults)),
+        annotations: annotations(&spec.annotations, &path.key("annotations"), faults),
+        taints: taints(&spec.taints, &path.key("taints"), faults),
+        saved: None,
+    };
+    for key in spec.labels.keys().filter(|key| spec.label_expressions.contains_key(*key)) {
+        faults.at(&path.key("labelExpressions").key(key), format!("{key:?} is also in labels; give it one value"));
+    }
+    let nothing = spec.labels.is_empty()
+        && spec.label_expressions.is_empty()
+        && spec.label_map.is_none()
+        && spec.annotations.is_empty()
+        && spec.taints.is_empty();
+    if nothing {
+        faults.at(path, "the rule gives nothing; add labels, labelExpressions, labelMap, annotations or taints");
+    }
+    Rule {
+        id,
+        strength: match spec.mode.unwrap_or_default() {
+            RuleMode::Enforce => Strength::Enforced,
+            RuleMode::Default => Strength::Default,
+        },
+        priority: spec.priority.unwrap_or_default(),
+        rank: 0,
+        matcher,
+        gives,
+        remove_after: spec
+            .remove_after
+            .as_deref()
+            .and_then(|text| faults.check(&path.key("removeAfter"), duration(text))),
+        trust_kubelet: spec.trust_kubelet.unwrap_or_default(),
+        evict: spec.evict.unwrap_or_default(),
+    }
+}
+
+fn compile_derived(spec: &DerivedSpec, id: RuleId, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Rule> {
+    let value = spec.value.as_deref().unwrap_or("true");
+    let key = faults.check(&path.key("label"), writable_label(&spec.label));
+    let value = faults.check(&path.key("value"), value.parse::<LabelValue>());
+    if spec.any_of.is_empty() {
+        faults.at(&path.key("anyOf"), "no source labels; name at least one");
+    }
+    for (index, source) in spec.any_of.iter().enumerate() {
+        faults.check(&path.key("anyOf").index(index), check_label_key(source));
+    }
+    let source = |key: &String| Conditions {
+        labels: vec![Requirement { key: key.as_str().into(), operator: Operator::Exists, values: Vec::new() }],
+        ..Conditions::default()
+    };
+    Some(Rule {
+        id,
+        strength: Strength::Enforced,
+        priority: 0,
+        rank: 0,
+        matcher: Matcher { all: Conditions::default(), any_of: Some(spec.any_of.iter().map(source).collect()) },
+        gives: Gives { labels: vec![(key?, value?)], ..Gives::default() },
+        remove_after: None,
+        trust_kubelet: spec.trust_kubelet.unwrap_or_default(),
+        evict: false,
+    })
+}
+
+fn compile_persist(
+    spec: &PersistSpec,
+    id: RuleId,
+    names: &mut NameIndexBuilder,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Rule {
+    if spec.labels.is_empty() && spec.taints.is_empty() {
+        faults.at(path, "nothing is persisted; add labels or taints");
+    }
+    let mut set = |field: &str, keys: &[String], never: fn(&str) -> Option<&'static str>| {
+        let path = path.key(field);
+        for (index, key) in keys.iter().enumerate() {
+            if let Some(reason) = never(key) {
+                faults.at(&path.index(index), format!("{key:?} is never persisted: {reason}; remove it"));
+            }
+        }
+        KeySet::compile(keys.iter().map(String::as_str), |index, message| faults.at(&path.index(index), message))
+    };
+    let saved = Saved {
+        labels: set("labels", &spec.labels, never_persisted::label),
+        taints: set("taints", &spec.taints, never_persisted::taint),
+    };
+    if let Some(retention) = &spec.retention {
+        faults.check(&path.key("retention"), duration(retention));
+    }
+    Rule {
+        id,
+        strength: Strength::Saved,
+        priority: 0,
+        rank: 0,
+        matcher: matcher(spec.match_.as_ref(), names, &path.key("match"), faults),
+        gives: Gives { saved: Some(saved), ..Gives::default() },
+        remove_after: None,
+        trust_kubelet: true,
+        evict: false,
+    }
+}
+
+/// A label key that policies may give.
+pub(super) fn writable_label(text: &str) -> Result<LabelKey, String> {
+    let key: LabelKey = text.parse().map_err(|error: crate::api::names::NameError| error.to_string())?;
+    if is_own(text) {
+        return Err(format!("{text:?} is in nodegate's own namespace; use another prefix"));
+    }
+    if KUBELETS_OWN.contains(&text) {
+        return Err(format!("{text:?} is set and kept by every kubelet; match on it instead of giving it"));
+    }
+    Ok(key)
+}
+
+fn labels(spec: &BTreeMap<String, String>, path: &FieldPath, faults: &mut Faults<'_>) -> Vec<(LabelKey, LabelValue)> {
+    let pairs = spec.iter().map(|(key, value)| {
+        let path = path.key(key);
+        (faults.check(&path, writable_label(key)), faults.check(&path, value.parse::<LabelValue>()))
+    });
+    pairs.collect::<Vec<_>>().into_iter().filter_map(|(key, value)| Some((key?, value?))).collect()
+}
+
+/// Compiles one expression over a node.
+pub(super) fn node_expression(
+    source: &str,
+    yields: Yields,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Option<Arc<Expression>> {
+    faults.check(path, Expression::compile(source, Scope::Node, yields)).map(Arc::new)
+}
+
+fn label_expressions(
+    spec: &BTreeMap<String, String>,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Vec<(LabelKey, Arc<Expression>)> {
+    let mut compiled = Vec::with_capacity(spec.len());
+    for (key, source) in spec {
+        let path = path.key(key);
+        let label = faults.check(&path, writable_label(key));
+        let expression = node_expression(source, Yields::Text, &path, faults);
+        compiled.extend(label.zip(expression));
+    }
+    compiled
+}
+
+fn label_map(spec: &LabelMapSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<(KeySet, Arc<Expression>)> {
+    if spec.keys.is_empty() {
+        faults.at(&path.key("keys"), "no keys; name every key (or prefix/*) the expression may yield");
+    }
+    let keys = KeySet::compile(spec.keys.iter().map(String::as_str), |index, message| {
+        faults.at(&path.key("keys").index(index), message);
+    });
+    for (index, key) in spec.keys.iter().enumerate().filter(|(_, key)| !key.contains('*')) {
+        faults.check(&path.key("keys").index(index), writable_label(key));
+    }
+    Some((keys, node_expression(&spec.expression, Yields::LabelMap, &path.key("expression"), faults)?))
+}
+
+fn annotations(
+    spec: &BTreeMap<String, String>,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Vec<(LabelKey, Box<str>)> {
+    let mut compiled = Vec::with_capacity(spec.len());
+    for (key, value) in spec {
+        let path = path.key(key);
+        if is_own(key) {
+            faults.at(&path, format!("{key:?} is in nodegate's own namespace; use another prefix"));
+        }
+        // Annotation keys are checked in lower case (validation.go, ValidateAnnotations).
+        compiled.extend(faults.check(&path, key.parse::<LabelKey>()).map(|key| (key, value.as_str().into())));
+    }
+    if spec.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() > ANNOTATIONS_MAX {
+        faults.at(path, "these annotations are larger than the 256 KiB that Kubernetes allows an object; write less");
+    }
+    compiled
+}
+
+fn taints(specs: &[TaintSpec], path: &FieldPath, faults: &mut Faults<'_>) -> Vec<Taint> {
+    let mut compiled: Vec<Taint> = Vec::with_capacity(specs.len());
+    for (index, spec) in specs.iter().enumerate() {
+        let path = path.index(index);
+        let key = faults.check(&path.key("key"), spec.key.parse::<LabelKey>());
+        let value = faults.check(&path.key("value"), spec.value.parse::<LabelValue>());
+        let effect = faults.check(&path.key("effect"), spec.effect.parse());
+        if is_own(&spec.key) || CONTROLLERS_OWN.contains(&spec.key.as_str()) {
+            faults.at(
+                &path.key("key"),
+                format!("the taint {:?} is added and removed by a controller; use another key", spec.key),
+            );
+        }
+        let (Some(key), Some(value), Some(effect)) = (key, value, effect) else { continue };
+        let id = TaintId { key, effect };
+        if compiled.iter().any(|taint| taint.id == id) {
+            faults.at(&path, format!("{id} is there twice; Kubernetes allows one taint for a key and effect"));
+        }
+        compiled.push(Taint { id, value });
+    }
+    compiled
+}
+
+/// Compiles a `match`.
+pub(super) fn matcher(
+    spec: Option<&MatchSpec>,
+    names: &mut NameIndexBuilder,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Matcher {
+    let Some(spec) = spec else { return Matcher::default() };
+    let any_of = spec.any_of.as_ref().map(|alternatives| {
+        if alternatives.is_empty() {
+            faults.at(&path.key("anyOf"), "no alternatives, so no node matches; add one or leave anyOf out");
+        }
+        let compile =
+            |(index, spec): (usize, &ConditionsSpec)| conditions(spec, names, &path.key("anyOf").index(index), faults);
+        alternatives.iter().enumerate().map(compile).collect()
+    });
+    Matcher { all: conditions(&spec.conditions, names, path, faults), any_of }
+}
+
+fn conditions(
+    spec: &ConditionsSpec,
+    names: &mut NameIndexBuilder,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Conditions {
+    for (field, list) in [("names", spec.names.as_ref()), ("taints", spec.taints.as_ref())] {
+        if list.is_some_and(Vec::is_empty) {
+            faults.at(&path.key(field), "the list is empty, so no node matches; add an entry or leave the field out");
+        }
+    }
+    let group = spec
+        .names
+        .as_ref()
+        .map(|list| names.add(list, |index, message| faults.at(&path.key("names").index(index), message)));
+    let taints = spec.taints.as_ref().map(|texts| {
+        let parse =
+            |(index, text): (usize, &String)| faults.check(&path.key("taints").index(index), TaintPattern::parse(text));
+        texts.iter().enumerate().filter_map(parse).collect()
+    });
+    let capacity = spec.capacity.iter().filter_map(|(resource, text)| {
+        let path = path.key("capacity").key(resource);
+        faults.check(&path, check_label_key(resource));
+        faults.check(&path, text.parse()).map(|comparison| (resource.as_str().into(), comparison))
+    });
+    let capacity = capacity.collect();
+    Conditions {
+        names: group,
+        labels: spec.selector.as_ref().map(|spec| selector(spec, &path.key("selector"), faults)).unwrap_or_default(),
+        taints,
+        capacity,
+        gpu: spec.gpu.as_ref().map(|spec| gpu(spec, &path.key("gpu"), faults)),
+        expression: spec
+            .expression
+            .as_ref()
+            .and_then(|source| node_expression(source, Yields::Bool, &path.key("expression"), faults)),
+    }
+}
+
+fn selector(spec: &SelectorSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Vec<Requirement> {
+    let mut requirements = Vec::new();
+    for (key, value) in &spec.match_labels {
+        let path = path.key("matchLabels").key(key);
+        faults.check(&path, check_label_key(key));
+        faults.check(&path, check_label_value(value));
+        requirements.push(Requirement {
+            key: key.as_str().into(),
+            operator: Operator::In,
+            values: vec![value.as_str().into()],
+        });
+    }
+    for (index, spec) in spec.match_expressions.iter().enumerate() {
+        let path = path.key("matchExpressions").index(index);
+        faults.check(&path.key("key"), check_label_key(&spec.key));
+        for (at, value) in spec.values.iter().enumerate() {
+            faults.check(&path.key("values").index(at), check_label_value(value));
+        }
+        let listing = matches!(spec.operator, Operator::In | Operator::NotIn);
+        if listing == spec.values.is_empty() {
+            let message = if listing {
+                "is empty; In and NotIn need at least one value"
+            } else {
+                "has values; Exists and DoesNotExist take none"
+            };
+            faults.at(&path.key("values"), message);
+        }
+        let values = spec.values.iter().map(|value| value.as_str().into()).collect();
+        requirements.push(Requirement { key: spec.key.as_str().into(), operator: spec.operator, values });
+    }
+    requirements
+}
+
+fn gpu(spec: &GpuSpec, path: &FieldPath, faults: &mut Faults<'_>) -> GpuCondition {
+    let mut text = |field: &str, text: &Option<String>| {
+        let text = text.as_ref()?.to_lowercase();
+        Some(TextSet::compile([text.as_str()], |_, message| faults.at(&path.key(field), message)))
+    };
+    let (vendor, model) = (text("vendor", &spec.vendor), text("model", &spec.model));
+    let count = spec.count.as_ref().and_then(|count| faults.check(&path.key("count"), count.parse()));
+    GpuCondition { vendor, model, count }
+}
+
+/// Parses a duration such as `60s`, `5m` or `720h`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let fault = || format!("{text:?} is not a duration; write one such as 60s, 5m or 720h");
+    let parsed: jiff::SignedDuration = text.parse().map_err(|_| fault())?;
+    Duration::try_from(parsed).map_err(|_| fault())
+}

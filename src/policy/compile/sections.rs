@@ -1,0 +1,91 @@
+//! `protect`, and the sections that are checked now and acted on by other parts.
+
+use std::collections::HashSet;
+
+use super::Faults;
+use super::rules::{duration, writable_label};
+use crate::api::names::check_label_key;
+use crate::api::source::FieldPath;
+use crate::policy::document::PolicyDocument;
+use crate::policy::pattern::KeySet;
+use crate::policy::restriction::RECONCILED_LABELS;
+
+fn spec() -> FieldPath {
+    FieldPath::root().key("spec")
+}
+
+/// The label keys a kubelet may not assert.
+pub(super) fn protect(faults: &mut Faults<'_>) -> KeySet {
+    let Some(protect) = &faults.document.spec.protect else { return KeySet::default() };
+    let path = spec().key("protect").key("keys");
+    for (index, key) in protect.keys.iter().enumerate() {
+        let one = KeySet::compile([key.as_str()], |_, _| {});
+        let reconciled: Vec<&str> = RECONCILED_LABELS.into_iter().filter(|label| one.contains(label)).collect();
+        if !reconciled.is_empty() {
+            let message = format!(
+                "{key:?} covers {}, which every kubelet keeps up to date itself; denying that would freeze its status, so name other keys one by one",
+                reconciled.join(", ")
+            );
+            faults.at(&path.index(index), message);
+        }
+    }
+    KeySet::compile(protect.keys.iter().map(String::as_str), |index, message| faults.at(&path.index(index), message))
+}
+
+/// Checks `inventory`.
+pub(super) fn check_inventory(faults: &mut Faults<'_>) {
+    let mut names = HashSet::new();
+    for (index, entry) in faults.document.spec.inventory.iter().enumerate() {
+        let path = spec().key("inventory").index(index);
+        if entry.name.is_empty() || !names.insert(&entry.name) {
+            faults.at(&path.key("name"), "every inventory needs a name of its own");
+        }
+        let host = entry.url.strip_prefix("https://").or_else(|| entry.url.strip_prefix("http://"));
+        if host.is_none_or(|host| host.is_empty() || host.starts_with('/')) {
+            faults.at(&path.key("url"), format!("{:?} is not an http or https URL; write one such as https://inventory.internal/api/nodes/{{node}}/labels", entry.url));
+        }
+        if let Some(refresh) = &entry.refresh {
+            faults.check(&path.key("refresh"), duration(refresh));
+        }
+        if entry.allow.is_empty() {
+            faults.at(
+                &path.key("allow"),
+                "no keys are allowed, so the inventory could give nothing; name keys or prefix/*",
+            );
+        }
+        KeySet::compile(entry.allow.iter().map(String::as_str), |at, message| {
+            faults.at(&path.key("allow").index(at), message)
+        });
+    }
+}
+
+/// Checks `migrations`.
+pub(super) fn check_migrations(faults: &mut Faults<'_>) {
+    for (index, migration) in faults.document.spec.migrations.iter().enumerate() {
+        let path = spec().key("migrations").index(index);
+        faults.check(&path.key("from"), check_label_key(&migration.from));
+        faults.check(&path.key("to"), writable_label(&migration.to));
+        if migration.from == migration.to {
+            faults.at(&path.key("to"), "is the same key as from; write the new key");
+        }
+    }
+}
+
+/// Sections of this document that `serve` does not act on yet, as `policy: section`.
+pub(super) fn not_acted_on(document: &PolicyDocument, found: &mut Vec<String>) {
+    let spec = &document.spec;
+    let governance = spec.governance.as_ref();
+    let sections = [
+        ("inventory", !spec.inventory.is_empty()),
+        ("migrations", !spec.migrations.is_empty()),
+        ("governance.required", governance.is_some_and(|governance| !governance.required.is_empty())),
+        ("governance.allowed", governance.is_some_and(|governance| !governance.allowed.is_empty())),
+        ("governance.immutable", governance.is_some_and(|governance| !governance.immutable.is_empty())),
+        ("governance.dependencies", governance.is_some_and(|governance| !governance.dependencies.is_empty())),
+        ("governance.naming", governance.is_some_and(|governance| !governance.naming.is_empty())),
+        ("governance.expressions", governance.is_some_and(|governance| !governance.expressions.is_empty())),
+    ];
+    found.extend(
+        sections.iter().filter(|(_, there)| *there).map(|(section, _)| format!("{}: {section}", document.name)),
+    );
+}

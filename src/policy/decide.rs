@@ -1,0 +1,267 @@
+//! `decide`: what a node should have, and what of it one request carries.
+
+use super::decision::{ChangeBuilder, Decision, Desired, Field, Note, Strength};
+use super::evaluate::{Evaluation, Sources};
+use super::request::{Circumstances, Operation, Write};
+use super::restriction::{is_own, is_restricted};
+use super::set::PolicySet;
+use super::view::{Givers, View};
+use crate::api::names::{LabelKey, TaintEffect, TaintId};
+
+/// What this requester's request may carry (NodeRestriction judges our patch as his own).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Carries {
+    /// Anyone but a kubelet.
+    Everything,
+    /// A kubelet's CREATE: taints, and labels that are not restricted.
+    Joining,
+    /// A kubelet's UPDATE: labels that are not restricted.
+    Living,
+}
+
+impl Carries {
+    fn of(write: &Write<'_>) -> Self {
+        match (write.requester.is_kubelet(), write.operation) {
+            (false, _) => Self::Everything,
+            (true, Operation::Create) => Self::Joining,
+            (true, Operation::Update) => Self::Living,
+        }
+    }
+
+    fn label(self, key: &str) -> bool {
+        self == Self::Everything || !is_restricted(key)
+    }
+
+    fn taints(self) -> bool {
+        self != Self::Living
+    }
+}
+
+/// Decides what the node in `write` should have, and splits the change into what this request
+/// carries and what is deferred.
+///
+/// # Guarantees
+/// - Pure: no I/O, no clock; the same arguments give the same decision.
+/// - Applying `change` to the object and deciding again gives no further `change`.
+/// - Nothing is removed but what a kubelet may not assert.
+pub fn decide<'a>(set: &'a PolicySet, write: &'a Write<'a>, circumstances: &Circumstances<'a>) -> Decision {
+    let view = view(set, write, circumstances);
+    let initial = write.is_initial();
+    let created = write.operation == Operation::Create;
+    let sources = Sources { defaults: initial, saved: circumstances.saved.filter(|_| created) };
+    let evaluation = Evaluation::run(set, view, sources);
+    let mut split = Split {
+        set,
+        write,
+        carries: Carries::of(write),
+        decision: Decision::default(),
+        change: ChangeBuilder::default(),
+        deferred: ChangeBuilder::default(),
+    };
+    split.labels(&evaluation.view);
+    split.annotations(&evaluation.view);
+    split.taints(&evaluation.view, initial);
+    split.strip();
+    split.decision.notes.extend(evaluation.notes());
+    split.finish(circumstances)
+}
+
+/// What rules may match on: the object, without what nodegate itself put there and without what
+/// this requester may not assert.
+fn view<'a>(set: &PolicySet, write: &'a Write<'a>, circumstances: &Circumstances<'a>) -> View<'a> {
+    let mut view = View::new(&write.node, write.old.as_ref(), set.name_groups(&write.node.name));
+    if write.requester.is_kubelet() {
+        let set_aside = |key: &str| set.is_protected(key) || is_own(key);
+        let old = write.old.as_ref();
+        for (key, value) in write.node.labels().filter(|(key, _)| set_aside(key)) {
+            let instead = old.and_then(|old| old.label(key));
+            if instead != Some(value) {
+                view.set_label_aside(key, instead);
+            }
+        }
+        for (key, value) in old.into_iter().flat_map(|old| old.labels()).filter(|(key, _)| set_aside(key)) {
+            if write.node.label(key).is_none() {
+                view.set_label_aside(key, Some(value));
+            }
+        }
+    }
+    if let Some(owned) = circumstances.saved.and_then(|saved| saved.owned.as_ref()) {
+        for (key, value) in &owned.labels {
+            if view.base_label(key) == Some(value) {
+                view.set_label_aside(key, None);
+            }
+        }
+        for taint in &owned.taints {
+            view.set_taint_aside(&taint.key, &taint.effect);
+        }
+    }
+    view
+}
+
+struct Split<'a> {
+    set: &'a PolicySet,
+    write: &'a Write<'a>,
+    carries: Carries,
+    decision: Decision,
+    change: ChangeBuilder,
+    deferred: ChangeBuilder,
+}
+
+impl Split<'_> {
+    fn labels(&mut self, view: &View<'_>) {
+        for (key, givers) in &view.labels {
+            let desired = desired(self.set, givers, view.base_label(key), Field::Label, key, &mut self.decision.notes);
+            let Some(desired) = desired else { continue };
+            let actual = self.write.node.label(key);
+            if actual != Some(&desired.value) {
+                self.note_revert(
+                    Field::Label,
+                    key,
+                    self.write.old.as_ref().map(|old| old.label(key)),
+                    actual,
+                    &desired,
+                );
+                let part = if self.carries.label(key) { &mut self.change } else { &mut self.deferred };
+                part.labels.insert(key.to_string(), Some(desired.value.clone()));
+            }
+            self.decision.labels.insert(key.to_string(), desired);
+        }
+    }
+
+    fn annotations(&mut self, view: &View<'_>) {
+        for (key, givers) in &view.annotations {
+            let actual = self.write.node.annotation(key);
+            let desired = desired(self.set, givers, actual, Field::Annotation, key, &mut self.decision.notes);
+            let Some(desired) = desired else { continue };
+            if actual != Some(&desired.value) {
+                let old = self.write.old.as_ref().map(|old| old.annotation(key));
+                self.note_revert(Field::Annotation, key, old, actual, &desired);
+                self.change.annotations.insert(key.to_string(), Some(desired.value.clone()));
+            }
+            self.decision.annotations.insert(key.to_string(), desired);
+        }
+    }
+
+    fn taints(&mut self, view: &View<'_>, initial: bool) {
+        for ((key, effect), givers) in &view.taints {
+            let Ok(label_key) = key.parse::<LabelKey>() else { continue };
+            let id = TaintId { key: label_key, effect: *effect };
+            let actual = self.write.node.taint(key, *effect);
+            let name = id.to_string();
+            let desired = desired(self.set, givers, actual, Field::Taint, &name, &mut self.decision.notes);
+            let Some(desired) = desired else { continue };
+            if actual != Some(&desired.value) {
+                let may_evict = initial || givers.first().is_some_and(|given| self.set.rule(given.rule).evict);
+                let old = self.write.old.as_ref().map(|old| old.taint(key, *effect));
+                if *effect == TaintEffect::NoExecute && !may_evict && old.flatten().is_none() {
+                    self.decision.notes.push(Note::Withheld { taint: id, by: desired.by });
+                    continue;
+                }
+                self.note_revert(Field::Taint, &name, old, actual, &desired);
+                let part = if self.carries.taints() { &mut self.change } else { &mut self.deferred };
+                part.taints.insert(id.clone(), desired.value.clone());
+            }
+            self.decision.taints.insert(id, desired);
+        }
+    }
+
+    /// A requester who changed a key to something else than the desired value is told so.
+    fn note_revert(
+        &mut self,
+        field: Field,
+        key: &str,
+        old: Option<Option<&str>>,
+        actual: Option<&str>,
+        desired: &Desired,
+    ) {
+        let requested = match old {
+            None => actual.is_some(),
+            Some(old) => old != actual,
+        };
+        if requested && desired.strength == Strength::Enforced {
+            let note =
+                Note::Reverted { field, key: key.to_owned(), value: desired.value.clone(), by: desired.by.clone() };
+            self.decision.notes.push(note);
+        }
+    }
+
+    /// Takes out what a kubelet may not assert: protected labels at its CREATE, nodegate's own labels
+    /// and annotations always. (A protected label on a later write is the validating webhook's to deny.)
+    fn strip(&mut self) {
+        if !self.write.requester.is_kubelet() {
+            return;
+        }
+        let old = self.write.old.as_ref();
+        let joining = self.carries == Carries::Joining;
+        for (key, value) in self.write.node.labels() {
+            let stripped = is_own(key) || (joining && self.set.is_protected(key));
+            let stored = old.and_then(|old| old.label(key));
+            // Restricted labels arrive only where NodeRestriction is off; there the API server takes this patch too.
+            if stripped && stored != Some(value) && self.decision.label(key) != Some(value) {
+                self.decision.notes.push(Note::Stripped { field: Field::Label, key: key.to_owned() });
+                self.change.labels.entry(key.to_owned()).or_insert_with(|| stored.map(str::to_owned));
+            }
+        }
+        for (key, value) in self.write.node.annotations().filter(|(key, _)| is_own(key)) {
+            let stored = old.and_then(|old| old.annotation(key));
+            if stored != Some(value) {
+                self.decision.notes.push(Note::Stripped { field: Field::Annotation, key: key.to_owned() });
+                self.change.annotations.insert(key.to_owned(), stored.map(str::to_owned));
+            }
+        }
+        for (key, value) in old.into_iter().flat_map(|old| old.labels()).filter(|(key, _)| is_own(key)) {
+            if self.write.node.label(key).is_none() {
+                self.change.labels.insert(key.to_owned(), Some(value.to_owned()));
+            }
+        }
+        for (key, value) in old.into_iter().flat_map(|old| old.annotations()).filter(|(key, _)| is_own(key)) {
+            if self.write.node.annotation(key).is_none() {
+                self.change.annotations.insert(key.to_owned(), Some(value.to_owned()));
+            }
+        }
+    }
+
+    fn finish(mut self, circumstances: &Circumstances<'_>) -> Decision {
+        self.decision.deferred = self.deferred.build();
+        if let (Some(deferred), Carries::Joining) = (&self.decision.deferred, self.carries) {
+            match circumstances.pending_taint {
+                Some(taint) => {
+                    self.decision.pending = true;
+                    if self.write.node.taint(taint.key.as_str(), taint.effect).is_none() {
+                        self.change.taints.insert(taint.clone(), String::new());
+                    }
+                }
+                None => self
+                    .decision
+                    .notes
+                    .push(Note::DeferredUnmarked { keys: deferred.labels().keys().cloned().collect() }),
+            }
+        }
+        self.decision.change = self.change.build();
+        self.decision
+    }
+}
+
+/// The winner among the givers of one key, with conflicts noted; `None` if the value that is there
+/// already comes before all of them.
+fn desired(
+    set: &PolicySet,
+    givers: &Givers<'_>,
+    base: Option<&str>,
+    field: Field,
+    key: &str,
+    notes: &mut Vec<Note>,
+) -> Option<Desired> {
+    let winner = givers.first()?;
+    let rivals = givers.iter().skip(1).filter(|given| given.strength == winner.strength && given.value != winner.value);
+    notes.extend(rivals.map(|rival| Note::Conflict {
+        field,
+        key: key.to_owned(),
+        winner: set.rule(winner.rule).id.clone(),
+        loser: set.rule(rival.rule).id.clone(),
+    }));
+    if winner.strength == Strength::Default && base.is_some_and(|own| own != winner.value) {
+        return None;
+    }
+    Some(Desired { value: winner.value.to_string(), strength: winner.strength, by: set.rule(winner.rule).id.clone() })
+}

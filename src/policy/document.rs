@@ -1,0 +1,167 @@
+//! Policy documents on their way from text to a compiled set, and the faults found on that way.
+
+use std::fmt;
+
+use serde_json::Value as Json;
+
+use crate::api::names::is_dns_subdomain;
+use crate::api::policy::NodePolicySpec;
+use crate::api::schema::{ShapeFault, check, document_schema};
+use crate::api::source::{FieldPath, Node, Place, Tree, parse_documents};
+
+/// Where a document comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A file, by its path as given.
+    File(String),
+    /// A pack inside the binary.
+    Preset,
+    /// A `NodePolicy` object of a cluster.
+    Object,
+}
+
+/// One `NodePolicy`, with its places if it came from a text.
+#[derive(Clone, Debug)]
+pub struct PolicyDocument {
+    /// `metadata.name`.
+    pub name: String,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What it says.
+    pub spec: NodePolicySpec,
+    tree: Option<Tree>,
+}
+
+/// One fault in a policy: where, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct PolicyError {
+    /// The file, if there is one.
+    pub file: Option<String>,
+    /// Line and column, if they are known.
+    pub place: Option<Place>,
+    /// The policy's name, if it has one.
+    pub policy: Option<String>,
+    /// The field.
+    pub path: FieldPath,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.file, &self.policy) {
+            (Some(file), _) => write!(f, "{file}:")?,
+            (None, Some(policy)) => write!(f, "NodePolicy {policy}:")?,
+            (None, None) => {}
+        }
+        if let (Some(_), Some(place)) = (&self.file, self.place) {
+            write!(f, "{}:{}:", place.line, place.column)?;
+        }
+        let path = self.path.to_string();
+        if !path.is_empty() {
+            write!(f, " {path}:")?;
+        }
+        write!(f, " {}", self.message)
+    }
+}
+
+impl PolicyDocument {
+    /// A document that did not come from a text (a cluster object, flat label files).
+    pub fn new(name: impl Into<String>, origin: Origin, spec: NodePolicySpec) -> Self {
+        Self { name: name.into(), origin, spec, tree: None }
+    }
+
+    /// Reads every `NodePolicy` of a YAML or JSON text. `v1/List` objects are taken apart.
+    ///
+    /// Faults are added to `errors`; a document with faults of shape is still returned without the
+    /// faulty parts, so that what the rest means is checked in the same pass. Whoever gets errors
+    /// must not put the documents in force.
+    pub fn parse_all(origin: &Origin, text: &str, errors: &mut Vec<PolicyError>) -> Vec<Self> {
+        let trees = match parse_documents(text) {
+            Ok(trees) => trees,
+            Err(error) => {
+                errors.push(PolicyError {
+                    file: origin.file(),
+                    place: error.place,
+                    policy: None,
+                    path: FieldPath::root(),
+                    message: format!("this is not YAML: {}", error.message),
+                });
+                return Vec::new();
+            }
+        };
+        let schema = document_schema();
+        trees
+            .into_iter()
+            .flat_map(flatten_list)
+            .filter_map(|tree| Self::from_tree(origin, tree, &schema, errors))
+            .collect()
+    }
+
+    fn from_tree(origin: &Origin, mut tree: Tree, schema: &Json, errors: &mut Vec<PolicyError>) -> Option<Self> {
+        let mut faults = Vec::new();
+        drop_server_fields(&mut tree);
+        check(&mut tree, schema, &FieldPath::root(), &mut faults);
+        let name = tree.field("metadata").and_then(|field| field.tree.text("name")).map(str::to_owned);
+        if let Some(name) = name.as_deref().filter(|name| !is_dns_subdomain(name)) {
+            let path = FieldPath::root().key("metadata").key("name");
+            let message = format!("{name:?} is not a name; write at most 253 lower-case letters, digits, '-' or '.'");
+            faults.push(ShapeFault { place: tree.locate(&path).0, path, message });
+        }
+        let spec = tree.to_json().get("spec").cloned().unwrap_or_default();
+        let spec = if spec.is_null() { Ok(NodePolicySpec::default()) } else { serde_json::from_value(spec) };
+        let spec = spec.map_err(|error| {
+            let path = FieldPath::root().key("spec");
+            faults.push(ShapeFault { place: tree.locate(&path).0, path, message: error.to_string() });
+        });
+        errors.extend(faults.into_iter().map(|fault| PolicyError {
+            file: origin.file(),
+            place: Some(fault.place),
+            policy: name.clone(),
+            path: fault.path,
+            message: fault.message,
+        }));
+        Some(Self { name: name.unwrap_or_default(), origin: origin.clone(), spec: spec.ok()?, tree: Some(tree) })
+    }
+
+    /// A fault at `path` in this document, with its place if the document came from a text.
+    pub(crate) fn fault(&self, path: &FieldPath, message: impl Into<String>) -> PolicyError {
+        let located = self.tree.as_ref().map(|tree| tree.locate(path));
+        PolicyError {
+            file: self.origin.file(),
+            place: located.as_ref().map(|(place, _)| *place),
+            policy: Some(self.name.clone()),
+            path: located.map_or_else(|| path.clone(), |(_, written)| written),
+            message: message.into(),
+        }
+    }
+}
+
+impl Origin {
+    fn file(&self) -> Option<String> {
+        match self {
+            Self::File(path) => Some(path.clone()),
+            Self::Preset | Self::Object => None,
+        }
+    }
+}
+
+/// The items of a `v1/List` (what `kubectl get -o yaml` prints), or the document itself.
+fn flatten_list(tree: Tree) -> Vec<Tree> {
+    if tree.text("kind") != Some("List") {
+        return vec![tree];
+    }
+    let Node::Mapping(fields) = tree.value else { return Vec::new() };
+    let items = fields.into_iter().find(|field| field.key == "items").map(|field| field.tree.value);
+    match items {
+        Some(Node::List(items)) => items.into_iter().map(|(_, item)| item).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// `status` is the API server's, so that a policy read back by `kubectl get -o yaml` is a policy.
+fn drop_server_fields(tree: &mut Tree) {
+    if let Node::Mapping(fields) = &mut tree.value {
+        fields.retain(|field| field.key != "status");
+    }
+}

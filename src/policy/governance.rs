@@ -1,0 +1,154 @@
+//! Compiled governance: who may write what.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::decision::{Field, RuleId};
+use super::matcher::Matcher;
+use super::pattern::{KeySet, TextSet};
+use super::request::Requester;
+use crate::api::names::prefix_of;
+use crate::api::policy::{ChangeOperation, EntryMode};
+
+/// Users, groups and service accounts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subjects {
+    pub(crate) users: TextSet,
+    pub(crate) groups: TextSet,
+    pub(crate) service_accounts: TextSet,
+}
+
+impl Subjects {
+    /// Whether the requester is one of them.
+    pub(crate) fn contain(&self, requester: &Requester<'_>) -> bool {
+        self.users.contains(&requester.username)
+            || requester.groups.iter().any(|group| self.groups.contains(group))
+            || requester.service_account().is_some_and(|account| self.service_accounts.contains(account))
+    }
+
+    /// Whether nobody is meant.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.users.is_empty() && self.groups.is_empty() && self.service_accounts.is_empty()
+    }
+
+    /// The subjects in words, such as `users a, b; groups c`.
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let list = |kind: &str, set: &TextSet| {
+            (!set.is_empty()).then(|| format!("{kind} {}", set.written().collect::<Vec<_>>().join(", ")))
+        };
+        [list("users", &self.users), list("groups", &self.groups), list("service accounts", &self.service_accounts)]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}
+
+/// One entry of `governance.reserved`.
+#[derive(Clone, Debug)]
+pub(crate) struct Reserved {
+    pub(crate) id: RuleId,
+    pub(crate) mode: EntryMode,
+    pub(crate) matcher: Matcher,
+    pub(crate) operations: Option<BTreeSet<ChangeOperation>>,
+    pub(crate) except: Subjects,
+    pub(crate) allow: Subjects,
+    /// Index of the document in [`Governance::documents`].
+    pub(crate) document: usize,
+}
+
+/// What a document says besides its entries.
+#[derive(Clone, Debug)]
+pub(crate) struct GovernedDocument {
+    /// Who may break glass for this document.
+    pub(crate) break_glass: Subjects,
+    /// The id under which its `protect` section is reported.
+    pub(crate) protect_id: RuleId,
+    /// Its protected keys.
+    pub(crate) protect: KeySet,
+}
+
+/// Reserved entries by what they are about.
+#[derive(Clone, Debug, Default)]
+struct Places {
+    keys: HashMap<Box<str>, Vec<usize>>,
+    namespaces: HashMap<Box<str>, Vec<usize>>,
+    /// Suffixes such as `.kubernetes.io`, the longest first.
+    subdomains: Vec<(Box<str>, Vec<usize>)>,
+}
+
+/// Everything that is judged.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Governance {
+    reserved: Vec<Reserved>,
+    places: HashMap<Field, Places>,
+    documents: Vec<GovernedDocument>,
+}
+
+impl Governance {
+    /// Adds a document and returns its index.
+    pub(crate) fn add_document(&mut self, document: GovernedDocument) -> usize {
+        self.documents.push(document);
+        self.documents.len() - 1
+    }
+
+    /// Adds an entry for namespaces (`a.io`, `*.a.io`) and keys of some fields.
+    pub(crate) fn add_reserved(&mut self, entry: Reserved, fields: &[Field], namespaces: &[String], keys: &[String]) {
+        let at = self.reserved.len();
+        self.reserved.push(entry);
+        for field in fields {
+            let places = self.places.entry(*field).or_default();
+            for key in keys {
+                places.keys.entry(key.as_str().into()).or_default().push(at);
+            }
+            for namespace in namespaces {
+                match namespace.strip_prefix('*') {
+                    None => places.namespaces.entry(namespace.as_str().into()).or_default().push(at),
+                    Some(suffix) => match places.subdomains.iter_mut().find(|(there, _)| **there == *suffix) {
+                        Some((_, entries)) => entries.push(at),
+                        None => places.subdomains.push((suffix.into(), vec![at])),
+                    },
+                }
+            }
+            places.subdomains.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
+        }
+    }
+
+    /// The entries that decide on a key: those of the most specific place that has any that apply.
+    pub(crate) fn reserved(&self, field: Field, key: &str, applies: impl Fn(&Reserved) -> bool) -> Vec<&Reserved> {
+        let Some(places) = self.places.get(&field) else { return Vec::new() };
+        let prefix = prefix_of(key);
+        let by_key = places.keys.get(key);
+        let by_namespace = prefix.and_then(|prefix| places.namespaces.get(prefix));
+        let by_subdomain =
+            places.subdomains.iter().filter(|(suffix, _)| prefix.is_some_and(|prefix| prefix.ends_with(&**suffix)));
+        by_key
+            .into_iter()
+            .chain(by_namespace)
+            .chain(by_subdomain.map(|(_, entries)| entries))
+            .map(|entries| {
+                entries.iter().map(|at| &self.reserved[*at]).filter(|entry| applies(entry)).collect::<Vec<_>>()
+            })
+            .find(|entries| !entries.is_empty())
+            .unwrap_or_default()
+    }
+
+    /// The document with this index.
+    pub(crate) fn document(&self, index: usize) -> &GovernedDocument {
+        &self.documents[index]
+    }
+
+    /// The document whose `protect` names a label.
+    pub(crate) fn protecting(&self, key: &str) -> Option<&GovernedDocument> {
+        self.documents.iter().find(|document| document.protect.contains(key))
+    }
+
+    /// Whether judging may evaluate CEL.
+    pub(crate) fn has_expressions(&self) -> bool {
+        self.reserved.iter().any(|entry| entry.matcher.conditions().any(|conditions| conditions.expression.is_some()))
+    }
+
+    /// Every group that may break glass in some document, sorted.
+    pub(crate) fn break_glass_groups(&self) -> Vec<String> {
+        let groups = self.documents.iter().flat_map(|document| document.break_glass.groups.written());
+        groups.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+}

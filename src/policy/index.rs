@@ -1,0 +1,178 @@
+//! Finds the rules that may match, so that cost grows with matching rules and not with all of them.
+//!
+//! Every group of conditions is entered once, under one condition it cannot do without: its names,
+//! else a label with a value, else a label, else a taint. What has none of these is always looked at.
+
+use std::collections::{BTreeSet, HashMap};
+
+use globset::{GlobSet, GlobSetBuilder};
+
+use super::matcher::{Conditions, NameGroup};
+use super::pattern::{glob, is_glob};
+use super::rule::Rule;
+use crate::api::policy::Operator;
+
+/// Position of a rule in the order of evaluation.
+pub(crate) type RuleIndex = u32;
+
+/// All node names and name globs of a set, in one hash map and one automaton.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NameIndex {
+    exact: HashMap<Box<str>, Vec<NameGroup>>,
+    globs: GlobSet,
+    glob_groups: Vec<NameGroup>,
+    groups: u32,
+}
+
+/// A [`NameIndex`] under construction.
+#[derive(Default)]
+pub(crate) struct NameIndexBuilder {
+    index: NameIndex,
+    globs: Vec<globset::Glob>,
+}
+
+impl NameIndexBuilder {
+    /// Adds a group of names; `fault` gets the index and a sentence for each that is no glob.
+    pub(crate) fn add(&mut self, names: &[String], mut fault: impl FnMut(usize, String)) -> NameGroup {
+        let group = NameGroup(self.index.groups);
+        self.index.groups += 1;
+        for (at, name) in names.iter().enumerate() {
+            if !is_glob(name) {
+                self.index.exact.entry(name.as_str().into()).or_default().push(group);
+                continue;
+            }
+            match glob(name) {
+                Ok(compiled) => {
+                    self.globs.push(compiled);
+                    self.index.glob_groups.push(group);
+                }
+                Err(message) => fault(at, message),
+            }
+        }
+        group
+    }
+
+    /// The index.
+    ///
+    /// # Errors
+    /// If all globs together are too large for one automaton.
+    pub(crate) fn build(mut self) -> Result<NameIndex, globset::Error> {
+        let mut builder = GlobSetBuilder::new();
+        for glob in self.globs {
+            builder.add(glob);
+        }
+        self.index.globs = builder.build()?;
+        Ok(self.index)
+    }
+}
+
+impl NameIndex {
+    /// The groups that `name` is in, sorted.
+    pub(crate) fn groups(&self, name: &str) -> Vec<NameGroup> {
+        let mut groups: Vec<NameGroup> = self.exact.get(name).into_iter().flatten().copied().collect();
+        if !self.globs.is_empty() {
+            groups.extend(self.globs.matches(name).into_iter().map(|at| self.glob_groups[at]));
+        }
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
+}
+
+/// Rules by the condition they are entered under.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RuleFinder {
+    always: Vec<RuleIndex>,
+    names: HashMap<NameGroup, Vec<RuleIndex>>,
+    labels: HashMap<Box<str>, LabelAnchors>,
+    taints: HashMap<Box<str>, Vec<RuleIndex>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct LabelAnchors {
+    present: Vec<RuleIndex>,
+    values: HashMap<Box<str>, Vec<RuleIndex>>,
+}
+
+enum Anchor<'a> {
+    Names(NameGroup),
+    Label(&'a str, &'a [Box<str>]),
+    Taints(Vec<&'a str>),
+}
+
+fn anchor(conditions: &Conditions) -> Option<Anchor<'_>> {
+    if let Some(group) = conditions.names {
+        return Some(Anchor::Names(group));
+    }
+    let by = |operator: Operator| conditions.labels.iter().find(move |requirement| requirement.operator == operator);
+    if let Some(requirement) = by(Operator::In) {
+        return Some(Anchor::Label(&requirement.key, &requirement.values));
+    }
+    if let Some(requirement) = by(Operator::Exists) {
+        return Some(Anchor::Label(&requirement.key, &[]));
+    }
+    let taints = conditions.taints.as_ref()?;
+    Some(Anchor::Taints(taints.iter().map(|pattern| &*pattern.key).collect()))
+}
+
+impl RuleFinder {
+    /// Enters all rules; a rule's position in `rules` is its index.
+    pub(crate) fn build(rules: &[Rule]) -> Self {
+        let mut finder = Self::default();
+        for (at, rule) in (0..).zip(rules) {
+            match anchor(&rule.matcher.all) {
+                Some(anchor) => finder.enter(at, anchor),
+                None => finder.enter_alternatives(at, rule),
+            }
+        }
+        finder
+    }
+
+    fn enter_alternatives(&mut self, at: RuleIndex, rule: &Rule) {
+        let anchors: Option<Vec<Anchor<'_>>> =
+            rule.matcher.any_of.as_ref().and_then(|alternatives| alternatives.iter().map(anchor).collect());
+        match anchors {
+            Some(anchors) => anchors.into_iter().for_each(|anchor| self.enter(at, anchor)),
+            None => self.always.push(at),
+        }
+    }
+
+    fn enter(&mut self, at: RuleIndex, anchor: Anchor<'_>) {
+        match anchor {
+            Anchor::Names(group) => self.names.entry(group).or_default().push(at),
+            Anchor::Label(key, []) => self.labels.entry(key.into()).or_default().present.push(at),
+            Anchor::Label(key, values) => {
+                let anchors = self.labels.entry(key.into()).or_default();
+                for value in values {
+                    anchors.values.entry(value.clone()).or_default().push(at);
+                }
+            }
+            Anchor::Taints(keys) => {
+                for key in keys {
+                    self.taints.entry(key.into()).or_default().push(at);
+                }
+            }
+        }
+    }
+
+    /// Rules that are looked at for every node, and those of its name groups.
+    pub(crate) fn for_names(&self, groups: &[NameGroup], found: &mut BTreeSet<RuleIndex>) {
+        found.extend(&self.always);
+        for group in groups {
+            found.extend(self.names.get(group).into_iter().flatten());
+        }
+    }
+
+    /// Rules entered under this label.
+    pub(crate) fn for_label(&self, key: &str, value: &str, found: &mut BTreeSet<RuleIndex>) {
+        if let Some(anchors) = self.labels.get(key) {
+            found.extend(&anchors.present);
+            found.extend(anchors.values.get(value).into_iter().flatten());
+        }
+    }
+
+    /// Rules entered under this taint.
+    pub(crate) fn for_taint(&self, key: &str, found: &mut BTreeSet<RuleIndex>) {
+        found.extend(self.taints.get(key).into_iter().flatten());
+    }
+}

@@ -1,0 +1,39 @@
+//! Policies: documents are compiled into a [`PolicySet`]; [`decide`] says what a node should have,
+//! [`judge`] what governance says of a write, [`patch()`] how a change is made.
+//!
+//! No I/O, no clock, no async, no environment in here.
+
+pub mod cel;
+mod compile;
+mod decide;
+mod decision;
+mod document;
+mod evaluate;
+mod facts;
+mod governance;
+pub mod gpu;
+mod index;
+mod judge;
+mod matcher;
+pub mod never_persisted;
+mod patch;
+mod pattern;
+mod presets;
+mod quantity;
+mod request;
+pub mod restriction;
+mod rule;
+mod set;
+mod tri;
+mod view;
+
+pub use decide::decide;
+pub use decision::{Decision, Desired, Field, NodeChange, Note, RuleId, Strength};
+pub use document::{Origin, PolicyDocument, PolicyError};
+pub use facts::{Entries, FactsError, NodeFacts, Readiness, TaintFact, Text};
+pub use judge::{Exemptions, Verdict, Violation, judge};
+pub use patch::patch;
+pub use presets::baseline;
+pub use request::{Circumstances, Operation, Requester, Write};
+pub use set::PolicySet;
+pub use tri::Tri;

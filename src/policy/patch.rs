@@ -1,0 +1,87 @@
+//! A change becomes a JSON patch (RFC 6902) that cannot fail to apply.
+//!
+//! The API server applies the patch to the very object that was reviewed, so the object's shape is
+//! known: parents that are missing are created, nothing is removed that is not there, no operation
+//! tests. A patch that does not apply would be a 500 for the requester, whatever the failure policy.
+
+use std::collections::BTreeMap;
+
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation};
+use jsonptr::PointerBuf;
+use serde_json::{Map, Value, json};
+
+use super::decision::NodeChange;
+use super::facts::{Entries, NodeFacts};
+use crate::api::names::TaintId;
+
+/// The patch that makes `change` on the node that `facts` were read from.
+pub fn patch(facts: &NodeFacts<'_>, change: &NodeChange) -> Patch {
+    let mut operations = Vec::new();
+    entries("labels", facts.labels.as_ref(), change.labels(), &mut operations);
+    entries("annotations", facts.annotations.as_ref(), change.annotations(), &mut operations);
+    taints(facts, change.taints(), &mut operations);
+    Patch(operations)
+}
+
+fn add<'a>(path: impl IntoIterator<Item = &'a str>, value: Value) -> PatchOperation {
+    PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path), value })
+}
+
+fn entries(
+    field: &str,
+    there: Option<&Entries<'_>>,
+    change: &BTreeMap<String, Option<String>>,
+    operations: &mut Vec<PatchOperation>,
+) {
+    let Some(there) = there else {
+        let all: Map<String, Value> =
+            change.iter().filter_map(|(key, value)| Some((key.clone(), Value::from(value.as_deref()?)))).collect();
+        if !all.is_empty() {
+            operations.push(add(["metadata", field], Value::Object(all)));
+        }
+        return;
+    };
+    for (key, value) in change {
+        match (value, there.get(key)) {
+            // For an object member, `add` replaces what is there.
+            (Some(value), _) => operations.push(add(["metadata", field, key], Value::from(value.as_str()))),
+            (None, Some(_)) => {
+                let path = PointerBuf::from_tokens(["metadata", field, key]);
+                operations.push(PatchOperation::Remove(RemoveOperation { path }));
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+fn taint(id: &TaintId, value: &str) -> Value {
+    let mut taint = json!({"key": id.key.as_str(), "effect": id.effect.as_str()});
+    if !value.is_empty() {
+        taint["value"] = Value::from(value);
+    }
+    taint
+}
+
+fn taints(facts: &NodeFacts<'_>, change: &BTreeMap<TaintId, String>, operations: &mut Vec<PatchOperation>) {
+    if change.is_empty() {
+        return;
+    }
+    let Some(there) = &facts.taints else {
+        let all: Vec<Value> = change.iter().map(|(id, value)| taint(id, value)).collect();
+        operations.push(if facts.has_spec {
+            add(["spec", "taints"], all.into())
+        } else {
+            add(["spec"], json!({"taints": all}))
+        });
+        return;
+    };
+    for (id, value) in change {
+        match there.iter().position(|taint| taint.is(id.key.as_str(), id.effect)) {
+            Some(at) => {
+                let path = PointerBuf::from_tokens(["spec", "taints", &at.to_string()]);
+                operations.push(PatchOperation::Replace(ReplaceOperation { path, value: taint(id, value) }));
+            }
+            None => operations.push(add(["spec", "taints", "-"], taint(id, value))),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Built-in packs, written as `NodePolicy` YAML.
+
+use super::document::{Origin, PolicyDocument};
+
+/// The names that `presets` takes.
+pub(crate) const NAMES: [&str; 2] = ["baseline", "gpu"];
+
+const TEXTS: [&str; 2] = [include_str!("presets/baseline.yaml"), include_str!("presets/gpu.yaml")];
+
+/// A preset as a document. Its name has a `preset:` prefix that no other policy can have.
+pub(crate) fn get(name: &str) -> Option<PolicyDocument> {
+    let at = NAMES.iter().position(|known| *known == name)?;
+    let mut document = PolicyDocument::parse_all(&Origin::Preset, TEXTS[at], &mut Vec::new()).pop()?;
+    document.name = format!("preset:{name}");
+    Some(document)
+}
+
+/// The preset that is in force when no policy is given.
+pub fn baseline() -> PolicyDocument {
+    let spec = crate::api::policy::NodePolicySpec { presets: vec!["baseline".to_owned()], ..Default::default() };
+    PolicyDocument::new("default", Origin::Preset, spec)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::policy::PolicySet;
+
+    #[test]
+    fn every_preset_parses_without_a_fault_and_compiles() {
+        for (name, text) in NAMES.iter().zip(TEXTS) {
+            let mut errors = Vec::new();
+            let documents = PolicyDocument::parse_all(&Origin::Preset, text, &mut errors);
+            assert!(errors.is_empty() && documents.len() == 1, "{name}: {errors:?}");
+            PolicySet::compile(&[get(name).unwrap()]).unwrap();
+        }
+    }
+}

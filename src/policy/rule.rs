@@ -1,0 +1,131 @@
+//! A compiled rule: what it matches, what it gives, what it reads and writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cel::{Expression, Polarity};
+use super::decision::{RuleId, Strength};
+use super::gpu;
+use super::matcher::{Conditions, Matcher};
+use super::pattern::KeySet;
+use crate::api::names::{LabelKey, LabelValue, Taint};
+use crate::api::policy::Operator;
+
+/// Anything that gives a node something: a rule, a derived label, or a persist section.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub(crate) id: RuleId,
+    pub(crate) strength: Strength,
+    pub(crate) priority: i32,
+    /// Place among all rules by precedence: the smaller wins.
+    pub(crate) rank: u32,
+    pub(crate) matcher: Matcher,
+    pub(crate) gives: Gives,
+    /// Grace between "no longer matches" and removal.
+    pub(crate) remove_after: Option<Duration>,
+    pub(crate) trust_kubelet: bool,
+    pub(crate) evict: bool,
+}
+
+/// What a rule gives.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gives {
+    pub(crate) labels: Vec<(LabelKey, LabelValue)>,
+    pub(crate) label_expressions: Vec<(LabelKey, Arc<Expression>)>,
+    pub(crate) label_map: Option<(KeySet, Arc<Expression>)>,
+    pub(crate) annotations: Vec<(LabelKey, Box<str>)>,
+    pub(crate) taints: Vec<Taint>,
+    pub(crate) saved: Option<Saved>,
+}
+
+/// What a persist section restores.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Saved {
+    pub(crate) labels: KeySet,
+    pub(crate) taints: KeySet,
+}
+
+/// Something a rule reads, as far as rules can write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// One label.
+    Label(Box<str>, Polarity),
+    /// Labels that cannot be told at load.
+    AnyLabel,
+    /// One taint key.
+    Taint(Box<str>, Polarity),
+    /// Taints that cannot be told at load.
+    AnyTaint,
+    /// The labels GPU inference looks at.
+    Gpu,
+}
+
+impl Rule {
+    /// Every expression of the rule.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
+        self.matcher
+            .conditions()
+            .filter_map(|conditions| conditions.expression.as_ref())
+            .chain(self.gives.label_expressions.iter().map(|(_, expression)| expression))
+            .chain(self.gives.label_map.iter().map(|(_, expression)| expression))
+    }
+
+    /// What it reads that other rules may write.
+    pub(crate) fn reads(&self) -> Vec<Read> {
+        let mut reads: Vec<Read> = Vec::new();
+        for conditions in self.matcher.conditions() {
+            condition_reads(conditions, &mut reads);
+        }
+        for expression in self.expressions() {
+            let found = expression.reads();
+            reads.extend(found.labels.iter().map(|read| Read::Label(read.key.as_str().into(), read.polarity)));
+            reads.extend(found.any_label.then_some(Read::AnyLabel));
+            reads.extend(found.taints.then_some(Read::AnyTaint));
+            reads.extend(found.gpu.then_some(Read::Gpu));
+        }
+        reads
+    }
+
+    /// Whether a change of this label may change the outcome.
+    pub(crate) fn reads_label(&self, key: &str) -> bool {
+        self.matcher.conditions().any(|conditions| {
+            conditions.labels.iter().any(|requirement| *requirement.key == *key)
+                || (conditions.gpu.is_some() && gpu::reads_label(key))
+        }) || self.expressions().any(|expression| {
+            let reads = expression.reads();
+            reads.any_label || (reads.gpu && gpu::reads_label(key)) || reads.labels.iter().any(|read| read.key == key)
+        })
+    }
+
+    /// Whether a change of taints with this key may change the outcome.
+    pub(crate) fn reads_taint(&self, key: &str) -> bool {
+        self.matcher
+            .conditions()
+            .any(|conditions| conditions.taints.iter().flatten().any(|pattern| *pattern.key == *key))
+            || self.expressions().any(|expression| expression.reads().taints)
+    }
+
+    /// Label keys it writes that are known at load.
+    pub(crate) fn written_labels(&self) -> impl Iterator<Item = &LabelKey> {
+        let fixed = self.gives.labels.iter().map(|(key, _)| key);
+        fixed.chain(self.gives.label_expressions.iter().map(|(key, _)| key))
+    }
+
+    /// Sets of label keys it may write that are known only when it is evaluated.
+    pub(crate) fn written_label_sets(&self) -> impl Iterator<Item = &KeySet> {
+        let map = self.gives.label_map.iter().map(|(keys, _)| keys);
+        map.chain(self.gives.saved.iter().map(|saved| &saved.labels))
+    }
+}
+
+fn condition_reads(conditions: &Conditions, reads: &mut Vec<Read>) {
+    reads.extend(conditions.labels.iter().map(|requirement| {
+        let polarity = if requirement.operator == Operator::Exists { Polarity::Presence } else { Polarity::Value };
+        Read::Label(requirement.key.clone(), polarity)
+    }));
+    reads.extend(conditions.taints.iter().flatten().map(|pattern| {
+        let polarity = if pattern.value.is_some() { Polarity::Value } else { Polarity::Presence };
+        Read::Taint(pattern.key.clone(), polarity)
+    }));
+    reads.extend(conditions.gpu.is_some().then_some(Read::Gpu));
+}

@@ -1,0 +1,93 @@
+//! The compiled policies: immutable, shared, swapped as a whole.
+
+use std::sync::Arc;
+
+use super::governance::Governance;
+use super::index::{NameIndex, RuleFinder, RuleIndex};
+use super::matcher::NameGroup;
+use super::pattern::KeySet;
+use super::rule::Rule;
+
+/// All policies in force, compiled. Deciding and judging read it and nothing else.
+#[derive(Clone, Debug, Default)]
+pub struct PolicySet {
+    parts: SetParts,
+    has_expressions: bool,
+}
+
+/// What a set is made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SetParts {
+    /// In the order of evaluation.
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) finder: RuleFinder,
+    pub(crate) names: NameIndex,
+    pub(crate) protected: KeySet,
+    pub(crate) governance: Governance,
+    pub(crate) policies: Vec<Arc<str>>,
+    pub(crate) not_acted_on: Vec<String>,
+}
+
+impl PolicySet {
+    pub(crate) fn from_parts(parts: SetParts) -> Self {
+        let has_expressions =
+            parts.rules.iter().any(|rule| rule.expressions().next().is_some()) || parts.governance.has_expressions();
+        Self { parts, has_expressions }
+    }
+
+    pub(crate) fn rule(&self, index: RuleIndex) -> &Rule {
+        &self.parts.rules[index as usize]
+    }
+
+    pub(crate) fn finder(&self) -> &RuleFinder {
+        &self.parts.finder
+    }
+
+    pub(crate) fn name_groups(&self, name: &str) -> Vec<NameGroup> {
+        self.parts.names.groups(name)
+    }
+
+    pub(crate) fn governance(&self) -> &Governance {
+        &self.parts.governance
+    }
+
+    /// Whether a kubelet may not assert this label about its own node.
+    pub fn is_protected(&self, key: &str) -> bool {
+        self.parts.protected.contains(key)
+    }
+
+    /// Whether deciding or judging may evaluate CEL, which has no run-time cost limit: such sets are
+    /// evaluated off the reactor.
+    pub fn has_expressions(&self) -> bool {
+        self.has_expressions
+    }
+
+    /// The names of all policies, presets included, sorted.
+    pub fn policies(&self) -> impl Iterator<Item = &str> {
+        self.parts.policies.iter().map(|name| &**name)
+    }
+
+    /// How many rules there are, derived labels and persist sections included.
+    pub fn rule_count(&self) -> usize {
+        self.parts.rules.len()
+    }
+
+    /// Rules that give a restricted or protected key on the kubelet's word, as `policy/rule`.
+    pub fn trusting_rules(&self) -> impl Iterator<Item = String> {
+        self.parts
+            .rules
+            .iter()
+            .filter(|rule| rule.trust_kubelet && rule.gives.saved.is_none())
+            .map(|rule| rule.id.to_string())
+    }
+
+    /// Sections that parse and are checked but are not acted on yet, as `policy: section`.
+    pub fn not_acted_on(&self) -> &[String] {
+        &self.parts.not_acted_on
+    }
+
+    /// Groups and users that may break glass in some policy, for `render webhooks`.
+    pub fn break_glass_groups(&self) -> Vec<String> {
+        self.parts.governance.break_glass_groups()
+    }
+}

@@ -1,0 +1,202 @@
+//! The node as rules see it: the object under review, minus what does not count, plus what other
+//! rules give it.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+use super::cel::{Expression, NodeVariables};
+use super::decision::Strength;
+use super::facts::NodeFacts;
+use super::gpu::{self, GpuFacts};
+use super::index::RuleIndex;
+use super::matcher::{NameGroup, TaintPattern};
+use super::tri::Tri;
+use crate::api::names::{TaintEffect, prefix_of};
+
+/// One value that a rule gives to a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Given<'a> {
+    pub(crate) strength: Strength,
+    pub(crate) rank: u32,
+    pub(crate) rule: RuleIndex,
+    pub(crate) value: Cow<'a, str>,
+}
+
+/// All values that rules give to one key, the winner first.
+pub(crate) type Givers<'a> = Vec<Given<'a>>;
+
+/// The taint a cell is about.
+pub(crate) type TaintKey<'a> = (Cow<'a, str>, TaintEffect);
+
+/// The node as rules see it.
+pub(crate) struct View<'a> {
+    facts: &'a NodeFacts<'a>,
+    old: Option<&'a NodeFacts<'a>>,
+    name_groups: Vec<NameGroup>,
+    /// Labels whose value in the object does not count, and the value that counts instead.
+    set_aside: BTreeMap<&'a str, Option<&'a str>>,
+    /// Taints of the object that do not count.
+    taints_aside: Vec<(&'a str, &'a str)>,
+    pub(crate) labels: BTreeMap<Cow<'a, str>, Givers<'a>>,
+    pub(crate) taints: BTreeMap<TaintKey<'a>, Givers<'a>>,
+    pub(crate) annotations: BTreeMap<Cow<'a, str>, Givers<'a>>,
+    gpu: OnceCell<Option<GpuFacts>>,
+    variables: OnceCell<Result<NodeVariables, String>>,
+    failures: std::cell::RefCell<Vec<String>>,
+}
+
+/// Publishers of label families: daemons that write all their labels and, when they restart, may
+/// for a moment have written none.
+const PUBLISHERS: [&str; 7] = [
+    "feature.node.kubernetes.io",
+    "nvidia.com",
+    "amd.com",
+    "beta.amd.com",
+    "gpu.intel.com",
+    "intel.feature.node.kubernetes.io",
+    "network.nvidia.com",
+];
+
+impl<'a> View<'a> {
+    /// A view of the object as it is.
+    pub(crate) fn new(facts: &'a NodeFacts<'a>, old: Option<&'a NodeFacts<'a>>, name_groups: Vec<NameGroup>) -> Self {
+        Self {
+            facts,
+            old,
+            name_groups,
+            set_aside: BTreeMap::new(),
+            taints_aside: Vec::new(),
+            labels: BTreeMap::new(),
+            taints: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            gpu: OnceCell::new(),
+            variables: OnceCell::new(),
+            failures: std::cell::RefCell::default(),
+        }
+    }
+
+    /// Makes a label of the object count as if it had `instead`.
+    pub(crate) fn set_label_aside(&mut self, key: &'a str, instead: Option<&'a str>) {
+        self.set_aside.insert(key, instead);
+    }
+
+    /// Makes a taint of the object not count.
+    pub(crate) fn set_taint_aside(&mut self, key: &'a str, effect: &'a str) {
+        self.taints_aside.push((key, effect));
+    }
+
+    /// The object under review.
+    pub(crate) fn facts(&self) -> &'a NodeFacts<'a> {
+        self.facts
+    }
+
+    /// Whether the node's name is in the group.
+    pub(crate) fn is_named(&self, group: NameGroup) -> bool {
+        self.name_groups.binary_search(&group).is_ok()
+    }
+
+    /// The groups the node's name is in.
+    pub(crate) fn name_groups(&self) -> &[NameGroup] {
+        &self.name_groups
+    }
+
+    /// The value of a label that the object (or what counts in its place) has by itself.
+    pub(crate) fn base_label(&self, key: &str) -> Option<&'a str> {
+        match self.set_aside.get(key) {
+            Some(instead) => *instead,
+            None => self.facts.labels.as_ref()?.get(key),
+        }
+    }
+
+    /// The value of a label as rules see it.
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        match self.labels.get(key).and_then(|givers| givers.first()) {
+            Some(given) if given.strength == Strength::Default => Some(self.base_label(key).unwrap_or(&given.value)),
+            Some(given) => Some(&given.value),
+            None => self.base_label(key),
+        }
+    }
+
+    /// All labels as rules see them.
+    pub(crate) fn all_labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        let base =
+            self.facts.labels().filter(|(key, _)| !self.labels.contains_key(*key) && !self.set_aside.contains_key(key));
+        let aside = self.set_aside.iter().filter(|(key, _)| !self.labels.contains_key(**key));
+        let aside = aside.filter_map(|(key, instead)| instead.map(|value| (*key, value)));
+        let given = self.labels.keys().filter_map(|key| self.label(key).map(|value| (&**key, value)));
+        base.chain(aside).chain(given)
+    }
+
+    fn taint_counts(&self, key: &str, effect: &str) -> bool {
+        !self.taints_aside.iter().any(|(aside_key, aside_effect)| *aside_key == key && *aside_effect == effect)
+    }
+
+    /// All taints as rules see them: key, value, effect.
+    pub(crate) fn all_taints(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let base = self.facts.taints().iter().filter(|taint| {
+            let given = taint.effect().and_then(|effect| self.taints.get(&(Cow::Borrowed(&*taint.key), effect)));
+            given.is_none_or(Vec::is_empty) && self.taint_counts(&taint.key, &taint.effect)
+        });
+        let given = self
+            .taints
+            .iter()
+            .filter_map(|((key, effect), givers)| Some((&**key, &*givers.first()?.value, effect.as_str())));
+        base.map(|taint| (&*taint.key, taint.value(), &*taint.effect)).chain(given)
+    }
+
+    /// Whether a taint that is meant is there.
+    pub(crate) fn has_taint(&self, pattern: &TaintPattern) -> bool {
+        self.all_taints().any(|(key, value, effect)| pattern.is_met_by(key, value, effect))
+    }
+
+    /// Whether the labels of this key's publisher have all gone in this write.
+    pub(crate) fn publisher_is_gone(&self, key: &str) -> bool {
+        let (Some(prefix), Some(old)) = (prefix_of(key), self.old) else { return false };
+        let of_family = |key: &str| prefix_of(key) == Some(prefix);
+        PUBLISHERS.contains(&prefix)
+            && old.labels().any(|(key, _)| of_family(key))
+            && !self.facts.labels().any(|(key, _)| of_family(key))
+    }
+
+    /// What is inferred of the node's GPUs.
+    pub(crate) fn gpu(&self) -> Option<&GpuFacts> {
+        self.gpu.get_or_init(|| gpu::infer(|key| self.label(key), self.all_labels(), &self.facts.capacity)).as_ref()
+    }
+
+    /// Must be called when a label's effective value changed.
+    pub(crate) fn label_changed(&mut self, key: &str) {
+        if gpu::reads_label(key) {
+            self.gpu.take();
+        }
+    }
+
+    /// Evaluates a condition; a failure is unknown and kept for [`Self::take_failures`].
+    pub(crate) fn evaluate_bool(&self, expression: &Expression) -> Tri {
+        self.with_variables(|variables| expression.evaluate_bool(variables).map_err(|error| error.to_string()))
+            .map_or(Tri::Unknown, Tri::from)
+    }
+
+    /// Evaluates with this view's variables; a failure is kept for [`Self::take_failures`].
+    pub(crate) fn with_variables<T>(
+        &self,
+        evaluate: impl FnOnce(&super::cel::Variables<'_>) -> Result<T, String>,
+    ) -> Option<T> {
+        let base = self.variables.get_or_init(|| {
+            let object = serde_json::from_str(self.facts.object.get()).map_err(|error| error.to_string())?;
+            Ok(NodeVariables::new(&object))
+        });
+        let outcome = match base {
+            Ok(base) => {
+                evaluate(&base.variables(self.all_labels(), self.all_taints(), self.gpu(), self.facts.readiness))
+            }
+            Err(error) => Err(error.clone()),
+        };
+        outcome.map_err(|error| self.failures.borrow_mut().push(error)).ok()
+    }
+
+    /// What failed since the last call.
+    pub(crate) fn take_failures(&self) -> Vec<String> {
+        self.failures.take()
+    }
+}
