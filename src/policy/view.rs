@@ -161,7 +161,7 @@ impl<'a> View<'a> {
 
     /// What is inferred of the node's GPUs.
     pub(crate) fn gpu(&self) -> Option<&GpuFacts> {
-        self.gpu.get_or_init(|| gpu::infer(|key| self.label(key), self.all_labels(), &self.facts.capacity)).as_ref()
+        self.gpu.get_or_init(|| gpu::infer(self.all_labels(), &self.facts.capacity)).as_ref()
     }
 
     /// Must be called when a label's effective value changed.

@@ -1,1 +1,5 @@
+//! The one test binary: linking once is what keeps the tests fast to build.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
+mod properties;
+mod runner;

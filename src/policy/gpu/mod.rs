@@ -1,24 +1,360 @@
-//! stub
+//! What is inferred of a node's GPUs, before or after a driver runs on it.
+//!
+//! Sources, the first that speaks names the vendor, later ones of the same vendor fill in what is
+//! missing:
+//! 1. labels of feature discovery: NVIDIA GPU Feature Discovery (`k8s-device-plugin/internal/lm`), the
+//!    AMD node labeller (`k8s-device-plugin/cmd/k8s-node-labeller`), Intel's NFD rules
+//!    (`intel-device-plugins/deployments/nfd/overlays`);
+//! 2. PCI labels of Node Feature Discovery (`source/pci/pci.go`);
+//! 3. extended resources in `status.capacity`;
+//! 4. the cloud instance type, by the table in `instance-types.csv`.
+//!
+//! All of it is the kubelet's own word, or that of a daemon on the node.
+
+mod instance_types;
+
 use super::facts::Capacity;
-use std::collections::BTreeMap;
-/// x
-#[derive(Clone, Debug)]
+use super::quantity::Quantity;
+
+/// What is inferred of a node's GPUs. A field that no source speaks of is unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuFacts {
-    /// x
+    /// `nvidia`, `amd` or `intel`.
     pub vendor: Option<String>,
-    /// x
+    /// The model in lower case, without vendor and brand, such as `a100-sxm4-40gb` or `rtx-3050`.
     pub model: Option<String>,
-    /// x
+    /// Number of GPUs.
     pub count: Option<u32>,
+    /// Where the vendor is known from.
+    pub source: Option<GpuSource>,
 }
+
+/// Where GPU facts come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GpuSource {
+    /// Labels of a vendor's feature discovery.
+    FeatureDiscovery,
+    /// PCI labels of Node Feature Discovery.
+    PciDevice,
+    /// Extended resources in capacity.
+    Capacity,
+    /// The cloud instance type.
+    InstanceType,
+}
+
+impl GpuSource {
+    /// The word that CEL sees as `gpu.source`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FeatureDiscovery => "feature-discovery",
+            Self::PciDevice => "pci",
+            Self::Capacity => "capacity",
+            Self::InstanceType => "instance-type",
+        }
+    }
+}
+
+const INSTANCE_TYPE_LABELS: [&str; 2] = ["node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"];
+const VENDORS: [&str; 3] = ["nvidia", "amd", "intel"];
+
+/// What one source says of one vendor.
+#[derive(Clone, Debug, Default)]
+struct Evidence {
+    seen: bool,
+    model: Option<String>,
+    count: Option<u32>,
+}
+
+/// Whether inference looks at this label. Rules that write such a label come before rules that read
+/// GPU facts. The bare `nvidia.com/gpu` is not read: it is what policies like to give.
 pub(crate) fn reads_label(key: &str) -> bool {
-    key == "nvidia.com/gpu.product" || key == "nvidia.com/gpu.count"
+    let Some((prefix, name)) = key.split_once('/') else { return false };
+    match prefix {
+        "nvidia.com" => matches!(name, "gpu.product" | "gpu.count" | "gpu.present"),
+        "amd.com" | "beta.amd.com" => name.starts_with("gpu."),
+        "gpu.intel.com" => name == "product" || name == "device.count" || name.starts_with("device-id."),
+        "intel.feature.node.kubernetes.io" => name == "gpu",
+        "feature.node.kubernetes.io" => name.starts_with("pci-") || matches!(name, "amd-gpu" | "amd-vgpu"),
+        _ => INSTANCE_TYPE_LABELS.contains(&key),
+    }
 }
-pub(crate) fn infer<'v>(
-    _label: impl Fn(&str) -> Option<&'v str>,
-    _all: impl Iterator<Item = (&'v str, &'v str)>,
-    _capacity: &Capacity<'_>,
-) -> Option<GpuFacts> {
-    let _: BTreeMap<(), ()>;
-    None
+
+/// Infers GPU facts from the labels as rules see them and from capacity; `None` if nothing speaks of a GPU.
+pub(crate) fn infer<'v>(labels: impl Iterator<Item = (&'v str, &'v str)>, capacity: &Capacity<'_>) -> Option<GpuFacts> {
+    let mut discovery: [Evidence; 3] = Default::default();
+    let mut pci: [Evidence; 3] = Default::default();
+    let mut instance_type = None;
+    for (key, value) in labels.filter(|(key, _)| reads_label(key)) {
+        if INSTANCE_TYPE_LABELS.contains(&key) {
+            instance_type = instance_type.or_else(|| instance_types::find(value));
+        } else if let Some(name) = key.strip_prefix("feature.node.kubernetes.io/pci-") {
+            pci_label(name, value, &mut pci);
+        } else {
+            discovery_label(key, value, &mut discovery);
+        }
+    }
+    let mut by_type: [Evidence; 3] = Default::default();
+    if let Some(found) = instance_type {
+        if let Some(at) = VENDORS.iter().position(|vendor| *vendor == found.vendor) {
+            by_type[at] = Evidence { seen: true, model: Some(found.model.to_owned()), count: Some(found.count) };
+        }
+    }
+    let sources = [
+        (GpuSource::FeatureDiscovery, discovery),
+        (GpuSource::PciDevice, pci),
+        (GpuSource::Capacity, capacity_evidence(capacity)),
+        (GpuSource::InstanceType, by_type),
+    ];
+    let (source, at) =
+        sources.iter().find_map(|(source, evidence)| Some((*source, evidence.iter().position(|one| one.seen)?)))?;
+    let of_vendor = || sources.iter().map(|(_, evidence)| &evidence[at]);
+    Some(GpuFacts {
+        vendor: Some(VENDORS[at].to_owned()),
+        model: of_vendor().find_map(|evidence| evidence.model.clone()),
+        count: of_vendor().find_map(|evidence| evidence.count),
+        source: Some(source),
+    })
+}
+
+fn discovery_label(key: &str, value: &str, evidence: &mut [Evidence; 3]) {
+    let [nvidia, amd, intel] = evidence;
+    match key {
+        "nvidia.com/gpu.present" => nvidia.seen |= value == "true",
+        "nvidia.com/gpu.product" => {
+            nvidia.seen = true;
+            nvidia.model = normalize_model(value);
+            if value.contains("-MIG-") {
+                // Under the `single` strategy gpu.count counts MIG devices, not GPUs.
+                nvidia.count = None;
+            }
+        }
+        // Keys come sorted, so the count comes before the product that may take it back.
+        "nvidia.com/gpu.count" => {
+            nvidia.count = value.parse().ok().filter(|count| *count > 0);
+            nvidia.seen |= nvidia.count.is_some();
+        }
+        "feature.node.kubernetes.io/amd-gpu" | "feature.node.kubernetes.io/amd-vgpu" => amd.seen |= value == "true",
+        "gpu.intel.com/product" => {
+            intel.seen = true;
+            intel.model = normalize_model(value);
+        }
+        "gpu.intel.com/device.count" => {
+            intel.count = value.parse().ok();
+            intel.seen = true;
+        }
+        "intel.feature.node.kubernetes.io/gpu" => intel.seen |= value == "true",
+        _ => match (key.split_once("/gpu."), key.strip_prefix("gpu.intel.com/device-id.")) {
+            (Some((domain, name)), _) => amd_label(domain, name, value, amd),
+            (_, Some(name)) => {
+                intel.seen = true;
+                if name.ends_with(".count") && !value.is_empty() {
+                    intel.count = Some(intel.count.unwrap_or(0).saturating_add(value.parse().unwrap_or(0)));
+                }
+            }
+            _ => {}
+        },
+    }
+}
+
+/// AMD's labeller writes `gpu.<kind>=<value>` when all devices agree, else `gpu.<kind>.<value>=<n>`;
+/// under `beta.amd.com` the counting form is always there.
+fn amd_label(domain: &str, name: &str, value: &str, amd: &mut Evidence) {
+    amd.seen = true;
+    if name == "product-name" {
+        amd.model = normalize_model(value);
+    } else if domain == "beta.amd.com" && name.starts_with("device-id.") {
+        let count: u32 = value.parse().unwrap_or(0);
+        amd.count = Some(amd.count.unwrap_or(0).saturating_add(count)).filter(|count| *count > 0);
+    }
+}
+
+/// `<class>_<vendor>[…].present` or `<vendor>.present`. Intel display controllers (0300) are nearly
+/// always integrated graphics, and an Intel device without a class may be anything: neither counts.
+fn pci_label(name: &str, value: &str, [nvidia, amd, intel]: &mut [Evidence; 3]) {
+    let Some(fields) = name.strip_suffix(".present").filter(|_| value == "true") else { return };
+    let (class, vendor) = match fields.split_once('_') {
+        Some((vendor @ ("10de" | "1002" | "8086"), _)) => ("", vendor),
+        Some((class, rest)) => (class, rest.split('_').next().unwrap_or_default()),
+        None => ("", fields),
+    };
+    match (vendor, class) {
+        ("10de", "" | "0300" | "0302" | "0380") => nvidia.seen = true,
+        ("1002", "" | "0300" | "0302" | "0380" | "1200") => amd.seen = true,
+        ("8086", "0302" | "0380") => intel.seen = true,
+        _ => {}
+    }
+}
+
+fn capacity_evidence(capacity: &Capacity<'_>) -> [Evidence; 3] {
+    let mut evidence: [Evidence; 3] = Default::default();
+    let [nvidia, amd, intel] = &mut evidence;
+    for (resource, quantity) in capacity.iter() {
+        if quantity.parse::<Quantity>().is_ok_and(|quantity| quantity <= Quantity::ZERO) {
+            continue;
+        }
+        match resource {
+            "nvidia.com/gpu" => nvidia.add(quantity.parse().ok()),
+            // Shared and partitioned devices are not GPUs, but somebody's GPUs they are.
+            "nvidia.com/gpu.shared" => nvidia.add(None),
+            "amd.com/gpu" => amd.add(quantity.parse().ok()),
+            "gpu.intel.com/i915" | "gpu.intel.com/xe" => intel.add(quantity.parse().ok()),
+            _ if resource.starts_with("nvidia.com/mig-") => nvidia.add(None),
+            _ => {}
+        }
+    }
+    evidence
+}
+
+impl Evidence {
+    fn add(&mut self, count: Option<u32>) {
+        self.seen = true;
+        self.count = match (self.count, count) {
+            (Some(so_far), Some(more)) => Some(so_far.saturating_add(more)),
+            (so_far, more) => so_far.or(more),
+        };
+    }
+}
+
+/// Brand words that lead a product name and say nothing more than the vendor does.
+const BRANDS: [&str; 9] = ["nvidia", "tesla", "geforce", "quadro", "grid", "amd", "radeon", "instinct", "intel"];
+
+/// Brings a driver's product name to the form of the instance type table: `NVIDIA-GeForce-RTX-3050`
+/// becomes `rtx-3050`. Sharing, MIG and virtual GPU suffixes are cut off.
+fn normalize_model(product: &str) -> Option<String> {
+    let product = product.trim().strip_suffix("-SHARED").unwrap_or(product.trim());
+    let product = product.split("-MIG-").next().unwrap_or(product);
+    let lower = product.to_lowercase().replace(['_', ' '], "-");
+    let mut words: Vec<&str> = lower.split('-').filter(|word| !word.is_empty()).collect();
+    while words.len() > 1 && BRANDS.contains(&words[0]) {
+        words.remove(0);
+    }
+    if words.last().is_some_and(|word| matches!(*word, "vf" | "mxgpu")) {
+        words.pop();
+    }
+    if words.last().is_some_and(|word| is_virtual_profile(word)) && words.len() > 1 {
+        words.pop();
+        if words.len() > 1
+            && words.last().is_some_and(|word| word.len() == 1 && word.bytes().all(|c| c.is_ascii_digit()))
+        {
+            words.pop();
+        }
+        if words.len() > 1 && words.last() == Some(&"dc") {
+            words.pop();
+        }
+    }
+    // A known fault of AMD's labeller names every device so.
+    (!words.is_empty() && words != ["graphics"]).then(|| words.join("-"))
+}
+
+/// `24q`, `3q`, `96c`: the profile of a virtual GPU.
+fn is_virtual_profile(word: &str) -> bool {
+    word.strip_suffix(['a', 'b', 'c', 'q'])
+        .is_some_and(|size| !size.is_empty() && size.bytes().all(|c| c.is_ascii_digit()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn facts(labels: &[(&str, &str)], capacity: &str) -> Option<(String, Option<String>, Option<u32>, GpuSource)> {
+        let capacity: Capacity<'_> = serde_json::from_str(capacity).unwrap();
+        let found = infer(labels.iter().copied(), &capacity)?;
+        Some((found.vendor.unwrap(), found.model, found.count, found.source.unwrap()))
+    }
+
+    fn expect(
+        vendor: &str,
+        model: Option<&str>,
+        count: Option<u32>,
+        source: GpuSource,
+    ) -> Option<(String, Option<String>, Option<u32>, GpuSource)> {
+        Some((vendor.to_owned(), model.map(str::to_owned), count, source))
+    }
+
+    #[test]
+    fn product_names_come_to_the_form_of_the_table() {
+        for (product, model) in [
+            ("NVIDIA-A100-SXM4-40GB", "a100-sxm4-40gb"),
+            ("Tesla-T4", "t4"),
+            ("NVIDIA-GeForce-RTX-3050", "rtx-3050"),
+            ("NVIDIA-H100-80GB-HBM3-SHARED", "h100-80gb-hbm3"),
+            ("A100-SXM4-40GB-MIG-1g.5gb", "a100-sxm4-40gb"),
+            ("NVIDIA-A10-24Q", "a10"),
+            ("RTX-Pro-6000-Blackwell-DC-4-96Q", "rtx-pro-6000-blackwell"),
+            ("AMD_Instinct_MI300X_VF", "mi300x"),
+            ("Max_1550", "max-1550"),
+        ] {
+            assert_eq!(normalize_model(product).as_deref(), Some(model), "{product}");
+        }
+        assert_eq!(normalize_model("AMD_Radeon_Graphics"), None);
+    }
+
+    #[test]
+    fn discovery_labels_come_before_everything_else() {
+        let labels = [
+            ("feature.node.kubernetes.io/pci-0302_10de.present", "true"),
+            ("node.kubernetes.io/instance-type", "p4d.24xlarge"),
+            ("nvidia.com/gpu.count", "4"),
+            ("nvidia.com/gpu.product", "NVIDIA-A100-SXM4-40GB"),
+        ];
+        assert_eq!(
+            facts(&labels, r#"{"nvidia.com/gpu": "8"}"#),
+            expect("nvidia", Some("a100-sxm4-40gb"), Some(4), GpuSource::FeatureDiscovery)
+        );
+    }
+
+    #[test]
+    fn later_sources_fill_in_what_the_first_does_not_know() {
+        let labels = [
+            ("feature.node.kubernetes.io/pci-10de.present", "true"),
+            ("node.kubernetes.io/instance-type", "p4d.24xlarge"),
+        ];
+        assert_eq!(facts(&labels, "{}"), expect("nvidia", Some("a100-sxm4-40gb"), Some(8), GpuSource::PciDevice));
+    }
+
+    #[test]
+    fn mig_devices_are_not_counted_as_gpus() {
+        let labels = [("nvidia.com/gpu.count", "7"), ("nvidia.com/gpu.product", "A100-SXM4-40GB-MIG-1g.5gb")];
+        assert_eq!(facts(&labels, "{}"), expect("nvidia", Some("a100-sxm4-40gb"), None, GpuSource::FeatureDiscovery));
+    }
+
+    #[test]
+    fn amd_counts_are_summed_over_device_ids() {
+        let labels = [
+            ("amd.com/gpu.product-name", "AMD_Instinct_MI300X_OAM"),
+            ("beta.amd.com/gpu.device-id.74a1", "6"),
+            ("beta.amd.com/gpu.device-id.74a2", "2"),
+        ];
+        assert_eq!(facts(&labels, "{}"), expect("amd", Some("mi300x-oam"), Some(8), GpuSource::FeatureDiscovery));
+    }
+
+    #[test]
+    fn integrated_intel_graphics_are_no_gpu() {
+        assert_eq!(facts(&[("feature.node.kubernetes.io/pci-0300_8086.present", "true")], "{}"), None);
+        assert_eq!(facts(&[("feature.node.kubernetes.io/pci-8086.present", "true")], "{}"), None);
+        let flex = [("feature.node.kubernetes.io/pci-0380_8086.present", "true")];
+        assert_eq!(
+            facts(&flex, r#"{"gpu.intel.com/i915": "2"}"#),
+            expect("intel", None, Some(2), GpuSource::PciDevice)
+        );
+    }
+
+    #[test]
+    fn nothing_is_inferred_from_zero_or_from_the_label_policies_give() {
+        assert_eq!(
+            facts(
+                &[("nvidia.com/gpu", "true"), ("nvidia.com/gpu.present", "false")],
+                r#"{"nvidia.com/gpu": "0", "cpu": "4"}"#
+            ),
+            None
+        );
+    }
+
+    #[test]
+    fn azure_names_are_found_in_any_case() {
+        let (vendor, _, count, source) =
+            facts(&[("node.kubernetes.io/instance-type", "standard_nd96asr_v4")], "{}").unwrap();
+        assert_eq!((vendor.as_str(), count, source), ("nvidia", Some(8), GpuSource::InstanceType));
+    }
 }

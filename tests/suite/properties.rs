@@ -1,0 +1,268 @@
+//! What holds for every policy, node and requester.
+
+use json_patch::patch as apply;
+use nodegate::api::policy::NodePolicySpec;
+use nodegate::api::state::SavedState;
+use nodegate::policy::{
+    Circumstances, Decision, NodeFacts, Operation, Origin, PolicyDocument, PolicySet, Requester, Text, Write, decide,
+    patch,
+};
+use proptest::prelude::*;
+use proptest::sample::{Index, select, subsequence};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+const KEYS: [&str; 10] = [
+    "a",
+    "b",
+    "c",
+    "pool",
+    "hardware.tier",
+    "nvidia.com/gpu.present",
+    "node-role.kubernetes.io/worker",
+    "node-restriction.kubernetes.io/team",
+    "slash~tilde/x",
+    "feature.node.kubernetes.io/pci-10de.present",
+];
+const VALUES: [&str; 4] = ["", "1", "true", "gold"];
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+const NAMES: [&str; 3] = ["n1", "gpu-7", "yeezyai"];
+
+fn key() -> impl Strategy<Value = String> {
+    // "slash~tilde/x" is no valid key: it stands for foreign labels that must survive, not for given ones.
+    select(KEYS.iter().filter(|key| !key.contains('~')).map(|key| (*key).to_owned()).collect::<Vec<_>>())
+}
+
+fn value() -> impl Strategy<Value = String> {
+    select(VALUES.map(str::to_owned).to_vec())
+}
+
+fn texts(keys: impl Strategy<Value = String>, most: usize) -> impl Strategy<Value = Value> {
+    prop::collection::btree_map(keys, value(), 0..=most).prop_map(|map| json!(map))
+}
+
+fn taint() -> impl Strategy<Value = Value> {
+    (key(), value(), select(EFFECTS.to_vec()))
+        .prop_map(|(key, value, effect)| json!({"key": key, "value": value, "effect": effect}))
+}
+
+fn taints(most: usize) -> impl Strategy<Value = Vec<Value>> {
+    prop::collection::vec(taint(), 0..=most).prop_map(|mut taints| {
+        taints.sort_by_key(|taint| (taint["key"].to_string(), taint["effect"].to_string()));
+        taints.dedup_by_key(|taint| (taint["key"].clone(), taint["effect"].clone()));
+        taints
+    })
+}
+
+fn requirement() -> impl Strategy<Value = Value> {
+    (key(), 0..4_usize, value()).prop_map(|(key, operator, value)| match operator {
+        0 => json!({"key": key, "operator": "Exists"}),
+        1 => json!({"key": key, "operator": "DoesNotExist"}),
+        2 => json!({"key": key, "operator": "In", "values": [value]}),
+        _ => json!({"key": key, "operator": "NotIn", "values": [value]}),
+    })
+}
+
+fn conditions() -> impl Strategy<Value = Value> {
+    let names = prop::option::weighted(0.3, subsequence(vec!["n1", "gpu-*", "yeezyai"], 1..=2));
+    let requirements = prop::collection::vec(requirement(), 0..=2);
+    let taints = prop::option::weighted(0.2, key());
+    let gpu = prop::bool::weighted(0.15);
+    (names, requirements, taints, gpu).prop_map(|(names, requirements, taint, gpu)| {
+        let mut conditions = json!({"selector": {"matchExpressions": requirements}});
+        if let Some(names) = names {
+            conditions["names"] = json!(names);
+        }
+        if let Some(taint) = taint {
+            conditions["taints"] = json!([taint]);
+        }
+        if gpu {
+            conditions["gpu"] = json!({"vendor": "nvidia"});
+        }
+        conditions
+    })
+}
+
+fn rule() -> impl Strategy<Value = Value> {
+    let any_of = prop::option::weighted(0.2, prop::collection::vec(conditions(), 1..=2));
+    let given = (texts(key(), 2), texts(key(), 1), taints(2));
+    (conditions(), any_of, given, any::<bool>(), -1..=1_i32, any::<bool>()).prop_map(
+        |(mut conditions, any_of, (labels, annotations, taints), enforce, priority, evict)| {
+            if let Some(any_of) = any_of {
+                conditions["anyOf"] = json!(any_of);
+            }
+            json!({
+                "name": "", "match": conditions, "labels": labels, "annotations": annotations, "taints": taints,
+                "mode": if enforce { "enforce" } else { "default" }, "priority": priority, "evict": evict, "trustKubelet": true,
+            })
+        },
+    )
+}
+
+/// Policies that load; those with cycles are refused and drawn again.
+fn policies() -> impl Strategy<Value = PolicySet> {
+    let rules = prop::collection::vec(rule(), 1..=6);
+    let protect = subsequence(vec!["hardware.tier", "pool", "nvidia.com/*"], 0..=2);
+    let persist = subsequence(vec!["a", "pool", "node-role.kubernetes.io/*"], 1..=2);
+    (rules, protect, persist).prop_filter_map("cycles are refused", |(mut rules, protect, persist)| {
+        for (at, rule) in rules.iter_mut().enumerate() {
+            rule["name"] = json!(format!("rule-{at}"));
+        }
+        rules.retain(|rule| {
+            ["labels", "annotations", "taints"]
+                .iter()
+                .any(|field| rule[*field] != json!({}) && rule[*field] != json!([]))
+        });
+        let spec =
+            json!({"rules": rules, "protect": {"keys": protect}, "persist": {"labels": persist, "taints": ["a"]}});
+        let spec: NodePolicySpec = serde_json::from_value(spec).unwrap();
+        PolicySet::compile(&[PolicyDocument::new("p", Origin::Object, spec)]).ok()
+    })
+}
+
+#[derive(Clone, Debug)]
+struct Scene {
+    node: Value,
+    old: Option<Value>,
+    kubelet: bool,
+    saved: Option<SavedState>,
+}
+
+fn node() -> impl Strategy<Value = Value> {
+    let all_keys = select(KEYS.map(str::to_owned).to_vec());
+    let shape = prop::collection::vec(any::<bool>(), 4);
+    (select(NAMES.to_vec()), texts(all_keys.clone(), 5), texts(all_keys, 2), taints(3), shape).prop_map(
+        |(name, labels, annotations, taints, shape)| {
+            let mut node = json!({
+                "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "futureField": {"x": [1, null]}},
+                "status": {"capacity": {"cpu": "4"}, "unknown": true}, "futureTop": 1,
+            });
+            if shape[0] {
+                node["metadata"]["labels"] = labels;
+            }
+            if shape[1] {
+                node["metadata"]["annotations"] = annotations;
+            }
+            if shape[2] {
+                node["spec"] = json!({"podCIDR": "10.0.0.0/24"});
+                if shape[3] {
+                    node["spec"]["taints"] = json!(taints);
+                }
+            }
+            node
+        },
+    )
+}
+
+fn scene() -> impl Strategy<Value = Scene> {
+    let saved = prop::option::of((texts(key(), 3), taints(2)));
+    (node(), prop::option::of(node()), any::<bool>(), saved, any::<Index>()).prop_map(
+        |(node, old, kubelet, saved, _)| {
+            let old = old.map(|mut old| {
+                old["metadata"]["name"] = node["metadata"]["name"].clone();
+                old
+            });
+            let saved = saved.map(|(labels, taints)| {
+                serde_json::from_value(json!({"nodeName": "x", "labels": labels, "taints": taints})).unwrap()
+            });
+            Scene { node, old, kubelet, saved }
+        },
+    )
+}
+
+fn raw(value: &Value) -> Box<RawValue> {
+    to_raw_value(value).unwrap()
+}
+
+fn decide_on(set: &PolicySet, scene: &Scene, node: &Value) -> (Decision, Value) {
+    let (object, old) = (raw(node), scene.old.as_ref().map(raw));
+    let groups = if scene.kubelet { vec!["system:nodes"] } else { vec!["system:masters"] };
+    let write = Write {
+        operation: if old.is_some() { Operation::Update } else { Operation::Create },
+        status: false,
+        requester: Requester {
+            username: Text(if scene.kubelet { "system:node:n1" } else { "admin" }.into()),
+            groups: groups.into_iter().map(|group| Text(group.into())).collect(),
+        },
+        node: NodeFacts::parse(&object).unwrap(),
+        old: old.as_ref().map(|old| NodeFacts::parse(old).unwrap()),
+    };
+    let circumstances = Circumstances { saved: scene.saved.as_ref(), pending_taint: None };
+    let decision = decide(set, &write, &circumstances);
+    let mut patched = node.clone();
+    if let Some(change) = &decision.change {
+        apply(&mut patched, &patch(&write.node, change)).expect("the patch applies");
+    }
+    (decision, patched)
+}
+
+/// The node without everything nodegate may touch.
+fn foreign(node: &Value) -> Value {
+    let mut node = node.clone();
+    for (parent, field) in [("metadata", "labels"), ("metadata", "annotations"), ("spec", "taints")] {
+        if let Some(parent) = node.get_mut(parent).and_then(Value::as_object_mut) {
+            parent.remove(field);
+        }
+    }
+    if node.get("spec") == Some(&json!({})) {
+        node.as_object_mut().unwrap().remove("spec");
+    }
+    node
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, max_global_rejects: 200_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn applying_a_patch_reaches_the_decision_and_asking_again_gives_none((set, scene) in (policies(), scene())) {
+        let (decision, patched) = decide_on(&set, &scene, &scene.node);
+        for (key, desired) in &decision.labels {
+            let deferred = decision.deferred.as_ref().is_some_and(|deferred| deferred.labels().contains_key(key));
+            let reached = patched["metadata"]["labels"].get(key) == Some(&json!(desired.value));
+            prop_assert!(reached != deferred, "label {key} of {decision:?} in {patched}");
+        }
+        for (id, desired) in &decision.taints {
+            let deferred = decision.deferred.as_ref().is_some_and(|deferred| deferred.taints().contains_key(id));
+            let taints = patched["spec"]["taints"].as_array().cloned().unwrap_or_default();
+            let there = taints.iter().filter(|taint| taint["key"] == id.key.as_str() && taint["effect"] == id.effect.as_str()).collect::<Vec<_>>();
+            prop_assert!(there.len() <= 1, "{id} twice in {patched}");
+            let reached = there.first().is_some_and(|taint| taint.get("value").and_then(Value::as_str).unwrap_or("") == desired.value);
+            prop_assert!(reached != deferred, "taint {id} of {decision:?} in {patched}");
+        }
+        let (again, _) = decide_on(&set, &scene, &patched);
+        prop_assert_eq!(&again.change, &None, "first {:?}, patched {}", decision, patched);
+        prop_assert_eq!(&again.deferred, &decision.deferred);
+    }
+
+    #[test]
+    fn what_nodegate_does_not_give_survives((set, scene) in (policies(), scene())) {
+        let (decision, patched) = decide_on(&set, &scene, &scene.node);
+        prop_assert_eq!(foreign(&patched), foreign(&scene.node));
+        let touched = |key: &str| decision.change.as_ref().is_some_and(|change| change.labels().contains_key(key));
+        for (key, value) in scene.node["metadata"]["labels"].as_object().into_iter().flatten() {
+            prop_assert!(touched(key) || patched["metadata"]["labels"].get(key) == Some(value), "{key} in {patched}");
+        }
+        for taint in scene.node["spec"]["taints"].as_array().into_iter().flatten() {
+            let kept = patched["spec"]["taints"].as_array().unwrap().iter().any(|one| one["key"] == taint["key"] && one["effect"] == taint["effect"]);
+            prop_assert!(kept, "{taint} in {patched}");
+        }
+    }
+
+    #[test]
+    fn a_kubelets_patch_never_carries_what_noderestriction_refuses((set, scene) in (policies(), scene())) {
+        prop_assume!(scene.kubelet);
+        let (decision, _) = decide_on(&set, &scene, &scene.node);
+        if let Some(change) = &decision.change {
+            let set_labels = change.labels().iter().filter(|(_, value)| value.is_some());
+            prop_assert!(set_labels.clone().all(|(key, _)| !nodegate::policy::restriction::is_restricted(key)), "{change:?}");
+            prop_assert!(scene.old.is_none() || change.taints().is_empty(), "{change:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_question_has_the_same_answer((set, scene) in (policies(), scene())) {
+        let first = decide_on(&set, &scene, &scene.node);
+        let second = decide_on(&set, &scene, &scene.node);
+        prop_assert_eq!(first, second);
+    }
+}
