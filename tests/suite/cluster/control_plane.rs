@@ -1,0 +1,237 @@
+//! A real kube-apiserver and etcd on free loopback ports, one pair for the whole test run.
+//!
+//! The processes are started through `setpriv --pdeathsig` from a thread that lives as long as the
+//! test process, so the kernel ends them with it, however it ends.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, KubeConfigOptions, NamedAuthInfo, NamedCluster, NamedContext};
+use tempfile::TempDir;
+
+const ADMIN_TOKEN: &str = "admin-token";
+const START_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// The running control plane.
+pub(crate) struct ControlPlane {
+    /// `https://127.0.0.1:PORT` of the API server.
+    pub(crate) server: String,
+    directory: TempDir,
+}
+
+/// Exclusive use of the control plane: webhook configurations are cluster-wide.
+pub(crate) struct Exclusive {
+    pub(crate) plane: &'static ControlPlane,
+    _guard: MutexGuard<'static, ()>,
+}
+
+/// Waits for the control plane (started at the first call) and for whoever uses it now.
+pub(crate) fn exclusive() -> Exclusive {
+    static LOCK: Mutex<()> = Mutex::new(());
+    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    let guard = LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let plane = PLANE.get_or_init(|| {
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            let started = ControlPlane::start();
+            let lives = started.is_ok();
+            let _ = sender.send(started.map(|(plane, children)| {
+                // The children are ended by the kernel with this process, not by a destructor.
+                std::mem::forget(children);
+                plane
+            }));
+            while lives {
+                thread::park();
+            }
+        });
+        receiver.recv().expect("the starting thread answers").unwrap_or_else(|error| panic!("the control plane did not start: {error}"))
+    });
+    Exclusive { plane, _guard: guard }
+}
+
+/// The directory with the control plane's binaries.
+pub(crate) fn assets() -> PathBuf {
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+    assets.or_else(|| option_env!("NODEGATE_TEST_ASSETS").map(PathBuf::from)).expect("KUBEBUILDER_ASSETS is set, or tests/control-plane/build has run")
+}
+
+/// A loopback port that is free now.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Starts a program that ends with this thread's process; output goes to `log`.
+fn spawn(program: &Path, arguments: &[String], log: &Path) -> Result<Child, String> {
+    let log = fs::File::create(log).map_err(|error| error.to_string())?;
+    Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--"])
+        .arg(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().map_err(|error| error.to_string())?)
+        .stderr(log)
+        .spawn()
+        .map_err(|error| format!("{}: {error}", program.display()))
+}
+
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+impl ControlPlane {
+    fn start() -> Result<(Self, Vec<Child>), String> {
+        let directory = TempDir::with_prefix("nodegate-control-plane-").map_err(|error| error.to_string())?;
+        let at = |name: &str| directory.path().join(name);
+        let [etcd, etcd_peer, api] = [free_port(), free_port(), free_port()];
+        write_credentials(directory.path())?;
+        let etcd_url = format!("http://127.0.0.1:{etcd}");
+        let peer_url = format!("http://127.0.0.1:{etcd_peer}");
+        let etcd_arguments = [
+            format!("--data-dir={}", at("etcd").display()),
+            format!("--listen-client-urls={etcd_url}"),
+            format!("--advertise-client-urls={etcd_url}"),
+            format!("--listen-peer-urls={peer_url}"),
+            format!("--initial-advertise-peer-urls={peer_url}"),
+            format!("--initial-cluster=default={peer_url}"),
+            "--unsafe-no-fsync".to_owned(),
+            "--log-level=error".to_owned(),
+        ];
+        let api_arguments = [
+            format!("--etcd-servers={etcd_url}"),
+            format!("--secure-port={api}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--cert-dir={}", at("apiserver").display()),
+            format!("--service-account-key-file={}", at("sa.pub").display()),
+            format!("--service-account-signing-key-file={}", at("sa.key").display()),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--token-auth-file={}", at("tokens.csv").display()),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--enable-admission-plugins=NodeRestriction".to_owned(),
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            "--allow-privileged=true".to_owned(),
+        ];
+        let mut children = vec![spawn(&assets().join("etcd"), &etcd_arguments, &at("etcd.log"))?];
+        children.push(spawn(&assets().join("kube-apiserver"), &api_arguments, &at("apiserver.log"))?);
+        let plane = Self { server: format!("https://127.0.0.1:{api}"), directory };
+        let ready = plane.wait_until_ready(&mut children);
+        if let Err(error) = ready {
+            for child in &mut children {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            return Err(error);
+        }
+        Ok((plane, children))
+    }
+
+    fn wait_until_ready(&self, children: &mut [Child]) -> Result<(), String> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        let kubeconfig = self.kubeconfig_file("admin", None);
+        while Instant::now() < deadline {
+            for (child, log) in children.iter_mut().zip(["etcd.log", "apiserver.log"]) {
+                if let Ok(Some(status)) = child.try_wait() {
+                    return Err(format!("{log}: ended with {status}:\n{}", tail(&self.directory.path().join(log))));
+                }
+            }
+            let ready = kubectl_command(&kubeconfig).args(["get", "--raw", "/readyz"]).output();
+            if ready.is_ok_and(|output| output.status.success()) {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        Err(format!("not ready after {START_TIMEOUT:?}:\n{}", tail(&self.directory.path().join("apiserver.log"))))
+    }
+
+    /// A kubeconfig for an administrator, or for somebody he impersonates.
+    pub(crate) fn kubeconfig(&self, impersonate: Option<(&str, &[&str])>) -> Kubeconfig {
+        let mut user = AuthInfo { token: Some(ADMIN_TOKEN.to_owned().into()), ..AuthInfo::default() };
+        if let Some((name, groups)) = impersonate {
+            user.impersonate = Some(name.to_owned());
+            user.impersonate_groups = Some(groups.iter().map(|group| (*group).to_owned()).collect());
+        }
+        let cluster = Cluster { server: Some(self.server.clone()), insecure_skip_tls_verify: Some(true), ..Cluster::default() };
+        Kubeconfig {
+            clusters: vec![NamedCluster { name: "test".into(), cluster: Some(cluster) }],
+            auth_infos: vec![NamedAuthInfo { name: "user".into(), auth_info: Some(user) }],
+            contexts: vec![NamedContext {
+                name: "test".into(),
+                context: Some(Context { cluster: "test".into(), user: Some("user".into()), ..Context::default() }),
+            }],
+            current_context: Some("test".into()),
+            ..Kubeconfig::default()
+        }
+    }
+
+    /// The same as a file, for `kubectl` and `helm`.
+    pub(crate) fn kubeconfig_file(&self, name: &str, impersonate: Option<(&str, &[&str])>) -> PathBuf {
+        let path = self.directory.path().join(format!("{name}.kubeconfig"));
+        let text = serde_json::to_string(&json_kubeconfig(&self.server, impersonate)).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A client of an administrator, or of somebody he impersonates.
+    pub(crate) async fn client(&self, impersonate: Option<(&str, &[&str])>) -> kube::Client {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let config = kube::Config::from_custom_kubeconfig(self.kubeconfig(impersonate), &KubeConfigOptions::default()).await.unwrap();
+        kube::Client::try_from(config).unwrap()
+    }
+
+    /// Runs `kubectl` as an administrator; `input` goes to its standard input.
+    pub(crate) fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
+        run(kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments), input)
+    }
+}
+
+/// `kubectl` of the control plane's version if it was built, else the one in `PATH`.
+pub(crate) fn kubectl_command(kubeconfig: &Path) -> Command {
+    let built = assets().join("kubectl");
+    let mut command = Command::new(if built.is_file() { built } else { PathBuf::from("kubectl") });
+    command.arg("--kubeconfig").arg(kubeconfig).stdin(Stdio::null());
+    command
+}
+
+/// Runs a command to its end: its output, or everything it said when it failed.
+pub(crate) fn run(command: &mut Command, input: Option<&str>) -> Result<String, String> {
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() }).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        stdin.write_all(input.as_bytes()).map_err(|error| error.to_string())?;
+    }
+    let output = child.wait_with_output().map_err(|error| error.to_string())?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(format!("{}{}", text(output.stdout), text(output.stderr))) }
+}
+
+fn json_kubeconfig(server: &str, impersonate: Option<(&str, &[&str])>) -> serde_json::Value {
+    let mut user = serde_json::json!({"token": ADMIN_TOKEN});
+    if let Some((name, groups)) = impersonate {
+        user["as"] = name.into();
+        user["as-groups"] = groups.into();
+    }
+    serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": server, "insecure-skip-tls-verify": true}}],
+        "users": [{"name": "user", "user": user}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
+    })
+}
+
+fn write_credentials(directory: &Path) -> Result<(), String> {
+    let key = rcgen::KeyPair::generate().map_err(|error| error.to_string())?;
+    let files = [
+        ("sa.key", key.serialize_pem()),
+        ("sa.pub", key.public_key_pem()),
+        ("tokens.csv", format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n")),
+    ];
+    files.iter().try_for_each(|(name, text)| fs::write(directory.join(name), text).map_err(|error| error.to_string()))
+}

@@ -1,0 +1,118 @@
+//! A folder of `src/` is a layer; ARCHITECTURE.md's table says what each may use.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Layer, and the layers of this crate it may use. Has to be the table in ARCHITECTURE.md.
+const MAY_USE: [(&str, &[&str]); 10] = [
+    ("api", &[]),
+    ("policy", &["api"]),
+    ("state", &["api"]),
+    ("files", &["api", "policy"]),
+    ("admission", &["api", "policy", "state", "metrics"]),
+    ("tls", &[]),
+    ("metrics", &[]),
+    ("health", &["metrics"]),
+    ("telemetry", &[]),
+    ("cli", &["api", "policy", "state", "files", "admission", "tls", "metrics", "health", "telemetry"]),
+];
+
+/// What `policy` must not even mention: it has no I/O, no clock, no async, no environment.
+const IMPURE: [&str; 12] = [
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::io",
+    "std::process",
+    "SystemTime",
+    "Instant",
+    "Timestamp::now",
+    "tokio::",
+    "async fn",
+    ".await",
+    "kube::Client",
+];
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Each source file with its layer and its lines without comments.
+fn layered() -> Vec<(String, PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    files
+        .into_iter()
+        .map(|path| {
+            let first = path.strip_prefix(&root).unwrap().components().next().unwrap();
+            let layer = first.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned();
+            let text = fs::read_to_string(&path).unwrap();
+            let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+            (layer, path, code.join("\n"))
+        })
+        .collect()
+}
+
+#[test]
+fn no_layer_uses_one_it_may_not() {
+    let allowed: BTreeMap<&str, &[&str]> = MAY_USE.into_iter().collect();
+    let mut faults = Vec::new();
+    for (layer, path, code) in layered() {
+        if layer == "main" || layer == "lib" {
+            continue;
+        }
+        let Some(may_use) = allowed.get(layer.as_str()) else {
+            faults.push(format!("{}: the layer {layer} is not in the table", path.display()));
+            continue;
+        };
+        for (other, _) in MAY_USE.iter().filter(|(other, _)| *other != layer && !may_use.contains(other)) {
+            let direct = format!("crate::{other}");
+            let uses = code
+                .match_indices(&direct)
+                .any(|(at, _)| !code[at + direct.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_'));
+            if uses {
+                faults.push(format!("{}: {layer} may not use {other}", path.display()));
+            }
+        }
+        // `use crate::{a, b}` would hide what is used from this test.
+        if code.contains("crate::{") {
+            faults.push(format!("{}: write one `use crate::layer::…` for each layer", path.display()));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn policy_is_pure() {
+    let mut faults = Vec::new();
+    for (_, path, code) in layered().into_iter().filter(|(layer, _, _)| layer == "policy" || layer == "api") {
+        let production = code.split("#[cfg(test)]").next().unwrap_or_default();
+        faults.extend(
+            IMPURE.iter().filter(|word| production.contains(**word)).map(|word| format!("{}: {word}", path.display())),
+        );
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn architecture_has_the_same_table() {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).unwrap();
+    for (layer, may_use) in MAY_USE {
+        let row = text
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{layer}/`")) || line.starts_with(&format!("| `{layer}.rs`")))
+            .unwrap_or_else(|| panic!("{layer} has no row"));
+        let last = row.trim_end_matches('|').rsplit('|').next().unwrap().trim();
+        let listed: Vec<&str> = last.split(", ").filter(|name| *name != "–").collect();
+        assert_eq!(listed, may_use, "{layer}");
+    }
+}
