@@ -25,11 +25,6 @@ impl Subjects {
             || requester.service_account().is_some_and(|account| self.service_accounts.contains(account))
     }
 
-    /// Whether nobody is meant.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.users.is_empty() && self.groups.is_empty() && self.service_accounts.is_empty()
-    }
-
     /// The subjects in words, such as `users a, b; groups c`.
     pub(crate) fn describe(&self) -> Vec<String> {
         let list = |kind: &str, set: &TextSet| {

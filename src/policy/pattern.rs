@@ -137,11 +137,6 @@ impl KeySet {
         !self.prefixes.is_empty() && key.split_once('/').is_some_and(|(prefix, _)| self.prefixes.contains(prefix))
     }
 
-    /// Whether nothing is in the set.
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.all && self.exact.is_empty() && self.prefixes.is_empty()
-    }
-
     /// The keys as written.
     pub(crate) fn written(&self) -> impl Iterator<Item = &str> {
         self.written.iter().map(|key| &**key)

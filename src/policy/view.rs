@@ -173,7 +173,7 @@ impl<'a> View<'a> {
 
     /// Evaluates a condition; a failure is unknown and kept for [`Self::take_failures`].
     pub(crate) fn evaluate_bool(&self, expression: &Expression) -> Tri {
-        self.with_variables(|variables| expression.evaluate_bool(variables).map_err(|error| error.to_string()))
+        self.with_variables(|variables| expression.evaluate_bool(variables).map_err(|error| error))
             .map_or(Tri::Unknown, Tri::from)
     }
 

@@ -126,7 +126,7 @@ fn subjects(spec: Option<&SubjectsSpec>, path: &FieldPath, faults: &mut Faults<'
     }
     let mut set = |field: &str, texts: &[String]| {
         TextSet::compile(texts.iter().map(String::as_str), |index, message| {
-            faults.at(&path.key(field).index(index), message)
+            faults.at(&path.key(field).index(index), message);
         })
     };
     Subjects {
@@ -158,7 +158,7 @@ fn check_others(spec: &GovernanceSpec, names: &mut NameIndexBuilder, path: &Fiel
         let path = path.key("immutable").index(at);
         entry(&immutable.entry, &path, faults);
         KeySet::compile(immutable.keys.iter().map(String::as_str), |index, message| {
-            faults.at(&path.key("keys").index(index), message)
+            faults.at(&path.key("keys").index(index), message);
         });
     }
     for (at, dependency) in spec.dependencies.iter().enumerate() {
@@ -233,7 +233,7 @@ fn check_dependency(spec: &DependencySpec, path: &FieldPath, faults: &mut Faults
 
 fn check_naming(spec: &NamingSpec, path: &FieldPath, faults: &mut Faults<'_>) {
     KeySet::compile(spec.keys.iter().map(String::as_str), |index, message| {
-        faults.at(&path.key("keys").index(index), message)
+        faults.at(&path.key("keys").index(index), message);
     });
     if let Some(pattern) = spec.pattern.as_deref().filter(|pattern| !NAMED_PATTERNS.contains(pattern)) {
         faults.at(

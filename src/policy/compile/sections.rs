@@ -54,7 +54,7 @@ pub(super) fn check_inventory(faults: &mut Faults<'_>) {
             );
         }
         KeySet::compile(entry.allow.iter().map(String::as_str), |at, message| {
-            faults.at(&path.key("allow").index(at), message)
+            faults.at(&path.key("allow").index(at), message);
         });
     }
 }
