@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, KubeConfigOptions, NamedAuthInfo, NamedCluster, NamedContext};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use tempfile::TempDir;
 
 const ADMIN_TOKEN: &str = "admin-token";
@@ -50,7 +50,10 @@ pub(crate) fn exclusive() -> Exclusive {
                 thread::park();
             }
         });
-        receiver.recv().expect("the starting thread answers").unwrap_or_else(|error| panic!("the control plane did not start: {error}"))
+        receiver
+            .recv()
+            .expect("the starting thread answers")
+            .unwrap_or_else(|error| panic!("the control plane did not start: {error}"))
     });
     Exclusive { plane, _guard: guard }
 }
@@ -58,7 +61,9 @@ pub(crate) fn exclusive() -> Exclusive {
 /// The directory with the control plane's binaries.
 pub(crate) fn assets() -> PathBuf {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
-    assets.or_else(|| option_env!("NODEGATE_TEST_ASSETS").map(PathBuf::from)).expect("KUBEBUILDER_ASSETS is set, or tests/control-plane/build has run")
+    assets
+        .or_else(|| option_env!("NODEGATE_TEST_ASSETS").map(PathBuf::from))
+        .expect("KUBEBUILDER_ASSETS is set, or tests/control-plane/build has run")
 }
 
 /// A loopback port that is free now.
@@ -153,22 +158,7 @@ impl ControlPlane {
 
     /// A kubeconfig for an administrator, or for somebody he impersonates.
     pub(crate) fn kubeconfig(&self, impersonate: Option<(&str, &[&str])>) -> Kubeconfig {
-        let mut user = AuthInfo { token: Some(ADMIN_TOKEN.to_owned().into()), ..AuthInfo::default() };
-        if let Some((name, groups)) = impersonate {
-            user.impersonate = Some(name.to_owned());
-            user.impersonate_groups = Some(groups.iter().map(|group| (*group).to_owned()).collect());
-        }
-        let cluster = Cluster { server: Some(self.server.clone()), insecure_skip_tls_verify: Some(true), ..Cluster::default() };
-        Kubeconfig {
-            clusters: vec![NamedCluster { name: "test".into(), cluster: Some(cluster) }],
-            auth_infos: vec![NamedAuthInfo { name: "user".into(), auth_info: Some(user) }],
-            contexts: vec![NamedContext {
-                name: "test".into(),
-                context: Some(Context { cluster: "test".into(), user: Some("user".into()), ..Context::default() }),
-            }],
-            current_context: Some("test".into()),
-            ..Kubeconfig::default()
-        }
+        serde_json::from_value(json_kubeconfig(&self.server, impersonate)).unwrap()
     }
 
     /// The same as a file, for `kubectl` and `helm`.
@@ -182,7 +172,9 @@ impl ControlPlane {
     /// A client of an administrator, or of somebody he impersonates.
     pub(crate) async fn client(&self, impersonate: Option<(&str, &[&str])>) -> kube::Client {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let config = kube::Config::from_custom_kubeconfig(self.kubeconfig(impersonate), &KubeConfigOptions::default()).await.unwrap();
+        let config = kube::Config::from_custom_kubeconfig(self.kubeconfig(impersonate), &KubeConfigOptions::default())
+            .await
+            .unwrap();
         kube::Client::try_from(config).unwrap()
     }
 
@@ -202,14 +194,21 @@ pub(crate) fn kubectl_command(kubeconfig: &Path) -> Command {
 
 /// Runs a command to its end: its output, or everything it said when it failed.
 pub(crate) fn run(command: &mut Command, input: Option<&str>) -> Result<String, String> {
-    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() }).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
     if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
         stdin.write_all(input.as_bytes()).map_err(|error| error.to_string())?;
     }
     let output = child.wait_with_output().map_err(|error| error.to_string())?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(format!("{}{}", text(output.stdout), text(output.stderr))) }
+    if output.status.success() {
+        Ok(text(output.stdout))
+    } else {
+        Err(format!("{}{}", text(output.stdout), text(output.stderr)))
+    }
 }
 
 fn json_kubeconfig(server: &str, impersonate: Option<(&str, &[&str])>) -> serde_json::Value {

@@ -1,0 +1,98 @@
+//! Who may not write a key gets 403 and is told why, through `nodes` and through `nodes/status`.
+#![allow(clippy::await_holding_lock, reason = "one test at a time uses the control plane")]
+
+use serde_json::json;
+
+use super::control_plane::exclusive;
+use super::join::example_nodes;
+use super::nodegate::{Nodegate, Setup};
+use super::requester::{Requester, label};
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn reserved_labels_are_refused_through_nodes_and_nodes_status() {
+    let cluster = exclusive();
+    let _nodegate = Nodegate::start(cluster.plane, &Setup::default());
+    let admin = Requester::admin(cluster.plane).await;
+    admin.delete("reserved-1").await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "reserved-1",
+        "labels": {"kubernetes.io/hostname": "reserved-1", "node.kubernetes.io/kind": "a", "team": "x"}}});
+    Requester::kubelet(cluster.plane, "reserved-1").await.create(&node).await.unwrap();
+
+    let labels = |value| json!({"metadata": {"labels": {"node.kubernetes.io/kind": value}}});
+    for (refused, what) in [
+        (admin.merge("reserved-1", labels(json!("b"))).await, "changed"),
+        (admin.merge("reserved-1", labels(json!(null))).await, "removed"),
+        (admin.merge_status("reserved-1", labels(json!("b"))).await, "changed"),
+        (admin.label("reserved-1", "feature.node.kubernetes.io/x", json!("true")).await, "added"),
+    ] {
+        let refusal = refused.unwrap_err();
+        assert_eq!(refusal.code, 403, "{refusal:?}");
+        for part in [what, "\"admin\"", "preset:baseline", "kube-system:*", "--break-glass-group"] {
+            assert!(refusal.message.contains(part), "{part:?} is missing in {refusal:?}");
+        }
+    }
+    let node = admin.get("reserved-1").await;
+    assert_eq!(
+        (label(&node, "node.kubernetes.io/kind"), label(&node, "feature.node.kubernetes.io/x")),
+        (Some("a"), None)
+    );
+
+    let everything_else = json!({"metadata": {"labels": {"team": "y", "node-role.kubernetes.io/worker": ""}}});
+    admin.merge("reserved-1", everything_else).await.unwrap();
+    let kubeadm = admin.label("reserved-1", "node.kubernetes.io/exclude-from-external-load-balancers", json!("")).await;
+    kubeadm.unwrap();
+    let controller =
+        Requester::user(cluster.plane, "system:serviceaccount:kube-system:node-controller", &["system:masters"]).await;
+    controller.merge("reserved-1", labels(json!("c"))).await.unwrap();
+    admin.delete("reserved-1").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_break_glass_group_may_write_and_is_warned() {
+    let cluster = exclusive();
+    let setup = Setup { serve: &["--break-glass-group", "nodegate:break-glass"], ..Setup::default() };
+    let nodegate = Nodegate::start(cluster.plane, &setup);
+    let admin = Requester::admin(cluster.plane).await;
+    admin.delete("glass-1").await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "glass-1"}});
+    admin.create(&node).await.unwrap();
+    let rescuer = Requester::user(cluster.plane, "alice", &["system:masters", "nodegate:break-glass"]).await;
+    rescuer.label("glass-1", "node.kubernetes.io/kind", json!("x")).await.unwrap();
+    assert_eq!(admin.label("glass-1", "node.kubernetes.io/kind", json!("y")).await.unwrap_err().code, 403);
+    let metrics = nodegate.probe("/metrics").unwrap();
+    assert!(
+        metrics.lines().any(|line| line.contains("break_glass") && !line.starts_with('#') && !line.ends_with(" 0")),
+        "{metrics}"
+    );
+    admin.delete("glass-1").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_kubelet_cannot_forge_its_tier() {
+    let cluster = exclusive();
+    let _nodegate =
+        Nodegate::start(cluster.plane, &Setup { policies: &["examples/fako/policy.yaml"], ..Setup::default() });
+    let (admin, kubelet) =
+        (Requester::admin(cluster.plane).await, Requester::kubelet(cluster.plane, "thinkpad01").await);
+    admin.delete("thinkpad01").await;
+    let mut node = example_nodes("fako")["thinkpad01"].clone();
+    node["metadata"]["labels"]["hardware.tier"] = json!("dual-gpu");
+    node["metadata"]["labels"]["nodegate.dev/trusted"] = json!("true");
+    let created = kubelet.create(&node).await.unwrap();
+    assert_eq!((label(&created, "hardware.tier"), label(&created, "nodegate.dev/trusted")), (Some("standard"), None));
+
+    // Through `nodes` the enforced value comes back in the same write; through `nodes/status`, where
+    // nothing is patched, the write is refused.
+    let updated = kubelet.label("thinkpad01", "hardware.tier", json!("dual-gpu")).await.unwrap();
+    assert_eq!(label(&updated, "hardware.tier"), Some("standard"));
+    let forged = json!({"metadata": {"labels": {"hardware.tier": "dual-gpu"}}});
+    let refusal = kubelet.merge_status("thinkpad01", forged).await.unwrap_err();
+    assert_eq!(refusal.code, 403, "{refusal:?}");
+    assert!(refusal.message.contains("hardware.tier") && refusal.message.contains("fako"), "{refusal:?}");
+    let reconciled = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "b"}}});
+    kubelet.merge_status("thinkpad01", reconciled).await.unwrap();
+    admin.delete("thinkpad01").await;
+}

@@ -1,0 +1,176 @@
+//! The real `nodegate serve`, registered at the real API server by what `nodegate render` prints.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::control_plane::{ControlPlane, free_port, run};
+
+/// A running `nodegate serve` and its registration. Both are gone when this is dropped.
+pub(crate) struct Nodegate<'a> {
+    plane: &'a ControlPlane,
+    child: Child,
+    directory: TempDir,
+    listen: u16,
+    probe: u16,
+    manifests: String,
+}
+
+/// How to start and register it.
+#[derive(Clone, Default)]
+pub(crate) struct Setup<'a> {
+    /// Policy files or directories, from the repository's root.
+    pub(crate) policies: &'a [&'a str],
+    /// Documents of the state directory: node and `state.json`.
+    pub(crate) state: &'a [(&'a str, &'a str)],
+    /// Further arguments of `serve`.
+    pub(crate) serve: &'a [&'a str],
+    /// Further arguments of `render webhooks`.
+    pub(crate) render: &'a [&'a str],
+}
+
+fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command
+        .env_clear()
+        .envs(std::env::vars().filter(|(name, _)| !name.starts_with("NODEGATE_") && name != "PERSIST_LABEL_PREFIX"));
+    command
+}
+
+fn from_root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+impl<'a> Nodegate<'a> {
+    /// Starts the server, waits until it is ready, and registers it.
+    pub(crate) fn start(plane: &'a ControlPlane, setup: &Setup<'_>) -> Self {
+        let directory = TempDir::with_prefix("nodegate-").unwrap();
+        let (listen, probe) = (free_port(), free_port());
+        let state = directory.path().join("state");
+        std::fs::create_dir(&state).unwrap();
+        for (node, text) in setup.state {
+            std::fs::write(state.join(format!("{node}.json")), text).unwrap();
+        }
+        let log = std::fs::File::create(directory.path().join("log")).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_nodegate"), "serve"]);
+        command.env_clear().envs(
+            std::env::vars().filter(|(name, _)| !name.starts_with("NODEGATE_") && name != "PERSIST_LABEL_PREFIX"),
+        );
+        command.env("RUST_LOG", "nodegate=debug");
+        command
+            .arg("--listen")
+            .arg(format!("127.0.0.1:{listen}"))
+            .arg("--probe-listen")
+            .arg(format!("127.0.0.1:{probe}"));
+        command.arg("--cert-dir").arg(directory.path().join("certs")).arg("--state-dir").arg(state);
+        for policy in setup.policies {
+            command.arg("--policy").arg(from_root(policy));
+        }
+        let child = command
+            .args(setup.serve)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut started = Self { plane, child, directory, listen, probe, manifests: String::new() };
+        started.wait_until_ready();
+        started.register(setup);
+        started
+    }
+
+    fn wait_until_ready(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("nodegate ended with {status}:\n{}", self.log());
+            }
+            if self.probe("/readyz").is_some_and(|answer| answer.starts_with("HTTP/1.1 200")) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("nodegate is not ready:\n{}", self.log());
+    }
+
+    fn register(&mut self, setup: &Setup<'_>) {
+        let mut render = binary();
+        render.args(["render", "webhooks", "--url", &format!("https://127.0.0.1:{}", self.listen), "--ca-file"]);
+        render.arg(self.directory.path().join("certs/ca.crt")).args(setup.render);
+        for policy in setup.policies {
+            render.arg("--policy").arg(from_root(policy));
+        }
+        self.manifests = run(&mut render, None).unwrap();
+        self.plane.kubectl(&["apply", "-f", "-"], Some(&self.manifests)).unwrap();
+        self.wait_until_called();
+    }
+
+    /// The API server learns of a configuration by watch: asks with dry runs until it calls us.
+    fn wait_until_called(&self) {
+        let probe = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "registration-probe"}}"#;
+        let (mutate, validate) = (self.requests("mutate"), self.requests("validate"));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline {
+            self.plane.kubectl(&["create", "--dry-run=server", "-f", "-"], Some(probe)).unwrap_or_default();
+            if self.requests("mutate") > mutate && self.requests("validate") > validate {
+                return;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        panic!(
+            "the API server does not call nodegate:\n{}\n{}",
+            self.log(),
+            self.probe("/metrics").unwrap_or_default()
+        );
+    }
+
+    /// How many reviews of an endpoint were answered so far.
+    pub(crate) fn requests(&self, endpoint: &str) -> u64 {
+        let metrics = self.probe("/metrics").unwrap_or_default();
+        let lines = metrics.lines().filter(|line| {
+            line.starts_with("nodegate_admission_requests_total{") && line.contains(&format!("\"{endpoint}\""))
+        });
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).map(|count| count as u64).sum()
+    }
+
+    /// An answer of the probe address, head included.
+    pub(crate) fn probe(&self, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.probe)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    /// What the server logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// Ends the server as a crash would; the registration stays.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Nodegate<'_> {
+    fn drop(&mut self) {
+        if !self.manifests.is_empty() {
+            let _ = self.plane.kubectl(&["delete", "--ignore-not-found", "-f", "-"], Some(&self.manifests));
+        }
+        self.kill();
+        if thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("nodegate's log:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+        }
+    }
+}

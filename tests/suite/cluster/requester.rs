@@ -1,0 +1,106 @@
+//! Writes to nodes as a kubelet, an administrator or anybody else.
+
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
+use kube::discovery::ApiResource;
+use serde_json::{Value, json};
+
+use super::control_plane::ControlPlane;
+
+/// Somebody who writes to nodes. Objects are plain JSON, so that nothing is lost on the way.
+pub(crate) struct Requester {
+    nodes: Api<DynamicObject>,
+}
+
+/// What the API server refused, and why.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: u16,
+    pub(crate) message: String,
+}
+
+pub(crate) type Outcome = Result<Value, Refusal>;
+
+fn outcome(result: Result<DynamicObject, kube::Error>) -> Outcome {
+    match result {
+        Ok(node) => Ok(serde_json::to_value(node).unwrap()),
+        Err(kube::Error::Api(status)) => Err(Refusal { code: status.code, message: status.message.clone() }),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+impl Requester {
+    async fn new(plane: &ControlPlane, impersonate: Option<(&str, &[&str])>) -> Self {
+        let client = plane.client(impersonate).await;
+        let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&());
+        Self { nodes: Api::all_with(client, &resource) }
+    }
+
+    /// A cluster administrator.
+    pub(crate) async fn admin(plane: &ControlPlane) -> Self {
+        Self::new(plane, None).await
+    }
+
+    /// The kubelet of a node.
+    pub(crate) async fn kubelet(plane: &ControlPlane, node: &str) -> Self {
+        Self::new(plane, Some((&format!("system:node:{node}"), &["system:nodes", "system:authenticated"]))).await
+    }
+
+    /// Any user. He needs rights: these tests give them by the group `system:masters` or by RBAC.
+    pub(crate) async fn user(plane: &ControlPlane, name: &str, groups: &[&str]) -> Self {
+        Self::new(plane, Some((name, groups))).await
+    }
+
+    pub(crate) async fn create(&self, node: &Value) -> Outcome {
+        let node: DynamicObject = serde_json::from_value(node.clone()).unwrap();
+        outcome(self.nodes.create(&PostParams::default(), &node).await)
+    }
+
+    pub(crate) async fn get(&self, name: &str) -> Value {
+        serde_json::to_value(self.nodes.get(name).await.unwrap()).unwrap()
+    }
+
+    /// A merge patch of `nodes`.
+    pub(crate) async fn merge(&self, name: &str, patch: Value) -> Outcome {
+        outcome(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)
+    }
+
+    /// A merge patch of `nodes/status`.
+    pub(crate) async fn merge_status(&self, name: &str, patch: Value) -> Outcome {
+        outcome(self.nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await)
+    }
+
+    /// Sets (or with null removes) one label through `nodes`.
+    pub(crate) async fn label(&self, name: &str, key: &str, value: Value) -> Outcome {
+        self.merge(name, json!({"metadata": {"labels": {key: value}}})).await
+    }
+
+    /// Replaces the whole node, as the cloud controller manager does.
+    pub(crate) async fn replace(&self, node: &Value) -> Outcome {
+        let name = node["metadata"]["name"].as_str().unwrap();
+        let object: DynamicObject = serde_json::from_value(node.clone()).unwrap();
+        outcome(self.nodes.replace(name, &PostParams::default(), &object).await)
+    }
+
+    /// Deletes a node if it is there.
+    pub(crate) async fn delete(&self, name: &str) {
+        let _ = self.nodes.delete(name, &DeleteParams::default()).await;
+    }
+}
+
+/// A taint of a node as `key=value:Effect`, sorted.
+pub(crate) fn taints(node: &Value) -> Vec<String> {
+    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    let text = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
+    let mut texts: Vec<String> = taints
+        .iter()
+        .map(|taint| format!("{}={}:{}", text(taint, "key"), text(taint, "value"), text(taint, "effect")))
+        .collect();
+    texts.sort();
+    texts
+}
+
+/// A label of a node.
+pub(crate) fn label<'a>(node: &'a Value, key: &str) -> Option<&'a str> {
+    node["metadata"]["labels"][key].as_str()
+}
