@@ -5,3 +5,5 @@
 
 pub mod api;
 pub mod policy;
+pub mod tls;
+pub mod watch;

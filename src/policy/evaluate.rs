@@ -134,7 +134,7 @@ impl<'a> Evaluation<'a> {
         }
         for (key, expression) in &rule.gives.label_expressions {
             let value = self.view.with_variables(|variables| {
-                let value = expression.evaluate_text(variables).map_err(|error| error)?;
+                let value = expression.evaluate_text(variables)?;
                 check_label_value(&value).map_err(|error| error.to_string()).map(|()| value)
             });
             match value {
@@ -145,9 +145,7 @@ impl<'a> Evaluation<'a> {
             }
         }
         if let Some((keys, expression)) = &rule.gives.label_map {
-            let map = self
-                .view
-                .with_variables(|variables| expression.evaluate_map(variables).map_err(|error| error));
+            let map = self.view.with_variables(|variables| expression.evaluate_map(variables));
             match map {
                 Some(map) => add_label_map(rule, keys, map, &mut output, notes),
                 None => self.note_failures(rule, "labelMap", notes),

@@ -1,7 +1,6 @@
 //! A compiled rule: what it matches, what it gives, what it reads and writes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::cel::{Expression, Polarity};
 use super::decision::{RuleId, Strength};
@@ -21,8 +20,6 @@ pub(crate) struct Rule {
     pub(crate) rank: u32,
     pub(crate) matcher: Matcher,
     pub(crate) gives: Gives,
-    /// Grace between "no longer matches" and removal.
-    pub(crate) remove_after: Option<Duration>,
     pub(crate) trust_kubelet: bool,
     pub(crate) evict: bool,
 }

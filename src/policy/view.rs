@@ -173,8 +173,7 @@ impl<'a> View<'a> {
 
     /// Evaluates a condition; a failure is unknown and kept for [`Self::take_failures`].
     pub(crate) fn evaluate_bool(&self, expression: &Expression) -> Tri {
-        self.with_variables(|variables| expression.evaluate_bool(variables).map_err(|error| error))
-            .map_or(Tri::Unknown, Tri::from)
+        self.with_variables(|variables| expression.evaluate_bool(variables)).map_or(Tri::Unknown, Tri::from)
     }
 
     /// Evaluates with this view's variables; a failure is kept for [`Self::take_failures`].

@@ -95,6 +95,10 @@ fn compile_rule(
     for key in spec.labels.keys().filter(|key| spec.label_expressions.contains_key(*key)) {
         faults.at(&path.key("labelExpressions").key(key), format!("{key:?} is also in labels; give it one value"));
     }
+    // Removal is the controller's; here the text is only checked.
+    if let Some(text) = &spec.remove_after {
+        faults.check(&path.key("removeAfter"), duration(text));
+    }
     let nothing = spec.labels.is_empty()
         && spec.label_expressions.is_empty()
         && spec.label_map.is_none()
@@ -113,10 +117,6 @@ fn compile_rule(
         rank: 0,
         matcher,
         gives,
-        remove_after: spec
-            .remove_after
-            .as_deref()
-            .and_then(|text| faults.check(&path.key("removeAfter"), duration(text))),
         trust_kubelet: spec.trust_kubelet.unwrap_or_default(),
         evict: spec.evict.unwrap_or_default(),
     }
@@ -143,7 +143,6 @@ fn compile_derived(spec: &DerivedSpec, id: RuleId, path: &FieldPath, faults: &mu
         rank: 0,
         matcher: Matcher { all: Conditions::default(), any_of: Some(spec.any_of.iter().map(source).collect()) },
         gives: Gives { labels: vec![(key?, value?)], ..Gives::default() },
-        remove_after: None,
         trust_kubelet: spec.trust_kubelet.unwrap_or_default(),
         evict: false,
     })
@@ -182,7 +181,6 @@ fn compile_persist(
         rank: 0,
         matcher: matcher(spec.match_.as_ref(), names, &path.key("match"), faults),
         gives: Gives { saved: Some(saved), ..Gives::default() },
-        remove_after: None,
         trust_kubelet: true,
         evict: false,
     }

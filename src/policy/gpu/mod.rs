@@ -95,9 +95,10 @@ pub(crate) fn infer<'v>(labels: impl Iterator<Item = (&'v str, &'v str)>, capaci
     }
     let mut by_type: [Evidence; 3] = Default::default();
     if let Some(found) = instance_type
-        && let Some(at) = VENDORS.iter().position(|vendor| *vendor == found.vendor) {
-            by_type[at] = Evidence { seen: true, model: Some(found.model.to_owned()), count: Some(found.count) };
-        }
+        && let Some(at) = VENDORS.iter().position(|vendor| *vendor == found.vendor)
+    {
+        by_type[at] = Evidence { seen: true, model: Some(found.model.to_owned()), count: Some(found.count) };
+    }
     let sources = [
         (GpuSource::FeatureDiscovery, discovery),
         (GpuSource::PciDevice, pci),

@@ -1,0 +1,141 @@
+//! A load over HTTPS from this process on another, and what it cost the other.
+
+use std::path::Path;
+use std::process::Child;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::SendRequest;
+use hyper::{Request, header};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// What one load measured.
+pub(crate) struct Measured {
+    pub(crate) reviews: usize,
+    pub(crate) seconds: f64,
+    /// CPU time of the server, user and system, per review.
+    pub(crate) cpu_micros: f64,
+    pub(crate) p50_micros: f64,
+    pub(crate) p99_micros: f64,
+    /// The last answer, to show that the right thing was measured.
+    pub(crate) answer: Bytes,
+}
+
+impl Measured {
+    pub(crate) fn per_second(&self) -> f64 {
+        self.reviews as f64 / self.seconds
+    }
+}
+
+/// CPU time a process has used, from `/proc/PID/stat` (fields 14 and 15, in 1/100 s).
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: u64 = after_name.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    ticks as f64 / 100.0
+}
+
+/// Resident memory of a process in MB, from `/proc/PID/status`.
+pub(crate) fn rss_megabytes(pid: u32) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().next().and_then(|kilobytes| kilobytes.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+}
+
+/// Keep-alive connections to one server.
+pub(crate) struct Client {
+    connector: TlsConnector,
+    address: String,
+    path: String,
+}
+
+impl Client {
+    /// A client that trusts the CA in `ca_file`.
+    pub(crate) fn new(address: &str, path: &str, ca_file: &Path) -> Self {
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in CertificateDer::pem_file_iter(ca_file).expect("the CA is there") {
+            roots.add(certificate.expect("a certificate")).expect("a CA");
+        }
+        let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        Self { connector: TlsConnector::from(Arc::new(config)), address: address.to_owned(), path: path.to_owned() }
+    }
+
+    async fn connect(&self) -> SendRequest<Full<Bytes>> {
+        let tcp = TcpStream::connect(&self.address).await.expect("connected");
+        tcp.set_nodelay(true).expect("no delay");
+        let name = ServerName::try_from("localhost").expect("a name");
+        let tls = self.connector.connect(name, tcp).await.expect("handshake");
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.expect("HTTP");
+        tokio::spawn(connection);
+        sender
+    }
+
+    async fn ask(&self, sender: &mut SendRequest<Full<Bytes>>, body: Bytes) -> Bytes {
+        let request = Request::post(format!("{}?timeout=2s", self.path))
+            .header(header::HOST, "localhost")
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT_ENCODING, "gzip")
+            .header(header::USER_AGENT, "kube-apiserver-admission")
+            .body(Full::new(body))
+            .expect("a request");
+        let response = sender.send_request(request).await.expect("an answer");
+        let status = response.status();
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        assert!(status.is_success(), "{status}: {}", String::from_utf8_lossy(&body));
+        body
+    }
+
+    /// Sends `body` over `connections` for `length`, one request after the other on each.
+    pub(crate) async fn load(self, server: &Child, connections: usize, body: Bytes, length: Duration) -> Measured {
+        let client = Arc::new(self);
+        let mut senders = Vec::new();
+        for _ in 0..connections {
+            let mut sender = client.connect().await;
+            // Warm both ends up before the clock starts.
+            for _ in 0..200 {
+                client.ask(&mut sender, body.clone()).await;
+            }
+            senders.push(sender);
+        }
+        let (cpu, start) = (cpu_seconds(server.id()), Instant::now());
+        let tasks: Vec<_> = senders
+            .into_iter()
+            .map(|mut sender| {
+                let (client, body) = (client.clone(), body.clone());
+                tokio::spawn(async move {
+                    let (mut latencies, mut answer) = (Vec::new(), Bytes::new());
+                    while start.elapsed() < length {
+                        let sent = Instant::now();
+                        answer = client.ask(&mut sender, body.clone()).await;
+                        latencies.push(sent.elapsed());
+                    }
+                    (latencies, answer)
+                })
+            })
+            .collect();
+        let (mut latencies, mut answer) = (Vec::new(), Bytes::new());
+        for task in tasks {
+            let (more, last) = task.await.expect("the load runs to its end");
+            latencies.extend(more);
+            answer = last;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let cpu = cpu_seconds(server.id()) - cpu;
+        latencies.sort_unstable();
+        let quantile = |q: f64| latencies[((latencies.len() - 1) as f64 * q) as usize].as_secs_f64() * 1e6;
+        Measured {
+            reviews: latencies.len(),
+            seconds,
+            cpu_micros: cpu / latencies.len() as f64 * 1e6,
+            p50_micros: quantile(0.50),
+            p99_micros: quantile(0.99),
+            answer,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+# List the recipes
+default:
+    @just --list --unsorted
+
+# Run the tests; those that need a cluster run when the control plane is built
+test *args:
+    cargo test {{ args }}
+
+# Check the format, and every lint as an error
+lint:
+    cargo fmt --check
+    cargo clippy --locked --all-targets -- -D warnings
+
+# Check what is depended on: banned crates, licenses, sources (deny.toml)
+deny:
+    cargo deny --locked check bans licenses sources
+
+# Write the files that are rendered from the code: CRD, webhook configurations
+generate: (_render "charts/nodegate/crds/nodepolicies.yaml" "crd") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate")
+
+# A failed command must not leave an empty file behind.
+_render file args:
+    @mkdir -p {{ parent_directory(file) }} target
+    cargo run --quiet -- render {{ args }} > target/rendered
+    @mv target/rendered {{ file }}
+
+# Build kube-apiserver, etcd and the rest of a control plane for the tests, once, and print where they are
+control-plane *names:
+    @tests/control-plane/build {{ names }}
+
+# Build helm and promtool for the tests, once, and print where they are
+tools *names:
+    @tests/tools/build {{ names }}
+
+# Run the benchmarks
+bench *args:
+    cargo bench {{ args }}
+
+# Show what nodegate does, on this machine, without a cluster
+demo *args:
+    cargo run --release -- demo {{ args }}
+
+# Everything a change has to pass, as CI runs it
+ci:
+    .ci/run

@@ -1,0 +1,278 @@
+//! A certificate directory: `tls.crt`, `tls.key`, and for our own also `ca.crt`, `ca.key`.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::issue::{self, IssueError, Pem, SubjectName};
+use super::pair::{Pair, PairError};
+
+/// Whose directory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectoryOwner {
+    /// nodegate's: `ca.key` is in it, and leaves are renewed.
+    Nodegate,
+    /// Somebody else's: files are only read.
+    Other,
+}
+
+/// Why a certificate directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// A file could not be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        error: io::Error,
+    },
+    /// The files are no usable pair.
+    #[error("{} and tls.key: {error}; put a matching pair there, or empty the directory to have one made", certificate.display())]
+    Pair {
+        /// The certificate file.
+        certificate: PathBuf,
+        /// What is wrong.
+        error: PairError,
+    },
+    /// The CA's files are no usable pair.
+    #[error("{} and ca.key: {error}; restore both, or remove both and tls.crt and tls.key to have a new CA made", certificate.display())]
+    Ca {
+        /// The CA's certificate file.
+        certificate: PathBuf,
+        /// What is wrong.
+        error: PairError,
+    },
+    /// The CA has expired; what trusts it must trust a new one.
+    #[error("{}: the CA expired at {not_after}; remove ca.crt, ca.key, tls.crt and tls.key to have new ones made, and register the new ca.crt", certificate.display())]
+    CaExpired {
+        /// The CA's certificate file.
+        certificate: PathBuf,
+        /// When.
+        not_after: Timestamp,
+    },
+    /// There are files, but no pair.
+    #[error("{}: has files but no tls.crt and tls.key; put both there, or name an empty directory to have them made", directory.display())]
+    Foreign {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// A certificate could not be made.
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+}
+
+/// A certificate directory.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    path: PathBuf,
+    names: Vec<SubjectName>,
+    owner: DirectoryOwner,
+}
+
+impl Directory {
+    /// Opens a directory, making it and what belongs in it when it is missing or empty.
+    ///
+    /// A leaf of our own is made anew when less than a third of its life is left, when it lacks a
+    /// name, or when it is missing; the CA is kept. Files put there by somebody else are only read.
+    ///
+    /// # Errors
+    /// If files cannot be read or written, or do not belong together.
+    pub fn open(path: &Path, names: &[SubjectName], now: Timestamp) -> Result<(Self, Pair), DirectoryError> {
+        let mut directory = Self { path: path.to_owned(), names: names.to_vec(), owner: DirectoryOwner::Other };
+        if directory.is_empty()? {
+            fs::create_dir_all(path).map_err(|error| directory.file("", error))?;
+            let ca = issue::ca(now)?;
+            directory.write("ca.key", &ca.key, 0o600)?;
+            directory.write("ca.crt", &ca.certificate, 0o644)?;
+        }
+        if directory.path.join("ca.key").exists() {
+            directory.owner = DirectoryOwner::Nodegate;
+            directory.renew_if_due(now)?;
+        } else if !directory.path.join("tls.crt").exists() && !directory.path.join("tls.key").exists() {
+            return Err(DirectoryError::Foreign { directory: path.to_owned() });
+        }
+        let pair = directory.read()?;
+        Ok((directory, pair))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whose it is.
+    pub fn owner(&self) -> DirectoryOwner {
+        self.owner
+    }
+
+    /// Reads the pair that is there now.
+    ///
+    /// # Errors
+    /// If a file is missing or half-written, or the two do not belong together.
+    pub fn read(&self) -> Result<Pair, DirectoryError> {
+        let (certificate, key) = (self.read_file("tls.crt")?, self.read_file("tls.key")?);
+        Pair::from_pem(&certificate, &key)
+            .map_err(|error| DirectoryError::Pair { certificate: self.path.join("tls.crt"), error })
+    }
+
+    /// Makes a new leaf from the kept CA if the present one is due, damaged or lacks a name.
+    /// Returns whether it did. Directories of somebody else are left alone.
+    ///
+    /// # Errors
+    /// If the CA cannot be used, or files cannot be written.
+    pub fn renew_if_due(&self, now: Timestamp) -> Result<bool, DirectoryError> {
+        if self.owner == DirectoryOwner::Other {
+            return Ok(false);
+        }
+        let fits =
+            |pair: &Pair| !pair.is_due(now) && self.names.iter().all(|name| pair.names().contains(&name.to_string()));
+        if self.read().is_ok_and(|pair| fits(&pair)) {
+            return Ok(false);
+        }
+        self.renew(now)?;
+        Ok(true)
+    }
+
+    /// Makes a new leaf from the kept CA.
+    ///
+    /// # Errors
+    /// If the CA cannot be used, or files cannot be written.
+    pub fn renew(&self, now: Timestamp) -> Result<(), DirectoryError> {
+        let certificate = self.path.join("ca.crt");
+        let (ca_certificate, ca_key) = (self.read_file("ca.crt")?, self.read_file("ca.key")?);
+        let checked = Pair::from_pem(&ca_certificate, &ca_key)
+            .map_err(|error| DirectoryError::Ca { certificate: certificate.clone(), error })?;
+        if checked.not_after() <= now {
+            return Err(DirectoryError::CaExpired { certificate, not_after: checked.not_after() });
+        }
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let ca = Pem { certificate: text(ca_certificate), key: text(ca_key) };
+        let leaf = issue::leaf(&ca, checked.not_after(), &self.names, now)?;
+        // A reader between the two writes finds a mismatched pair and keeps the last good one.
+        self.write("tls.key", &leaf.key, 0o600)?;
+        self.write("tls.crt", &leaf.certificate, 0o644)
+    }
+
+    /// Whether nothing but READMEs and hidden files is there.
+    fn is_empty(&self) -> Result<bool, DirectoryError> {
+        let entries = match fs::read_dir(&self.path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+            Err(error) => return Err(self.file("", error)),
+        };
+        for entry in entries {
+            let name = entry.map_err(|error| self.file("", error))?.file_name();
+            let name = name.to_string_lossy();
+            if !name.starts_with('.') && !name.starts_with("README") {
+                return Ok(false);
+            }
+        }
+        // A mounted Secret has only hidden entries while it is being filled, and `..data` when it is.
+        Ok(!self.path.join("..data").exists())
+    }
+
+    fn read_file(&self, name: &str) -> Result<Vec<u8>, DirectoryError> {
+        fs::read(self.path.join(name)).map_err(|error| self.file(name, error))
+    }
+
+    /// Writes a file as a whole: others see the old one or the new one. The mode holds from the start.
+    fn write(&self, name: &str, text: &str, mode: u32) -> Result<(), DirectoryError> {
+        let temporary = self.path.join(format!(".{name}.new"));
+        let fault = |error| self.file(name, error);
+        let _ = fs::remove_file(&temporary);
+        let mut file =
+            fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary).map_err(fault)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
+        fs::rename(&temporary, self.path.join(name)).map_err(fault)
+    }
+
+    fn file(&self, name: &str, error: io::Error) -> DirectoryError {
+        DirectoryError::File { path: if name.is_empty() { self.path.clone() } else { self.path.join(name) }, error }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn names(texts: &[&str]) -> Vec<SubjectName> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn days(days: i64) -> jiff::SignedDuration {
+        jiff::SignedDuration::from_hours(days * 24)
+    }
+
+    #[test]
+    fn an_empty_directory_gets_a_ca_and_a_leaf_with_private_keys() {
+        let temporary = tempfile::tempdir().unwrap();
+        fs::write(temporary.path().join("README.md"), "x").unwrap();
+        let now = Timestamp::now();
+        let (directory, pair) =
+            Directory::open(temporary.path(), &names(&["localhost", "127.0.0.1", "::1", "a.example"]), now).unwrap();
+        assert_eq!(directory.owner(), DirectoryOwner::Nodegate);
+        assert_eq!(pair.names(), ["localhost", "127.0.0.1", "::1", "a.example"]);
+        assert_eq!(now.as_second() - pair.not_before().as_second(), 3600);
+        assert_eq!(pair.not_after().as_second() - now.as_second(), issue::LEAF_HOURS * 3600);
+        for key in ["ca.key", "tls.key"] {
+            assert_eq!(fs::metadata(temporary.path().join(key)).unwrap().permissions().mode() & 0o777, 0o600, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_due_leaf_is_renewed_from_the_kept_ca() {
+        let temporary = tempfile::tempdir().unwrap();
+        let now = Timestamp::now();
+        let (directory, first) = Directory::open(temporary.path(), &names(&["localhost"]), now).unwrap();
+        let ca = fs::read(temporary.path().join("ca.crt")).unwrap();
+        assert!(!directory.renew_if_due(now + days(59)).unwrap());
+        let later = now + days(61);
+        assert!(directory.renew_if_due(later).unwrap());
+        let second = directory.read().unwrap();
+        assert!(second.not_after() > first.not_after());
+        assert_eq!(fs::read(temporary.path().join("ca.crt")).unwrap(), ca);
+    }
+
+    #[test]
+    fn a_leaf_that_lacks_a_name_is_made_anew() {
+        let temporary = tempfile::tempdir().unwrap();
+        let now = Timestamp::now();
+        Directory::open(temporary.path(), &names(&["localhost"]), now).unwrap();
+        let (_, pair) = Directory::open(temporary.path(), &names(&["localhost", "b.example"]), now).unwrap();
+        assert_eq!(pair.names(), ["localhost", "b.example"]);
+    }
+
+    #[test]
+    fn files_of_somebody_else_are_only_read() {
+        let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let now = Timestamp::now();
+        Directory::open(ours.path(), &names(&["localhost"]), now).unwrap();
+        for name in ["tls.crt", "tls.key"] {
+            fs::copy(ours.path().join(name), theirs.path().join(name)).unwrap();
+        }
+        let (directory, _) = Directory::open(theirs.path(), &names(&["other.example"]), now).unwrap();
+        assert_eq!(directory.owner(), DirectoryOwner::Other);
+        assert!(!directory.renew_if_due(now + jiff::SignedDuration::from_hours(24 * 365)).unwrap());
+        assert_eq!(fs::read_dir(theirs.path()).unwrap().count(), 2);
+        fs::remove_file(theirs.path().join("tls.key")).unwrap();
+        let error = Directory::open(theirs.path(), &[], now).unwrap_err().to_string();
+        assert!(error.contains("tls.key"), "{error}");
+    }
+
+    #[test]
+    fn an_expired_ca_is_an_error_that_says_what_to_do() {
+        let temporary = tempfile::tempdir().unwrap();
+        let now = Timestamp::now();
+        Directory::open(temporary.path(), &names(&["localhost"]), now).unwrap();
+        let later = now + jiff::SignedDuration::from_hours(issue::CA_HOURS + 1);
+        let error = Directory::open(temporary.path(), &names(&["localhost"]), later).unwrap_err();
+        assert!(matches!(error, DirectoryError::CaExpired { .. }), "{error}");
+    }
+}

@@ -1,0 +1,98 @@
+//! HTTPS: certificates are issued, kept in a directory, reloaded and served; connections are
+//! accepted, bounded and drained.
+//!
+//! TLS 1.2 and 1.3 by rustls with aws-lc-rs. This layer knows nothing of what is served.
+
+mod directory;
+mod issue;
+mod listen;
+mod pair;
+mod watch;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
+use rustls::sign::CertifiedKey;
+
+pub use directory::{Directory, DirectoryError, DirectoryOwner};
+pub use issue::{IssueError, SubjectName};
+pub use listen::{Drained, Limits, serve};
+pub use pair::{Pair, PairError};
+pub use watch::watch;
+
+/// What happens in here, for metrics and logs.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Another certificate is served from now on.
+    Reloaded {
+        /// When it expires.
+        not_after: Timestamp,
+    },
+    /// The files are no usable pair; the last good one is still served.
+    ReloadFailed {
+        /// Why.
+        error: String,
+    },
+    /// The leaf was issued anew from the kept CA.
+    Renewed {
+        /// When the new one expires.
+        not_after: Timestamp,
+    },
+    /// A connection was accepted.
+    Opened,
+    /// A connection ended.
+    Closed,
+    /// A handshake failed or took too long.
+    HandshakeFailed,
+    /// `accept` failed; the loop backs off.
+    AcceptFailed {
+        /// Why.
+        error: String,
+    },
+}
+
+/// Gets every [`Event`].
+pub type Observer = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// The certificate that is served now; swapped without dropping a connection.
+#[derive(Debug)]
+pub struct Certificate(ArcSwap<Pair>);
+
+impl Certificate {
+    /// Starts with `pair`.
+    pub fn new(pair: Pair) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::from_pointee(pair)))
+    }
+
+    /// Serves `pair` from now on. Connections that are open keep theirs.
+    pub fn swap(&self, pair: Pair) {
+        self.0.store(Arc::new(pair));
+    }
+
+    /// The pair served now.
+    pub fn current(&self) -> Arc<Pair> {
+        self.0.load_full()
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load().key.clone())
+    }
+}
+
+/// A server configuration: TLS 1.2 and 1.3, HTTP/1.1 by ALPN, no client certificates.
+///
+/// # Errors
+/// If the crypto provider does not support these versions, which aws-lc-rs does.
+pub fn server_config(certificate: Arc<Certificate>) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(certificate);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}

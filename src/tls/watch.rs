@@ -1,0 +1,66 @@
+//! Keeps the served certificate in step with its directory, and renews our own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::directory::{Directory, DirectoryError};
+use super::pair::Pair;
+use super::{Certificate, Event, Observer};
+use crate::watch::Changes;
+
+/// Serves what is in `directory` as it changes, until `shutdown`.
+///
+/// # Guarantees
+/// A half-written or mismatched pair keeps the last good one and is reported once, not at every poll.
+/// Leaves of our own are renewed before they expire.
+pub async fn watch(
+    directory: Directory,
+    certificate: Arc<Certificate>,
+    poll: Duration,
+    now: fn() -> Timestamp,
+    observer: Observer,
+    shutdown: CancellationToken,
+) {
+    let directory = Arc::new(directory);
+    let mut changes = Changes::new(vec![directory.path().to_owned()], poll);
+    let mut reported: Option<String> = None;
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = changes.next() => {}
+        }
+        let reader = directory.clone();
+        let looked = tokio::task::spawn_blocking(move || look(&reader, now())).await;
+        let error = match looked {
+            Ok(Ok((pair, renewed))) => {
+                serve_if_new(&certificate, pair, renewed, &observer);
+                None
+            }
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(error) = error.as_ref().filter(|error| reported.as_ref() != Some(error)) {
+            tracing::error!(directory = %directory.path().display(), %error, "certificate not reloaded, the last good one stays");
+            observer(Event::ReloadFailed { error: error.clone() });
+        }
+        reported = error;
+    }
+}
+
+fn look(directory: &Directory, now: Timestamp) -> Result<(Pair, bool), DirectoryError> {
+    let renewed = directory.renew_if_due(now)?;
+    Ok((directory.read()?, renewed))
+}
+
+fn serve_if_new(certificate: &Certificate, pair: Pair, renewed: bool, observer: &Observer) {
+    if certificate.current().is_same_as(&pair) {
+        return;
+    }
+    let not_after = pair.not_after();
+    certificate.swap(pair);
+    tracing::info!(%not_after, renewed, "serving another certificate");
+    observer(if renewed { Event::Renewed { not_after } } else { Event::Reloaded { not_after } });
+}
