@@ -4,6 +4,11 @@
 //! ARCHITECTURE.md has the picture; a folder here is a layer.
 
 pub mod api;
+pub mod files;
+pub mod health;
+pub mod metrics;
 pub mod policy;
+pub mod state;
+pub mod telemetry;
 pub mod tls;
 pub mod watch;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -50,6 +52,15 @@ impl Default for Limits {
     }
 }
 
+/// What is spoken on a listener.
+#[derive(Clone)]
+pub enum Protocol {
+    /// HTTP over TLS.
+    Https(Arc<ServerConfig>),
+    /// Plain HTTP: the probe address.
+    Http,
+}
+
 /// How a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
@@ -60,12 +71,12 @@ pub struct Drained {
 const BACKOFF_FIRST: Duration = Duration::from_millis(10);
 const BACKOFF_LAST: Duration = Duration::from_secs(1);
 
-/// Serves HTTP/1.1 over TLS until `shutdown`, then finishes what is in flight.
+/// Serves HTTP/1.1 until `shutdown`, then finishes what is in flight.
 ///
 /// A connection that fails costs nobody but its peer; a panicking service costs its connection.
 pub async fn serve<S, B>(
     listener: TcpListener,
-    config: Arc<ServerConfig>,
+    protocol: Protocol,
     service: S,
     limits: Limits,
     observer: Observer,
@@ -78,7 +89,6 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let acceptor = TlsAcceptor::from(config);
     let slots = Arc::new(Semaphore::new(limits.connections));
     let connections = TaskTracker::new();
     let (closing, cut) = (CancellationToken::new(), CancellationToken::new());
@@ -100,7 +110,7 @@ where
         };
         backoff = BACKOFF_FIRST;
         let connection =
-            connection(stream, acceptor.clone(), service.clone(), limits, observer.clone(), closing.clone());
+            connection(stream, protocol.clone(), service.clone(), limits, observer.clone(), closing.clone());
         let cut = cut.clone();
         connections.spawn(async move {
             let _slot = slot;
@@ -136,7 +146,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 async fn connection<S, B>(
     stream: TcpStream,
-    acceptor: TlsAcceptor,
+    protocol: Protocol,
     service: S,
     limits: Limits,
     observer: Observer,
@@ -149,21 +159,30 @@ async fn connection<S, B>(
     observer(Event::Opened);
     let _closed = Closed(&observer);
     let _ = stream.set_nodelay(true);
+    let config = match protocol {
+        Protocol::Http => return http(stream, service, limits, closing).await,
+        Protocol::Https(config) => config,
+    };
     let handshake = tokio::select! {
-        handshake = timeout(limits.handshake, acceptor.accept(stream)) => handshake,
+        handshake = timeout(limits.handshake, TlsAcceptor::from(config).accept(stream)) => handshake,
         () = closing.cancelled() => return,
     };
-    let stream = match handshake {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "handshake failed");
-            return observer(Event::HandshakeFailed);
-        }
-        Err(_) => {
-            tracing::debug!("handshake took too long");
-            return observer(Event::HandshakeFailed);
-        }
-    };
+    match handshake {
+        Ok(Ok(stream)) => return http(stream, service, limits, closing).await,
+        Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
+        Err(_) => tracing::debug!("handshake took too long"),
+    }
+    observer(Event::HandshakeFailed);
+}
+
+/// Serves one connection to its end.
+async fn http<T, S, B>(stream: T, service: S, limits: Limits, closing: CancellationToken)
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let asked = AtomicBool::new(false);
     let service = service_fn(|request| {
         asked.store(true, Ordering::Relaxed);
@@ -174,9 +193,8 @@ async fn connection<S, B>(
         .header_read_timeout(limits.idle)
         .max_headers(64)
         .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let first_request = sleep(limits.first_request);
-    let mut first_request = std::pin::pin!(first_request);
+    let mut connection = pin!(connection);
+    let mut first_request = pin!(sleep(limits.first_request));
     let (mut waiting, mut draining) = (true, false);
     loop {
         tokio::select! {

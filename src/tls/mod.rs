@@ -18,7 +18,7 @@ use rustls::sign::CertifiedKey;
 
 pub use directory::{Directory, DirectoryError, DirectoryOwner};
 pub use issue::{IssueError, SubjectName};
-pub use listen::{Drained, Limits, serve};
+pub use listen::{Drained, Limits, Protocol, serve};
 pub use pair::{Pair, PairError};
 pub use watch::watch;
 

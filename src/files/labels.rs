@@ -1,0 +1,72 @@
+//! Flat label files: `<directory>/<namespace>/<label>`, each line a source label.
+//!
+//! A node that has any of the source labels gets `<namespace>/<label>=true`. The format is that of
+//! k8s-auto-labeller.
+
+use std::fs;
+use std::path::Path;
+
+use super::load::{LoadError, visible_entries};
+use crate::api::names::{check_label_key, is_dns_subdomain};
+use crate::api::policy::{DerivedSpec, NodePolicySpec};
+use crate::policy::{Origin, PolicyDocument};
+
+/// The policy name that label files appear under.
+pub(super) const POLICY: &str = "labels-dir";
+
+/// Reads a directory of label files into one policy.
+pub(super) fn read(directory: &Path, errors: &mut Vec<LoadError>) -> PolicyDocument {
+    let mut derived = Vec::new();
+    for namespace in visible_entries(directory, errors) {
+        let name = namespace.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if !namespace.is_dir() {
+            if !name.starts_with("README") {
+                errors.push(LoadError::new(
+                    &namespace,
+                    "is a file; label files stand one level deeper, in <namespace>/<label>",
+                ));
+            }
+            continue;
+        }
+        if !is_dns_subdomain(&name) {
+            errors.push(LoadError::new(
+                &namespace,
+                "the directory's name is no label prefix; use a DNS name such as accelerators or example.com",
+            ));
+            continue;
+        }
+        for file in visible_entries(&namespace, errors) {
+            derived.extend(read_file(&name, &file, errors));
+        }
+    }
+    let spec = NodePolicySpec { derived, ..NodePolicySpec::default() };
+    PolicyDocument::new(POLICY, Origin::File(directory.display().to_string()), spec)
+}
+
+fn read_file(namespace: &str, file: &Path, errors: &mut Vec<LoadError>) -> Option<DerivedSpec> {
+    let label = format!("{namespace}/{}", file.file_name()?.to_string_lossy());
+    if let Err(error) = check_label_key(&label) {
+        errors.push(LoadError::new(file, format!("the path is no label key: {error}")));
+        return None;
+    }
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => {
+            errors.push(LoadError::new(file, error.to_string()));
+            return None;
+        }
+    };
+    let mut any_of = Vec::new();
+    for (line, source) in (1_u32..).zip(text.lines()) {
+        let source = source.trim();
+        if source.is_empty() || source.starts_with('#') {
+            continue;
+        }
+        match check_label_key(source) {
+            Ok(()) => any_of.push(source.to_owned()),
+            Err(error) => errors.push(LoadError::at_line(file, line, error.to_string())),
+        }
+    }
+    // A file without a source gives its label to nobody.
+    (!any_of.is_empty()).then_some(DerivedSpec { label, value: None, any_of, trust_kubelet: None })
+}

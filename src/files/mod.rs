@@ -1,0 +1,8 @@
+//! Policy files and flat label files: read, compiled, watched.
+
+mod labels;
+mod load;
+mod watch;
+
+pub use load::{LoadError, Sources};
+pub use watch::watch;

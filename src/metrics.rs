@@ -1,0 +1,294 @@
+//! Every metric, by name. Label values are bounded: words of this file, or policies and rules in force.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+/// Which path was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Endpoint {
+    Mutate,
+    Validate,
+}
+
+/// How a review was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Outcome {
+    /// Allowed, nothing to add.
+    Allowed,
+    /// Allowed with a patch.
+    Patched,
+    /// Denied by a policy.
+    Denied,
+    /// A 4xx: not a review that belongs here.
+    Invalid,
+    /// A 500: an internal error or a panic.
+    Error,
+    /// A 500: the caller's deadline passed.
+    Timeout,
+    /// A 503: too many reviews in flight, or not ready yet.
+    Shed,
+}
+
+impl Endpoint {
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mutate => "mutate",
+            Self::Validate => "validate",
+        }
+    }
+}
+
+impl Outcome {
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Patched => "patched",
+            Self::Denied => "denied",
+            Self::Invalid => "invalid",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::Shed => "shed",
+        }
+    }
+}
+
+const ENDPOINTS: [Endpoint; 2] = [Endpoint::Mutate, Endpoint::Validate];
+const OUTCOMES: [Outcome; 7] = [
+    Outcome::Allowed,
+    Outcome::Patched,
+    Outcome::Denied,
+    Outcome::Invalid,
+    Outcome::Error,
+    Outcome::Timeout,
+    Outcome::Shed,
+];
+
+/// Whether something was taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Reload {
+    Success,
+    Failure,
+}
+
+impl Reload {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    endpoint: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndpointLabels {
+    endpoint: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReloadLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NoteLabels {
+    note: &'static str,
+    policy: String,
+    rule: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ViolationLabels {
+    policy: String,
+    rule: String,
+    mode: &'static str,
+}
+
+/// A counted kind of reload.
+type Reloads = Family<ReloadLabels, Counter>;
+
+/// All metrics. Cheap to share; counting takes no lock on the request path but for notes and violations.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: [[Counter; OUTCOMES.len()]; ENDPOINTS.len()],
+    durations: [Histogram; ENDPOINTS.len()],
+    notes: Family<NoteLabels, Counter>,
+    violations: Family<ViolationLabels, Counter>,
+    policy_reloads: Reloads,
+    state_reloads: Reloads,
+    certificate_reloads: Reloads,
+    /// Policies in force, presets included.
+    pub policies: Gauge,
+    /// Rules in force, derived labels and persist sections included.
+    pub rules: Gauge,
+    /// Nodes with saved state.
+    pub saved_states: Gauge,
+    /// When the served certificate expires, in seconds since 1970.
+    pub certificate_not_after: Gauge<f64, AtomicU64>,
+    /// Open HTTPS connections.
+    pub connections: Gauge,
+    /// Handshakes that failed or took too long.
+    pub handshake_failures: Counter,
+    /// Failures of `accept`.
+    pub accept_failures: Counter,
+}
+
+/// Upper bounds of the duration histogram, in seconds.
+const BUCKETS: [f64; 13] =
+    [0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 2.0];
+
+impl Metrics {
+    /// All metrics at zero.
+    pub fn new() -> Arc<Self> {
+        let requests = Family::<RequestLabels, Counter>::default();
+        let durations = Family::<EndpointLabels, Histogram>::new_with_constructor(|| Histogram::new(BUCKETS));
+        let mut metrics = Self {
+            requests: ENDPOINTS.map(|endpoint| {
+                OUTCOMES.map(|outcome| {
+                    requests
+                        .get_or_create(&RequestLabels { endpoint: endpoint.as_str(), outcome: outcome.as_str() })
+                        .clone()
+                })
+            }),
+            durations: ENDPOINTS
+                .map(|endpoint| durations.get_or_create(&EndpointLabels { endpoint: endpoint.as_str() }).clone()),
+            registry: Registry::with_prefix("nodegate"),
+            notes: Family::default(),
+            violations: Family::default(),
+            policy_reloads: reloads(),
+            state_reloads: reloads(),
+            certificate_reloads: reloads(),
+            policies: Gauge::default(),
+            rules: Gauge::default(),
+            saved_states: Gauge::default(),
+            certificate_not_after: Gauge::default(),
+            connections: Gauge::default(),
+            handshake_failures: Counter::default(),
+            accept_failures: Counter::default(),
+        };
+        metrics.registry.register("admission_requests", "Admission reviews by how they were answered", requests);
+        metrics.registry.register(
+            "admission_duration_seconds",
+            "Time from the whole request to the whole answer",
+            durations,
+        );
+        metrics.register();
+        Arc::new(metrics)
+    }
+
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("build", "What is running", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
+        registry.register(
+            "decision_notes",
+            "Conflicts, unknown conditions, stripped and reverted keys and the like",
+            self.notes.clone(),
+        );
+        registry.register(
+            "violations",
+            "Governance violations; mode is what came of them: enforce, warn, audit or break_glass",
+            self.violations.clone(),
+        );
+        registry.register("policy_reloads", "Policy sets taken over or refused", self.policy_reloads.clone());
+        registry.register("state_reloads", "Saved states read or refused", self.state_reloads.clone());
+        registry.register(
+            "certificate_reloads",
+            "Certificates taken over or refused",
+            self.certificate_reloads.clone(),
+        );
+        registry.register("policies", "Policies in force", self.policies.clone());
+        registry.register("rules", "Rules in force", self.rules.clone());
+        registry.register("saved_states", "Nodes with saved state", self.saved_states.clone());
+        registry.register(
+            "certificate_not_after_timestamp_seconds",
+            "When the served certificate expires",
+            self.certificate_not_after.clone(),
+        );
+        registry.register("connections", "Open HTTPS connections", self.connections.clone());
+        registry.register(
+            "handshake_failures",
+            "TLS handshakes that failed or took too long",
+            self.handshake_failures.clone(),
+        );
+        registry.register(
+            "accept_failures",
+            "Connections the operating system could not hand over",
+            self.accept_failures.clone(),
+        );
+    }
+
+    /// Counts one answered review.
+    pub fn answered(&self, endpoint: Endpoint, outcome: Outcome, seconds: f64) {
+        self.requests[endpoint as usize][outcome as usize].inc();
+        self.durations[endpoint as usize].observe(seconds);
+    }
+
+    /// Counts one note of a decision; `policy` and `rule` are empty where no rule is concerned.
+    pub fn noted(&self, note: &'static str, policy: &str, rule: &str) {
+        self.notes.get_or_create(&NoteLabels { note, policy: policy.to_owned(), rule: rule.to_owned() }).inc();
+    }
+
+    /// Counts one violation by what came of it.
+    pub fn violated(&self, policy: &str, rule: &str, mode: &'static str) {
+        self.violations
+            .get_or_create(&ViolationLabels { policy: policy.to_owned(), rule: rule.to_owned(), mode })
+            .inc();
+    }
+
+    /// Counts a policy set taken over (with its size) or refused. Series of policies that are gone go.
+    pub fn policies_reloaded(&self, result: Reload, policies: usize, rules: usize) {
+        self.policy_reloads.get_or_create(&ReloadLabels { result: result.as_str() }).inc();
+        if result == Reload::Success {
+            self.policies.set(i64::try_from(policies).unwrap_or(i64::MAX));
+            self.rules.set(i64::try_from(rules).unwrap_or(i64::MAX));
+            self.notes.clear();
+            self.violations.clear();
+        }
+    }
+
+    /// Counts a saved state read or refused.
+    pub fn state_reloaded(&self, result: Reload) {
+        self.state_reloads.get_or_create(&ReloadLabels { result: result.as_str() }).inc();
+    }
+
+    /// Counts a certificate taken over or refused.
+    pub fn certificate_reloaded(&self, result: Reload) {
+        self.certificate_reloads.get_or_create(&ReloadLabels { result: result.as_str() }).inc();
+    }
+
+    /// The OpenMetrics text.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String does not fail; what is left of a failure is an empty page.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+fn reloads() -> Reloads {
+    let reloads = Reloads::default();
+    for result in [Reload::Success, Reload::Failure] {
+        drop(reloads.get_or_create(&ReloadLabels { result: result.as_str() }));
+    }
+    reloads
+}

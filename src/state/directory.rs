@@ -1,0 +1,131 @@
+//! Saved state from a directory: one `<node>.json` per node, watched, never written.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::SavedStates;
+use crate::api::state::SavedState;
+use crate::watch::Changes;
+
+/// A file that is no saved state.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}; write a state.json document with nodeName {expected:?}, or remove the file", path.display())]
+pub struct StateError {
+    /// The file.
+    pub path: PathBuf,
+    expected: String,
+    why: String,
+}
+
+/// Told how many files were read well, and of each that was not.
+pub type StateObserver = Arc<dyn Fn(usize, &[StateError]) + Send + Sync>;
+
+/// Reads every `<node>.json`. A file that cannot be read keeps what `last` has for its node.
+///
+/// A directory that does not exist is one without files.
+pub fn read(
+    directory: &Path,
+    last: &HashMap<String, Arc<SavedState>>,
+) -> (HashMap<String, Arc<SavedState>>, Vec<StateError>) {
+    let mut states = HashMap::new();
+    let mut errors = Vec::new();
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries.filter_map(Result::ok).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            errors.push(StateError { path: directory.to_owned(), expected: String::new(), why: error.to_string() });
+            return (last.clone(), errors);
+        }
+    };
+    for path in entries.into_iter().map(|entry| entry.path()) {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let Some(node) = name.strip_suffix(".json").filter(|node| !node.starts_with('.') && !node.is_empty()) else {
+            continue;
+        };
+        match read_file(&path, node) {
+            Ok(state) => {
+                // An unchanged document keeps its place in memory.
+                let state =
+                    last.get(node).filter(|known| ***known == state).cloned().unwrap_or_else(|| Arc::new(state));
+                states.insert(node.to_owned(), state);
+            }
+            Err(why) => {
+                states.extend(last.get(node).map(|known| (node.to_owned(), known.clone())));
+                errors.push(StateError { path, expected: node.to_owned(), why });
+            }
+        }
+    }
+    (states, errors)
+}
+
+fn read_file(path: &Path, node: &str) -> Result<SavedState, String> {
+    let text = fs::read(path).map_err(|error| error.to_string())?;
+    let state: SavedState = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    if state.node_name == node { Ok(state) } else { Err(format!("it is the state of node {:?}", state.node_name)) }
+}
+
+/// Keeps `states` in step with the directory until `shutdown`.
+pub async fn watch(
+    directory: PathBuf,
+    states: Arc<SavedStates>,
+    poll: Duration,
+    observer: StateObserver,
+    shutdown: CancellationToken,
+) {
+    let mut changes = Changes::new(vec![directory.clone()], poll);
+    let mut reported: Vec<String> = Vec::new();
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = changes.next() => {}
+        }
+        let (place, last) = (directory.clone(), states.0.load_full());
+        let Ok((read, errors)) = tokio::task::spawn_blocking(move || read(&place, &last)).await else { continue };
+        let faults: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let changed = *states.0.load_full() != read;
+        if changed {
+            states.replace(read);
+        }
+        if changed || faults != reported {
+            observer(states.len(), &errors);
+        }
+        reported = faults;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_file_keeps_what_was_known_and_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+        write(
+            "n1.json",
+            r#"{"nodeName": "n1", "labels": {"a": "b"}, "capturedAt": "2026-01-14T17:00:00Z", "future": 1}"#,
+        );
+        write("n2.json", r#"{"nodeName": "other", "labels": {}}"#);
+        write("README.md", "x");
+        let (states, errors) = read(directory.path(), &HashMap::new());
+        assert_eq!(states["n1"].labels["a"], "b");
+        assert_eq!((states.len(), errors.len()), (1, 1));
+        assert!(errors[0].to_string().contains("n2.json"), "{}", errors[0]);
+        write("n1.json", "{\"nodeName\": \"n1\", \"lab");
+        let (later, errors) = read(directory.path(), &states);
+        assert_eq!((later["n1"].labels["a"].as_str(), errors.len()), ("b", 2));
+    }
+
+    #[test]
+    fn a_missing_directory_is_one_without_files() {
+        let (states, errors) = read(Path::new("/nonexistent/nodegate"), &HashMap::new());
+        assert!(states.is_empty() && errors.is_empty());
+    }
+}

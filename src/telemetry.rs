@@ -1,0 +1,75 @@
+//! Logs: text on a terminal, JSON otherwise, to standard error.
+
+use std::io::IsTerminal as _;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// A level that is not one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}={value:?}: {why}")]
+pub struct LevelError {
+    name: &'static str,
+    value: String,
+    why: String,
+}
+
+/// The filter that `RUST_LOG` (if set) or `LOG_LEVEL` asks for. `LOG_LEVEL` takes Python's names and
+/// numbers, as the label operator did, and `TRACE`.
+///
+/// # Errors
+/// If either cannot be understood.
+pub fn filter(rust_log: Option<&str>, log_level: Option<&str>) -> Result<EnvFilter, LevelError> {
+    if let Some(value) = rust_log.filter(|value| !value.is_empty()) {
+        let fault = |error: tracing_subscriber::filter::ParseError| LevelError {
+            name: "RUST_LOG",
+            value: value.to_owned(),
+            why: error.to_string(),
+        };
+        return EnvFilter::try_new(value).map_err(fault);
+    }
+    let value = log_level.unwrap_or_default().trim();
+    let level = match value.to_ascii_uppercase().as_str() {
+        "" | "INFO" | "20" => "info",
+        "TRACE" | "5" => "trace",
+        "DEBUG" | "10" | "NOTSET" | "0" => "debug",
+        "WARNING" | "WARN" | "30" => "warn",
+        "ERROR" | "40" | "CRITICAL" | "FATAL" | "50" => "error",
+        _ => {
+            let why = "write DEBUG, INFO, WARNING, ERROR or CRITICAL".to_owned();
+            return Err(LevelError { name: "LOG_LEVEL", value: value.to_owned(), why });
+        }
+    };
+    Ok(EnvFilter::new(level))
+}
+
+/// Sends logs to standard error. A second call changes nothing.
+pub fn init(filter: EnvFilter) {
+    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = if std::io::stderr().is_terminal() {
+        builder.with_target(false).finish().try_init()
+    } else {
+        builder.json().flatten_event(true).with_current_span(false).with_span_list(false).finish().try_init()
+    };
+    // Only a second subscriber in one process fails, and then the first one stays.
+    drop(started);
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_level_takes_pythons_names() {
+        for (name, level) in
+            [("WARNING", "warn"), ("warning", "warn"), ("10", "debug"), ("CRITICAL", "error"), ("", "info")]
+        {
+            assert_eq!(filter(None, Some(name)).unwrap().to_string(), level, "{name}");
+        }
+        let error = filter(None, Some("LOUD")).unwrap_err().to_string();
+        assert!(error.contains("LOG_LEVEL") && error.contains("WARNING"), "{error}");
+        assert_eq!(filter(Some("nodegate=trace"), Some("ERROR")).unwrap().to_string(), "nodegate=trace");
+    }
+}
