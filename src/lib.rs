@@ -3,7 +3,9 @@
 //!
 //! ARCHITECTURE.md has the picture; a folder here is a layer.
 
+pub mod admission;
 pub mod api;
+pub mod cli;
 pub mod files;
 pub mod health;
 pub mod metrics;

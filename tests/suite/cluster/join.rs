@@ -202,18 +202,7 @@ async fn heartbeats_and_cordons_and_condition_taints_make_no_call() {
             "lastHeartbeatTime": format!("2026-11-20T22:{minute}:00Z"), "lastTransitionTime": "2026-11-20T22:00:00Z"});
         kubelet.merge_status("pgmac01", json!({"status": {"conditions": [condition]}})).await.unwrap();
     }
-    admin
-        .merge(
-            "pgmac01",
-            json!({"metadata": {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}}}),
-        )
-        .await
-        .unwrap();
-    assert_eq!(
-        (nodegate.requests("mutate"), nodegate.requests("validate")),
-        calls,
-        "a heartbeat or an annotation made a call"
-    );
+    assert_eq!((nodegate.requests("mutate"), nodegate.requests("validate")), calls, "a heartbeat made a call");
     admin.merge("pgmac01", json!({"spec": {"unschedulable": true}})).await.unwrap();
     assert_eq!((nodegate.requests("mutate"), nodegate.requests("validate")), calls, "a cordon made a call");
     let unreachable = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]);

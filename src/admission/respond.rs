@@ -1,0 +1,203 @@
+//! A review becomes an answer. No I/O and no waiting: everything is in memory.
+
+use std::collections::BTreeMap;
+
+use super::Context;
+use super::wire::{Reply, Review};
+use crate::api::policy::EntryMode;
+use crate::metrics::Outcome;
+use crate::policy::{Circumstances, Decision, Note, PolicySet, RuleId, Verdict, Violation, decide, judge, patch};
+
+/// Longest warning, in characters: clients cut longer ones (`k8s.io/api/admission/v1/types.go`).
+const WARNING_MAX: usize = 120;
+/// Most warnings in one answer.
+const WARNINGS_MAX: usize = 16;
+/// Longest audit annotation value, in bytes.
+const AUDIT_MAX: usize = 1024;
+
+/// A refusal to answer: the HTTP status and a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Rejection {
+    /// The HTTP status code, 4xx or 500.
+    pub code: u16,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Rejection {
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self { code: 400, message: message.into() }
+    }
+
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self { code: 500, message: message.into() }
+    }
+}
+
+/// An answer: the `AdmissionReview` as JSON, and how it is counted.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The JSON.
+    pub body: Vec<u8>,
+    /// How it is counted.
+    pub outcome: Outcome,
+}
+
+/// Answers `POST /mutate`: decides what the node should have and patches what this request may carry.
+///
+/// # Errors
+/// 400 for what does not belong here, 500 for a fault of ours.
+pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
+    let review = Review::parse(body)?;
+    let mut reply = Reply::default();
+    // A patch on nodes/status would break heartbeats (NodeRestriction); we are not registered for it.
+    if !review.write.status {
+        let policies = context.policies.load();
+        let saved = context.saved.get(&review.write.node.name);
+        let circumstances = Circumstances { saved: saved.as_deref(), pending_taint: context.pending_taint.as_ref() };
+        let decision = decide(&policies, &review.write, &circumstances);
+        count_notes(&decision.notes, context);
+        reply.patch = decision.change.as_ref().map(|change| patch(&review.write.node, change));
+        reply.warnings = decision_warnings(&decision);
+        reply.audit_annotations = decision_annotations(&decision);
+    }
+    let outcome = if reply.patch.is_some() { Outcome::Patched } else { Outcome::Allowed };
+    log(&review, "mutate", outcome, &reply);
+    finish(&review, &reply, outcome)
+}
+
+/// Answers `POST /validate`: judges the difference the write makes.
+///
+/// # Errors
+/// 400 for what does not belong here, 500 for a fault of ours.
+pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
+    let review = Review::parse(body)?;
+    let policies: &PolicySet = &context.policies.load();
+    let saved = context.saved.get(&review.write.node.name);
+    let circumstances = Circumstances { saved: saved.as_deref(), pending_taint: context.pending_taint.as_ref() };
+    let verdict = judge(policies, &review.write, &circumstances, &context.exemptions);
+    let reply = Reply {
+        patch: None,
+        denial: verdict.denial().map(|message| format!("nodegate: {message}")),
+        warnings: verdict_warnings(&verdict),
+        audit_annotations: verdict_annotations(&verdict),
+    };
+    for violation in &verdict.violations {
+        context.metrics.violated(&violation.by.policy, &violation.by.rule, consequence(violation));
+    }
+    let outcome = if reply.denial.is_some() { Outcome::Denied } else { Outcome::Allowed };
+    log(&review, "validate", outcome, &reply);
+    finish(&review, &reply, outcome)
+}
+
+fn finish(review: &Review<'_>, reply: &Reply, outcome: Outcome) -> Result<Answer, Rejection> {
+    let body =
+        reply.to_json(review).map_err(|error| Rejection::internal(format!("the answer cannot be written: {error}")))?;
+    Ok(Answer { body, outcome })
+}
+
+/// One line a decision, never the object.
+fn log(review: &Review<'_>, endpoint: &str, outcome: Outcome, reply: &Reply) {
+    tracing::debug!(
+        endpoint,
+        uid = &*review.uid,
+        node = &*review.write.node.name,
+        operation = ?review.write.operation,
+        status = review.write.status,
+        user = &*review.write.requester.username,
+        outcome = outcome.as_str(),
+        rules = reply.audit_annotations.get("rules").map(String::as_str),
+        denial = reply.denial.as_deref(),
+        "reviewed"
+    );
+}
+
+fn count_notes(notes: &[Note], context: &Context) {
+    for note in notes {
+        let (kind, rule): (&'static str, Option<&RuleId>) = match note {
+            Note::Conflict { loser, .. } => ("conflict", Some(loser)),
+            Note::Unknown { rule, .. } => ("unknown", Some(rule)),
+            Note::Unsettled { rule } => ("unsettled", Some(rule)),
+            Note::Dropped { rule, .. } => ("dropped", Some(rule)),
+            Note::Stripped { .. } => ("stripped", None),
+            Note::Reverted { by, .. } => ("reverted", Some(by)),
+            Note::Withheld { by, .. } => ("withheld", Some(by)),
+            Note::NotRestored { .. } => ("not_restored", None),
+            Note::DeferredUnmarked { .. } => ("deferred_unmarked", None),
+        };
+        context.metrics.noted(kind, rule.map_or("", |rule| &rule.policy), rule.map_or("", |rule| &rule.rule));
+    }
+}
+
+/// Cuts a text to a warning's length, at a character.
+fn warning(text: &str) -> String {
+    if text.chars().count() <= WARNING_MAX {
+        return text.to_owned();
+    }
+    text.chars().take(WARNING_MAX - 1).chain(['…']).collect()
+}
+
+/// What the requester should hear of. Unknown conditions are ordinary while a node starts: they are
+/// counted, not warned of.
+fn decision_warnings(decision: &Decision) -> Vec<String> {
+    let told = decision.notes.iter().filter(|note| !matches!(note, Note::Unknown { .. }));
+    told.take(WARNINGS_MAX).map(|note| warning(&format!("nodegate: {note}"))).collect()
+}
+
+fn verdict_warnings(verdict: &Verdict) -> Vec<String> {
+    let told = verdict.violations.iter().filter(|violation| matches!(consequence(violation), "warn" | "break_glass"));
+    let text = |violation: &Violation| match &violation.overridden_by {
+        Some(by) => format!("nodegate: break glass by {by}: {}", violation.message),
+        None => format!("nodegate: {}", violation.message),
+    };
+    told.take(WARNINGS_MAX).map(|violation| warning(&text(violation))).collect()
+}
+
+/// What comes of a violation.
+fn consequence(violation: &Violation) -> &'static str {
+    match (&violation.overridden_by, violation.mode) {
+        (Some(_), EntryMode::Enforce) => "break_glass",
+        (_, EntryMode::Enforce) => "enforce",
+        (_, EntryMode::Warn) => "warn",
+        (_, EntryMode::Audit) => "audit",
+    }
+}
+
+fn annotate(annotations: &mut BTreeMap<&'static str, String>, key: &'static str, values: Vec<String>) {
+    if values.is_empty() {
+        return;
+    }
+    let mut text = values.join(",");
+    if text.len() > AUDIT_MAX {
+        let end = (0..=AUDIT_MAX - '…'.len_utf8()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    annotations.insert(key, text);
+}
+
+fn decision_annotations(decision: &Decision) -> BTreeMap<&'static str, String> {
+    let mut annotations = BTreeMap::new();
+    annotate(&mut annotations, "rules", decision.rules().into_iter().map(ToString::to_string).collect());
+    if let Some(deferred) = &decision.deferred {
+        let taints = deferred.taints().keys().map(ToString::to_string);
+        annotate(&mut annotations, "deferred", deferred.labels().keys().cloned().chain(taints).collect());
+    }
+    let stripped = decision.notes.iter().filter_map(|note| match note {
+        Note::Stripped { key, .. } => Some(key.clone()),
+        _ => None,
+    });
+    annotate(&mut annotations, "stripped", stripped.collect());
+    annotations
+}
+
+fn verdict_annotations(verdict: &Verdict) -> BTreeMap<&'static str, String> {
+    let mut annotations = BTreeMap::new();
+    let texts = verdict
+        .violations
+        .iter()
+        .map(|violation| format!("{}:{}:{}", consequence(violation), violation.by, violation.key));
+    annotate(&mut annotations, "violations", texts.collect());
+    annotations
+}

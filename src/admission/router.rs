@@ -1,0 +1,184 @@
+//! The HTTP side: bounds on body, time and number of reviews; faults stay with their request.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use tokio::sync::Semaphore;
+use tokio::time::timeout_at;
+
+use super::Context;
+use super::respond::{Answer, Rejection, mutate, validate};
+use crate::metrics::{Endpoint, Outcome};
+
+/// Largest body: two objects of 3 MiB (etcd's limit with room to spare) and the envelope.
+pub const BODY_MAX: usize = 7 * 1024 * 1024;
+
+/// Bounds of the webhook.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Reviews in flight; more are answered 503, without Retry-After (with that header the API server
+    /// sleeps inside its own time limit).
+    pub reviews: usize,
+    /// Reviews in flight that may evaluate CEL, each on a thread of its own.
+    pub expressions: usize,
+    /// Time for an answer when the caller names none; the API server's default.
+    pub deadline: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { reviews: 512, expressions: 16, deadline: Duration::from_secs(10) }
+    }
+}
+
+/// Answers a review from its body.
+type Respond = fn(&[u8], &Context) -> Result<Answer, Rejection>;
+
+struct Shared {
+    context: Arc<Context>,
+    bounds: Bounds,
+    reviews: Semaphore,
+    expressions: Arc<Semaphore>,
+}
+
+/// The router of the webhook.
+pub fn router(context: Arc<Context>, bounds: Bounds) -> Router {
+    let shared = Arc::new(Shared {
+        context,
+        bounds,
+        reviews: Semaphore::new(bounds.reviews),
+        expressions: Arc::new(Semaphore::new(bounds.expressions)),
+    });
+    Router::new()
+        .route("/mutate", post(|shared, request| answer(shared, request, Endpoint::Mutate, mutate)))
+        .route("/validate", post(|shared, request| answer(shared, request, Endpoint::Validate, validate)))
+        .with_state(shared)
+}
+
+async fn answer(State(shared): State<Arc<Shared>>, request: Request, endpoint: Endpoint, respond: Respond) -> Response {
+    let start = Instant::now();
+    let (outcome, response) = shared.answer(request, start, respond).await;
+    shared.context.metrics.answered(endpoint, outcome, start.elapsed().as_secs_f64());
+    response
+}
+
+fn plain(code: StatusCode, message: impl Into<String>) -> Response {
+    (code, format!("{}\n", message.into())).into_response()
+}
+
+impl Shared {
+    async fn answer(&self, request: Request, start: Instant, respond: Respond) -> (Outcome, Response) {
+        let Ok(_slot) = self.reviews.try_acquire() else {
+            return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, "too many reviews in flight"));
+        };
+        if let Err(message) = check_content_type(request.headers()) {
+            return (Outcome::Invalid, plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        }
+        let deadline = match deadline(request.uri(), self.bounds.deadline) {
+            Ok(length) => tokio::time::Instant::from_std(start + length),
+            Err(message) => return (Outcome::Invalid, plain(StatusCode::BAD_REQUEST, message)),
+        };
+        match timeout_at(deadline, self.review(request.into_body(), respond)).await {
+            Ok(answered) => answered,
+            Err(_) => {
+                tracing::warn!("a review took longer than its caller waits");
+                (Outcome::Timeout, plain(StatusCode::INTERNAL_SERVER_ERROR, "no answer within the caller's time"))
+            }
+        }
+    }
+
+    async fn review(&self, body: Body, respond: Respond) -> (Outcome, Response) {
+        let body = match to_bytes(body, BODY_MAX).await {
+            Ok(body) => body,
+            Err(error) => return unreadable(&error),
+        };
+        let answered = if self.context.policies.load().has_expressions() {
+            let Ok(slot) = self.expressions.clone().try_acquire_owned() else {
+                return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, "too many expressions in evaluation"));
+            };
+            let context = self.context.clone();
+            // The slot is held until the evaluation ends, also when the caller has stopped waiting.
+            let work = tokio::task::spawn_blocking(move || {
+                let answered = guarded(respond, &body, &context);
+                drop(slot);
+                answered
+            });
+            work.await.unwrap_or_else(|error| Err(Rejection::internal(error.to_string())))
+        } else {
+            guarded(respond, &body, &self.context)
+        };
+        match answered {
+            Ok(Answer { body, outcome }) => {
+                (outcome, ([(header::CONTENT_TYPE, "application/json")], body).into_response())
+            }
+            Err(Rejection { code, message }) => {
+                let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                let outcome = if code.is_client_error() { Outcome::Invalid } else { Outcome::Error };
+                (outcome, plain(code, message))
+            }
+        }
+    }
+}
+
+/// A panic costs one request.
+fn guarded(respond: Respond, body: &[u8], context: &Context) -> Result<Answer, Rejection> {
+    catch_unwind(AssertUnwindSafe(|| respond(body, context))).unwrap_or_else(|_| {
+        tracing::error!("a review panicked; this is a fault of nodegate");
+        Err(Rejection::internal("internal error: the review panicked"))
+    })
+}
+
+fn unreadable(error: &axum::Error) -> (Outcome, Response) {
+    let too_large =
+        std::error::Error::source(error).is_some_and(|source| source.is::<http_body_util::LengthLimitError>());
+    if too_large {
+        return (
+            Outcome::Invalid,
+            plain(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {BODY_MAX} bytes")),
+        );
+    }
+    (Outcome::Invalid, plain(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))
+}
+
+fn check_content_type(headers: &HeaderMap) -> Result<(), String> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(format!("expected Content-Type application/json, got {kind:?}"))
+}
+
+/// The caller's `?timeout=` (a Go duration such as `2s`), less a tenth for the way back.
+fn deadline(uri: &Uri, default: Duration) -> Result<Duration, String> {
+    let asked = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("timeout="));
+    let Some(asked) = asked else { return Ok(default) };
+    let fault = || format!("timeout={asked} is not a duration; write one such as 2s or 500ms");
+    let length: jiff::SignedDuration = asked.parse().map_err(|_| fault())?;
+    let length = Duration::try_from(length).map_err(|_| fault())?;
+    Ok(length.min(Duration::from_secs(60)) * 9 / 10)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_callers_timeout_is_a_go_duration() {
+        let default = Duration::from_secs(10);
+        let of = |uri: &str| deadline(&uri.parse().unwrap(), default);
+        assert_eq!(of("/mutate?timeout=2s"), Ok(Duration::from_millis(1800)));
+        assert_eq!(of("/mutate?a=b&timeout=1m0s"), Ok(Duration::from_secs(54)));
+        assert_eq!(of("/mutate?timeout=500ms"), Ok(Duration::from_millis(450)));
+        assert_eq!(of("/mutate"), Ok(default));
+        assert!(of("/mutate?timeout=soon").is_err() && of("/mutate?timeout=-1s").is_err());
+    }
+}

@@ -1,0 +1,207 @@
+//! `AdmissionReview` of `admission.k8s.io/v1`, in and out (`k8s.io/api/admission/v1/types.go`).
+//!
+//! Own types, because requests are read without copying and a reply must carry its request's uid, and
+//! a patch its type.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::respond::Rejection;
+use crate::policy::{NodeFacts, Operation, Requester, Text, Write};
+
+/// A review that belongs here: a CREATE or UPDATE of a core/v1 Node or its status.
+#[derive(Debug)]
+pub struct Review<'a> {
+    /// The request's uid, to be echoed.
+    pub uid: Text<'a>,
+    /// The write to decide on or to judge.
+    pub write: Write<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReviewWire<'a> {
+    #[serde(borrow, default)]
+    api_version: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    request: Option<RequestWire<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RequestWire<'a> {
+    #[serde(borrow, default)]
+    uid: Text<'a>,
+    #[serde(borrow, default)]
+    resource: ResourceWire<'a>,
+    #[serde(borrow, default)]
+    sub_resource: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    operation: Text<'a>,
+    #[serde(borrow, default)]
+    user_info: UserWire<'a>,
+    #[serde(borrow, default)]
+    object: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    old_object: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+struct ResourceWire<'a> {
+    #[serde(borrow, default)]
+    group: Text<'a>,
+    #[serde(borrow, default)]
+    version: Text<'a>,
+    #[serde(borrow, default)]
+    resource: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+struct UserWire<'a> {
+    #[serde(borrow, default)]
+    username: Text<'a>,
+    #[serde(borrow, default)]
+    groups: Option<Vec<Text<'a>>>,
+}
+
+impl<'a> Review<'a> {
+    /// Reads a review.
+    ///
+    /// # Errors
+    /// 400 with a sentence for anything that does not belong here.
+    pub fn parse(body: &'a [u8]) -> Result<Self, Rejection> {
+        let review: ReviewWire<'a> = serde_json::from_slice(body)
+            .map_err(|error| Rejection::bad_request(format!("the body is not an AdmissionReview: {error}")))?;
+        let version = review.api_version.as_deref().unwrap_or_default();
+        if version != "admission.k8s.io/v1" || review.kind.as_deref() != Some("AdmissionReview") {
+            let kind = review.kind.as_deref().unwrap_or_default();
+            return Err(Rejection::bad_request(format!(
+                "expected kind AdmissionReview of admission.k8s.io/v1, got {kind:?} of {version:?}; register the webhook with admissionReviewVersions: [v1]"
+            )));
+        }
+        let request = review.request.ok_or_else(|| Rejection::bad_request("the AdmissionReview has no request"))?;
+        if request.uid.is_empty() {
+            return Err(Rejection::bad_request("the request has no uid, so it cannot be answered"));
+        }
+        let write = request.write()?;
+        Ok(Self { uid: request.uid, write })
+    }
+}
+
+impl<'a> RequestWire<'a> {
+    fn write(&self) -> Result<Write<'a>, Rejection> {
+        let resource = &self.resource;
+        if (&*resource.group, &*resource.version, &*resource.resource) != ("", "v1", "nodes") {
+            return Err(Rejection::bad_request(format!(
+                "expected core/v1 nodes, got {}/{} {}; register the webhook for nodes only",
+                &*resource.group, &*resource.version, &*resource.resource
+            )));
+        }
+        let status = match self.sub_resource.as_deref().unwrap_or_default() {
+            "" => false,
+            "status" => true,
+            other => return Err(Rejection::bad_request(format!("expected nodes or nodes/status, got nodes/{other}"))),
+        };
+        let operation = match &*self.operation {
+            "CREATE" => Operation::Create,
+            "UPDATE" => Operation::Update,
+            other => return Err(Rejection::bad_request(format!("expected operation CREATE or UPDATE, got {other:?}"))),
+        };
+        let facts =
+            |object: &'a RawValue| NodeFacts::parse(object).map_err(|error| Rejection::bad_request(error.to_string()));
+        let node = self.object.ok_or_else(|| Rejection::bad_request("the request has no object"))?;
+        let old = match (operation, self.old_object) {
+            (Operation::Create, _) => None,
+            (Operation::Update, Some(old)) => Some(facts(old)?),
+            (Operation::Update, None) => {
+                return Err(Rejection::bad_request("the request updates but has no oldObject"));
+            }
+        };
+        let requester = Requester {
+            username: self.user_info.username.clone(),
+            groups: self.user_info.groups.clone().unwrap_or_default(),
+        };
+        Ok(Write { operation, status, requester, node: facts(node)?, old })
+    }
+}
+
+/// A patch, with its type: the two cannot come apart.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PatchWire {
+    patch_type: &'static str,
+    patch: String,
+}
+
+/// Why a write is denied.
+#[derive(Serialize)]
+struct StatusWire<'a> {
+    code: u16,
+    reason: &'static str,
+    message: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResponseWire<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    patch: Option<PatchWire>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<StatusWire<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    warnings: &'a [String],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    audit_annotations: &'a BTreeMap<&'static str, String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReplyWire<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    response: ResponseWire<'a>,
+}
+
+/// What a reply says besides its uid.
+#[derive(Default)]
+pub(super) struct Reply {
+    pub(super) patch: Option<json_patch::Patch>,
+    pub(super) denial: Option<String>,
+    pub(super) warnings: Vec<String>,
+    pub(super) audit_annotations: BTreeMap<&'static str, String>,
+}
+
+impl Reply {
+    /// The reply to `review`, as JSON.
+    ///
+    /// # Errors
+    /// If the patch cannot be written, which is an internal error.
+    pub(super) fn to_json(&self, review: &Review<'_>) -> Result<Vec<u8>, serde_json::Error> {
+        let patch = match &self.patch {
+            Some(patch) => {
+                Some(PatchWire { patch_type: "JSONPatch", patch: STANDARD.encode(serde_json::to_vec(patch)?) })
+            }
+            None => None,
+        };
+        serde_json::to_vec(&ReplyWire {
+            api_version: "admission.k8s.io/v1",
+            kind: "AdmissionReview",
+            response: ResponseWire {
+                uid: &review.uid,
+                allowed: self.denial.is_none(),
+                patch,
+                status: self.denial.as_deref().map(|message| StatusWire { code: 403, reason: "Forbidden", message }),
+                warnings: &self.warnings,
+                audit_annotations: &self.audit_annotations,
+            },
+        })
+    }
+}

@@ -1,0 +1,84 @@
+//! The commands: one file a command. Everything is put together here.
+
+mod certs;
+mod output;
+mod render;
+mod serve;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use serve::{Running, ServeConfig, start};
+
+/// nodegate decides what a Kubernetes Node is called: labels and taints are right before the node is
+/// admitted, and cannot be changed by whoever should not.
+#[derive(Debug, Parser)]
+#[command(
+    name = "nodegate",
+    version,
+    max_term_width = 100,
+    after_help = "Try it without a cluster:   nodegate demo\n\
+                  Serve a policy:             nodegate serve --policy policy.yaml\n\
+                  Register it:                nodegate render webhooks --url https://HOST:8443 --ca-file certs/ca.crt | kubectl apply -f -\n\
+                  \n\
+                  Exit codes: 0 fine; 1 findings (failed cases, pending changes); 2 could not run."
+)]
+struct Root {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::ServeArgs),
+    Render(render::RenderArgs),
+    Certs(certs::CertsArgs),
+}
+
+/// What a command found.
+pub(crate) enum Findings {
+    /// All is well.
+    None,
+    /// Failed cases, pending changes and the like.
+    Some,
+}
+
+/// Parses and runs. Exit code 0: fine; 1: findings; 2: could not run.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let root = match Root::try_parse_from(arguments.into_iter().map(two_dashes)) {
+        Ok(root) => root,
+        Err(error) => {
+            // Help and version go to standard output and are no failure. A closed pipe is nobody's concern.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let outcome = match root.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Render(args) => render::run(&args),
+        Command::Certs(args) => certs::run(&args),
+    };
+    match outcome {
+        Ok(Findings::None) => ExitCode::SUCCESS,
+        Ok(Findings::Some) => ExitCode::from(1),
+        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::error(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// k8s-auto-labeller's flags have one dash; its `-label-dir` works here as `--labels-dir`.
+fn two_dashes(argument: OsString) -> OsString {
+    match argument.to_str() {
+        Some("-label-dir" | "--label-dir" | "-labels-dir") => "--labels-dir".into(),
+        Some(text) => match text.strip_prefix("-label-dir=").or_else(|| text.strip_prefix("--label-dir=")) {
+            Some(value) => format!("--labels-dir={value}").into(),
+            None => argument,
+        },
+        None => argument,
+    }
+}

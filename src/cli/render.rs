@@ -1,0 +1,256 @@
+//! `nodegate render`: YAML that `kubectl apply -f -` takes.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use kube::CustomResourceExt as _;
+use kube::api::ObjectMeta;
+use serde::Serialize;
+
+use super::{Findings, output};
+use crate::api::policy::NodePolicy;
+use crate::files::Sources;
+
+/// Print webhook configurations or the NodePolicy CRD as YAML.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RenderArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// The mutating and validating webhook configurations
+    Webhooks(WebhooksArgs),
+    /// The NodePolicy CustomResourceDefinition
+    Crd,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("target").required(true))]
+struct WebhooksArgs {
+    /// Where the API server reaches nodegate, such as https://10.0.0.5:8443
+    #[arg(long, value_name = "URL", group = "target", value_parser = https_url)]
+    url: Option<String>,
+    /// The Service in front of nodegate; its port 443 is called
+    #[arg(long, value_name = "NS/NAME", group = "target", value_parser = namespaced)]
+    service: Option<Namespaced>,
+    /// CA that the API server is to trust (ca.crt of the certificate directory)
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// Of the validating webhook. With Fail, kubelets and break-glass groups still pass when nodegate is away.
+    #[arg(long, value_enum, default_value_t = FailurePolicy::Ignore)]
+    failure_policy: FailurePolicy,
+    /// Policies whose break-glass groups are to pass when nodegate is away
+    #[arg(long = "policy", value_name = "PATH")]
+    policies: Vec<PathBuf>,
+    /// Group whose members may override every policy
+    #[arg(long = "break-glass-group", value_name = "GROUP")]
+    break_glass_groups: Vec<String>,
+    /// nodegate's own service account, which is never judged
+    #[arg(long, value_name = "NS/NAME", value_parser = namespaced)]
+    service_account: Option<Namespaced>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum FailurePolicy {
+    Ignore,
+    Fail,
+}
+
+#[derive(Clone, Debug)]
+struct Namespaced {
+    namespace: String,
+    name: String,
+}
+
+fn namespaced(text: &str) -> Result<Namespaced, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(Namespaced { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => Err(format!("{text:?} is not NAMESPACE/NAME")),
+    }
+}
+
+fn https_url(text: &str) -> Result<String, String> {
+    let host = text
+        .strip_prefix("https://")
+        .ok_or_else(|| format!("{text:?} does not begin with https://; the API server calls nothing else"))?;
+    if host.is_empty() || host.contains(['/', '?', '#', '@']) {
+        return Err(format!("{text:?} has more than a host and port; write https://HOST:PORT"));
+    }
+    Ok(text.to_owned())
+}
+
+pub(super) fn run(args: &RenderArgs) -> anyhow::Result<Findings> {
+    let text = match &args.what {
+        What::Crd => document("The NodePolicy schema. Made by: nodegate render crd", &NodePolicy::crd())?,
+        What::Webhooks(args) => webhooks(args)?,
+    };
+    output::print(&text)?;
+    Ok(Findings::None)
+}
+
+fn document(comment: &str, object: &impl Serialize) -> anyhow::Result<String> {
+    Ok(format!("# {comment}\n{}", serde_saphyr::to_string(object).context("YAML")?))
+}
+
+/// Who a kubelet is, in CEL.
+const KUBELET: &str = r#"(request.userInfo.username.startsWith("system:node:") && "system:nodes" in request.userInfo.?groups.orValue([]))"#;
+
+/// An UPDATE that can matter to a decision. Heartbeats go to `nodes/status` and are never seen here. Condition taints flip by the thousand in a zone outage and
+/// decide nothing, so they are left out.
+const MUTATE_CHANGES: &str = r#"request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({}) || object.?spec.?providerID.orValue("") != oldObject.?spec.?providerID.orValue("") || object.?spec.?taints.orValue([]).filter(t, !t.key.startsWith("node.kubernetes.io/")) != oldObject.?spec.?taints.orValue([]).filter(t, !t.key.startsWith("node.kubernetes.io/"))"#;
+
+/// A write that can violate a policy: labels, taints, or the annotation that names who changed them.
+const VALIDATE_CHANGES: &str = r#"request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.?spec.?taints.orValue([]) != oldObject.?spec.?taints.orValue([]) || object.metadata.?annotations[?"nodegate.dev/last-change"].orValue("") != oldObject.metadata.?annotations[?"nodegate.dev/last-change"].orValue("")"#;
+
+fn condition(name: &str, expression: impl Into<String>) -> MatchCondition {
+    MatchCondition { name: name.to_owned(), expression: expression.into() }
+}
+
+/// How long the API server waits for an answer, in seconds.
+const TIMEOUT_SECONDS: i32 = 2;
+
+fn webhooks(args: &WebhooksArgs) -> anyhow::Result<String> {
+    let sources = Sources { policies: args.policies.clone(), ..Sources::default() };
+    let mut groups = args.break_glass_groups.clone();
+    if !args.policies.is_empty() {
+        groups.extend(sources.load().map_err(|errors| output::load_errors(&errors))?.break_glass_groups());
+    }
+    groups.sort();
+    groups.dedup();
+    for group in &groups {
+        let inner = group.strip_suffix('*').unwrap_or(group);
+        anyhow::ensure!(!inner.contains(['*', '?', '[', '{']), "break-glass group {group:?}: a match condition takes exact names and a '*' at the end only");
+    }
+    let client = client_config(args)?;
+    let mutating = MutatingWebhookConfiguration {
+        metadata: ObjectMeta { name: Some("nodegate".to_owned()), ..ObjectMeta::default() },
+        webhooks: Some(vec![mutating_webhook(args, &client)]),
+    };
+    let validating = ValidatingWebhookConfiguration {
+        metadata: ObjectMeta { name: Some("nodegate".to_owned()), ..ObjectMeta::default() },
+        webhooks: Some(validating_webhooks(args, &client, &groups)),
+    };
+    let comment = "Made by: nodegate render webhooks. Deleting this object always recovers a cluster.";
+    Ok(format!("{}---\n{}", document(comment, &mutating)?, document(comment, &validating)?))
+}
+
+fn client_config(args: &WebhooksArgs) -> anyhow::Result<WebhookClientConfig> {
+    let ca = args.ca_file.as_ref().map(|file| {
+        let text = std::fs::read(file).with_context(|| format!("--ca-file {}", file.display()))?;
+        let pem = String::from_utf8_lossy(&text).contains("-----BEGIN CERTIFICATE-----");
+        anyhow::ensure!(pem, "--ca-file {}: has no PEM certificate", file.display());
+        Ok(ByteString(text))
+    });
+    Ok(WebhookClientConfig {
+        ca_bundle: ca.transpose()?,
+        service: args.service.as_ref().map(|service| ServiceReference {
+            namespace: service.namespace.clone(),
+            name: service.name.clone(),
+            path: None,
+            port: Some(443),
+        }),
+        url: args.url.clone(),
+    })
+}
+
+/// The same client with a path.
+fn at(client: &WebhookClientConfig, path: &str) -> WebhookClientConfig {
+    let mut client = client.clone();
+    if let Some(service) = &mut client.service {
+        service.path = Some(path.to_owned());
+    }
+    client.url = client.url.map(|url| format!("{url}{path}"));
+    client
+}
+
+fn rule(resources: &[&str]) -> RuleWithOperations {
+    let all = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect());
+    RuleWithOperations {
+        api_groups: all(&[""]),
+        api_versions: all(&["v1"]),
+        operations: all(&["CREATE", "UPDATE"]),
+        resources: all(resources),
+        scope: Some("Cluster".to_owned()),
+    }
+}
+
+/// Our own writes are neither patched nor judged.
+fn not_self(args: &WebhooksArgs) -> Option<MatchCondition> {
+    args.service_account.as_ref().map(|account| {
+        let user = format!("system:serviceaccount:{}:{}", account.namespace, account.name);
+        condition("not-nodegate-itself", format!("request.userInfo.username != {user:?}"))
+    })
+}
+
+fn mutating_webhook(args: &WebhooksArgs, client: &WebhookClientConfig) -> MutatingWebhook {
+    let conditions = [Some(condition("can-matter", MUTATE_CHANGES)), not_self(args)];
+    MutatingWebhook {
+        admission_review_versions: vec!["v1".to_owned()],
+        client_config: at(client, "/mutate"),
+        // What a missed call leaves undone can be done later; a node that cannot join cannot.
+        failure_policy: Some("Ignore".to_owned()),
+        match_conditions: Some(conditions.into_iter().flatten().collect()),
+        match_policy: Some("Equivalent".to_owned()),
+        name: "mutate.nodegate.dev".to_owned(),
+        namespace_selector: None,
+        object_selector: None,
+        reinvocation_policy: Some("IfNeeded".to_owned()),
+        rules: Some(vec![rule(&["nodes"])]),
+        side_effects: "None".to_owned(),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
+    }
+}
+
+fn validating_webhooks(args: &WebhooksArgs, client: &WebhookClientConfig, groups: &[String]) -> Vec<ValidatingWebhook> {
+    let webhook = |name: &str, failure_policy: &str, who: Option<MatchCondition>| {
+        let not_joining =
+            condition("not-a-kubelet-joining", format!(r#"!(request.operation == "CREATE" && {KUBELET})"#));
+        let conditions = [Some(condition("can-violate", VALIDATE_CHANGES)), Some(not_joining), not_self(args), who];
+        ValidatingWebhook {
+            admission_review_versions: vec!["v1".to_owned()],
+            client_config: at(client, "/validate"),
+            failure_policy: Some(failure_policy.to_owned()),
+            match_conditions: Some(conditions.into_iter().flatten().collect()),
+            match_policy: Some("Equivalent".to_owned()),
+            name: name.to_owned(),
+            namespace_selector: None,
+            object_selector: None,
+            rules: Some(vec![rule(&["nodes", "nodes/status"])]),
+            side_effects: "None".to_owned(),
+            timeout_seconds: Some(TIMEOUT_SECONDS),
+        }
+    };
+    match args.failure_policy {
+        FailurePolicy::Ignore => vec![webhook("validate.nodegate.dev", "Ignore", None)],
+        FailurePolicy::Fail => {
+            let spared = spared(groups);
+            vec![
+                webhook("validate.nodegate.dev", "Fail", Some(condition("not-spared", format!("!({spared})")))),
+                webhook("validate-spared.nodegate.dev", "Ignore", Some(condition("spared", spared))),
+            ]
+        }
+    }
+}
+
+/// Whose writes pass when nodegate is away, in CEL: kubelets and members of break-glass groups.
+fn spared(groups: &[String]) -> String {
+    if groups.is_empty() {
+        return KUBELET.to_owned();
+    }
+    let of_group = |group: &String| match group.strip_suffix('*') {
+        Some(prefix) => format!("g.startsWith({prefix:?})"),
+        None => format!("g == {group:?}"),
+    };
+    let tests = groups.iter().map(of_group).collect::<Vec<_>>().join(" || ");
+    format!("{KUBELET} || request.userInfo.?groups.orValue([]).exists(g, {tests})")
+}

@@ -1,0 +1,356 @@
+//! `nodegate serve`: the only place where everything is put together.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use hyper_util::service::TowerToHyperService;
+use jiff::Timestamp;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{Findings, output};
+use crate::admission::{self, Bounds};
+use crate::api::names::{LabelKey, TaintEffect, TaintId};
+use crate::files::{self, LoadError, Sources};
+use crate::health::{self, Readiness};
+use crate::metrics::{Metrics, Reload};
+use crate::policy::{Exemptions, PolicySet};
+use crate::state::{self, SavedStates, StateError};
+use crate::telemetry;
+use crate::tls::{self, Certificate, Directory, Event, Limits, Observer, Protocol, SubjectName};
+
+/// How often files are looked at when the file system tells nothing.
+const POLL: Duration = Duration::from_secs(10);
+
+/// Serve the webhook over HTTPS, with policies from files.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// NodePolicy file, or directory of them; watched. Without it the preset `baseline` is in force.
+    #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
+    policies: Vec<PathBuf>,
+    /// Directory of flat label files, <namespace>/<label>; watched.
+    #[arg(long, value_name = "DIR", env = "NODEGATE_LABELS_DIR")]
+    labels_dir: Option<PathBuf>,
+    /// HTTPS address [default: 127.0.0.1:8443, in a container 0.0.0.0:8443]
+    #[arg(long, value_name = "ADDR", env = "NODEGATE_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// Plain HTTP address of /healthz, /readyz, /metrics [default: 127.0.0.1:8080, in a container 0.0.0.0:8080]
+    #[arg(long, value_name = "ADDR", env = "NODEGATE_PROBE_LISTEN")]
+    probe_listen: Option<SocketAddr>,
+    /// Directory of tls.crt and tls.key; made with a CA of our own when empty.
+    #[arg(long, value_name = "DIR", env = "NODEGATE_CERT_DIR", default_value = "certs")]
+    cert_dir: PathBuf,
+    /// Further name or address in our own certificate, besides localhost, 127.0.0.1 and ::1.
+    #[arg(long = "cert-name", value_name = "NAME", env = "NODEGATE_CERT_NAME", value_delimiter = ',')]
+    cert_names: Vec<SubjectName>,
+    /// Directory of saved state, one <node>.json per node; watched, never written.
+    #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", default_value = "state")]
+    state_dir: PathBuf,
+    /// When to mark a joining node that lacks something deferred. Nobody lifts the taint in this mode of
+    /// running, so `auto` never sets it.
+    #[arg(long, value_enum, env = "NODEGATE_PENDING_TAINT", default_value_t = PendingTaint::Auto)]
+    pending_taint: PendingTaint,
+    /// Key of the pending taint.
+    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
+    pending_taint_key: LabelKey,
+    /// Group whose members may override every policy.
+    #[arg(long = "break-glass-group", value_name = "GROUP", env = "NODEGATE_BREAK_GLASS_GROUP", value_delimiter = ',')]
+    break_glass_groups: Vec<String>,
+    /// nodegate's own user name in the cluster; never judged.
+    #[arg(long, value_name = "USER", env = "NODEGATE_SELF_USER")]
+    self_user: Option<String>,
+    /// Time between "not ready" and the end of accepting, for load balancers to notice.
+    #[arg(long, value_name = "DURATION", env = "NODEGATE_DRAIN_DELAY", default_value = "0s", value_parser = duration)]
+    drain_delay: Duration,
+    /// One more label prefix to persist, as the label operator had it.
+    #[arg(long, value_name = "PREFIX", env = "PERSIST_LABEL_PREFIX", hide = true)]
+    persist_label_prefix: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum PendingTaint {
+    /// Only while a controller is known to be there to lift it.
+    Auto,
+    /// Whenever something is deferred.
+    Always,
+    /// Never.
+    Never,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let fault = || format!("{text:?} is not a duration; write one such as 5s");
+    let length: jiff::SignedDuration = text.parse().map_err(|_| fault())?;
+    Duration::try_from(length).map_err(|_| fault())
+}
+
+/// Whether we run in a container, where loopback would reach nobody.
+fn in_container() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+        || ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists())
+}
+
+/// Everything `serve` needs to know.
+#[derive(Clone, Debug)]
+pub struct ServeConfig {
+    /// Where policies come from.
+    pub sources: Sources,
+    /// HTTPS address; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Plain HTTP address of the probes; port 0 takes a free one.
+    pub probe_listen: SocketAddr,
+    /// Certificate directory.
+    pub cert_dir: PathBuf,
+    /// Names in our own certificate.
+    pub cert_names: Vec<SubjectName>,
+    /// Directory of saved state.
+    pub state_dir: PathBuf,
+    /// The pending taint, if it is to be set.
+    pub pending_taint: Option<TaintId>,
+    /// Who is not judged.
+    pub exemptions: Exemptions,
+    /// Time between "not ready" and the end of accepting.
+    pub drain_delay: Duration,
+}
+
+impl From<ServeArgs> for ServeConfig {
+    fn from(args: ServeArgs) -> Self {
+        let local = [127, 0, 0, 1];
+        let host = if in_container() { [0, 0, 0, 0] } else { local };
+        let loopback = ["localhost", "127.0.0.1", "::1"].into_iter().filter_map(|name| name.parse().ok());
+        let taint = TaintId { key: args.pending_taint_key, effect: TaintEffect::NoSchedule };
+        Self {
+            sources: Sources {
+                policies: args.policies,
+                labels_dir: args.labels_dir,
+                persist_prefix: args.persist_label_prefix.filter(|prefix| !prefix.is_empty()),
+            },
+            listen: args.listen.unwrap_or_else(|| SocketAddr::from((host, 8443))),
+            probe_listen: args.probe_listen.unwrap_or_else(|| SocketAddr::from((host, 8080))),
+            cert_dir: args.cert_dir,
+            cert_names: loopback.chain(args.cert_names).collect(),
+            state_dir: args.state_dir,
+            pending_taint: (args.pending_taint == PendingTaint::Always).then_some(taint),
+            exemptions: Exemptions { self_user: args.self_user, break_glass_groups: args.break_glass_groups },
+            drain_delay: args.drain_delay,
+        }
+    }
+}
+
+/// A running server.
+pub struct Running {
+    /// The HTTPS address, with its real port.
+    pub address: SocketAddr,
+    /// The probe address, with its real port.
+    pub probe_address: SocketAddr,
+    shutdown: CancellationToken,
+    server: JoinHandle<()>,
+}
+
+impl Running {
+    /// Drains and ends the server.
+    pub async fn stop(self) {
+        self.shutdown.cancel();
+        // The task ends by itself; if it panicked there is nothing left to stop.
+        let _ = self.server.await;
+    }
+}
+
+pub(super) fn run(args: ServeArgs) -> anyhow::Result<Findings> {
+    let environment = |name: &str| std::env::var(name).ok();
+    telemetry::init(telemetry::filter(environment("RUST_LOG").as_deref(), environment("LOG_LEVEL").as_deref())?);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    runtime.block_on(async {
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let running = start(ServeConfig::from(args)).await?;
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        tracing::info!("shutting down; a second signal ends at once");
+        tokio::select! {
+            () = running.stop() => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(Findings::None)
+    })
+}
+
+/// Starts the server and returns when it is ready.
+///
+/// # Errors
+/// If policies have faults (all of them are in the error), files cannot be read, or addresses cannot be bound.
+pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
+    let metrics = Metrics::new();
+    let readiness = Arc::new(Readiness::default());
+    let shutdown = CancellationToken::new();
+
+    let policies = config.sources.load().map_err(|errors| output::load_errors(&errors))?;
+    announce(&policies, &metrics);
+    let policies = Arc::new(ArcSwap::from_pointee(policies));
+    readiness.policies_compiled();
+
+    let saved = Arc::new(SavedStates::default());
+    let (states, errors) = state::read(&config.state_dir, &Default::default());
+    saved.replace(states);
+    report_states(saved.len(), &errors, &metrics);
+
+    let (directory, pair) =
+        Directory::open(&config.cert_dir, &config.cert_names, Timestamp::now()).context("--cert-dir")?;
+    metrics.certificate_not_after.set(pair.not_after().as_second() as f64);
+    let certificate = Certificate::new(pair);
+    let tls_config = tls::server_config(certificate.clone()).context("TLS")?;
+    readiness.certificate_loaded();
+
+    let listener = TcpListener::bind(config.listen).await.with_context(|| format!("--listen {}", config.listen))?;
+    let probe = TcpListener::bind(config.probe_listen)
+        .await
+        .with_context(|| format!("--probe-listen {}", config.probe_listen))?;
+    let (address, probe_address) = (listener.local_addr()?, probe.local_addr()?);
+
+    let observer = observer(metrics.clone());
+    tokio::spawn(tls::watch(directory, certificate, POLL, Timestamp::now, observer.clone(), shutdown.clone()));
+    tokio::spawn(watch_policies(config.sources, policies.clone(), metrics.clone(), shutdown.clone()));
+    let state_metrics = metrics.clone();
+    let told = Arc::new(move |states: usize, errors: &[StateError]| report_states(states, errors, &state_metrics));
+    tokio::spawn(state::watch(config.state_dir, saved.clone(), POLL, told, shutdown.clone()));
+
+    let context = admission::Context {
+        policies,
+        saved,
+        pending_taint: config.pending_taint,
+        exemptions: config.exemptions,
+        metrics: metrics.clone(),
+    };
+    let webhook = admission::router(Arc::new(context), Bounds::default());
+    let probes = health::router(readiness.clone(), metrics);
+    let servers = Servers {
+        https: (listener, Protocol::Https(tls_config), webhook),
+        probes: (probe, probes),
+        readiness: readiness.clone(),
+        observer,
+        drain_delay: config.drain_delay,
+    };
+    let server = tokio::spawn(servers.run(shutdown.clone()));
+    readiness.listening();
+    tracing::info!(%address, %probe_address, "ready");
+    Ok(Running { address, probe_address, shutdown, server })
+}
+
+/// The two servers, from the first request to the last.
+struct Servers {
+    https: (TcpListener, Protocol, axum::Router),
+    probes: (TcpListener, axum::Router),
+    readiness: Arc<Readiness>,
+    observer: Observer,
+    drain_delay: Duration,
+}
+
+impl Servers {
+    /// Serves until `shutdown`: then readiness goes first, then accepting ends, then requests in flight
+    /// do, and the probe address last.
+    async fn run(self, shutdown: CancellationToken) {
+        let (stop_accepting, stop_probes) = (CancellationToken::new(), CancellationToken::new());
+        let (listener, router) = self.probes;
+        let silent: Observer = Arc::new(|_| {});
+        let probes =
+            tls::serve(listener, Protocol::Http, hyper_service(router), Limits::default(), silent, stop_probes.clone());
+        let probes = tokio::spawn(probes);
+        let (listener, protocol, router) = self.https;
+        let https = tls::serve(
+            listener,
+            protocol,
+            hyper_service(router),
+            Limits::default(),
+            self.observer,
+            stop_accepting.clone(),
+        );
+        let draining = async {
+            shutdown.cancelled().await;
+            self.readiness.drain();
+            tokio::time::sleep(self.drain_delay).await;
+            stop_accepting.cancel();
+        };
+        let (drained, ()) = tokio::join!(https, draining);
+        if drained.cut_off > 0 {
+            tracing::warn!(connections = drained.cut_off, "cut off requests that took too long to finish");
+        }
+        stop_probes.cancel();
+        // The probe server ends by itself; a panic in it was logged when it happened.
+        let _ = probes.await;
+        tracing::info!("drained");
+    }
+}
+
+fn hyper_service(router: axum::Router) -> TowerToHyperService<axum::Router> {
+    TowerToHyperService::new(router)
+}
+
+/// Says what is in force, and what is not acted on yet.
+fn announce(policies: &PolicySet, metrics: &Metrics) {
+    metrics.policies_reloaded(Reload::Success, policies.policies().count(), policies.rule_count());
+    let names: Vec<&str> = policies.policies().collect();
+    tracing::info!(policies = names.join(", "), rules = policies.rule_count(), "policies in force");
+    let trusting: Vec<String> = policies.trusting_rules().collect();
+    if !trusting.is_empty() {
+        tracing::info!(rules = trusting.join(", "), "these rules take a kubelet's word (trustKubelet)");
+    }
+    if !policies.not_acted_on().is_empty() {
+        tracing::warn!(
+            sections = policies.not_acted_on().join(", "),
+            "these sections are checked but not acted on by this version"
+        );
+    }
+}
+
+async fn watch_policies(
+    sources: Sources,
+    policies: Arc<ArcSwap<PolicySet>>,
+    metrics: Arc<Metrics>,
+    shutdown: CancellationToken,
+) {
+    let observer = |loaded: Result<&PolicySet, &[LoadError]>| match loaded {
+        Ok(set) => announce(set, &metrics),
+        Err(errors) => {
+            metrics.policies_reloaded(Reload::Failure, 0, 0);
+            for error in errors {
+                tracing::error!(%error, "policies not reloaded, the last good ones stay in force");
+            }
+        }
+    };
+    files::watch(sources, policies, POLL, observer, shutdown).await;
+}
+
+fn report_states(states: usize, errors: &[StateError], metrics: &Metrics) {
+    metrics.saved_states.set(i64::try_from(states).unwrap_or(i64::MAX));
+    metrics.state_reloaded(if errors.is_empty() { Reload::Success } else { Reload::Failure });
+    for error in errors {
+        tracing::error!(%error, "saved state not read, the last good one stays");
+    }
+}
+
+/// Counts what happens in the TLS layer.
+fn observer(metrics: Arc<Metrics>) -> Observer {
+    Arc::new(move |event| match event {
+        Event::Opened => {
+            metrics.connections.inc();
+        }
+        Event::Closed => {
+            metrics.connections.dec();
+        }
+        Event::HandshakeFailed => {
+            metrics.handshake_failures.inc();
+        }
+        Event::AcceptFailed { .. } => {
+            metrics.accept_failures.inc();
+        }
+        Event::Reloaded { not_after } | Event::Renewed { not_after } => {
+            metrics.certificate_reloaded(Reload::Success);
+            metrics.certificate_not_after.set(not_after.as_second() as f64);
+        }
+        Event::ReloadFailed { .. } => metrics.certificate_reloaded(Reload::Failure),
+    })
+}
