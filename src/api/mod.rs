@@ -1,5 +1,6 @@
 //! The documents people write and read. Serde and schema only; what they mean is `policy`'s concern.
 
+pub mod case;
 pub mod names;
 pub mod policy;
 pub mod schema;

@@ -4,6 +4,7 @@
 //! reports every unknown field and wrong type with its place, and takes the faulty values out, so
 //! that what is left can be checked for meaning in the same pass.
 
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value as Json, json};
 
@@ -21,14 +22,14 @@ pub struct ShapeFault {
     pub message: String,
 }
 
-/// The schema of `spec` in the small vocabulary that [`check`] understands: `type`, `properties`,
-/// `required`, `items`, `additionalProperties`, `enum`.
-pub fn spec_schema() -> Json {
+/// The schema of a type in the small vocabulary that [`check`] understands: `type`, `properties`,
+/// `required`, `items`, `additionalProperties`, `enum`. Without `type` anything fits.
+pub fn schema_of<T: JsonSchema>() -> Json {
     let settings = SchemaSettings::default().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
-    let mut schema = settings.into_generator().into_root_schema_for::<NodePolicySpec>().to_value();
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     simplify(&mut schema);
     schema
 }
@@ -43,7 +44,7 @@ pub fn document_schema() -> Json {
             "apiVersion": {"type": "string", "enum": ["nodegate.dev/v1alpha1"]},
             "kind": {"type": "string", "enum": ["NodePolicy"]},
             "metadata": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
-            "spec": spec_schema(),
+            "spec": schema_of::<NodePolicySpec>(),
         },
     })
 }
@@ -86,7 +87,7 @@ fn simplify(schema: &mut Json) {
 ///
 /// Returns false when `tree` itself does not fit and must be dropped by the caller.
 pub fn check(tree: &mut Tree, schema: &Json, path: &FieldPath, faults: &mut Vec<ShapeFault>) -> bool {
-    let wanted = schema.get("type").and_then(Json::as_str).unwrap_or_default();
+    let Some(wanted) = schema.get("type").and_then(Json::as_str) else { return true };
     match (&mut tree.value, wanted) {
         (Node::Mapping(fields), "object") => check_mapping(tree.place, fields, schema, path, faults),
         (Node::List(items), "array") => {

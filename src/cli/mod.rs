@@ -1,9 +1,14 @@
 //! The commands: one file a command. Everything is put together here.
 
 mod certs;
+mod demo;
+mod nodes;
 mod output;
+mod plan;
 mod render;
 mod serve;
+mod simulate;
+mod test;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -33,6 +38,9 @@ struct Root {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::ServeArgs),
+    Demo(demo::DemoArgs),
+    Plan(plan::PlanArgs),
+    Test(test::TestArgs),
     Render(render::RenderArgs),
     Certs(certs::CertsArgs),
 }
@@ -57,6 +65,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let outcome = match root.command {
         Command::Serve(args) => serve::run(args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Test(args) => test::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Certs(args) => certs::run(&args),
     };

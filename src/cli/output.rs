@@ -30,3 +30,38 @@ pub(crate) fn load_errors(errors: &[crate::files::LoadError]) -> anyhow::Error {
     let what = if errors.len() == 1 { "fault" } else { "faults" };
     anyhow::anyhow!("the policies have {} {what}; none of them is in force{}", errors.len(), lines.concat())
 }
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// A value as JSON or YAML.
+///
+/// # Errors
+/// If it cannot be written, which is a fault of ours.
+pub(crate) fn structured(format: Format, value: &impl serde::Serialize) -> anyhow::Result<String> {
+    Ok(match format {
+        Format::Yaml => serde_saphyr::to_string(value)?,
+        Format::Json | Format::Table => format!("{}\n", serde_json::to_string_pretty(value)?),
+    })
+}
+
+/// Paths in words.
+pub(crate) fn paths(paths: &[std::path::PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// An empty table with these columns, in the one style of all commands.
+pub(crate) fn table(columns: &[&str]) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_preset(comfy_table::presets::NOTHING);
+    table.set_header(columns.iter().map(|column| column.to_uppercase()));
+    table
+}

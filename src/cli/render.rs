@@ -129,7 +129,10 @@ fn webhooks(args: &WebhooksArgs) -> anyhow::Result<String> {
     groups.dedup();
     for group in &groups {
         let inner = group.strip_suffix('*').unwrap_or(group);
-        anyhow::ensure!(!inner.contains(['*', '?', '[', '{']), "break-glass group {group:?}: a match condition takes exact names and a '*' at the end only");
+        anyhow::ensure!(
+            !inner.contains(['*', '?', '[', '{']),
+            "break-glass group {group:?}: a match condition takes exact names and a '*' at the end only"
+        );
     }
     let client = client_config(args)?;
     let mutating = MutatingWebhookConfiguration {

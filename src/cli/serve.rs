@@ -148,11 +148,17 @@ pub struct Running {
     pub address: SocketAddr,
     /// The probe address, with its real port.
     pub probe_address: SocketAddr,
+    metrics: Arc<Metrics>,
     shutdown: CancellationToken,
     server: JoinHandle<()>,
 }
 
 impl Running {
+    /// What `/metrics` shows.
+    pub fn metrics(&self) -> String {
+        self.metrics.render()
+    }
+
     /// Drains and ends the server.
     pub async fn stop(self) {
         self.shutdown.cancel();
@@ -226,7 +232,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
         metrics: metrics.clone(),
     };
     let webhook = admission::router(Arc::new(context), Bounds::default());
-    let probes = health::router(readiness.clone(), metrics);
+    let probes = health::router(readiness.clone(), metrics.clone());
     let servers = Servers {
         https: (listener, Protocol::Https(tls_config), webhook),
         probes: (probe, probes),
@@ -237,7 +243,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let server = tokio::spawn(servers.run(shutdown.clone()));
     readiness.listening();
     tracing::info!(%address, %probe_address, "ready");
-    Ok(Running { address, probe_address, shutdown, server })
+    Ok(Running { address, probe_address, metrics, shutdown, server })
 }
 
 /// The two servers, from the first request to the last.

@@ -198,7 +198,10 @@ impl Split<'_> {
             let stored = old.and_then(|old| old.label(key));
             // Restricted labels arrive only where NodeRestriction is off; there the API server takes this patch too.
             if stripped && stored != Some(value) && self.decision.label(key) != Some(value) {
-                self.decision.notes.push(Note::Stripped { field: Field::Label, key: key.to_owned() });
+                // Where a rule gives the key, the note says that it was set back.
+                if self.decision.label(key).is_none() {
+                    self.decision.notes.push(Note::Stripped { field: Field::Label, key: key.to_owned() });
+                }
                 self.change.labels.entry(key.to_owned()).or_insert_with(|| stored.map(str::to_owned));
             }
         }

@@ -1,0 +1,269 @@
+//! `nodegate demo`: the main job on real input, without a cluster.
+
+mod client;
+mod fleet;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use serde_json::{Value as Json, json};
+
+use client::{ApiServer, Written};
+use fleet::FLEETS;
+
+use super::serve::{Running, ServeConfig, start};
+use super::simulate::{identity, node_name};
+use super::{Findings, nodes, output};
+use crate::files::Sources;
+use crate::policy::Exemptions;
+
+/// Watch nodes join: two example fleets, the real server, no cluster.
+///
+/// Starts the server on free ports, sends it over HTTPS what an API server sends when kubelets
+/// register, and shows what the nodes get; then re-creates a node and tries forbidden changes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Leave the server running at the end, and print commands to try
+    #[arg(long)]
+    keep: bool,
+}
+
+type User = (String, Vec<String>);
+
+pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Findings> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let directory = Workplace::new()?;
+        let running = start(directory.config()?).await?;
+        let mut api = ApiServer::connect(running.address, &directory.0.join("certs/ca.crt")).await?;
+        output::print("nodegate serves two example fleets over HTTPS, with certificates it made itself.\n\n")?;
+        join_fleets(&mut api).await?;
+        come_back(&mut api, &directory, &running).await?;
+        forbidden(&mut api).await?;
+        if args.keep {
+            keep(&directory, &running).await?;
+        }
+        running.stop().await;
+        Ok(Findings::None)
+    })
+}
+
+/// A directory of our own, gone at the end.
+struct Workplace(std::path::PathBuf);
+
+impl Workplace {
+    fn new() -> anyhow::Result<Self> {
+        let path = std::env::temp_dir().join(format!("nodegate-demo-{}", std::process::id()));
+        for part in ["policies", "state", "certs"] {
+            std::fs::create_dir_all(path.join(part)).with_context(|| path.display().to_string())?;
+        }
+        for fleet in &FLEETS {
+            std::fs::write(path.join("policies").join(format!("{}.yaml", fleet.name)), fleet.policy)?;
+        }
+        Ok(Self(path))
+    }
+
+    fn config(&self) -> anyhow::Result<ServeConfig> {
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        Ok(ServeConfig {
+            sources: Sources { policies: vec![self.0.join("policies")], ..Sources::default() },
+            listen: any_port,
+            probe_listen: any_port,
+            cert_dir: self.0.join("certs"),
+            cert_names: vec![
+                "localhost".parse().map_err(anyhow::Error::msg)?,
+                "127.0.0.1".parse().map_err(anyhow::Error::msg)?,
+            ],
+            state_dir: self.0.join("state"),
+            pending_taint: None,
+            exemptions: Exemptions::default(),
+            drain_delay: Duration::ZERO,
+        })
+    }
+}
+
+impl Drop for Workplace {
+    fn drop(&mut self) {
+        // What cannot be removed from the temporary directory is the system's to remove.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1e3)
+}
+
+/// Labels and taints that are in `after` and not in `before`, a line each.
+fn added(before: &Json, after: &Json) -> (String, String) {
+    let labels = after["metadata"]["labels"].as_object().into_iter().flatten();
+    let labels = labels.filter(|(key, value)| before["metadata"]["labels"].get(*key) != Some(value));
+    let labels: Vec<String> =
+        labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    let known: BTreeSet<String> = nodes::taints(before).into_iter().collect();
+    let taints: Vec<String> = nodes::taints(after).into_iter().filter(|taint| !known.contains(taint)).collect();
+    (labels.join("\n"), taints.join("\n"))
+}
+
+fn audit(written: &Written, key: &str) -> String {
+    written.audit[key].as_str().unwrap_or_default().replace(',', "\n")
+}
+
+async fn join_fleets(api: &mut ApiServer) -> anyhow::Result<()> {
+    for fleet in &FLEETS {
+        let mut table = output::table(&["node", "labels it gets", "taints it gets", "deferred", "verdict", "time"]);
+        for node in fleet.nodes()? {
+            let kubelet = identity("kubelet", node_name(&node), &[]);
+            let written = api.write(&node, None, false, &kubelet).await?;
+            let (labels, taints, verdict) = match &written.outcome {
+                Ok(stored) => {
+                    let (labels, taints) = added(&node, stored);
+                    (labels, taints, "admitted".to_owned())
+                }
+                Err(denial) => (String::new(), String::new(), denial.clone()),
+            };
+            let time = milliseconds(written.time);
+            table.add_row([node_name(&node).to_owned(), labels, taints, audit(&written, "deferred"), verdict, time]);
+        }
+        output::print(&format!(
+            "Fleet {}: every kubelet registers its node (examples/{}).\n\n{table}\n\n",
+            fleet.name, fleet.name
+        ))?;
+    }
+    output::print(
+        "Deferred: a kubelet's request may not carry role labels; an API server would refuse the whole node.\n\
+         The GPU nodes came without nvidia.com/gpu in their capacity, as they do before a driver runs.\n\n",
+    )
+}
+
+/// A node whose persisted labels come back.
+async fn come_back(api: &mut ApiServer, directory: &Workplace, running: &Running) -> anyhow::Result<()> {
+    let name = "pgbee";
+    let registered =
+        FLEETS[0].nodes()?.into_iter().find(|node| node_name(node) == name).context("the fleet has that node")?;
+    let kubelet = identity("kubelet", name, &[]);
+    let joined = api.write(&registered, None, false, &kubelet).await?.outcome.map_err(anyhow::Error::msg)?;
+    let mut labelled = joined.clone();
+    labelled["metadata"]["labels"]["team.owner"] = json!("platform");
+    api.write(&labelled, Some(&joined), false, &identity("admin", name, &[]))
+        .await?
+        .outcome
+        .map_err(anyhow::Error::msg)?;
+    let state = json!({"nodeName": name, "labels": {"team.owner": "platform"}, "capturedAt": jiff::Timestamp::now().to_string()});
+    std::fs::write(directory.0.join("state").join(format!("{name}.json")), state.to_string())?;
+    wait_for_state(running).await?;
+    let again = api.write(&registered, None, false, &kubelet).await?;
+    let stored = again.outcome.map_err(anyhow::Error::msg)?;
+    output::print(&format!(
+        "Re-creation: an administrator gave {name} the label team.owner=platform; saved state holds it.\n\
+         The node is deleted and its kubelet registers it again. In the object its CREATE returns:\n\
+         \x20 team.owner={}\n\n",
+        stored["metadata"]["labels"]["team.owner"].as_str().unwrap_or("(missing)")
+    ))
+}
+
+/// The server reads the state directory when it changes; the metric tells when it has.
+async fn wait_for_state(running: &Running) -> anyhow::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < deadline {
+        if running.metrics().lines().any(|line| line == "nodegate_saved_states 1") {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    anyhow::bail!("the server did not read the saved state")
+}
+
+/// Changes that somebody should not make, and what each gets.
+async fn forbidden(api: &mut ApiServer) -> anyhow::Result<()> {
+    let registered = FLEETS[0]
+        .nodes()?
+        .into_iter()
+        .find(|node| node_name(node) == "thinkpad01")
+        .context("the fleet has that node")?;
+    let (kubelet, admin): (User, User) = (identity("kubelet", "thinkpad01", &[]), identity("admin", "thinkpad01", &[]));
+    let stored = api.write(&registered, None, false, &kubelet).await?.outcome.map_err(anyhow::Error::msg)?;
+    let with = |node: &Json, key: &str, value: &str| {
+        let mut node = node.clone();
+        node["metadata"]["labels"][key] = json!(value);
+        node
+    };
+    let tier = "hardware.tier";
+    let attempts: [(&str, Json, Option<&Json>, bool, &User); 4] = [
+        (
+            "an administrator writes a reserved label, node.kubernetes.io/kind=fast",
+            with(&stored, "node.kubernetes.io/kind", "fast"),
+            Some(&stored),
+            false,
+            &admin,
+        ),
+        (
+            "a kubelet registers itself with hardware.tier=dual-gpu",
+            with(&registered, tier, "dual-gpu"),
+            None,
+            false,
+            &kubelet,
+        ),
+        (
+            "a kubelet changes its hardware.tier to dual-gpu later",
+            with(&stored, tier, "dual-gpu"),
+            Some(&stored),
+            false,
+            &kubelet,
+        ),
+        (
+            "the same through nodes/status, which only a validating webhook sees",
+            with(&stored, tier, "dual-gpu"),
+            Some(&stored),
+            true,
+            &kubelet,
+        ),
+    ];
+    output::print("Forbidden changes to thinkpad01, whose tier is standard:\n")?;
+    for (what, node, old, status, user) in attempts {
+        let written = api.write(&node, old, status, user).await?;
+        let mut text = format!("- {what}\n");
+        match &written.outcome {
+            Err(denial) => text.push_str(&format!("  denied: {denial}\n")),
+            Ok(stored) => {
+                let tier = stored["metadata"]["labels"][tier].as_str().unwrap_or("(none)");
+                text.push_str(&format!("  admitted, corrected: hardware.tier={tier}\n"));
+            }
+        }
+        text.extend(written.warnings.iter().map(|warning| format!("  warning: {warning}\n")));
+        output::print(&text)?;
+    }
+    Ok(())
+}
+
+async fn keep(directory: &Workplace, running: &Running) -> anyhow::Result<()> {
+    let ca = directory.0.join("certs/ca.crt");
+    let review = directory.0.join("review.json");
+    let node = FLEETS[0].nodes()?.into_iter().next().context("the fleet has nodes")?;
+    let text = fleet::review(&node, None, false, &identity("kubelet", node_name(&node), &[]))?;
+    std::fs::write(&review, serde_json::to_vec_pretty(&text)?)?;
+    print_commands(&running.address, &running.probe_address, &ca, &review, &directory.0)?;
+    tokio::signal::ctrl_c().await?;
+    Ok(())
+}
+
+fn print_commands(
+    address: &SocketAddr,
+    probe: &SocketAddr,
+    ca: &Path,
+    review: &Path,
+    directory: &Path,
+) -> anyhow::Result<()> {
+    output::print(&format!(
+        "\nThe server stays until Ctrl-C. Its files are in {}. Try:\n\
+         \x20 curl --cacert {} -H 'Content-Type: application/json' --data @{} https://{address}/mutate\n\
+         \x20 curl http://{probe}/metrics\n\
+         \x20 nodegate render webhooks --url https://{address} --ca-file {} | kubectl apply -f -\n",
+        directory.display(),
+        ca.display(),
+        review.display(),
+        ca.display(),
+    ))
+}

@@ -1,0 +1,174 @@
+//! `nodegate plan`: what policies would do to nodes in files.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use super::Findings;
+use super::nodes::{self, Found};
+use super::output::{self, Format};
+use super::simulate::{Scene, Simulated, identity, node_name, simulate};
+use crate::files::Sources;
+use crate::policy::{Decision, Exemptions, NodeChange};
+use crate::state;
+
+/// Show what policies would change on nodes, without changing anything.
+///
+/// Nodes come from files: what `kubectl get nodes -o yaml` prints, single Nodes, or AdmissionReviews
+/// (which bring their own requester). A Node is planned as it stands in the cluster; with --create as
+/// its CREATE by its own kubelet.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PlanArgs {
+    /// Files or directories with Nodes, Lists or AdmissionReviews; - for standard input
+    #[arg(required = true, value_name = "PATH")]
+    nodes: Vec<PathBuf>,
+    /// NodePolicy file, or directory of them; without it the preset `baseline` is planned
+    #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
+    policies: Vec<PathBuf>,
+    /// Directory of flat label files
+    #[arg(long, value_name = "DIR", env = "NODEGATE_LABELS_DIR")]
+    labels_dir: Option<PathBuf>,
+    /// Directory of saved state, one <node>.json per node
+    #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    /// Plan the nodes' CREATE by their kubelets
+    #[arg(long)]
+    create: bool,
+    /// Who writes: `kubelet`, `admin` or a user name [default: admin, with --create kubelet]
+    #[arg(long = "as", value_name = "USER")]
+    requester: Option<String>,
+    /// Further group of the requester
+    #[arg(long = "as-group", value_name = "GROUP")]
+    groups: Vec<String>,
+    /// Exit with 1 when something would change
+    #[arg(long)]
+    exit_code: bool,
+    /// How to print the plan
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// The plan of one node.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodePlan {
+    node: String,
+    file: String,
+    /// What this write would carry, a line each: `+` added, `~` changed, `-` removed.
+    changes: Vec<String>,
+    /// What is left to the controller, because the requester may not carry it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    deferred: Vec<String>,
+    /// Conflicts, unknown conditions and the like.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
+    /// Violations of governance by the write itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    violations: Vec<String>,
+}
+
+pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Findings> {
+    let sources =
+        Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), persist_prefix: None };
+    let set = sources.load().map_err(|errors| output::load_errors(&errors))?;
+    let saved = match &args.state_dir {
+        Some(directory) => {
+            let (states, errors) = state::read(directory, &Default::default());
+            if let Some(error) = errors.into_iter().next() {
+                return Err(error.into());
+            }
+            states
+        }
+        None => Default::default(),
+    };
+    let mut plans = Vec::new();
+    for found in nodes::read(&args.nodes)? {
+        let mut scene = scene(args, &found);
+        scene.saved = saved.get(node_name(&found.node)).map(|state| (**state).clone());
+        let simulated =
+            simulate(&set, &scene, &Exemptions::default()).map_err(|error| error.context(found.file.clone()))?;
+        plans.push(plan(&found, &simulated));
+    }
+    match args.output {
+        Format::Table => output::print(&text(&plans, &set.trusting_rules().collect::<Vec<_>>()))?,
+        format => output::print(&output::structured(format, &plans)?)?,
+    }
+    let pending = plans.iter().any(|plan| !plan.changes.is_empty() || !plan.deferred.is_empty());
+    Ok(if args.exit_code && pending { Findings::Some } else { Findings::None })
+}
+
+fn scene(args: &PlanArgs, found: &Found) -> Scene {
+    let (old, status, (username, groups)) = match &found.review {
+        Some(review) => (review.old.clone(), review.status, (review.username.clone(), review.groups.clone())),
+        None => {
+            let requester = args.requester.as_deref().unwrap_or(if args.create { "kubelet" } else { "admin" });
+            let old = (!args.create).then(|| found.node.clone());
+            (old, false, identity(requester, node_name(&found.node), &args.groups))
+        }
+    };
+    Scene { node: found.node.clone(), old, status, username, groups, saved: None, pending_taint: None }
+}
+
+fn plan(found: &Found, simulated: &Simulated) -> NodePlan {
+    let Decision { change, deferred, notes, .. } = &simulated.decision;
+    let lines = |change: &Option<NodeChange>| {
+        change.as_ref().map(|change| lines(&found.node, change, &simulated.decision)).unwrap_or_default()
+    };
+    NodePlan {
+        node: node_name(&found.node).to_owned(),
+        file: found.file.clone(),
+        changes: lines(change),
+        deferred: lines(deferred),
+        notes: notes.iter().map(ToString::to_string).collect(),
+        violations: simulated.verdict.violations.iter().map(|violation| violation.message.clone()).collect(),
+    }
+}
+
+/// A change as lines, each with the rule that asks for it.
+fn lines(node: &Json, change: &NodeChange, decision: &Decision) -> Vec<String> {
+    let mut lines = Vec::new();
+    let by = |desired: Option<&crate::policy::Desired>| {
+        desired.map(|desired| format!("   ({})", desired.by)).unwrap_or_default()
+    };
+    for (field, entries, desired) in
+        [("label", change.labels(), &decision.labels), ("annotation", change.annotations(), &decision.annotations)]
+    {
+        for (key, value) in entries {
+            let there = node["metadata"][format!("{field}s")].get(key).and_then(Json::as_str);
+            let why = by(desired.get(key));
+            lines.push(match (there, value) {
+                (None, Some(value)) => format!("+ {field} {key}={value}{why}"),
+                (Some(old), Some(value)) => format!("~ {field} {key}={value}, was {old}{why}"),
+                (_, None) => format!("- {field} {key}{why}"),
+            });
+        }
+    }
+    for (id, value) in change.taints() {
+        let sign = if nodes::taints(node).iter().any(|taint| taint.starts_with(id.key.as_str())) { '~' } else { '+' };
+        let equals = if value.is_empty() { String::new() } else { format!("={value}") };
+        lines.push(format!("{sign} taint {}{equals}:{}{}", id.key, id.effect, by(decision.taints.get(id))));
+    }
+    lines
+}
+
+fn text(plans: &[NodePlan], trusting: &[String]) -> String {
+    let mut text = String::new();
+    let mut line = |indent: &str, what: &str| text.push_str(&format!("{indent}{what}\n"));
+    for plan in plans {
+        let sections = [("deferred", &plan.deferred), ("note", &plan.notes), ("violation", &plan.violations)];
+        let quiet = plan.changes.is_empty() && sections.iter().all(|(_, lines)| lines.is_empty());
+        line("", &format!("{}{}", plan.node, if quiet { "   as it should be" } else { "" }));
+        plan.changes.iter().for_each(|change| line("  ", change));
+        for (name, lines) in sections {
+            lines.iter().for_each(|what| line("  ", &format!("{name}: {what}")));
+        }
+    }
+    let changed = plans.iter().filter(|plan| !plan.changes.is_empty()).count();
+    let deferred = plans.iter().filter(|plan| !plan.deferred.is_empty()).count();
+    line("", &format!("{} nodes, {changed} to change, {deferred} with something deferred", plans.len()));
+    if !trusting.is_empty() {
+        line("", &format!("These rules take a kubelet's word (trustKubelet): {}", trusting.join(", ")));
+    }
+    text
+}
