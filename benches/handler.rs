@@ -1,0 +1,90 @@
+//! Time of the handler itself (parse, decide, patch, answer) by number of rules, of which five match.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use nodegate::admission::{Context, mutate, validate};
+use nodegate::api::policy::NodePolicySpec;
+use nodegate::metrics::Metrics;
+use nodegate::policy::{Exemptions, Origin, PolicyDocument, PolicySet};
+use nodegate::state::SavedStates;
+use serde_json::{Value, json};
+
+#[path = "support/review.rs"]
+mod review;
+
+/// `count` rules over names, prefix globs, `In` and `Exists` selectors; five match the reviewed node.
+fn rules(count: usize) -> Vec<Value> {
+    let matching = [
+        json!({"name": "m0", "match": {"names": ["bench-node"]}, "labels": {"hardware.tier": "gold"}}),
+        json!({"name": "m1", "match": {"names": ["bench-*"]}, "labels": {"team": "platform"}}),
+        json!({"name": "m2", "match": {"selector": {"matchLabels": {"pool": "gpu"}}}, "labels": {"accelerator": "nvidia-gpu"}}),
+        json!({"name": "m3", "match": {"selector": {"matchExpressions": [{"key": "pool", "operator": "Exists"}]}}, "labels": {"pooled": "true"}}),
+        json!({"name": "m4", "match": {"names": ["bench-node"]}, "taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}),
+    ];
+    let others = (matching.len()..count).map(|at| {
+        let condition = match at % 4 {
+            0 => json!({"names": [format!("node-{at}")]}),
+            1 => json!({"names": [format!("rack-{at}-*")]}),
+            2 => json!({"selector": {"matchExpressions": [{"key": "pool", "operator": "In", "values": [format!("pool-{at}")]}]}}),
+            _ => json!({"selector": {"matchExpressions": [{"key": format!("example.com/key-{at}"), "operator": "Exists"}]}}),
+        };
+        json!({"name": format!("r{at}"), "match": condition, "labels": {format!("label-{at}"): "x"}})
+    });
+    matching.iter().cloned().chain(others).collect()
+}
+
+fn context(spec: Value) -> Context {
+    let spec: NodePolicySpec = serde_json::from_value(spec).expect("a policy");
+    let set = PolicySet::compile(&[PolicyDocument::new("bench", Origin::Object, spec)]).expect("it compiles");
+    Context {
+        policies: Arc::new(ArcSwap::from_pointee(set)),
+        saved: Arc::new(SavedStates::default()),
+        pending_taint: None,
+        exemptions: Exemptions::default(),
+        metrics: Metrics::new(),
+    }
+}
+
+fn handler(criterion: &mut Criterion) {
+    let create = review::kubelet_create("bench-node");
+    let mut group = criterion.benchmark_group("mutate, kubelet CREATE, 5 KB node");
+    for count in [10, 100, 1_000, 10_000] {
+        let context = context(json!({"rules": rules(count)}));
+        let answer = mutate(&create, &context).expect("an answer");
+        assert!(String::from_utf8_lossy(&answer.body).contains("\"patch\""), "the five rules give something");
+        group.bench_function(BenchmarkId::from_parameter(format!("{count} rules")), |bencher| {
+            bencher.iter(|| mutate(black_box(&create), &context).expect("an answer"));
+        });
+    }
+    let nothing = context(json!({"rules": [{"name": "other", "match": {"names": ["other"]}, "labels": {"a": "b"}}]}));
+    group.bench_function("no rule matches", |bencher| {
+        bencher.iter(|| mutate(black_box(&create), &nothing).expect("an answer"))
+    });
+    group.finish();
+
+    let update = review::admin_update("bench-node");
+    let baseline = context(json!({"presets": ["baseline"]}));
+    let mut group = criterion.benchmark_group("validate, admin UPDATE, 5 KB node");
+    group.bench_function("preset baseline", |bencher| {
+        bencher.iter(|| validate(black_box(&update), &baseline).expect("an answer"))
+    });
+    group.finish();
+
+    let mut group = criterion.benchmark_group("mutate with CEL");
+    for count in [1, 5, 20] {
+        let rules: Vec<Value> = (0..count)
+            .map(|at| json!({"name": format!("c{at}"), "match": {"expression": format!("node.status.nodeInfo.architecture == \"amd64\" && node.metadata.name != \"n{at}\"")}, "labels": {format!("cel-{at}"): "x"}}))
+            .collect();
+        let context = context(json!({"rules": rules}));
+        group.bench_function(BenchmarkId::from_parameter(format!("{count} expressions")), |bencher| {
+            bencher.iter(|| mutate(black_box(&create), &context).expect("an answer"));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, handler);
+criterion_main!(benches);

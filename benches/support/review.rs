@@ -1,0 +1,36 @@
+//! Reviews as the API server sends them, with a node of about 5 KB.
+
+use serde_json::{Value, json};
+
+const CREATE: &str = include_str!("../../tests/data/admission-reviews/kubelet-create.json");
+const UPDATE: &str = include_str!("../../tests/data/admission-reviews/admin-label-update.json");
+
+/// Brings the node to the size it has on a real machine: more conditions' text, images, labels.
+fn grow(node: &mut Value, name: &str) {
+    node["metadata"]["name"] = json!(name);
+    for at in 0..12 {
+        node["metadata"]["labels"][format!("feature.node.kubernetes.io/cpu-cpuid.F{at}")] = json!("true");
+    }
+    node["metadata"]["annotations"] = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
+    let images = (0..10).map(|at| json!({"names": [format!("registry.example.com/team/image-{at}@sha256:{at:064}")], "sizeBytes": 123_456_789 + at}));
+    node["status"]["images"] = images.collect();
+}
+
+/// A kubelet's CREATE; compact, as the API server writes it.
+pub(crate) fn kubelet_create(name: &str) -> Vec<u8> {
+    let mut review: Value = serde_json::from_str(CREATE).expect("a recording");
+    grow(&mut review["request"]["object"], name);
+    review["request"]["name"] = json!(name);
+    review["request"]["userInfo"]["username"] = json!(format!("system:node:{name}"));
+    serde_json::to_vec(&review).expect("JSON")
+}
+
+/// An administrator's change of a label.
+#[allow(dead_code, reason = "not every bench sends one")]
+pub(crate) fn admin_update(name: &str) -> Vec<u8> {
+    let mut review: Value = serde_json::from_str(UPDATE).expect("a recording");
+    grow(&mut review["request"]["object"], name);
+    grow(&mut review["request"]["oldObject"], name);
+    review["request"]["name"] = json!(name);
+    serde_json::to_vec(&review).expect("JSON")
+}
