@@ -1,7 +1,9 @@
 //! The one test binary: linking once is what keeps the tests fast to build.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
+mod admission;
 mod cluster;
 mod layering;
 mod properties;
 mod runner;
+mod tls;
