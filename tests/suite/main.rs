@@ -6,4 +6,5 @@ mod cluster;
 mod layering;
 mod properties;
 mod runner;
+mod serve;
 mod tls;

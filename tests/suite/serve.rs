@@ -1,0 +1,258 @@
+//! The real `nodegate serve`: start, reload, bad input, end.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Serve {
+    child: Child,
+    directory: TempDir,
+    probe: String,
+    address: String,
+}
+
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    let inherited = std::env::vars().filter(|(name, _)| !name.starts_with("NODEGATE_"));
+    command
+        .env_clear()
+        .envs(inherited)
+        .env_remove("PERSIST_LABEL_PREFIX")
+        .env_remove("LOG_LEVEL")
+        .env_remove("RUST_LOG");
+    command.stdin(Stdio::null());
+    command
+}
+
+fn policy(name: &str, label: &str) -> String {
+    format!(
+        "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {{name: {name}}}\nspec:\n  rules:\n    - name: r\n      labels: {{{label}: \"1\"}}\n"
+    )
+}
+
+fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(value) = holds() {
+            return value;
+        }
+        sleep(Duration::from_millis(20));
+    }
+    panic!("{what}: not within {PATIENCE:?}");
+}
+
+impl Serve {
+    /// Starts on free ports; `prepare` fills the directory that the arguments may name as `DIR`.
+    fn start(arguments: &[&str], environment: &[(&str, &str)], prepare: impl FnOnce(&Path)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        prepare(directory.path());
+        let log = fs::File::create(directory.path().join("log")).unwrap();
+        let mut command = command();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--probe-listen", "127.0.0.1:0", "--cert-dir"]);
+        command.arg(directory.path().join("certs")).arg("--state-dir").arg(directory.path().join("state"));
+        command.args(arguments.iter().map(|argument| argument.replace("DIR", &directory.path().display().to_string())));
+        let child = command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let mut serve = Self { child, directory, probe: String::new(), address: String::new() };
+        let ready = until("ready", || {
+            assert!(serve.child.try_wait().unwrap().is_none(), "{}", serve.log());
+            serve.lines().into_iter().find(|line| line["message"] == "ready")
+        });
+        serve.probe = ready["probe_address"].as_str().unwrap().to_owned();
+        serve.address = ready["address"].as_str().unwrap().to_owned();
+        serve
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    /// The log's lines, which are JSON when nobody watches.
+    fn lines(&self) -> Vec<Value> {
+        self.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.probe).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn metric(&self, line: &str) -> Option<()> {
+        self.get("/metrics").lines().any(|there| there == line).then_some(())
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(
+            Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap().success()
+        );
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        until("the end", || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn it_is_ready_with_baseline_when_nothing_is_given_and_ends_cleanly_on_sigterm() {
+    let mut serve = Serve::start(&[], &[], |_| {});
+    assert!(serve.get("/healthz").starts_with("HTTP/1.1 200"));
+    assert!(serve.get("/readyz").starts_with("HTTP/1.1 200"));
+    let metrics = serve.get("/metrics");
+    assert!(metrics.contains("nodegate_policies 2") && metrics.trim_end().ends_with("# EOF"), "{metrics}");
+    serve.signal("TERM");
+    assert!(serve.end().success());
+    assert!(serve.lines().iter().any(|line| line["message"] == "drained"), "{}", serve.log());
+}
+
+#[test]
+fn while_it_drains_it_is_not_ready_but_still_accepts() {
+    let mut serve = Serve::start(&["--drain-delay", "2s"], &[], |_| {});
+    serve.signal("TERM");
+    until("not ready", || serve.get("/readyz").starts_with("HTTP/1.1 503").then_some(()));
+    assert!(serve.get("/readyz").contains("shutting down"));
+    TcpStream::connect(&serve.address).expect("still accepting during the delay");
+    serve.signal("TERM");
+    assert!(serve.end().success(), "a second signal ends at once");
+}
+
+#[test]
+fn policies_are_swapped_when_a_file_changes_and_stay_when_it_breaks_or_goes() {
+    let serve = Serve::start(&["--policy", "DIR/policies"], &[], |directory| {
+        fs::create_dir(directory.join("policies")).unwrap();
+        fs::write(directory.join("policies/a.yaml"), policy("a", "one")).unwrap();
+    });
+    serve.metric("nodegate_rules 1").unwrap();
+    fs::write(serve.path("policies/b.yaml"), policy("b", "two")).unwrap();
+    until("the second file is in force", || serve.metric("nodegate_rules 2"));
+    fs::write(serve.path("policies/b.yaml"), policy("b", "not a key")).unwrap();
+    until("the broken file is counted", || serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 1"#));
+    serve.metric("nodegate_rules 2").expect("the last good set stays");
+    let error = serve.lines().into_iter().find(|line| line["level"] == "ERROR").unwrap();
+    let text = error["error"].as_str().unwrap();
+    assert!(text.contains("b.yaml:7:") && text.contains("spec.rules[0].labels[\"not a key\"]"), "{text}");
+    fs::remove_dir_all(serve.path("policies")).unwrap();
+    until("the missing directory is counted", || serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 2"#));
+    serve.metric("nodegate_rules 2").expect("the last good set stays");
+    fs::create_dir(serve.path("policies")).unwrap();
+    fs::write(serve.path("policies/c.yaml"), policy("c", "three")).unwrap();
+    until("the directory that came back is in force", || serve.metric("nodegate_rules 1"));
+    assert!(serve.get("/readyz").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_config_maps_data_swap_is_seen() {
+    let serve = Serve::start(&["--policy", "DIR/mount"], &[], |directory| {
+        for (version, names) in [("..v1", &["a"] as &[&str]), ("..v2", &["a", "b"])] {
+            fs::create_dir_all(directory.join("mount").join(version)).unwrap();
+            for name in names {
+                fs::write(directory.join("mount").join(version).join(format!("{name}.yaml")), policy(name, name))
+                    .unwrap();
+            }
+        }
+        std::os::unix::fs::symlink("..v1", directory.join("mount/..data")).unwrap();
+        std::os::unix::fs::symlink("..data/a.yaml", directory.join("mount/a.yaml")).unwrap();
+    });
+    serve.metric("nodegate_rules 1").unwrap();
+    std::os::unix::fs::symlink("..v2", serve.path("mount/..data_tmp")).unwrap();
+    fs::rename(serve.path("mount/..data_tmp"), serve.path("mount/..data")).unwrap();
+    std::os::unix::fs::symlink("..data/b.yaml", serve.path("mount/b.yaml")).unwrap();
+    until("the swap is in force", || serve.metric("nodegate_rules 2"));
+}
+
+#[test]
+fn flat_label_files_are_watched_under_their_old_flag_too() {
+    let serve = Serve::start(&["-label-dir", "DIR/labels"], &[], |directory| {
+        fs::create_dir_all(directory.join("labels/accelerators")).unwrap();
+        fs::write(
+            directory.join("labels/accelerators/edgetpu"),
+            "kkohtaka.org/edgetpu\n\nbeta.devicetree.org/fsl-imx8mq-phanbell\n",
+        )
+        .unwrap();
+    });
+    serve.metric("nodegate_rules 1").unwrap();
+    fs::create_dir(serve.path("labels/example.com")).unwrap();
+    fs::write(serve.path("labels/example.com/fpga"), "vendor.example/fpga\n").unwrap();
+    until("the new namespace is in force", || serve.metric("nodegate_rules 2"));
+    fs::write(serve.path("labels/example.com/fpga"), "no good key\n").unwrap();
+    until("the bad line is named", || serve.log().contains("labels/example.com/fpga:1:").then_some(()));
+    serve.metric("nodegate_rules 2").expect("the last good set stays");
+}
+
+#[test]
+fn saved_state_is_read_as_it_appears_and_a_bad_file_keeps_the_last_good() {
+    let serve = Serve::start(&[], &[("PERSIST_LABEL_PREFIX", "persist.demo/")], |_| {});
+    serve.metric("nodegate_rules 1").expect("the persist prefix is a rule");
+    fs::create_dir(serve.path("state")).unwrap();
+    fs::write(
+        serve.path("state/n1.json"),
+        r#"{"nodeName": "n1", "labels": {"persist.demo/a": "b"}, "capturedAt": "2026-01-14T17:00:00Z"}"#,
+    )
+    .unwrap();
+    until("the state is read", || serve.metric("nodegate_saved_states 1"));
+    fs::write(serve.path("state/n1.json"), "{").unwrap();
+    until("the bad file is counted", || serve.metric(r#"nodegate_state_reloads_total{result="failure"} 1"#));
+    serve.metric("nodegate_saved_states 1").expect("the last good state stays");
+}
+
+#[test]
+fn a_broken_policy_ends_it_with_2_and_every_error() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.yaml"), policy("a", "not a key").replace("rules:", "rulez: []\n  rules:"))
+        .unwrap();
+    fs::write(directory.path().join("b.yaml"), "a: [1\n").unwrap();
+    fs::write(
+        directory.path().join("c.yaml"),
+        policy("c", "node-role.kubernetes.io/x")
+            .replace("      labels", "      match: {capacity: {cpu: lots}}\n      labels"),
+    )
+    .unwrap();
+    let output = command().args(["serve", "--policy"]).arg(directory.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    for part in [
+        "a.yaml:5:3: spec.rulez: unknown field; did you mean \"rules\"?",
+        "a.yaml:8:",
+        "b.yaml:",
+        "c.yaml:7:",
+        "\"lots\" is not a comparison",
+    ] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+    assert!(!directory.path().join("certs").exists());
+}
+
+#[test]
+fn flags_that_cannot_be_understood_end_it_with_2() {
+    for (arguments, environment, part) in [
+        (&["serve", "--listen", "nowhere"] as &[&str], ("LOG_LEVEL", "INFO"), "--listen"),
+        (&["serve", "--pending-taint", "often"], ("LOG_LEVEL", "INFO"), "auto"),
+        (&["serve"], ("LOG_LEVEL", "LOUD"), "LOG_LEVEL"),
+        (&["serve", "--policy", "/nonexistent.yaml"], ("LOG_LEVEL", "WARNING"), "/nonexistent.yaml"),
+    ] {
+        let output = command().args(arguments).env(environment.0, environment.1).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(String::from_utf8(output.stderr).unwrap().contains(part), "{part}");
+    }
+}
