@@ -1,5 +1,8 @@
 //! Time of the handler itself (parse, decide, patch, answer) by number of rules, of which five match.
 
+#![allow(missing_docs, reason = "criterion_group makes a public item")]
+#![allow(clippy::expect_used, reason = "a bench that cannot run ends")]
+
 use std::hint::black_box;
 use std::sync::Arc;
 

@@ -4,6 +4,7 @@
 //! Server and load run in two processes on the same machine. Compare the ratios of one run.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its results")]
+#![allow(clippy::expect_used, reason = "a bench that cannot run ends")]
 
 use std::convert::Infallible;
 use std::net::TcpListener as StdListener;

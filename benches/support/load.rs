@@ -84,6 +84,7 @@ impl Client {
             .header(header::USER_AGENT, "kube-apiserver-admission")
             .body(Full::new(body))
             .expect("a request");
+        sender.ready().await.expect("the connection is open");
         let response = sender.send_request(request).await.expect("an answer");
         let status = response.status();
         let body = response.into_body().collect().await.expect("a body").to_bytes();

@@ -32,7 +32,7 @@ pub async fn watch(
             () = changes.next() => {}
         }
         let reader = sources.clone();
-        let last = seen.clone();
+        let last = seen;
         let read = tokio::task::spawn_blocking(move || {
             let fingerprint = reader.fingerprint();
             (fingerprint != last).then(|| (fingerprint, reader.load()))

@@ -133,14 +133,16 @@ impl<'a> Evaluation<'a> {
                 .insert((Cow::Borrowed(taint.id.key.as_str()), taint.id.effect), Cow::Borrowed(taint.value.as_str()));
         }
         for (key, expression) in &rule.gives.label_expressions {
-            let value = self.view.with_variables(|variables| {
-                let value = expression.evaluate_text(variables)?;
-                check_label_value(&value).map_err(|error| error.to_string()).map(|()| value)
-            });
-            match value {
-                Some(value) => {
-                    output.labels.insert(Cow::Borrowed(key.as_str()), Cow::Owned(value));
-                }
+            match self.view.with_variables(|variables| expression.evaluate_text(variables)) {
+                Some(value) => match check_label_value(&value) {
+                    Ok(()) => {
+                        output.labels.insert(Cow::Borrowed(key.as_str()), Cow::Owned(value));
+                    }
+                    Err(error) => {
+                        let (key, reason) = (key.to_string(), error.to_string());
+                        notes.push(Note::Dropped { rule: rule.id.clone(), key, reason });
+                    }
+                },
                 None => self.note_failures(rule, &format!("label {key}"), notes),
             }
         }

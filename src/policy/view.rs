@@ -5,14 +5,15 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use super::cel::{Expression, NodeVariables};
+use super::cel::{EvaluationError, Expression, GpuVariables, Variables};
 use super::decision::Strength;
-use super::facts::NodeFacts;
-use super::gpu::{self, GpuFacts};
+use super::facts::{NodeFacts, Readiness};
+use super::gpu::{self, GpuFacts, GpuSource};
 use super::index::RuleIndex;
 use super::matcher::{NameGroup, TaintPattern};
 use super::tri::Tri;
 use crate::api::names::{TaintEffect, prefix_of};
+use serde_json::Value as Json;
 
 /// One value that a rule gives to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +43,8 @@ pub(crate) struct View<'a> {
     pub(crate) taints: BTreeMap<TaintKey<'a>, Givers<'a>>,
     pub(crate) annotations: BTreeMap<Cow<'a, str>, Givers<'a>>,
     gpu: OnceCell<Option<GpuFacts>>,
-    variables: OnceCell<Result<NodeVariables, String>>,
+    /// The object as CEL walks it, read when the first expression is reached.
+    object: OnceCell<Result<Json, String>>,
     failures: std::cell::RefCell<Vec<String>>,
 }
 
@@ -71,7 +73,7 @@ impl<'a> View<'a> {
             taints: BTreeMap::new(),
             annotations: BTreeMap::new(),
             gpu: OnceCell::new(),
-            variables: OnceCell::new(),
+            object: OnceCell::new(),
             failures: std::cell::RefCell::default(),
         }
     }
@@ -179,19 +181,35 @@ impl<'a> View<'a> {
     /// Evaluates with this view's variables; a failure is kept for [`Self::take_failures`].
     pub(crate) fn with_variables<T>(
         &self,
-        evaluate: impl FnOnce(&super::cel::Variables<'_>) -> Result<T, String>,
+        evaluate: impl FnOnce(&Variables<'_>) -> Result<T, EvaluationError>,
     ) -> Option<T> {
-        let base = self.variables.get_or_init(|| {
-            let object = serde_json::from_str(self.facts.object.get()).map_err(|error| error.to_string())?;
-            Ok(NodeVariables::new(&object))
+        let object = self.object.get_or_init(|| {
+            serde_json::from_str(self.facts.object.get()).map_err(|error| format!("the object cannot be read: {error}"))
         });
-        let outcome = match base {
-            Ok(base) => {
-                evaluate(&base.variables(self.all_labels(), self.all_taints(), self.gpu(), self.facts.readiness))
+        let outcome = match object {
+            Ok(object) => {
+                let node = Variables::node(object).with_gpu(&self.gpu_variables());
+                evaluate(&node.with(self.all_labels(), self.all_taints())).map_err(|error| error.to_string())
             }
             Err(error) => Err(error.clone()),
         };
         outcome.map_err(|error| self.failures.borrow_mut().push(error)).ok()
+    }
+
+    /// GPU facts for CEL. What is not known is left out; a settled node of whose GPUs nobody speaks has none.
+    fn gpu_variables(&self) -> GpuVariables<'_> {
+        match self.gpu() {
+            Some(gpu) => GpuVariables {
+                vendor: gpu.vendor.as_deref(),
+                model: gpu.model.as_deref(),
+                count: gpu.count.map(i64::from),
+                source: gpu.source.map(GpuSource::as_str),
+            },
+            None if self.facts.readiness == Readiness::Settled => {
+                GpuVariables { count: Some(0), ..GpuVariables::default() }
+            }
+            None => GpuVariables::default(),
+        }
     }
 
     /// What failed since the last call.

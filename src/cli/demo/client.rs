@@ -82,7 +82,7 @@ impl ApiServer {
         let (mut warnings, mut audit, mut time) = (Vec::new(), Json::Null, Duration::ZERO);
         let mut take = |reply: &Json| {
             warnings
-                .extend(reply["warnings"].as_array().into_iter().flatten().filter_map(Json::as_str).map(str::to_owned))
+                .extend(reply["warnings"].as_array().into_iter().flatten().filter_map(Json::as_str).map(str::to_owned));
         };
         if !status {
             let asked = Instant::now();

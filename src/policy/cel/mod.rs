@@ -1,82 +1,207 @@
-//! stub
+//! CEL, the expression language of Kubernetes: `node.status.nodeInfo.architecture == "arm64"`.
+//!
+//! An [`Expression`] is compiled once, when a policy is loaded. Compiling parses it, refuses what
+//! cannot work (unknown names, fields and functions, wrong types, bad patterns), bounds it, and
+//! finds what it [`Reads`]. Evaluating it gives an answer or an [`EvaluationError`], which makes a
+//! condition *unknown*.
+//!
+//! # Guarantees
+//! - Compiling and evaluating any text on any node takes bounded time, memory and stack; an
+//!   evaluation takes at most a fixed number of steps. Neither panics.
+//! - The same expression gives the same answer for the same variables: maps are walked in the
+//!   order of their keys, and there is no clock.
+//! - Nothing of a node is copied but labels, taints and what the answer consists of.
+//!
+//! # Caveats
+//! The language is Kubernetes' CEL without types of its own for fields of a node: quantities and
+//! times are strings (`quantity(…)`, `timestamp(…)`). The parser and the evaluation are written here;
+//! `parser` tells why. Kubernetes' function library is that of the `kube-cel` crate.
+
+mod check;
+mod evaluate;
+mod fault;
+mod functions;
+mod lexer;
+mod literal;
+mod loops;
+mod macros;
+mod operators;
+mod parser;
+mod pattern;
+mod reads;
+mod scope;
+mod steps;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod types;
+mod value;
+mod variables;
+
+use std::any::Any;
 use std::collections::BTreeMap;
-/// x
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+pub use fault::{EvaluationError, ExpressionError};
+pub use reads::{LabelRead, Polarity, Reads};
+pub use variables::{GpuVariables, NodeVariables, RequestVariables, Variables};
+
+use evaluate::Evaluation;
+use tree::Node;
+use types::Type;
+use value::{Key, Value};
+
+/// What an expression must yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Polarity {
-    /// x
-    Presence,
-    /// x
-    Value,
-}
-/// x
-pub enum Scope {
-    /// x
-    Node,
-    /// x
-    Write,
-}
-/// x
 pub enum Yields {
-    /// x
+    /// A condition.
     Bool,
-    /// x
+    /// The value of a label, or a message.
     Text,
-    /// x
+    /// Labels: a map of strings.
     LabelMap,
 }
-/// x
-#[derive(Debug)]
-pub struct LabelRead {
-    pub(crate) key: String,
-    pub(crate) polarity: Polarity,
+
+/// Which variables an expression may mention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// `node`, `gpu`, `inventory`.
+    Node,
+    /// `object`, `oldObject`, `request`.
+    Write,
 }
-/// x
-#[derive(Debug, Default)]
-pub struct Reads {
-    pub(crate) labels: Vec<LabelRead>,
-    pub(crate) any_label: bool,
-    pub(crate) taints: bool,
-    pub(crate) gpu: bool,
-    pub(crate) other: bool,
+
+impl Yields {
+    fn wanted(self) -> Type {
+        match self {
+            Self::Bool => Type::Bool,
+            Self::Text => Type::Text,
+            Self::LabelMap => Type::Map,
+        }
+    }
 }
-/// x
-#[derive(Debug)]
+
+/// A compiled expression. Cheap to clone and to share between threads.
+#[derive(Clone)]
 pub struct Expression {
+    compiled: Arc<Compiled>,
+}
+
+struct Compiled {
+    source: String,
+    tree: Node,
     reads: Reads,
 }
-/// x
-pub struct Variables<'a>(&'a ());
-/// x
-pub struct NodeVariables;
-impl NodeVariables {
-    pub(crate) fn new(_: &serde_json::Value) -> Self {
-        Self
-    }
-    pub(crate) fn variables<'v>(
-        &self,
-        _l: impl Iterator<Item = (&'v str, &'v str)>,
-        _t: impl Iterator<Item = (&'v str, &'v str, &'v str)>,
-        _g: Option<&super::gpu::GpuFacts>,
-        _r: super::facts::Readiness,
-    ) -> Variables<'_> {
-        Variables(&())
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Expression").field(&self.compiled.source).finish()
     }
 }
+
 impl Expression {
-    /// x
-    pub fn compile(_s: &str, _scope: Scope, _y: Yields) -> Result<Self, String> {
-        Ok(Self { reads: Reads::default() })
+    /// Compiles `source`.
+    ///
+    /// # Errors
+    /// When it is no expression, can never yield what it must, mentions what is not there, or is
+    /// beyond the bounds. The message says where, and what to write instead.
+    pub fn compile(source: &str, scope: Scope, yields: Yields) -> Result<Self, ExpressionError> {
+        let compiled = || {
+            let syntax = parser::parse(source)?;
+            let tree = check::check(&syntax, scope, yields)?;
+            let reads = Reads::of(&tree, yields == Yields::Bool);
+            Ok(Self { compiled: Arc::new(Compiled { source: source.to_owned(), tree, reads }) })
+        };
+        match catch_unwind(AssertUnwindSafe(compiled)) {
+            Ok(result) => result.map_err(|problem: fault::Problem| problem.explain(source)),
+            Err(panic) => {
+                let message = format!("it could not be compiled because of a fault in nodegate: {}", words(&*panic));
+                Err(fault::Problem::new(0, message).explain(source))
+            }
+        }
     }
-    pub(crate) fn reads(&self) -> &Reads {
-        &self.reads
+
+    /// The text it was compiled from.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.compiled.source
     }
-    pub(crate) fn evaluate_bool(&self, _: &Variables<'_>) -> Result<bool, String> {
-        Err("stub".into())
+
+    /// What it reads.
+    #[must_use]
+    pub fn reads(&self) -> &Reads {
+        &self.compiled.reads
     }
-    pub(crate) fn evaluate_text(&self, _: &Variables<'_>) -> Result<String, String> {
-        Err("stub".into())
+
+    /// The answer of a condition.
+    ///
+    /// # Errors
+    /// See [`EvaluationError`]: the condition is unknown.
+    pub fn evaluate_bool(&self, variables: &Variables<'_>) -> Result<bool, EvaluationError> {
+        self.evaluate(variables, |value| match value {
+            Value::Bool(value) => Ok(value),
+            other => Err(unwanted(Type::Bool, &other)),
+        })
     }
-    pub(crate) fn evaluate_map(&self, _: &Variables<'_>) -> Result<BTreeMap<String, String>, String> {
-        Err("stub".into())
+
+    /// The text an expression yields.
+    ///
+    /// # Errors
+    /// See [`EvaluationError`].
+    pub fn evaluate_text(&self, variables: &Variables<'_>) -> Result<String, EvaluationError> {
+        self.evaluate(variables, text)
     }
+
+    /// The labels an expression yields. Whether they are valid labels is for the caller to see.
+    ///
+    /// # Errors
+    /// See [`EvaluationError`].
+    pub fn evaluate_map(&self, variables: &Variables<'_>) -> Result<BTreeMap<String, String>, EvaluationError> {
+        self.evaluate(variables, |value| match value {
+            Value::Map(entries) => entries.entries().into_iter().map(label).collect(),
+            other => Err(unwanted(Type::Map, &other)),
+        })
+    }
+
+    /// Evaluates, and turns the answer into `T`. A panic is an error of this evaluation.
+    fn evaluate<T>(
+        &self,
+        variables: &Variables<'_>,
+        convert: impl FnOnce(Value<'_>) -> Result<T, EvaluationError>,
+    ) -> Result<T, EvaluationError> {
+        let evaluated = || convert(Evaluation::new(variables).value(&self.compiled.tree)?);
+        catch_unwind(AssertUnwindSafe(evaluated)).unwrap_or_else(|panic| Err(EvaluationError::Internal(words(&*panic))))
+    }
+}
+
+fn text(value: Value<'_>) -> Result<String, EvaluationError> {
+    match value {
+        Value::Text(text) => Ok(text.to_string()),
+        other => Err(unwanted(Type::Text, &other)),
+    }
+}
+
+fn label((key, value): (Key<'_>, Value<'_>)) -> Result<(String, String), EvaluationError> {
+    match (key, value) {
+        (Key::Text(key), Value::Text(value)) => Ok((key.to_string(), value.to_string())),
+        (Key::Text(key), other) => {
+            let message = format!("the value of {:?} is {}; make text of it with string(…)", &*key, other.noun());
+            Err(EvaluationError::failed(message))
+        }
+        (key, _) => Err(EvaluationError::failed(format!("the key {key} is not a string"))),
+    }
+}
+
+fn unwanted(wanted: Type, found: &Value<'_>) -> EvaluationError {
+    let (wanted, found) = (wanted.noun(), found.noun());
+    EvaluationError::failed(format!("the expression must yield {wanted}, here it yields {found}"))
+}
+
+/// What a panic said.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

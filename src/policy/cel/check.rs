@@ -1,0 +1,291 @@
+//! Names and types: from what an expression says to what can be evaluated.
+
+use super::fault::Problem;
+use super::functions::{self, Function, Run};
+use super::pattern;
+use super::scope;
+use super::syntax::{Constant, Syntax, SyntaxKind};
+use super::tree::{Call, Entry, Item, Node, Variable};
+use super::types::{self, Type};
+use super::{Scope, Yields};
+
+/// A checked part and what is known of its type.
+pub(super) struct Typed {
+    pub(super) node: Node,
+    pub(super) of: Type,
+}
+
+impl Typed {
+    pub(super) fn new(node: Node, of: Type) -> Self {
+        Self { node, of }
+    }
+
+    /// Text that is written down.
+    pub(super) fn text(text: &str) -> Self {
+        Self::new(Node::Constant(Constant::Text(text.into())), Type::Text)
+    }
+}
+
+/// Checks a whole expression.
+pub(super) fn check(syntax: &Syntax, scope: Scope, yields: Yields) -> Result<Node, Problem> {
+    Checker { scope, locals: Vec::new(), loops: 0 }.answer(syntax, yields)
+}
+
+/// The variable of a loop.
+pub(super) struct Local {
+    pub(super) name: String,
+    pub(super) of: Type,
+}
+
+pub(super) struct Checker {
+    scope: Scope,
+    /// The variables of the loops around this part, the outermost first.
+    pub(super) locals: Vec<Local>,
+    /// How many loops over lists or maps are around this part.
+    pub(super) loops: usize,
+}
+
+impl Checker {
+    /// A part that is the answer of the expression, or one of its possible answers.
+    fn answer(&mut self, syntax: &Syntax, yields: Yields) -> Result<Node, Problem> {
+        match &syntax.kind {
+            SyntaxKind::Choose { test, then, otherwise } => {
+                let test = Box::new(self.of_type(test, Type::Bool, "the condition of `? :`")?);
+                let then = Box::new(self.answer(then, yields)?);
+                let otherwise = Box::new(self.answer(otherwise, yields)?);
+                Ok(Node::Choose { test, then, otherwise })
+            }
+            SyntaxKind::Map(entries) if yields == Yields::LabelMap => {
+                for entry in entries {
+                    for (part, what) in [(&entry.key, "the key of a label"), (&entry.value, "the value of a label")] {
+                        if entry.optional && std::ptr::eq(part, &entry.value) {
+                            continue;
+                        }
+                        self.of_type(part, Type::Text, what)?;
+                    }
+                }
+                Ok(self.part(syntax)?.node)
+            }
+            _ => self.of_type(syntax, yields.wanted(), "the expression"),
+        }
+    }
+
+    /// A part that must be able to yield `wanted`.
+    pub(super) fn of_type(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Node, Problem> {
+        let found = self.part(syntax)?;
+        if wanted.may_be(found.of) {
+            return Ok(found.node);
+        }
+        let hint = match (wanted, found.of) {
+            (_, Type::Optional) => "; take the value out of the optional with .orValue(…)",
+            (Type::Text, _) => "; make text of it with string(…)",
+            (Type::Bool, Type::Text) => "; compare it, such as … == \"true\"",
+            (Type::Bool, _) => "; compare it with something",
+            (Type::Map, _) => "; write {\"key\": \"value\"}",
+            _ => "",
+        };
+        let message = format!("{what} must be {}, this is {}{hint}", wanted.noun(), found.of.noun());
+        Err(Problem::new(syntax.at, message))
+    }
+
+    pub(super) fn part(&mut self, syntax: &Syntax) -> Result<Typed, Problem> {
+        match &syntax.kind {
+            SyntaxKind::Constant(constant) => Ok(Typed::new(Node::Constant(constant.clone()), type_of(constant))),
+            SyntaxKind::Name(name) => self.name(syntax.at, name),
+            SyntaxKind::Select { of, name, optional } => {
+                let of = self.part(of)?;
+                self.member(syntax.at, of, Typed::text(name), *optional)
+            }
+            SyntaxKind::Index { of, key, optional } => {
+                let (of, key) = (self.part(of)?, self.part(key)?);
+                self.member(syntax.at, of, key, *optional)
+            }
+            SyntaxKind::Call { target, name, arguments } => self.call(syntax.at, target.as_deref(), name, arguments),
+            SyntaxKind::Not(of) => {
+                let of = self.of_type(of, Type::Bool, "what `!` negates")?;
+                Ok(Typed::new(Node::Not(Box::new(of)), Type::Bool))
+            }
+            SyntaxKind::Negate(of) => self.negate(syntax.at, of),
+            SyntaxKind::AllOf(terms) => {
+                let terms = self.conditions(terms, "what `&&` joins")?;
+                Ok(Typed::new(Node::AllOf(terms), Type::Bool))
+            }
+            SyntaxKind::AnyOf(terms) => {
+                let terms = self.conditions(terms, "what `||` joins")?;
+                Ok(Typed::new(Node::AnyOf(terms), Type::Bool))
+            }
+            SyntaxKind::Choose { test, then, otherwise } => {
+                let test = Box::new(self.of_type(test, Type::Bool, "the condition of `? :`")?);
+                let (then, otherwise) = (self.part(then)?, self.part(otherwise)?);
+                let of = if then.of == otherwise.of { then.of } else { Type::Any };
+                let (then, otherwise) = (Box::new(then.node), Box::new(otherwise.node));
+                Ok(Typed::new(Node::Choose { test, then, otherwise }, of))
+            }
+            SyntaxKind::Binary { operator, left, right } => {
+                let (left, right) = (self.part(left)?, self.part(right)?);
+                let of = types::of_binary(*operator, left.of, right.of);
+                let of = of.map_err(|message| Problem::new(syntax.at, message))?;
+                let (left, right) = (Box::new(left.node), Box::new(right.node));
+                Ok(Typed::new(Node::Binary { operator: *operator, left, right }, of))
+            }
+            SyntaxKind::List(items) => {
+                let items = items
+                    .iter()
+                    .map(|item| Ok(Item { optional: item.optional, value: self.part(&item.value)?.node }))
+                    .collect::<Result<_, Problem>>()?;
+                Ok(Typed::new(Node::List(items), Type::List))
+            }
+            SyntaxKind::Map(entries) => self.map(entries),
+        }
+    }
+
+    fn conditions(&mut self, terms: &[Syntax], what: &str) -> Result<Vec<Node>, Problem> {
+        terms.iter().map(|term| self.of_type(term, Type::Bool, what)).collect()
+    }
+
+    fn negate(&mut self, at: usize, of: &Syntax) -> Result<Typed, Problem> {
+        let of = self.part(of)?;
+        match of.of {
+            Type::Int | Type::Double | Type::Any => Ok(Typed::new(Node::Negate(Box::new(of.node)), of.of)),
+            other => Err(Problem::new(at, format!("`-` cannot take {}", other.noun()))),
+        }
+    }
+
+    fn map(&mut self, entries: &[super::syntax::Entry]) -> Result<Typed, Problem> {
+        let mut checked = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let key = self.part(&entry.key)?;
+            if !matches!(key.of, Type::Any | Type::Bool | Type::Int | Type::Uint | Type::Text) {
+                return Err(Problem::new(entry.key.at, format!("{} cannot be a key", key.of.noun())));
+            }
+            let value = self.part(&entry.value)?.node;
+            checked.push(Entry { optional: entry.optional, key: key.node, value });
+        }
+        Ok(Typed::new(Node::Map(checked), Type::Map))
+    }
+
+    fn name(&mut self, at: usize, name: &str) -> Result<Typed, Problem> {
+        if let Some(local) = self.locals.iter().rposition(|local| local.name == name) {
+            let of = self.locals.get(local).map_or(Type::Any, |local| local.of);
+            return Ok(Typed::new(Node::Local(local), of));
+        }
+        match self.variable(name) {
+            Some(variable) => Ok(Typed::new(Node::Variable(variable), scope::type_of(variable))),
+            None => {
+                let names: Vec<_> = self.scope.variables().iter().map(|variable| variable.name()).collect();
+                let message = format!("there is no variable `{name}` here; there are {}", names.join(", "));
+                Err(Problem::new(at, message))
+            }
+        }
+    }
+
+    pub(super) fn variable(&self, name: &str) -> Option<Variable> {
+        self.scope.variables().iter().copied().find(|variable| variable.name() == name)
+    }
+
+    fn member(&mut self, at: usize, of: Typed, key: Typed, optional: bool) -> Result<Typed, Problem> {
+        let mut result = self.type_of_member(at, &of, &key)?;
+        if optional || of.of == Type::Optional {
+            result = Type::Optional;
+        }
+        Ok(Typed::new(Node::Member { of: Box::new(of.node), key: Box::new(key.node), optional }, result))
+    }
+
+    /// The type of the member `key` of something; an error if there can be none.
+    pub(super) fn type_of_member(&self, at: usize, of: &Typed, key: &Typed) -> Result<Type, Problem> {
+        let known = match key.of {
+            Type::Any => true,
+            Type::Int | Type::Uint => matches!(of.of, Type::Any | Type::Optional | Type::List | Type::Map),
+            Type::Bool | Type::Text => matches!(of.of, Type::Any | Type::Optional | Type::Map),
+            _ => false,
+        };
+        if !known {
+            let message = format!("{} has no members that are asked for with {}", of.of.noun(), key.of.noun());
+            return Err(Problem::new(at, message));
+        }
+        let Some((variable, keys)) = of.node.path() else { return Ok(Type::Any) };
+        let key = match &key.node {
+            Node::Constant(Constant::Text(key)) => Some(&**key),
+            _ => None,
+        };
+        scope::type_of_field(variable, &keys, key).map_err(|message| Problem::new(at, message))
+    }
+
+    /// A macro, or a function of the table.
+    fn call(&mut self, at: usize, target: Option<&Syntax>, name: &str, arguments: &[Syntax]) -> Result<Typed, Problem> {
+        if let Some(expanded) = self.expand(at, target, name, arguments)? {
+            return Ok(expanded);
+        }
+        let space = target.and_then(|target| self.namespace(target));
+        let (target, name) = match space {
+            Some(space) => (None, format!("{space}.{name}")),
+            None => (target, name.to_owned()),
+        };
+        let Some(function) = functions::find(&name, target.is_some()) else {
+            return Err(Problem::new(at, unknown_function(&name, target.is_some())));
+        };
+        let given = arguments.len() + usize::from(target.is_some());
+        let (most, least) = (function.parameters.len(), function.parameters.len() - function.optional);
+        if given < least || given > most {
+            return Err(Problem::new(at, format!("wrong number of arguments; write {}", function.signature())));
+        }
+        self.invoke(at, function, target.into_iter().chain(arguments))
+    }
+
+    fn invoke<'s>(
+        &mut self,
+        at: usize,
+        function: &'static Function,
+        given: impl Iterator<Item = &'s Syntax>,
+    ) -> Result<Typed, Problem> {
+        let (mut arguments, mut compiled) = (Vec::new(), None);
+        for (index, (syntax, wanted)) in given.zip(function.parameters).enumerate() {
+            if matches!(function.run, Run::Pattern(_)) && index == 1 {
+                compiled = Some(pattern::compile(syntax, function.name)?);
+                continue;
+            }
+            let argument = self.part(syntax)?;
+            if !wanted.may_be(argument.of) {
+                let optional = if argument.of == Type::Optional { "; use .orValue(…) first" } else { "" };
+                let text = if *wanted == Type::Text { "; make text of it with string(…)" } else { optional };
+                let message = format!("{} cannot take {} here{text}", function.signature(), argument.of.noun());
+                return Err(Problem::new(if index == 0 { at } else { syntax.at }, message));
+            }
+            arguments.push(argument.node);
+        }
+        let call = Call { function, arguments, pattern: compiled };
+        Ok(Typed::new(Node::Call(Box::new(call)), function.returns))
+    }
+
+    /// The namespace of functions that `target` names, unless a variable has that name.
+    fn namespace<'s>(&self, target: &'s Syntax) -> Option<&'s str> {
+        let SyntaxKind::Name(name) = &target.kind else { return None };
+        let hidden = self.variable(name).is_some() || self.locals.iter().any(|local| local.name == *name);
+        (!hidden && functions::is_namespace(name)).then_some(name)
+    }
+}
+
+fn type_of(constant: &Constant) -> Type {
+    match constant {
+        Constant::Null => Type::Null,
+        Constant::Bool(_) => Type::Bool,
+        Constant::Int(_) => Type::Int,
+        Constant::Uint(_) => Type::Uint,
+        Constant::Double(_) => Type::Double,
+        Constant::Text(_) => Type::Text,
+        Constant::Bytes(_) => Type::Bytes,
+    }
+}
+
+fn unknown_function(name: &str, method: bool) -> String {
+    let what = if method { "method" } else { "function" };
+    if functions::find(name, !method).is_some() {
+        let right = if method { format!("{name}(…)") } else { format!("….{name}(…)") };
+        return format!("`{name}` is not called like this; write {right}");
+    }
+    let names = functions::names(method);
+    let nearest = names.iter().min_by_key(|known| strsim::damerau_levenshtein(known, name));
+    let near = nearest.filter(|known| strsim::damerau_levenshtein(known, name) <= 2);
+    let hint = near.map_or_else(|| ".".to_owned(), |known| format!(", did you mean `{known}`?"));
+    format!("there is no {what} `{name}`{hint} There are: {}", names.join(", "))
+}

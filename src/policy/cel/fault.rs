@@ -1,0 +1,66 @@
+//! What can go wrong: while an expression is compiled, and while it is evaluated.
+
+/// Characters of a message about an evaluation.
+const MAX_MESSAGE: usize = 300;
+
+/// Why text is not an expression, and the byte it was found at.
+#[derive(Debug, PartialEq)]
+pub(super) struct Problem {
+    at: usize,
+    message: String,
+}
+
+impl Problem {
+    pub(super) fn new(at: usize, message: impl Into<String>) -> Self {
+        Self { at, message: message.into() }
+    }
+
+    /// The same problem, `by` bytes further on.
+    pub(super) fn moved(self, by: usize) -> Self {
+        Self { at: self.at + by, message: self.message }
+    }
+
+    /// The problem as a person reads it.
+    pub(super) fn explain(&self, source: &str) -> ExpressionError {
+        let before = source.get(..self.at).unwrap_or(source);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let place = match source.contains('\n') {
+            true => format!("line {line}, column {column}"),
+            false => format!("column {column}"),
+        };
+        ExpressionError(format!("{place} of the expression: {}", self.message))
+    }
+}
+
+/// Why an expression cannot be used: what is wrong, where in it, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ExpressionError(String);
+
+/// Why an expression has no answer for a node: its condition is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EvaluationError {
+    /// Something was read that is not there, or has another type than the expression needs, or a
+    /// number left its range.
+    #[error("{0}")]
+    Failed(String),
+    /// The expression needed more steps than one evaluation may take.
+    #[error("the expression takes more than {limit} steps on this node; make it look at less", limit = super::steps::MAX_STEPS)]
+    TooExpensive,
+    /// A fault of this program.
+    #[error("the expression could not be evaluated because of a fault in nodegate: {0}")]
+    Internal(String),
+}
+
+impl EvaluationError {
+    /// Bounds the message: it may quote what a node says of itself.
+    pub(super) fn failed(message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE) {
+            message.truncate(end);
+            message.push('…');
+        }
+        Self::Failed(message)
+    }
+}

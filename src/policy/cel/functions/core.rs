@@ -1,0 +1,186 @@
+//! Sizes, conversions and optionals.
+
+use std::sync::Arc;
+
+use super::super::fault::EvaluationError;
+use super::super::steps::Steps;
+use super::super::types::Type;
+use super::super::value::{Text, Value};
+use super::{Form, Function, Run, library, unsuited};
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function::new("size", Form::Either, &[Type::Any], Type::Int, Run::Own(size)),
+    Function::new("dyn", Form::Function, &[Type::Any], Type::Any, Run::Own(same)),
+    Function::new("bool", Form::Function, &[Type::Any], Type::Bool, Run::Own(bool)),
+    Function::new("int", Form::Function, &[Type::Any], Type::Int, Run::Own(int)),
+    Function::new("uint", Form::Function, &[Type::Any], Type::Uint, Run::Own(uint)),
+    Function::new("double", Form::Function, &[Type::Any], Type::Double, Run::Own(double)),
+    Function::new("string", Form::Function, &[Type::Any], Type::Text, Run::Own(string)),
+    Function::new("bytes", Form::Function, &[Type::Any], Type::Bytes, Run::Own(bytes)),
+    Function::new("optional.none", Form::Function, &[], Type::Optional, Run::Own(none)),
+    Function::new("optional.of", Form::Function, &[Type::Any], Type::Optional, Run::Own(some)),
+    Function::new("optional.ofNonZeroValue", Form::Function, &[Type::Any], Type::Optional, Run::Own(some_non_zero)),
+    Function::new("hasValue", Form::Method, &[Type::Optional], Type::Bool, Run::Own(has_value)),
+    Function::new("value", Form::Method, &[Type::Optional], Type::Any, Run::Own(value)),
+];
+
+type Outcome<'a> = Result<Value<'a>, EvaluationError>;
+
+/// Characters of text, bytes, items, entries.
+fn size<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let size = match arguments {
+        [Value::Text(text)] => {
+            steps.bytes(text.len())?;
+            text.chars().count()
+        }
+        [Value::Bytes(bytes)] => bytes.len(),
+        [Value::List(items)] => items.len(),
+        [Value::Map(entries)] => entries.len(),
+        _ => return Err(unsuited("size", arguments)),
+    };
+    i64::try_from(size).map(Value::Int).map_err(|_| EvaluationError::failed("size() is beyond the range of int"))
+}
+
+fn same<'a>(_: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    arguments.first().cloned().ok_or_else(|| unsuited("dyn", arguments))
+}
+
+fn bool<'a>(_: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    match arguments {
+        [Value::Bool(value)] => Ok(Value::Bool(*value)),
+        // The spellings of Go's strconv.ParseBool, as cel-go takes them.
+        [Value::Text(text)] => match &**text {
+            "1" | "t" | "T" | "true" | "True" | "TRUE" => Ok(Value::Bool(true)),
+            "0" | "f" | "F" | "false" | "False" | "FALSE" => Ok(Value::Bool(false)),
+            _ => Err(unreadable(Type::Bool, text)),
+        },
+        _ => Err(unsuited("bool", arguments)),
+    }
+}
+
+fn unreadable(wanted: Type, text: &str) -> EvaluationError {
+    let text: String = text.chars().take(80).collect();
+    EvaluationError::failed(format!("{text:?} is not {}", wanted.noun()))
+}
+
+fn out_of_range(name: &str) -> EvaluationError {
+    EvaluationError::failed(format!("the number is beyond the range of {name}"))
+}
+
+#[allow(clippy::cast_possible_truncation)] // Checked: CEL cuts towards zero.
+fn int<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let value = match arguments {
+        [Value::Int(value)] => *value,
+        [Value::Uint(value)] => i64::try_from(*value).map_err(|_| out_of_range("int"))?,
+        // 2^63, which int cannot hold, is the first double beyond its range.
+        [Value::Double(value)] if *value > -9.223_372_036_854_776e18 && *value < 9.223_372_036_854_776e18 => {
+            *value as i64
+        }
+        [Value::Double(_)] => return Err(out_of_range("int")),
+        [Value::Text(text)] => {
+            steps.bytes(text.len())?;
+            text.parse().map_err(|_| unreadable(Type::Int, text))?
+        }
+        [Value::Library(cel::Value::Timestamp(time))] => time.timestamp(),
+        _ => return Err(unsuited("int", arguments)),
+    };
+    Ok(Value::Int(value))
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Checked.
+fn uint<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let value = match arguments {
+        [Value::Uint(value)] => *value,
+        [Value::Int(value)] => u64::try_from(*value).map_err(|_| out_of_range("uint"))?,
+        [Value::Double(value)] if *value >= 0.0 && *value < 1.844_674_407_370_955_2e19 => *value as u64,
+        [Value::Double(_)] => return Err(out_of_range("uint")),
+        [Value::Text(text)] => {
+            steps.bytes(text.len())?;
+            text.parse().map_err(|_| unreadable(Type::Uint, text))?
+        }
+        _ => return Err(unsuited("uint", arguments)),
+    };
+    Ok(Value::Uint(value))
+}
+
+#[allow(clippy::cast_precision_loss)] // What a conversion to double means.
+fn double<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let value = match arguments {
+        [Value::Double(value)] => *value,
+        [Value::Int(value)] => *value as f64,
+        [Value::Uint(value)] => *value as f64,
+        [Value::Text(text)] => {
+            steps.bytes(text.len())?;
+            text.parse().map_err(|_| unreadable(Type::Double, text))?
+        }
+        _ => return Err(unsuited("double", arguments)),
+    };
+    Ok(Value::Double(value))
+}
+
+fn string<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    match arguments {
+        [Value::Text(text)] => Ok(Value::Text(text.clone())),
+        [Value::Bool(value)] => Ok(Value::from(value.to_string())),
+        [Value::Int(value)] => Ok(Value::from(value.to_string())),
+        [Value::Uint(value)] => Ok(Value::from(value.to_string())),
+        [Value::Double(value)] => Ok(Value::from(value.to_string())),
+        [Value::Bytes(bytes)] => {
+            steps.bytes(bytes.len())?;
+            let text = std::str::from_utf8(bytes).map_err(|_| EvaluationError::failed("these bytes are not UTF-8"))?;
+            Ok(Value::Text(Text::Shared(Arc::from(text))))
+        }
+        [Value::Library(_)] => library::call(steps, "string", Form::Function, arguments),
+        _ => Err(unsuited("string", arguments)),
+    }
+}
+
+fn bytes<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    match arguments {
+        [Value::Bytes(bytes)] => Ok(Value::Bytes(Arc::clone(bytes))),
+        [Value::Text(text)] => {
+            steps.bytes(text.len())?;
+            Ok(Value::Bytes(Arc::from(text.as_bytes())))
+        }
+        _ => Err(unsuited("bytes", arguments)),
+    }
+}
+
+fn none<'a>(_: &mut Steps, _: &[Value<'a>]) -> Outcome<'a> {
+    Ok(Value::Optional(None))
+}
+
+fn some<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    same(steps, arguments).map(Value::some)
+}
+
+fn some_non_zero<'a>(_: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let zero = match arguments {
+        [Value::Null | Value::Bool(false) | Value::Int(0) | Value::Uint(0)] => true,
+        [Value::Double(value)] => *value == 0.0,
+        [Value::Text(text)] => text.is_empty(),
+        [Value::Bytes(bytes)] => bytes.is_empty(),
+        [Value::List(items)] => items.len() == 0,
+        [Value::Map(entries)] => entries.len() == 0,
+        _ => false,
+    };
+    match arguments {
+        [value] if !zero => Ok(Value::some(value.clone())),
+        _ => Ok(Value::Optional(None)),
+    }
+}
+
+fn has_value<'a>(_: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    match arguments {
+        [Value::Optional(value)] => Ok(Value::Bool(value.is_some())),
+        _ => Err(unsuited("hasValue", arguments)),
+    }
+}
+
+fn value<'a>(_: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    match arguments {
+        [Value::Optional(Some(value))] => Ok((**value).clone()),
+        [Value::Optional(None)] => Err(EvaluationError::failed("value() of an empty optional; write orValue(…)")),
+        _ => Err(unsuited("value", arguments)),
+    }
+}

@@ -1,0 +1,219 @@
+//! Text and regular expressions.
+
+use super::super::fault::EvaluationError;
+use super::super::pattern::Pattern;
+use super::super::steps::Steps;
+use super::super::types::Type;
+use super::super::value::{List, Text, Value};
+use super::{Form, Function, Run, lists, unsuited};
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function::new("contains", Form::Method, &[Type::Text, Type::Text], Type::Bool, Run::Own(contains)),
+    Function::new("startsWith", Form::Method, &[Type::Text, Type::Text], Type::Bool, Run::Own(starts_with)),
+    Function::new("endsWith", Form::Method, &[Type::Text, Type::Text], Type::Bool, Run::Own(ends_with)),
+    Function::new("matches", Form::Either, &[Type::Text, Type::Text], Type::Bool, Run::Pattern(matches)),
+    Function::new("find", Form::Method, &[Type::Text, Type::Text], Type::Text, Run::Pattern(find)),
+    Function::new("findAll", Form::Method, &[Type::Text, Type::Text, Type::Int], Type::List, Run::Pattern(find_all))
+        .optional(1),
+    Function::new("charAt", Form::Method, &[Type::Text, Type::Int], Type::Text, Run::Library),
+    Function::new("indexOf", Form::Method, &[Type::Any, Type::Any, Type::Int], Type::Int, Run::Own(index_of))
+        .optional(1),
+    Function::new("lastIndexOf", Form::Method, &[Type::Any, Type::Any, Type::Int], Type::Int, Run::Own(last_index_of))
+        .optional(1),
+    Function::new("lowerAscii", Form::Method, &[Type::Text], Type::Text, Run::Library),
+    Function::new("upperAscii", Form::Method, &[Type::Text], Type::Text, Run::Library),
+    Function::new("trim", Form::Method, &[Type::Text], Type::Text, Run::Library),
+    Function::new("substring", Form::Method, &[Type::Text, Type::Int, Type::Int], Type::Text, Run::Library).optional(1),
+    Function::new(
+        "replace",
+        Form::Method,
+        &[Type::Text, Type::Text, Type::Text, Type::Int],
+        Type::Text,
+        Run::Own(replace),
+    )
+    .optional(1),
+    Function::new("split", Form::Method, &[Type::Text, Type::Text, Type::Int], Type::List, Run::Own(split)).optional(1),
+    Function::new("join", Form::Method, &[Type::List, Type::Text], Type::Text, Run::Own(join)).optional(1),
+    Function::new("format", Form::Method, &[Type::Text, Type::List], Type::Text, Run::Guarded(guard_format)),
+    Function::new("strings.quote", Form::Function, &[Type::Text], Type::Text, Run::Library),
+];
+
+type Outcome<'a> = Result<Value<'a>, EvaluationError>;
+
+/// Digits behind the point that `format` may be asked for.
+const MAX_PRECISION: usize = 100;
+
+/// Applies `test` to two texts.
+fn test<'a>(name: &str, steps: &mut Steps, arguments: &[Value<'a>], test: impl Fn(&str, &str) -> bool) -> Outcome<'a> {
+    match arguments {
+        [Value::Text(text), Value::Text(part)] => {
+            steps.bytes(text.len() + part.len())?;
+            Ok(Value::Bool(test(text, part)))
+        }
+        _ => Err(unsuited(name, arguments)),
+    }
+}
+
+fn contains<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    test("contains", steps, arguments, |text, part| text.contains(part))
+}
+
+fn starts_with<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    test("startsWith", steps, arguments, |text, part| text.starts_with(part))
+}
+
+fn ends_with<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    test("endsWith", steps, arguments, |text, part| text.ends_with(part))
+}
+
+fn matches<'a>(steps: &mut Steps, pattern: &Pattern, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::Text(text)] = arguments else { return Err(unsuited("matches", arguments)) };
+    Ok(Value::Bool(pattern.search(steps, text)?.is_match(text)))
+}
+
+fn find<'a>(steps: &mut Steps, pattern: &Pattern, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::Text(text)] = arguments else { return Err(unsuited("find", arguments)) };
+    let found = pattern.search(steps, text)?.find(text);
+    Ok(Value::from(found.map_or("", |found| found.as_str()).to_owned()))
+}
+
+fn find_all<'a>(steps: &mut Steps, pattern: &Pattern, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (text, limit) = match arguments {
+        [Value::Text(text)] => (text, usize::MAX),
+        [Value::Text(text), Value::Int(limit)] => (text, usize::try_from(*limit).unwrap_or(usize::MAX)),
+        _ => return Err(unsuited("findAll", arguments)),
+    };
+    let mut found = Vec::new();
+    for part in pattern.search(steps, text)?.find_iter(text).take(limit) {
+        // The next search may look at all that is left.
+        pattern.search(steps, text.get(part.end()..).unwrap_or_default())?;
+        found.push(Value::from(part.as_str().to_owned()));
+    }
+    Ok(Value::from(found))
+}
+
+/// The byte at which the character `index` starts; the end for anything behind the last one.
+fn byte_of(text: &str, index: usize) -> usize {
+    text.char_indices().nth(index).map_or(text.len(), |(at, _)| at)
+}
+
+fn position(text: &str, byte: Option<usize>) -> i64 {
+    let characters = byte.and_then(|byte| text.get(..byte)).map(|before| before.chars().count());
+    characters.and_then(|count| i64::try_from(count).ok()).unwrap_or(-1)
+}
+
+fn index_of<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (text, part, from) = match arguments {
+        [Value::List(items), item] => return lists::index_of(steps, items.iter(), item),
+        [Value::Text(text), Value::Text(part)] => (text, part, 0),
+        [Value::Text(text), Value::Text(part), Value::Int(from)] => (text, part, usize::try_from(*from).unwrap_or(0)),
+        _ => return Err(unsuited("indexOf", arguments)),
+    };
+    steps.bytes(3 * text.len() + part.len())?;
+    let start = byte_of(text, from);
+    let found = text.get(start..).unwrap_or_default().find(&**part).map(|at| start + at);
+    Ok(Value::Int(position(text, found)))
+}
+
+fn last_index_of<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (text, part, from) = match arguments {
+        [Value::List(items), item] => return lists::last_index_of(steps, items, item),
+        [Value::Text(text), Value::Text(part)] => (text, part, usize::MAX),
+        [Value::Text(text), Value::Text(part), Value::Int(from)] => match usize::try_from(*from) {
+            Ok(from) => (text, part, from),
+            Err(_) => return Ok(Value::Int(-1)),
+        },
+        _ => return Err(unsuited("lastIndexOf", arguments)),
+    };
+    steps.bytes(3 * text.len() + part.len())?;
+    // A match may start at `from` and reach beyond it.
+    let last = byte_of(text, from);
+    let mut end = (last + part.len()).min(text.len());
+    while !text.is_char_boundary(end) {
+        end += 1;
+    }
+    let found = text.get(..end).unwrap_or_default().rfind(&**part).filter(|at| *at <= last);
+    Ok(Value::Int(position(text, found)))
+}
+
+fn replace<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (text, from, to, limit) = match arguments {
+        [Value::Text(text), Value::Text(from), Value::Text(to)] => (text, from, to, usize::MAX),
+        [Value::Text(text), Value::Text(from), Value::Text(to), Value::Int(limit)] => {
+            (text, from, to, usize::try_from(*limit).unwrap_or(usize::MAX))
+        }
+        _ => return Err(unsuited("replace", arguments)),
+    };
+    steps.bytes(2 * text.len())?;
+    let count = text.matches(&**from).take(limit).count();
+    steps.bytes(count.saturating_mul(to.len()))?;
+    Ok(Value::from(text.replacen(&**from, to, count)))
+}
+
+fn split<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (text, separator, limit) = match arguments {
+        [Value::Text(text), Value::Text(separator)] => (text, separator, usize::MAX),
+        [Value::Text(text), Value::Text(separator), Value::Int(limit)] => {
+            (text, separator, usize::try_from(*limit).unwrap_or(usize::MAX))
+        }
+        _ => return Err(unsuited("split", arguments)),
+    };
+    steps.bytes(2 * text.len())?;
+    let parts: Vec<&str> = if separator.is_empty() {
+        // One part for every character; Rust would add an empty one at both ends.
+        let mut ends = text.char_indices().map(|(at, _)| at).skip(1).take(limit.saturating_sub(1)).collect::<Vec<_>>();
+        ends.push(text.len());
+        steps.take(ends.len())?;
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let parts = starts.zip(&ends).filter_map(|(start, end)| text.get(start..*end));
+        parts.filter(|part| !part.is_empty() && limit > 0).collect()
+    } else {
+        text.splitn(limit, &**separator).collect()
+    };
+    steps.take(parts.len())?;
+    Ok(Value::from(parts.into_iter().map(|part| Value::from(part.to_owned())).collect::<Vec<_>>()))
+}
+
+fn join<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (items, separator): (&List<'a>, &str) = match arguments {
+        [Value::List(items)] => (items, ""),
+        [Value::List(items), Value::Text(separator)] => (items, separator),
+        _ => return Err(unsuited("join", arguments)),
+    };
+    let mut joined = String::new();
+    for (at, item) in items.iter().enumerate() {
+        let Value::Text(text) = &item else {
+            let message = format!("join() needs a list of strings, found {}; write .map(x, string(x))", item.noun());
+            return Err(EvaluationError::failed(message));
+        };
+        steps.bytes(separator.len() + text.len())?;
+        if at > 0 {
+            joined.push_str(separator);
+        }
+        joined.push_str(text);
+    }
+    Ok(Value::from(joined))
+}
+
+/// Bounds the precision, which the library takes as it comes, and refuses maps, which it writes in
+/// a new order every time.
+fn guard_format(_: &mut Steps, arguments: &[Value<'_>]) -> Result<(), EvaluationError> {
+    let [Value::Text(template), Value::List(items)] = arguments else { return Err(unsuited("format", arguments)) };
+    for (at, _) in template.match_indices("%.") {
+        let rest = template.get(at + 2..).unwrap_or_default();
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+        if digits.parse::<usize>().map_or(!digits.is_empty(), |precision| precision > MAX_PRECISION) {
+            return Err(EvaluationError::failed(format!("format() writes at most {MAX_PRECISION} digits")));
+        }
+    }
+    if items.iter().any(|item| matches!(item, Value::Map(_) | Value::List(_))) {
+        return Err(EvaluationError::failed("format() takes no list or map; make text of it first, with join(…)"));
+    }
+    Ok(())
+}
+
+/// Text in its own order of characters, from the last to the first.
+pub(super) fn reversed<'a>(steps: &mut Steps, text: &Text<'a>) -> Outcome<'a> {
+    steps.bytes(text.len())?;
+    Ok(Value::from(text.chars().rev().collect::<String>()))
+}

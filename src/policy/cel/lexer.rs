@@ -1,0 +1,198 @@
+//! The text of an expression as tokens.
+//!
+//! Follows the lexical part of the CEL language definition (`doc/langdef.md` of google/cel-spec,
+//! section "Syntax") with the escaped identifiers that Kubernetes allows.
+
+use super::fault::Problem;
+use super::literal;
+
+/// A token and the byte it starts at.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Token {
+    pub(super) at: usize,
+    pub(super) kind: TokenKind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum TokenKind {
+    /// A name or keyword.
+    Name(String),
+    /// A name in backquotes, which may only follow a dot.
+    Escaped(String),
+    /// The magnitude of a number; a sign is an operator before it.
+    Int(u64),
+    Uint(u64),
+    Double(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+    /// An operator or bracket.
+    Symbol(&'static str),
+    End,
+}
+
+/// Longer ones first.
+const SYMBOLS: [&str; 25] = [
+    "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":", "+", "*",
+    "/", "%", "=",
+];
+
+/// The tokens of `source`, closed by [`TokenKind::End`].
+pub(super) fn tokens(source: &str) -> Result<Vec<Token>, Problem> {
+    let mut lexer = Lexer { source, at: 0 };
+    let mut tokens = Vec::new();
+    loop {
+        let token = lexer.next()?;
+        let end = token.kind == TokenKind::End;
+        tokens.push(token);
+        if end {
+            return Ok(tokens);
+        }
+    }
+}
+
+struct Lexer<'s> {
+    source: &'s str,
+    at: usize,
+}
+
+impl<'s> Lexer<'s> {
+    fn rest(&self) -> &'s str {
+        self.source.get(self.at..).unwrap_or_default()
+    }
+
+    /// The text from here on for which `wanted` holds; moves behind it.
+    fn take_while(&mut self, wanted: impl Fn(char) -> bool) -> &'s str {
+        let rest = self.rest();
+        let taken = rest.split_once(|c| !wanted(c)).map_or(rest, |(taken, _)| taken);
+        self.at += taken.len();
+        taken
+    }
+
+    fn skip_blanks(&mut self) {
+        loop {
+            self.take_while(|c| matches!(c, ' ' | '\t' | '\r' | '\n' | '\x0c'));
+            if !self.rest().starts_with("//") {
+                return;
+            }
+            self.take_while(|c| c != '\n');
+        }
+    }
+
+    fn next(&mut self) -> Result<Token, Problem> {
+        self.skip_blanks();
+        let at = self.at;
+        let rest = self.rest();
+        let mut chars = rest.chars();
+        let (first, second) = (chars.next(), chars.next());
+        let kind = match first {
+            None => TokenKind::End,
+            Some(c) if c.is_ascii_digit() => self.number()?,
+            Some('.') if second.is_some_and(|c| c.is_ascii_digit()) => self.number()?,
+            Some('`') => self.escaped()?,
+            Some(c) if c.is_ascii_alphabetic() || c == '_' || c == '"' || c == '\'' => self.text_or_name()?,
+            Some(c) => match SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
+                Some(&"=") => return Err(Problem::new(at, "a single `=` compares nothing; write `==`")),
+                Some(symbol) => {
+                    self.at += symbol.len();
+                    TokenKind::Symbol(symbol)
+                }
+                None => return Err(Problem::new(at, stray(c))),
+            },
+        };
+        Ok(Token { at, kind })
+    }
+
+    fn text_or_name(&mut self) -> Result<TokenKind, Problem> {
+        match literal::quoted(self.rest()).map_err(|problem| problem.moved(self.at))? {
+            Some((literal, length)) => {
+                self.at += length;
+                Ok(match literal {
+                    literal::Quoted::Text(text) => TokenKind::Text(text),
+                    literal::Quoted::Bytes(bytes) => TokenKind::Bytes(bytes),
+                })
+            }
+            None => {
+                let name = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
+                Ok(TokenKind::Name(name.to_owned()))
+            }
+        }
+    }
+
+    fn escaped(&mut self) -> Result<TokenKind, Problem> {
+        let at = self.at;
+        self.at += 1;
+        let name = self.take_while(|c| c.is_ascii_alphanumeric() || "_.-/ ".contains(c));
+        if name.is_empty() || !self.rest().starts_with('`') {
+            let message =
+                "a name in backquotes may hold letters, digits, `_`, `.`, `-`, `/` and blanks, and must be closed";
+            return Err(Problem::new(at, message));
+        }
+        self.at += 1;
+        Ok(TokenKind::Escaped(name.to_owned()))
+    }
+
+    /// A number; what follows it directly must not be part of a name.
+    fn number(&mut self) -> Result<TokenKind, Problem> {
+        let at = self.at;
+        let too_large = || Problem::new(at, "this number is too large");
+        if self.rest().starts_with("0x") {
+            self.at += 2;
+            let digits = self.take_while(|c| c.is_ascii_hexdigit());
+            let value = u64::from_str_radix(digits, 16).map_err(|_| too_large())?;
+            return self.integer(value);
+        }
+        let whole = self.take_while(|c| c.is_ascii_digit());
+        let mut double = false;
+        let after_dot = self.rest().strip_prefix('.').and_then(|rest| rest.chars().next());
+        if after_dot.is_some_and(|c| c.is_ascii_digit()) {
+            double = true;
+            self.at += 1;
+            self.take_while(|c| c.is_ascii_digit());
+        }
+        double |= self.exponent();
+        if double {
+            let text = self.source.get(at..self.at).unwrap_or_default();
+            let value: f64 = text.parse().map_err(|_| Problem::new(at, "this is not a number"))?;
+            self.refuse_suffix()?;
+            return if value.is_finite() { Ok(TokenKind::Double(value)) } else { Err(too_large()) };
+        }
+        let value = whole.parse().map_err(|_| too_large())?;
+        self.integer(value)
+    }
+
+    fn integer(&mut self, value: u64) -> Result<TokenKind, Problem> {
+        let unsigned = self.rest().starts_with(['u', 'U']);
+        self.at += usize::from(unsigned);
+        self.refuse_suffix()?;
+        Ok(if unsigned { TokenKind::Uint(value) } else { TokenKind::Int(value) })
+    }
+
+    /// Moves behind an exponent, if there is one.
+    fn exponent(&mut self) -> bool {
+        let Some(rest) = self.rest().strip_prefix(['e', 'E']) else { return false };
+        let digits = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+        if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+            return false;
+        }
+        self.at += 1 + rest.len() - digits.len();
+        self.take_while(|c| c.is_ascii_digit());
+        true
+    }
+
+    fn refuse_suffix(&self) -> Result<(), Problem> {
+        match self.rest().chars().next() {
+            Some(c) if c.is_ascii_alphanumeric() || c == '_' => {
+                Err(Problem::new(self.at, format!("`{c}` directly behind a number; put text in quotes")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn stray(c: char) -> String {
+    match c {
+        '&' | '|' => format!("a single `{c}` means nothing here; write `{c}{c}`"),
+        '“' | '”' | '‘' | '’' => "typographic quotes do not quote; write \" or '".to_owned(),
+        _ => format!("{c:?} cannot stand here; text goes in quotes"),
+    }
+}

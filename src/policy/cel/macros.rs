@@ -1,0 +1,172 @@
+//! The parts of CEL that look like calls and are not: `has`, loops, and what may not be evaluated.
+
+use super::check::{Checker, Local, Typed};
+use super::fault::Problem;
+use super::syntax::{Syntax, SyntaxKind};
+use super::tree::{Loop, LoopKind, Node};
+use super::types::Type;
+
+/// Loops over lists or maps inside each other.
+pub(super) const MAX_LOOPS: usize = 2;
+
+/// The shape of a macro: its kind, how many variables it names, and whether it has a filter.
+fn shape(name: &str, arguments: usize) -> Option<(LoopKind, usize, bool)> {
+    Some(match (name, arguments) {
+        ("all", 2) => (LoopKind::All, 1, false),
+        ("all", 3) => (LoopKind::All, 2, false),
+        ("exists", 2) => (LoopKind::Exists, 1, false),
+        ("exists", 3) => (LoopKind::Exists, 2, false),
+        ("exists_one" | "existsOne", 2) => (LoopKind::ExistsOne, 1, false),
+        ("exists_one" | "existsOne", 3) => (LoopKind::ExistsOne, 2, false),
+        ("filter", 2) => (LoopKind::Filter, 1, false),
+        ("map", 2) => (LoopKind::Collect, 1, false),
+        ("map", 3) => (LoopKind::Collect, 1, true),
+        ("transformList", 3) => (LoopKind::Collect, 2, false),
+        ("transformList", 4) => (LoopKind::Collect, 2, true),
+        ("transformMap", 3) => (LoopKind::TransformMap, 2, false),
+        ("transformMap", 4) => (LoopKind::TransformMap, 2, true),
+        ("optMap", 2) => (LoopKind::OptionalMap, 1, false),
+        ("optFlatMap", 2) => (LoopKind::OptionalFlatMap, 1, false),
+        _ => return None,
+    })
+}
+
+fn usage(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "all" => "list.all(x, condition)",
+        "exists" => "list.exists(x, condition)",
+        "exists_one" | "existsOne" => "list.exists_one(x, condition)",
+        "filter" => "list.filter(x, condition)",
+        "map" => "list.map(x, value) or list.map(x, condition, value)",
+        "transformList" => "map.transformList(key, value, result)",
+        "transformMap" => "map.transformMap(key, value, result)",
+        "optMap" => "optional.optMap(x, value)",
+        "optFlatMap" => "optional.optFlatMap(x, optional)",
+        _ => return None,
+    })
+}
+
+impl Checker {
+    /// The part that a macro stands for; `None` if this is a call.
+    pub(super) fn expand(
+        &mut self,
+        at: usize,
+        target: Option<&Syntax>,
+        name: &str,
+        arguments: &[Syntax],
+    ) -> Result<Option<Typed>, Problem> {
+        match (target, name, arguments) {
+            (None, "has", _) => self.has(at, arguments).map(Some),
+            (Some(target), "orValue" | "or", [otherwise]) => {
+                self.or_else(target, otherwise, name == "orValue").map(Some)
+            }
+            (Some(target), _, _) => match (shape(name, arguments.len()), usage(name)) {
+                (Some(shape), _) => self.repeat(at, shape, target, arguments).map(Some),
+                (None, Some(usage)) => Err(Problem::new(at, format!("write {usage}"))),
+                (None, None) => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    fn has(&mut self, at: usize, arguments: &[Syntax]) -> Result<Typed, Problem> {
+        let [Syntax { kind: SyntaxKind::Select { of, name, optional: false }, .. }] = arguments else {
+            return Err(Problem::new(at, "write has(a.b), or \"b\" in a for a key that is no name"));
+        };
+        let of = self.part(of)?;
+        self.type_of_member(at, &of, &Typed::text(name))?;
+        Ok(Typed::new(Node::Has { of: Box::new(of.node), field: name.as_str().into() }, Type::Bool))
+    }
+
+    fn or_else(&mut self, target: &Syntax, otherwise: &Syntax, unwrap: bool) -> Result<Typed, Problem> {
+        let of = Box::new(self.of_type(target, Type::Optional, "what has a default")?);
+        let otherwise = if unwrap {
+            self.part(otherwise)?.node
+        } else {
+            self.of_type(otherwise, Type::Optional, "what `or` takes instead")?
+        };
+        let node = Node::OrElse { of, otherwise: Box::new(otherwise), unwrap };
+        let of = if unwrap { Type::Any } else { Type::Optional };
+        Ok(Typed::new(node, of))
+    }
+
+    fn repeat(
+        &mut self,
+        at: usize,
+        (kind, variables, filtered): (LoopKind, usize, bool),
+        target: &Syntax,
+        arguments: &[Syntax],
+    ) -> Result<Typed, Problem> {
+        let optional = matches!(kind, LoopKind::OptionalMap | LoopKind::OptionalFlatMap);
+        let range = self.part(target)?;
+        let fits = match range.of {
+            Type::Any => true,
+            Type::List | Type::Map => !optional,
+            Type::Optional => optional,
+            _ => false,
+        };
+        if !fits {
+            let wanted = if optional { "an optional" } else { "a list or a map" };
+            return Err(Problem::new(at, format!("this needs {wanted} before the dot, not {}", range.of.noun())));
+        }
+        self.loops += usize::from(!optional);
+        if self.loops > MAX_LOOPS {
+            return Err(Problem::new(at, format!("more than {MAX_LOOPS} loops lie inside each other here")));
+        }
+        let (names, parts) = arguments.split_at(variables.min(arguments.len()));
+        let locals = self.locals.len();
+        for (index, name) in names.iter().enumerate() {
+            let of = of_variable(&range, index, names.len());
+            self.declare(name, of)?;
+        }
+        let filter = match parts.first() {
+            Some(filter) if filtered => Some(self.of_type(filter, Type::Bool, "the condition")?),
+            _ => None,
+        };
+        let body = parts.last().ok_or_else(|| Problem::new(at, "this loop has no body"))?;
+        let body = self.body(kind, body)?;
+        self.locals.truncate(locals);
+        self.loops -= usize::from(!optional);
+        let of = match kind {
+            LoopKind::All | LoopKind::Exists | LoopKind::ExistsOne => Type::Bool,
+            LoopKind::Filter | LoopKind::Collect => Type::List,
+            LoopKind::TransformMap => Type::Map,
+            LoopKind::OptionalMap | LoopKind::OptionalFlatMap => Type::Optional,
+        };
+        let node = Loop { kind, two_variables: variables == 2, range: range.node, filter, body };
+        Ok(Typed::new(Node::Loop(Box::new(node)), of))
+    }
+
+    fn body(&mut self, kind: LoopKind, syntax: &Syntax) -> Result<Node, Problem> {
+        match kind {
+            LoopKind::All | LoopKind::Exists | LoopKind::ExistsOne | LoopKind::Filter => {
+                self.of_type(syntax, Type::Bool, "the condition")
+            }
+            LoopKind::OptionalFlatMap => self.of_type(syntax, Type::Optional, "what optFlatMap yields"),
+            LoopKind::Collect | LoopKind::TransformMap | LoopKind::OptionalMap => Ok(self.part(syntax)?.node),
+        }
+    }
+
+    fn declare(&mut self, syntax: &Syntax, of: Type) -> Result<(), Problem> {
+        let SyntaxKind::Name(name) = &syntax.kind else {
+            return Err(Problem::new(syntax.at, "the variable of a loop must be a plain name"));
+        };
+        if self.variable(name).is_some() {
+            let message = format!("`{name}` already means something here; give the variable of the loop another name");
+            return Err(Problem::new(syntax.at, message));
+        }
+        self.locals.push(Local { name: name.clone(), of });
+        Ok(())
+    }
+}
+
+/// The type of the variable `index` of `count` variables over `range`.
+fn of_variable(range: &Typed, index: usize, count: usize) -> Type {
+    let document = range.node.path().is_some();
+    match (range.of, index, count) {
+        // Documents have no other keys.
+        (Type::Map, 0, _) if document => Type::Text,
+        (Type::List, 0, 2) => Type::Int,
+        _ => Type::Any,
+    }
+}

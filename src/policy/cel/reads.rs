@@ -1,0 +1,169 @@
+//! What an expression reads of a node, found without evaluating it.
+//!
+//! Whoever decides whether a rule may be trusted, or when it must be evaluated again, relies on
+//! this. It errs on the side of reading more.
+
+use super::syntax::{Constant, Operator};
+use super::tree::{Call, LoopKind, Node, Variable, is_always_there};
+
+/// How the answer depends on a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Polarity {
+    /// Only on whether it is there, and its presence can only make the answer more true.
+    Presence,
+    /// On its value or its absence, or in a way that is not clear.
+    Value,
+}
+
+/// A label with a key that is written down.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LabelRead {
+    /// The label key.
+    pub key: String,
+    /// How the answer depends on it.
+    pub polarity: Polarity,
+}
+
+/// What an expression reads.
+///
+/// Of an expression over a write, only [`Reads::old_object`] is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// Labels with keys that are written down, in order, each once: a label that is read both ways
+    /// is told as [`Polarity::Value`].
+    pub labels: Vec<LabelRead>,
+    /// Labels are read with a key that is computed, or as a whole.
+    pub any_label: bool,
+    /// `node.spec.taints`
+    pub taints: bool,
+    /// `node.metadata.name`
+    pub name: bool,
+    /// `gpu`
+    pub gpu: bool,
+    /// `inventory`
+    pub inventory: bool,
+    /// Anything else of the node: a kubelet's own word.
+    pub other: bool,
+    /// `oldObject`
+    pub old_object: bool,
+}
+
+impl Reads {
+    /// What `node` reads; `condition` if its answer is true or false.
+    pub(super) fn of(node: &Node, condition: bool) -> Self {
+        let mut reads = Self::default();
+        reads.part(node, condition);
+        reads.labels.sort();
+        // Presence sorts before Value of the same key.
+        let labels = std::mem::take(&mut reads.labels);
+        for label in labels {
+            match reads.labels.last_mut() {
+                Some(last) if last.key == label.key => *last = label,
+                _ => reads.labels.push(label),
+            }
+        }
+        reads
+    }
+
+    /// Collects what a part reads. `rising`: if this part becomes true, the answer does not become
+    /// less true.
+    fn part(&mut self, node: &Node, rising: bool) {
+        if let Some((variable, keys)) = node.path() {
+            return self.path(variable, &keys, false);
+        }
+        match node {
+            Node::Constant(_) | Node::Variable(_) | Node::Local(_) => {}
+            Node::Member { of, key, .. } => {
+                // A computed key may name any member.
+                self.part(of, false);
+                self.part(key, false);
+            }
+            Node::Has { of, field } => self.presence(of, field, rising),
+            Node::Binary { operator: Operator::In, left, right } => match &**left {
+                Node::Constant(Constant::Text(key)) => self.presence(right, key, rising),
+                _ => self.parts([&**left, &**right]),
+            },
+            Node::Binary { left, right, .. } => self.parts([&**left, &**right]),
+            Node::Not(of) | Node::Negate(of) => self.part(of, false),
+            Node::AllOf(terms) | Node::AnyOf(terms) => terms.iter().for_each(|term| self.part(term, rising)),
+            Node::Choose { test, then, otherwise } => {
+                self.part(test, false);
+                self.part(then, rising);
+                self.part(otherwise, rising);
+            }
+            Node::List(items) => self.parts(items.iter().map(|item| &item.value)),
+            Node::Map(entries) => self.parts(entries.iter().flat_map(|entry| [&entry.key, &entry.value])),
+            Node::Call(call) => self.call(call),
+            Node::OrElse { of, otherwise, .. } => self.parts([&**of, &**otherwise]),
+            Node::Loop(repeated) => {
+                self.part(&repeated.range, false);
+                self.parts(&repeated.filter);
+                // True for more items makes these, and no others, more true.
+                let rises = matches!(repeated.kind, LoopKind::All | LoopKind::Exists);
+                self.part(&repeated.body, rising && rises);
+            }
+        }
+    }
+
+    fn parts<'n>(&mut self, nodes: impl IntoIterator<Item = &'n Node>) {
+        nodes.into_iter().for_each(|node| self.part(node, false));
+    }
+
+    fn call(&mut self, call: &Call) {
+        self.parts(&call.arguments);
+    }
+
+    /// A test whether `of` has `key`.
+    fn presence(&mut self, of: &Node, key: &str, rising: bool) {
+        match of.path() {
+            Some((variable, mut keys)) => {
+                keys.push(key);
+                // Its answer is the same for every node.
+                if !is_always_there(variable, &keys) {
+                    self.path(variable, &keys, rising);
+                }
+            }
+            None => self.part(of, false),
+        }
+    }
+
+    /// What lies behind `keys` of a variable; `present` if only its presence is asked for, in a
+    /// place where that can only help.
+    fn path(&mut self, variable: Variable, keys: &[&str], present: bool) {
+        match variable {
+            Variable::Gpu => self.gpu = true,
+            Variable::Inventory => self.inventory = true,
+            Variable::OldObject => self.old_object = true,
+            Variable::Object | Variable::Request => {}
+            Variable::Node => self.node(keys, present),
+        }
+    }
+
+    fn node(&mut self, keys: &[&str], present: bool) {
+        match keys {
+            [] => {
+                self.any_label = true;
+                self.taints = true;
+                self.name = true;
+                self.other = true;
+            }
+            ["metadata"] => {
+                self.any_label = true;
+                self.name = true;
+                self.other = true;
+            }
+            ["spec"] => {
+                self.taints = true;
+                self.other = true;
+            }
+            ["metadata", "labels"] => self.any_label = true,
+            ["metadata", "labels", key, rest @ ..] => {
+                let polarity = if present && rest.is_empty() { Polarity::Presence } else { Polarity::Value };
+                self.labels.push(LabelRead { key: (*key).to_owned(), polarity });
+            }
+            ["metadata", "name", ..] => self.name = true,
+            ["spec", "taints", ..] => self.taints = true,
+            _ => self.other = true,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The functions.
+
+use cel::common::ast::{CallExpr, Expr, IdedExpr};
+use kube_cel::KubeCelExt as _;
+
+use super::super::functions::{self, Form, Run};
+use super::{ask, failure};
+
+#[test]
+fn every_function_that_is_left_to_the_library_is_there() {
+    let context = cel::Context::default().with_all();
+    for function in functions::all() {
+        if !matches!(function.run, Run::Library | Run::Guarded(_)) {
+            continue;
+        }
+        let part = |expr| IdedExpr { id: 0, expr };
+        let target = match function.form {
+            Form::Method => Some(Box::new(part(Expr::List(Default::default())))),
+            Form::Function | Form::Either => None,
+        };
+        let call = CallExpr { func_name: function.name.to_owned(), target, args: Vec::new() };
+        let result = cel::Value::resolve(&part(Expr::Call(call)), &context);
+        let missing = matches!(result, Err(cel::ExecutionError::UndeclaredReference(_)));
+        assert!(!missing, "{}", function.name);
+    }
+}
+
+#[test]
+fn no_function_is_there_twice() {
+    let mut names: Vec<_> = functions::all().map(|function| (function.name, function.form)).collect();
+    let count = names.len();
+    names.sort_unstable_by_key(|(name, form)| (*name, *form == Form::Method));
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
+/// Conditions that hold.
+const TRUE: &[&str] = &[
+    // Conversions
+    "string(1) == '1' && string(true) == 'true' && string(1.5) == '1.5' && string(b'a') == 'a' && string('x') == 'x'",
+    "int('7') == 7 && int(1.9) == 1 && int(-1.9) == -1 && int(7u) == 7 && uint('7') == 7u && double('1.5') == 1.5",
+    "bool('true') && !bool('F') && bytes('a') == b'a' && dyn(1) == 1",
+    "int(timestamp('1970-01-01T00:01:00Z')) == 60",
+    "size('héllo') == 5 && size(b'\\xff\\x00') == 2 && 'ab'.size() == 2",
+    // Text
+    "'abc'.contains('b') && 'abc'.startsWith('ab') && 'abc'.endsWith('bc') && 'aBc'.lowerAscii() == 'abc'",
+    "'héllo'.indexOf('l') == 2 && 'héllo'.indexOf('l', 3) == 3 && 'héllo'.lastIndexOf('l') == 3 && 'a'.indexOf('b') == -1",
+    "'héhé'.lastIndexOf('hé', 1) == 0 && 'aaa'.lastIndexOf('aa', 1) == 1 && ''.indexOf('') == 0 && 'a'.indexOf('a', 9) == -1",
+    "'abc'.lastIndexOf('c', -1) == -1 && 'ééé'.lastIndexOf('é', 0) == 0",
+    "'héllo'.substring(1, 3) == 'él' && 'abc'.charAt(1) == 'b' && ' a\\t'.trim() == 'a' && 'abc'.reverse() == 'cba'",
+    "'a,b,c'.split(',') == ['a', 'b', 'c'] && 'a,b,c'.split(',', 2) == ['a', 'b,c'] && 'a'.split(',', 0) == []",
+    "'héy'.split('') == ['h', 'é', 'y'] && ''.split('') == [] && 'abc'.split('', 2) == ['a', 'bc']",
+    "['a', 'b'].join() == 'ab' && ['a', 'b'].join('-') == 'a-b' && [].join('x') == ''",
+    "'aaa'.replace('a', 'bb', 2) == 'bbbba' && 'abc'.replace('x', 'y') == 'abc'",
+    "'%s-%05'.size() == 6 && '%s is %d%%'.format(['x', 3]) == 'x is 3%' && strings.quote('a\"b') == '\"a\\\\\"b\"'",
+    "'rtx-3050'.matches('^rtx-[0-9]+$') && matches('a', 'a') && 'a1b22'.find('[0-9]+') == '1'",
+    "'a1b22'.findAll('[0-9]+') == ['1', '22'] && 'a1b22'.findAll('[0-9]+', 1) == ['1'] && 'a'.find('b') == ''",
+    r"'a_1 é'.findAll('\\w') == ['a', '_', '1'] && 'x٣'.find('\\d') == '' && 'a-.b'.matches('^[\\w.-]{1,63}$')",
+    r"'a b'.matches('^\\w\\s\\w$') && '\\d'.matches(r'^\\d$') && 'é'.matches('^\\W$') && 'a'.matches('^[^\\d]$')",
+    // Lists
+    "[3, 1, 2].sort() == [1, 2, 3] && ['b', 'a'].sort() == ['a', 'b'] && [2, 1].isSorted() == false && [].isSorted()",
+    "[1, 2].sum() == 3 && [1.5, 1.5].sum() == 3.0 && [].sum() == 0 && [3, 1].min() == 1 && [3, 1].max() == 3",
+    "[1, 2, 3].slice(1, 3) == [2, 3] && [[1], [2, [3]]].flatten() == [1, 2, [3]] && [[1, [2]]].flatten(2) == [1, 2]",
+    "[1, 1.0, 2].distinct() == [1, 2] && [1, 2].reverse() == [2, 1] && [1].first().value() == 1 && ![].last().hasValue()",
+    "lists.range(3) == [0, 1, 2] && [1, 2, 1].lastIndexOf(1) == 2 && [1].indexOf(5) == -1",
+    "sets.contains([1, 2], [2]) && sets.equivalent([1, 1], [1]) && !sets.intersects([1], [2])",
+    // Kubernetes
+    "quantity(node.status.capacity.cpu).compareTo(quantity('16')) == 0 && quantity('1Gi').isGreaterThan(quantity('1G'))",
+    "isQuantity('500m') && !isQuantity('x') && !isQuantity('1e99') && quantity('2').asInteger() == 2",
+    "quantity('1').add(quantity('500m')).compareTo(quantity('1.5')) == 0 && quantity('1').sub(2).sign() == -1",
+    "semver(node.status.nodeInfo.kubeletVersion, true).minor() == 36 && isSemver('1.2.3') && !isSemver('v1')",
+    "semver('1.10.0').isGreaterThan(semver('1.9.0')) && semver('1.0.0').compareTo(semver('1.0.0')) == 0",
+    "cidr('10.0.0.0/8').containsIP(node.status.addresses[0].address) && ip('10.1.2.3').family() == 4 && isIP('::1')",
+    "cidr('10.1.2.3/8').masked().ip() == ip('10.0.0.0') && string(ip('10.0.0.1')) == '10.0.0.1' && ip.isCanonical('::1')",
+    "url(node.spec.providerID).getEscapedPath() == '/eu-west-1a/i-0123' && isURL('https://a/b')",
+    "!format.dns1123Label().validate(node.metadata.name).hasValue() && format.labelValue().validate('a b').hasValue()",
+    "timestamp(node.metadata.creationTimestamp) < timestamp('2026-02-01T00:00:00Z')",
+    "timestamp('2026-01-02T00:00:00Z') - timestamp('2026-01-01T00:00:00Z') == duration('24h')",
+    "duration('90m').getHours() == 1 && timestamp('2026-03-01T00:00:00Z').getMonth() == 2",
+    "math.ceil(1.2) == 2.0 && math.greatest(1, 2, 3) == 3 && math.least([4, 2]) == 2 && math.bitAnd(6, 3) == 2",
+    "base64.encode(b'hi') == 'aGk=' && base64.decode('aGk=') == b'hi'",
+    "url('https://a/b?x=1&y=2').getQuery().map(k, k) == ['x', 'y']",
+];
+
+#[test]
+fn functions_do_what_kubernetes_documents() {
+    for source in TRUE {
+        assert_eq!(ask(source), Ok(true), "{source}");
+    }
+}
+
+/// Calls that the libraries answer with a panic, endless memory or a wrong number.
+#[test]
+fn what_the_libraries_get_wrong_is_an_error_here() {
+    let cases = [
+        ("lists.range(9223372036854775807).size() > 0", "steps"),
+        ("lists.range(-1).size() > 0", "negative"),
+        ("[9223372036854775807, 1].sum() > 0", "beyond the range"),
+        ("'%.99999999999f'.format([1.0]) == ''", "at most 100 digits"),
+        ("'%.99999999999999999999999f'.format([1.0]) == ''", "at most 100 digits"),
+        ("'%s'.format([node.metadata.labels]) == ''", "no list or map"),
+        ("quantity('1e50').isLessThan(quantity('1n'))", "beyond all bounds"),
+        ("quantity('99999999999999999999E').isLessThan(quantity('1'))", "beyond all bounds"),
+        ("[1, 2].join(',') == ''", "string(x)"),
+        ("b'abc' == b'' || dyn(b'abc').contains('')", "cannot take bytes"),
+        ("[1.0, 0.0 / 0.0, 'a', true].sort() == []", "cannot be compared"),
+        ("math.bitShiftLeft(1, 64) == 0", "between 0 and 63"),
+        ("'abc'.substring(2, 1) == ''", "out of range"),
+        ("'abc'.charAt(-1) == ''", "out of range"),
+        ("[1].slice(0, 9) == []", "of a list of 1 items"),
+    ];
+    for (source, expected) in cases {
+        let message = failure(source);
+        assert!(message.contains(expected), "{source}: {message}");
+    }
+}

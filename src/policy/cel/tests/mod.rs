@@ -1,0 +1,100 @@
+//! What expressions mean, read and cost.
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // A test may fail, and show what it measures.
+
+mod bounds;
+mod compiling;
+mod examples;
+mod hostile;
+mod language;
+mod library;
+mod reads;
+mod variables;
+
+use serde_json::{Value as Json, json};
+
+use super::{EvaluationError, Expression, GpuVariables, Scope, Variables, Yields};
+
+/// A node as a kubelet sends it, with 4 labels and 2 taints.
+pub(super) fn node() -> Json {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": "gpu-1",
+            "labels": {
+                "kubernetes.io/arch": "arm64",
+                "pool": "infra",
+                "tier": "gold",
+                "count": "3",
+            },
+            "annotations": {"note": "héllo"},
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+        },
+        "spec": {
+            "providerID": "aws:///eu-west-1a/i-0123",
+            "unschedulable": false,
+            "taints": [
+                {"key": "dedicated", "value": "ml", "effect": "NoSchedule"},
+                {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"},
+            ],
+        },
+        "status": {
+            "capacity": {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "2"},
+            "nodeInfo": {"architecture": "arm64", "kubeletVersion": "v1.36.3"},
+            "conditions": [
+                {"type": "Ready", "status": "True"},
+                {"type": "DiskPressure", "status": "False"},
+            ],
+            "addresses": [{"type": "InternalIP", "address": "10.1.2.3"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        },
+    })
+}
+
+pub(super) const GPU: GpuVariables<'_> =
+    GpuVariables { vendor: Some("nvidia"), model: Some("rtx-3050"), count: Some(2), source: None };
+
+/// Gives `use_variables` the variables of [`node`] with two GPUs and one inventory label.
+pub(super) fn with_node<T>(use_variables: impl FnOnce(&Variables<'_>) -> T) -> T {
+    with_object(&node(), use_variables)
+}
+
+/// The same for any object, with its own labels and taints.
+pub(super) fn with_object<T>(object: &Json, use_variables: impl FnOnce(&Variables<'_>) -> T) -> T {
+    let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
+    let taints = object["spec"]["taints"].as_array().into_iter().flatten();
+    let text = |value: &'_ Json| value.as_str().unwrap_or_default().to_owned();
+    let labels: Vec<(String, String)> = labels.map(|(key, value)| (key.clone(), text(value))).collect();
+    let taints: Vec<[String; 3]> = taints.map(|of| ["key", "value", "effect"].map(|name| text(&of[name]))).collect();
+    let base = Variables::node(object).with_gpu(&GPU).with_inventory([("rack.example.com/row", "7")]);
+    let variables = base.with(
+        labels.iter().map(|(key, value)| (key.as_str(), value.as_str())),
+        taints.iter().map(|[key, value, effect]| (key.as_str(), value.as_str(), effect.as_str())),
+    );
+    use_variables(&variables)
+}
+
+pub(super) fn compile(source: &str, yields: Yields) -> Expression {
+    Expression::compile(source, Scope::Node, yields).unwrap_or_else(|error| panic!("{source}: {error}"))
+}
+
+/// Why `source` is refused as a condition over a node.
+pub(super) fn refusal(source: &str) -> String {
+    match Expression::compile(source, Scope::Node, Yields::Bool) {
+        Ok(_) => panic!("{source} compiles"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// The answer of a condition on [`node`].
+pub(super) fn ask(source: &str) -> Result<bool, EvaluationError> {
+    with_node(|variables| compile(source, Yields::Bool).evaluate_bool(variables))
+}
+
+/// Why a condition on [`node`] has no answer.
+pub(super) fn failure(source: &str) -> String {
+    match ask(source) {
+        Ok(answer) => panic!("{source} is {answer}"),
+        Err(error) => error.to_string(),
+    }
+}

@@ -1,0 +1,68 @@
+//! What expressions are evaluated with.
+
+use serde_json::json;
+
+use super::super::{GpuVariables, Variables, Yields};
+use super::{compile, node};
+
+fn ask(source: &str, variables: &Variables<'_>) -> Option<bool> {
+    compile(source, Yields::Bool).evaluate_bool(variables).ok()
+}
+
+#[test]
+fn labels_and_taints_are_those_that_are_given() {
+    let object = node();
+    let base = Variables::node(&object);
+    let first = base.with([("a", "1")], [("t", "", "NoSchedule")]);
+    assert_eq!(ask(r#"node.metadata.labels == {"a": "1"}"#, &first), Some(true));
+    assert_eq!(ask(r#"node.spec.taints == [{"key": "t", "value": "", "effect": "NoSchedule"}]"#, &first), Some(true));
+    assert_eq!(ask(r#"node.metadata.name == "gpu-1" && node.spec.providerID != """#, &first), Some(true));
+    let second = base.with([], []);
+    assert_eq!(ask("node.metadata.labels == {} && node.spec.taints == []", &second), Some(true));
+    assert_eq!(ask("node.metadata.size() == 4 && node.spec.size() == 3", &second), Some(true));
+}
+
+#[test]
+fn a_node_without_metadata_or_spec_has_labels_and_taints() {
+    for object in [json!({}), json!({"metadata": null, "spec": 7}), json!([1]), json!(null)] {
+        let base = Variables::node(&object);
+        let variables = base.with([], []);
+        assert_eq!(ask("size(node.metadata.labels) + size(node.spec.taints) == 0", &variables), Some(true), "{object}");
+    }
+}
+
+#[test]
+fn what_is_not_known_has_no_answer() {
+    let object = node();
+    let bare = Variables::node(&object);
+    let variables = bare.with([], []);
+    assert_eq!(ask("gpu.count > 0", &variables), None);
+    assert_eq!(ask("has(gpu.count)", &variables), Some(false));
+    assert_eq!(ask(r#""a" in inventory"#, &variables), None);
+    let gpu = GpuVariables { count: Some(0), ..GpuVariables::default() };
+    let known = Variables::node(&object).with_gpu(&gpu).with_inventory([]);
+    let variables = known.with([], []);
+    assert_eq!(ask("gpu.count == 0", &variables), Some(true));
+    assert_eq!(ask(r#"gpu.vendor == "nvidia""#, &variables), None);
+    assert_eq!(ask(r#""a" in inventory"#, &variables), Some(false));
+    assert_eq!(ask(r#"inventory["a"] == "b""#, &variables), None);
+}
+
+#[test]
+fn a_written_object_has_labels_and_taints() {
+    let (object, request) = (json!({"metadata": {"name": "a"}}), Default::default());
+    let variables = Variables::write(&object, Some(&object), &request);
+    let source = "object.metadata.labels == {} && oldObject.spec.taints == [] && !has(object.status)";
+    let expression = super::Expression::compile(source, super::Scope::Write, Yields::Bool).unwrap();
+    assert_eq!(expression.evaluate_bool(&variables), Ok(true));
+}
+
+#[test]
+fn numbers_of_a_document_keep_their_type() {
+    let object = json!({"status": {"i": 1, "u": 18_446_744_073_709_551_615_u64, "d": 1.5, "q": "500m", "n": null}});
+    let base = Variables::node(&object);
+    let variables = base.with([], []);
+    let source = "node.status.i + 1 == 2 && node.status.u == 18446744073709551615u && node.status.d * 2.0 == 3.0 && \
+                  node.status.q == '500m' && node.status.n == null";
+    assert_eq!(ask(source, &variables), Some(true));
+}

@@ -1,0 +1,171 @@
+//! An expression whose names and types have been checked: what is evaluated and analysed.
+
+use super::functions::Function;
+use super::pattern::Pattern;
+use super::syntax::{Constant, Operator};
+
+/// A variable an expression may mention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Variable {
+    Node,
+    Gpu,
+    Inventory,
+    Object,
+    OldObject,
+    Request,
+}
+
+/// A part of a checked expression.
+#[derive(Debug)]
+pub(super) enum Node {
+    Constant(Constant),
+    Variable(Variable),
+    /// The variable of a loop, counted from the outermost one.
+    Local(usize),
+    /// `of.key` and `of[key]`
+    Member {
+        of: Box<Node>,
+        key: Box<Node>,
+        optional: bool,
+    },
+    /// `has(of.field)`
+    Has {
+        of: Box<Node>,
+        field: Box<str>,
+    },
+    Not(Box<Node>),
+    Negate(Box<Node>),
+    AllOf(Vec<Node>),
+    AnyOf(Vec<Node>),
+    Choose {
+        test: Box<Node>,
+        then: Box<Node>,
+        otherwise: Box<Node>,
+    },
+    Binary {
+        operator: Operator,
+        left: Box<Node>,
+        right: Box<Node>,
+    },
+    List(Vec<Item>),
+    Map(Vec<Entry>),
+    Call(Box<Call>),
+    /// `of.orValue(otherwise)`, and `of.or(otherwise)`, which stays an optional.
+    OrElse {
+        of: Box<Node>,
+        otherwise: Box<Node>,
+        unwrap: bool,
+    },
+    Loop(Box<Loop>),
+}
+
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) optional: bool,
+    pub(super) value: Node,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) optional: bool,
+    pub(super) key: Node,
+    pub(super) value: Node,
+}
+
+/// A call; the target of a method is the first argument.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) function: &'static Function,
+    pub(super) arguments: Vec<Node>,
+    /// The compiled pattern of a function on regular expressions; it is not among the arguments.
+    pub(super) pattern: Option<Pattern>,
+}
+
+/// What one of CEL's macros does with the items of a list, the keys of a map, or an optional.
+#[derive(Debug)]
+pub(super) struct Loop {
+    pub(super) kind: LoopKind,
+    /// Two variables: index and item of a list, key and value of a map.
+    pub(super) two_variables: bool,
+    pub(super) range: Node,
+    /// Which items count; of `map`, `transformList`, `transformMap` only.
+    pub(super) filter: Option<Node>,
+    pub(super) body: Node,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoopKind {
+    All,
+    Exists,
+    ExistsOne,
+    Filter,
+    /// `map` and `transformList`
+    Collect,
+    TransformMap,
+    /// `optMap`; the result of `optFlatMap` is an optional already.
+    OptionalMap,
+    OptionalFlatMap,
+}
+
+impl Variable {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Gpu => "gpu",
+            Self::Inventory => "inventory",
+            Self::Object => "object",
+            Self::OldObject => "oldObject",
+            Self::Request => "request",
+        }
+    }
+}
+
+impl Node {
+    /// The variable and the keys that lead here, if all of them are written down.
+    ///
+    /// A node always has `metadata.labels` and `spec.taints`, empty if need be, so asking for them
+    /// with a default (`node.metadata.?labels.orValue({})`) is the same path.
+    pub(super) fn path(&self) -> Option<(Variable, Vec<&str>)> {
+        match self {
+            Self::Variable(variable) => Some((*variable, Vec::new())),
+            Self::Member { of, key, .. } => {
+                let Self::Constant(Constant::Text(key)) = &**key else { return None };
+                let (variable, mut keys) = of.path()?;
+                keys.push(key);
+                Some((variable, keys))
+            }
+            Self::OrElse { of, otherwise, .. } => {
+                let empty = match &**otherwise {
+                    Self::Map(entries) => entries.is_empty(),
+                    Self::List(items) => items.is_empty(),
+                    _ => false,
+                };
+                of.path().filter(|(variable, keys)| empty && is_always_there(*variable, keys))
+            }
+            _ => None,
+        }
+    }
+
+    /// How a message names this part.
+    pub(super) fn describe(&self) -> String {
+        match (self, self.path()) {
+            (_, Some((variable, keys))) => {
+                let mut text = variable.name().to_owned();
+                for key in keys {
+                    let plain = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+                    text.push_str(&if plain { format!(".{key}") } else { format!("[{key:?}]") });
+                }
+                text
+            }
+            (Self::Local(_), None) => "the variable of the loop".to_owned(),
+            (Self::Call(call), None) => format!("the result of {}()", call.function.name),
+            _ => "the value".to_owned(),
+        }
+    }
+}
+
+/// Whether every node has what these keys lead to, because it is filled in where absent.
+pub(super) fn is_always_there(variable: Variable, keys: &[&str]) -> bool {
+    matches!(variable, Variable::Node | Variable::Object)
+        && matches!(keys, ["metadata" | "spec"] | ["metadata", "labels"] | ["spec", "taints"])
+}
