@@ -64,7 +64,7 @@ fn handler(criterion: &mut Criterion) {
     }
     let nothing = context(json!({"rules": [{"name": "other", "match": {"names": ["other"]}, "labels": {"a": "b"}}]}));
     group.bench_function("no rule matches", |bencher| {
-        bencher.iter(|| mutate(black_box(&create), &nothing).expect("an answer"))
+        bencher.iter(|| mutate(black_box(&create), &nothing).expect("an answer"));
     });
     group.finish();
 
@@ -72,7 +72,7 @@ fn handler(criterion: &mut Criterion) {
     let baseline = context(json!({"presets": ["baseline"]}));
     let mut group = criterion.benchmark_group("validate, admin UPDATE, 5 KB node");
     group.bench_function("preset baseline", |bencher| {
-        bencher.iter(|| validate(black_box(&update), &baseline).expect("an answer"))
+        bencher.iter(|| validate(black_box(&update), &baseline).expect("an answer"));
     });
     group.finish();
 

@@ -109,7 +109,7 @@ async fn every_recorded_review_is_answered() {
 #[tokio::test]
 async fn a_denial_is_a_403_that_says_who_may_and_how_to_override() {
     let reserved = edited(LABEL, |review| {
-        review["request"]["object"]["metadata"]["labels"]["node.kubernetes.io/kind"] = json!("x")
+        review["request"]["object"]["metadata"]["labels"]["node.kubernetes.io/kind"] = json!("x");
     });
     let reply = reply("/validate", &reserved).await;
     assert_eq!((&reply["allowed"], &reply["status"]["code"]), (&json!(false), &json!(403)));
@@ -170,7 +170,7 @@ async fn a_body_over_seven_mebibytes_is_413_and_one_below_is_read() {
     let (status, text) = send("/mutate", vec![b' '; BODY_MAX + 1]).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{text}");
     let large = edited(CREATE, |review| {
-        review["request"]["object"]["metadata"]["annotations"] = json!({"big": "x".repeat(6 * 1024 * 1024)})
+        review["request"]["object"]["metadata"]["annotations"] = json!({"big": "x".repeat(6 * 1024 * 1024)});
     });
     assert_eq!(reply("/mutate", &large).await["allowed"], true);
 }
