@@ -126,7 +126,9 @@ pub struct SyntaxError {
 /// Reads all documents of a YAML text. JSON is YAML here. Anchors and nesting are bounded by the
 /// parser's budget, so a hostile text ends in an error and not in exhausted memory.
 pub fn parse_documents(text: &str) -> Result<Vec<Tree>, SyntaxError> {
-    match serde_saphyr::from_multiple::<Spanned<Value>>(text) {
+    // `y`, `no` and `on` are texts here, as people mean them; only true and false are booleans.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    match serde_saphyr::from_multiple_with_options::<Spanned<Value>>(text, options) {
         Ok(documents) => {
             Ok(documents.into_iter().map(tree).filter(|tree| !matches!(tree.value, Node::Scalar(Json::Null))).collect())
         }
@@ -305,9 +307,9 @@ mod tests {
     #[test]
     fn values_know_their_line_and_column() {
         let trees =
-            parse_documents("a: 1\nb:\n  - x: \"true\"\n  - y: z\n---\n# only a comment\n---\nc: {d: 2.5}\n").unwrap();
+            parse_documents("a: 1\nb:\n  - x: \"true\"\n  - y: no\n---\n# only a comment\n---\nc: {d: 2.5}\n").unwrap();
         assert_eq!(trees.len(), 2);
-        assert_eq!(trees[0].to_json(), serde_json::json!({"a": 1, "b": [{"x": "true"}, {"y": "z"}]}));
+        assert_eq!(trees[0].to_json(), serde_json::json!({"a": 1, "b": [{"x": "true"}, {"y": "no"}]}));
         let (place, path) = trees[0].locate(&FieldPath::root().key("b").index(1).key("y"));
         assert_eq!((place, path.to_string().as_str()), (Place { line: 4, column: 5 }, "b[1].y"));
         let (place, _) = trees[1].locate(&FieldPath::root().key("c").key("d"));

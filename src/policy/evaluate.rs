@@ -94,7 +94,11 @@ impl<'a> Evaluation<'a> {
             return;
         }
         let mut notes = Vec::new();
-        let mut output = match rule.matcher.evaluate(&self.view) {
+        let outcome = match rule.strength {
+            Strength::Default => self.view.without(index, rule, |view| rule.matcher.evaluate(view)),
+            Strength::Enforced | Strength::Saved => rule.matcher.evaluate(&self.view),
+        };
+        let mut output = match outcome {
             Tri::True => self.output(rule, &mut notes),
             Tri::False => Output::default(),
             Tri::Unknown => {

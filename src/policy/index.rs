@@ -15,10 +15,13 @@ use crate::api::policy::Operator;
 /// Position of a rule in the order of evaluation.
 pub(crate) type RuleIndex = u32;
 
-/// All node names and name globs of a set, in one hash map and one automaton.
+/// All node names and name globs of a set: exact ones and prefixes in hash maps, the rest in one automaton.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NameIndex {
     exact: HashMap<Box<str>, Vec<NameGroup>>,
+    /// `prefix*`, by far the commonest glob: found by the prefixes of a name, of the lengths there are.
+    prefixes: HashMap<Box<str>, Vec<NameGroup>>,
+    prefix_lengths: BTreeSet<usize>,
     globs: GlobSet,
     glob_groups: Vec<NameGroup>,
     groups: u32,
@@ -39,6 +42,11 @@ impl NameIndexBuilder {
         for (at, name) in names.iter().enumerate() {
             if !is_glob(name) {
                 self.index.exact.entry(name.as_str().into()).or_default().push(group);
+                continue;
+            }
+            if let Some(prefix) = name.strip_suffix('*').filter(|prefix| !is_glob(prefix) && !prefix.contains('\\')) {
+                self.index.prefixes.entry(prefix.into()).or_default().push(group);
+                self.index.prefix_lengths.insert(prefix.len());
                 continue;
             }
             match glob(name) {
@@ -70,6 +78,10 @@ impl NameIndex {
     /// The groups that `name` is in, sorted.
     pub(crate) fn groups(&self, name: &str) -> Vec<NameGroup> {
         let mut groups: Vec<NameGroup> = self.exact.get(name).into_iter().flatten().copied().collect();
+        for length in self.prefix_lengths.range(..=name.len()) {
+            let found = name.get(..*length).and_then(|prefix| self.prefixes.get(prefix));
+            groups.extend(found.into_iter().flatten());
+        }
         if !self.globs.is_empty() {
             groups.extend(self.globs.matches(name).into_iter().map(|at| self.glob_groups[at]));
         }

@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 
 use super::cel::{EvaluationError, Expression, GpuVariables, Variables};
 use super::decision::Strength;
-use super::facts::{NodeFacts, Readiness};
+use super::facts::{NodeFacts, Readiness, TaintFact};
 use super::gpu::{self, GpuFacts, GpuSource};
 use super::index::RuleIndex;
 use super::matcher::{NameGroup, TaintPattern};
+use super::rule::Rule;
 use super::tri::Tri;
-use crate::api::names::{TaintEffect, prefix_of};
+use crate::api::names::{Taint, TaintEffect, prefix_of};
 use serde_json::Value as Json;
 
 /// One value that a rule gives to a key.
@@ -39,6 +40,10 @@ pub(crate) struct View<'a> {
     set_aside: BTreeMap<&'a str, Option<&'a str>>,
     /// Taints of the object that do not count.
     taints_aside: Vec<(&'a str, &'a str)>,
+    /// A rule whose own gifts do not count now: a default is about what is there without it. What the
+    /// object has with the very value the rule gives counts as its gift, so that asking again about an
+    /// object that was patched gives the same answer.
+    without: Option<(RuleIndex, &'a Rule)>,
     pub(crate) labels: BTreeMap<Cow<'a, str>, Givers<'a>>,
     pub(crate) taints: BTreeMap<TaintKey<'a>, Givers<'a>>,
     pub(crate) annotations: BTreeMap<Cow<'a, str>, Givers<'a>>,
@@ -69,6 +74,7 @@ impl<'a> View<'a> {
             name_groups,
             set_aside: BTreeMap::new(),
             taints_aside: Vec::new(),
+            without: None,
             labels: BTreeMap::new(),
             taints: BTreeMap::new(),
             annotations: BTreeMap::new(),
@@ -88,6 +94,38 @@ impl<'a> View<'a> {
         self.taints_aside.push((key, effect));
     }
 
+    /// What `look` sees when the gifts of `rule` do not count.
+    pub(crate) fn without<T>(&mut self, index: RuleIndex, rule: &'a Rule, look: impl FnOnce(&Self) -> T) -> T {
+        self.without = Some((index, rule));
+        self.gpu.take();
+        let seen = look(self);
+        self.without = None;
+        self.gpu.take();
+        seen
+    }
+
+    /// The strongest of the values that count.
+    fn counting<'g>(&self, givers: &'g Givers<'a>) -> Option<&'g Given<'a>> {
+        givers.iter().find(|given| self.without.is_none_or(|(index, _)| index != given.rule))
+    }
+
+    /// Whether a label of the object may be a gift of the rule that does not count now.
+    fn is_gift(&self, key: &str, value: &str) -> bool {
+        self.without.is_some_and(|(_, rule)| {
+            rule.gives.labels.iter().any(|(given, with)| given.as_str() == key && with.as_str() == value)
+        })
+    }
+
+    /// Whether a taint of the object may be a gift of the rule that does not count now.
+    fn is_given_taint(&self, taint: &TaintFact<'_>) -> bool {
+        self.without.is_some_and(|(_, rule)| {
+            let gives = |given: &Taint| {
+                taint.is(given.id.key.as_str(), given.id.effect) && given.value.as_str() == taint.value()
+            };
+            rule.gives.taints.iter().any(gives)
+        })
+    }
+
     /// The object under review.
     pub(crate) fn facts(&self) -> &'a NodeFacts<'a> {
         self.facts
@@ -105,15 +143,16 @@ impl<'a> View<'a> {
 
     /// The value of a label that the object (or what counts in its place) has by itself.
     pub(crate) fn base_label(&self, key: &str) -> Option<&'a str> {
-        match self.set_aside.get(key) {
+        let value = match self.set_aside.get(key) {
             Some(instead) => *instead,
             None => self.facts.labels.as_ref()?.get(key),
-        }
+        };
+        value.filter(|value| !self.is_gift(key, value))
     }
 
     /// The value of a label as rules see it.
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
-        match self.labels.get(key).and_then(|givers| givers.first()) {
+        match self.labels.get(key).and_then(|givers| self.counting(givers)) {
             Some(given) if given.strength == Strength::Default => Some(self.base_label(key).unwrap_or(&given.value)),
             Some(given) => Some(&given.value),
             None => self.base_label(key),
@@ -127,7 +166,7 @@ impl<'a> View<'a> {
         let aside = self.set_aside.iter().filter(|(key, _)| !self.labels.contains_key(**key));
         let aside = aside.filter_map(|(key, instead)| instead.map(|value| (*key, value)));
         let given = self.labels.keys().filter_map(|key| self.label(key).map(|value| (&**key, value)));
-        base.chain(aside).chain(given)
+        base.chain(aside).filter(|(key, value)| !self.is_gift(key, value)).chain(given)
     }
 
     fn taint_counts(&self, key: &str, effect: &str) -> bool {
@@ -138,12 +177,14 @@ impl<'a> View<'a> {
     pub(crate) fn all_taints(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let base = self.facts.taints().iter().filter(|taint| {
             let given = taint.effect().and_then(|effect| self.taints.get(&(Cow::Borrowed(&*taint.key), effect)));
-            given.is_none_or(Vec::is_empty) && self.taint_counts(&taint.key, &taint.effect)
+            given.is_none_or(|givers| self.counting(givers).is_none())
+                && !self.is_given_taint(taint)
+                && self.taint_counts(&taint.key, &taint.effect)
         });
         let given = self
             .taints
             .iter()
-            .filter_map(|((key, effect), givers)| Some((&**key, &*givers.first()?.value, effect.as_str())));
+            .filter_map(|((key, effect), givers)| Some((&**key, &*self.counting(givers)?.value, effect.as_str())));
         base.map(|taint| (&*taint.key, taint.value(), &*taint.effect)).chain(given)
     }
 

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod admission;
+mod cases;
 mod cluster;
+mod generated;
 mod layering;
 mod properties;
 mod runner;

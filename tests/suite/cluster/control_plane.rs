@@ -46,8 +46,10 @@ pub(crate) fn exclusive() -> Exclusive {
                 std::mem::forget(children);
                 plane
             }));
-            while lives {
-                thread::park();
+            if lives {
+                loop {
+                    thread::park();
+                }
             }
         });
         receiver
