@@ -3,6 +3,7 @@
 
 mod admission;
 mod cases;
+mod chart;
 mod cluster;
 mod generated;
 mod layering;
