@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use super::respond::Rejection;
-use crate::policy::{NodeFacts, Operation, Requester, Text, Write};
+use crate::policy::{NodeFacts, NodeFields, ObjectText, Operation, Requester, Text, Write};
 
 /// A review that belongs here: a CREATE or UPDATE of a core/v1 Node or its status.
 #[derive(Debug)]
@@ -47,9 +46,9 @@ struct RequestWire<'a> {
     #[serde(borrow, default)]
     user_info: UserWire<'a>,
     #[serde(borrow, default)]
-    object: Option<&'a RawValue>,
+    object: Option<NodeFields<'a>>,
     #[serde(borrow, default)]
-    old_object: Option<&'a RawValue>,
+    old_object: Option<NodeFields<'a>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -79,8 +78,9 @@ impl<'a> Review<'a> {
         // One check of the whole text is much cheaper than one of every string in it.
         let text = std::str::from_utf8(body)
             .map_err(|error| Rejection::bad_request(format!("the body is not UTF-8: {error}")))?;
-        let review: ReviewWire<'a> = serde_json::from_str(text)
-            .map_err(|error| Rejection::bad_request(format!("the body is not an AdmissionReview: {error}")))?;
+        let review: ReviewWire<'a> = serde_json::from_str(text).map_err(|error| {
+            Rejection::bad_request(format!("the body is not an AdmissionReview of a Node: {error}"))
+        })?;
         let version = review.api_version.as_deref().unwrap_or_default();
         if version != "admission.k8s.io/v1" || review.kind.as_deref() != Some("AdmissionReview") {
             let kind = review.kind.as_deref().unwrap_or_default();
@@ -92,13 +92,13 @@ impl<'a> Review<'a> {
         if request.uid.is_empty() {
             return Err(Rejection::bad_request("the request has no uid, so it cannot be answered"));
         }
-        let write = request.write()?;
-        Ok(Self { uid: request.uid, write })
+        let uid = request.uid.clone();
+        Ok(Self { uid, write: request.write(text)? })
     }
 }
 
 impl<'a> RequestWire<'a> {
-    fn write(&self) -> Result<Write<'a>, Rejection> {
+    fn write(self, text: &'a str) -> Result<Write<'a>, Rejection> {
         let resource = &self.resource;
         if (&*resource.group, &*resource.version, &*resource.resource) != ("", "v1", "nodes") {
             return Err(Rejection::bad_request(format!(
@@ -116,21 +116,17 @@ impl<'a> RequestWire<'a> {
             "UPDATE" => Operation::Update,
             other => return Err(Rejection::bad_request(format!("expected operation CREATE or UPDATE, got {other:?}"))),
         };
-        let facts =
-            |object: &'a RawValue| NodeFacts::parse(object).map_err(|error| Rejection::bad_request(error.to_string()));
         let node = self.object.ok_or_else(|| Rejection::bad_request("the request has no object"))?;
         let old = match (operation, self.old_object) {
             (Operation::Create, _) => None,
-            (Operation::Update, Some(old)) => Some(facts(old)?),
+            (Operation::Update, Some(old)) => Some(NodeFacts::new(old, ObjectText::OldObjectOf(text))),
             (Operation::Update, None) => {
                 return Err(Rejection::bad_request("the request updates but has no oldObject"));
             }
         };
-        let requester = Requester {
-            username: self.user_info.username.clone(),
-            groups: self.user_info.groups.clone().unwrap_or_default(),
-        };
-        Ok(Write { operation, status, requester, node: facts(node)?, old })
+        let requester =
+            Requester { username: self.user_info.username, groups: self.user_info.groups.unwrap_or_default() };
+        Ok(Write { operation, status, requester, node: NodeFacts::new(node, ObjectText::ObjectOf(text)), old })
     }
 }
 

@@ -1,7 +1,6 @@
 //! One write as the API server would handle it: decided, patched, judged, all for real but the server.
 
 use serde_json::Value as Json;
-use serde_json::value::{RawValue, to_raw_value};
 
 use crate::api::names::TaintId;
 use crate::api::state::SavedState;
@@ -46,7 +45,7 @@ pub(crate) fn node_name(node: &Json) -> &str {
     node["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-fn write<'a>(scene: &'a Scene, node: &'a RawValue, old: Option<&'a RawValue>) -> anyhow::Result<Write<'a>> {
+fn write<'a>(scene: &'a Scene, node: &'a str, old: Option<&'a str>) -> anyhow::Result<Write<'a>> {
     Ok(Write {
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         status: scene.status,
@@ -64,7 +63,7 @@ fn write<'a>(scene: &'a Scene, node: &'a RawValue, old: Option<&'a RawValue>) ->
 /// # Errors
 /// If an object is not a Node, or a patch does not apply (which would be a fault of nodegate).
 pub(crate) fn simulate(set: &PolicySet, scene: &Scene, exemptions: &Exemptions) -> anyhow::Result<Simulated> {
-    let (raw, old) = (to_raw_value(&scene.node)?, scene.old.as_ref().map(to_raw_value).transpose()?);
+    let (raw, old) = (scene.node.to_string(), scene.old.as_ref().map(Json::to_string));
     let first = write(scene, &raw, old.as_deref())?;
     let circumstances = Circumstances { saved: scene.saved.as_ref(), pending_taint: scene.pending_taint.as_ref() };
     // nodes/status is validated, never mutated.
@@ -73,9 +72,8 @@ pub(crate) fn simulate(set: &PolicySet, scene: &Scene, exemptions: &Exemptions) 
     if let Some(change) = &decision.change {
         json_patch::patch(&mut node, &patch(&first.node, change))?;
     }
-    let patched = to_raw_value(&node)?;
+    let patched = node.to_string();
     let second = write(scene, &patched, old.as_deref())?;
     let verdict = judge(set, &second, &circumstances, exemptions);
-    drop((first, second));
     Ok(Simulated { decision, node, verdict })
 }

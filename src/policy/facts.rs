@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use serde_json::Value as Json;
 
 use crate::api::names::TaintEffect;
 
@@ -166,8 +166,45 @@ pub struct NodeFacts<'a> {
     pub readiness: Readiness,
     /// `status.nodeInfo.systemUUID`.
     pub system_uuid: Option<Text<'a>>,
-    /// The whole object.
-    pub object: &'a RawValue,
+    /// The whole object, for expressions.
+    pub object: ObjectText<'a>,
+}
+
+/// Where the text of an object stands. It is read again only when an expression is reached.
+#[derive(Clone, Copy, Debug)]
+pub enum ObjectText<'a> {
+    /// The text of the object alone.
+    Whole(&'a str),
+    /// `request.object` of an AdmissionReview.
+    ObjectOf(&'a str),
+    /// `request.oldObject` of an AdmissionReview.
+    OldObjectOf(&'a str),
+}
+
+impl ObjectText<'_> {
+    /// The object as JSON.
+    ///
+    /// # Errors
+    /// If it is nested deeper than serde_json reads (128 levels).
+    pub fn to_json(self) -> Result<Json, serde_json::Error> {
+        #[derive(serde::Deserialize)]
+        struct Review {
+            request: Request,
+        }
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Request {
+            #[serde(default)]
+            object: Json,
+            #[serde(default)]
+            old_object: Json,
+        }
+        match self {
+            Self::Whole(text) => serde_json::from_str(text),
+            Self::ObjectOf(text) => serde_json::from_str::<Review>(text).map(|review| review.request.object),
+            Self::OldObjectOf(text) => serde_json::from_str::<Review>(text).map(|review| review.request.old_object),
+        }
+    }
 }
 
 /// Why a text is not a Node that can be decided upon.
@@ -180,13 +217,18 @@ impl<'a> NodeFacts<'a> {
     ///
     /// # Errors
     /// If it is not an object with a name, or a field read here has another type than Kubernetes gives it.
-    pub fn parse(object: &'a RawValue) -> Result<Self, FactsError> {
-        let wire: NodeWire<'a> = serde_json::from_str(object.get()).map_err(|error| FactsError(error.to_string()))?;
+    pub fn parse(object: &'a str) -> Result<Self, FactsError> {
+        let fields = serde_json::from_str(object).map_err(|error| FactsError(error.to_string()))?;
+        Ok(Self::new(fields, ObjectText::Whole(object)))
+    }
+
+    /// The facts in fields that were read already, together with where their text stands.
+    pub fn new(NodeFields(wire): NodeFields<'a>, object: ObjectText<'a>) -> Self {
         let metadata = wire.metadata.unwrap_or_default();
         let has_spec = wire.spec.is_some();
         let spec = wire.spec.unwrap_or_default();
         let status = wire.status.unwrap_or_default();
-        Ok(Self {
+        Self {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.filter(|uid| !uid.is_empty()),
             labels: metadata.labels,
@@ -198,7 +240,7 @@ impl<'a> NodeFacts<'a> {
             readiness: readiness(status.conditions.as_deref().unwrap_or_default()),
             system_uuid: status.node_info.and_then(|info| info.system_uuid).filter(|id| !id.is_empty()),
             object,
-        })
+        }
     }
 
     /// The value of a label.
@@ -325,6 +367,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for QuantityText<'a> {
         deserializer.deserialize_any(QuantityVisitor)
     }
 }
+
+/// The fields of a Node that facts are made of, read from JSON without copying.
+#[derive(serde::Deserialize)]
+#[serde(transparent)]
+pub struct NodeFields<'a>(#[serde(borrow)] NodeWire<'a>);
 
 #[derive(serde::Deserialize)]
 struct NodeWire<'a> {

@@ -30,7 +30,7 @@ mod view;
 pub use decide::decide;
 pub use decision::{Decision, Desired, Field, NodeChange, Note, RuleId, Strength};
 pub use document::{Origin, PolicyDocument, PolicyError};
-pub use facts::{Entries, FactsError, NodeFacts, Readiness, TaintFact, Text};
+pub use facts::{Entries, FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact, Text};
 pub use judge::{Exemptions, Verdict, Violation, judge};
 pub use patch::patch;
 pub use presets::baseline;

@@ -224,9 +224,9 @@ impl<'a> View<'a> {
         &self,
         evaluate: impl FnOnce(&Variables<'_>) -> Result<T, EvaluationError>,
     ) -> Option<T> {
-        let object = self.object.get_or_init(|| {
-            serde_json::from_str(self.facts.object.get()).map_err(|error| format!("the object cannot be read: {error}"))
-        });
+        let object = self
+            .object
+            .get_or_init(|| self.facts.object.to_json().map_err(|error| format!("the object cannot be read: {error}")));
         let outcome = match object {
             Ok(object) => {
                 let node = Variables::node(object).with_gpu(&self.gpu_variables());

@@ -139,7 +139,10 @@ async fn what_is_no_review_of_nodes_is_refused_with_a_sentence() {
         (&edited(CREATE, |review| review["request"]["operation"] = json!("DELETE")), "DELETE"),
         (&edited(CREATE, |review| review["request"]["object"] = Value::Null), "no object"),
         (&edited(LABEL, |review| review["request"]["oldObject"] = Value::Null), "no oldObject"),
-        (&edited(CREATE, |review| review["request"]["object"]["metadata"]["labels"] = json!([1])), "not a Node"),
+        (
+            &edited(CREATE, |review| review["request"]["object"]["metadata"]["labels"] = json!([1])),
+            "not an AdmissionReview of a Node",
+        ),
         (&CREATE[..CREATE.len() / 2], "not an AdmissionReview"),
     ];
     for (body, sentence) in cases {
