@@ -127,7 +127,12 @@ pub struct SyntaxError {
 /// parser's budget, so a hostile text ends in an error and not in exhausted memory.
 pub fn parse_documents(text: &str) -> Result<Vec<Tree>, SyntaxError> {
     // `y`, `no` and `on` are texts here, as people mean them; only true and false are booleans.
-    let options = serde_saphyr::options! { strict_booleans: true };
+    // A NodePolicy is some ten levels deep and a Node some fifteen; each level costs stack, and files are
+    // also read on threads with a small one.
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        budget: serde_saphyr::budget! { max_depth: 32 },
+    };
     match serde_saphyr::from_multiple_with_options::<Spanned<Value>>(text, options) {
         Ok(documents) => {
             Ok(documents.into_iter().map(tree).filter(|tree| !matches!(tree.value, Node::Scalar(Json::Null))).collect())

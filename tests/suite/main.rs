@@ -6,6 +6,7 @@ mod cases;
 mod chart;
 mod cluster;
 mod generated;
+mod hostile;
 mod layering;
 mod properties;
 mod runner;

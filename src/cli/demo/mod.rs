@@ -41,6 +41,7 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Findings> {
         let mut api = ApiServer::connect(running.address, &directory.0.join("certs/ca.crt")).await?;
         output::print("nodegate serves two example fleets over HTTPS, with certificates it made itself.\n\n")?;
         join_fleets(&mut api).await?;
+        get_a_role(&mut api).await?;
         come_back(&mut api, &directory, &running).await?;
         forbidden(&mut api).await?;
         if args.keep {
@@ -136,6 +137,21 @@ async fn join_fleets(api: &mut ApiServer) -> anyhow::Result<()> {
         "Deferred: a kubelet's request may not carry role labels; an API server would refuse the whole node.\n\
          The GPU nodes came without nvidia.com/gpu in their capacity, as they do before a driver runs.\n\n",
     )
+}
+
+/// A role label that brings another label in the same write.
+async fn get_a_role(api: &mut ApiServer) -> anyhow::Result<()> {
+    let name = "gpu-worker-0";
+    let worker =
+        FLEETS[1].nodes()?.into_iter().find(|node| node_name(node) == name).context("the fleet has that node")?;
+    let mut with_role = worker.clone();
+    with_role["metadata"]["labels"]["node-role.kubernetes.io/worker"] = json!("");
+    let admin = identity("admin", name, &[]);
+    let stored = api.write(&with_role, Some(&worker), false, &admin).await?.outcome.map_err(anyhow::Error::msg)?;
+    let (labels, _) = added(&with_role, &stored);
+    output::print(&format!(
+        "Roles: an administrator labels {name} as a worker (node-role.kubernetes.io/worker). The same write carries:\n\x20 {labels}\n\n"
+    ))
 }
 
 /// A node whose persisted labels come back.

@@ -1,0 +1,86 @@
+//! Hostile policy texts: everything ends in an error or a policy, in bounded time, memory and stack.
+
+use nodegate::policy::{Origin, PolicyDocument, PolicySet};
+
+fn errors_of(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    let documents = PolicyDocument::parse_all(&Origin::File("p.yaml".into()), text, &mut errors);
+    errors.extend(PolicySet::compile(&documents).err().unwrap_or_default());
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn policy(spec: &str) -> String {
+    format!("apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {{name: p}}\nspec: {spec}\n")
+}
+
+#[test]
+fn an_alias_bomb_is_refused() {
+    let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let before = level - 1;
+        text.push_str(&format!("a{level}: &a{level} [{}]\n", vec![format!("*a{before}"); 10].join(", ")));
+    }
+    assert!(!errors_of(&text).is_empty());
+}
+
+#[test]
+fn deep_nesting_is_refused_without_a_stack_overflow() {
+    for (open, close) in [("[", "]"), ("{a: ", "}"), ("- ", ""), ("? ", "")] {
+        let text = policy(&format!("{}x{}", open.repeat(50_000), close.repeat(50_000)));
+        assert!(!errors_of(&text).is_empty(), "{open}");
+    }
+    for bracket in ["(", "[", "{", "!", "-", "a.", "a?"] {
+        let expression = bracket.repeat(4000);
+        let text =
+            policy(&format!("{{rules: [{{name: r, match: {{expression: '{expression}'}}, labels: {{a: b}}}}]}}"));
+        assert!(errors_of(&text).iter().any(|error| error.contains("expression")), "{bracket}");
+    }
+}
+
+#[test]
+fn text_that_is_no_policy_is_an_error_that_names_the_file() {
+    for text in [
+        "\0",
+        "\u{feff}",
+        "%YAML 9",
+        "a: b: c",
+        "- - -",
+        "'",
+        "---\n...\n---\n:",
+        "{",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {}\n",
+    ] {
+        let errors = errors_of(text);
+        assert!(
+            text == "\u{feff}" || errors.iter().all(|error| error.starts_with("p.yaml:")) && !errors.is_empty(),
+            "{text:?}: {errors:?}"
+        );
+    }
+}
+
+#[test]
+fn oversized_globs_patterns_and_numbers_are_refused() {
+    let long = "a*".repeat(400);
+    let errors = errors_of(&policy(&format!(
+        "{{rules: [{{name: r, match: {{names: [\"{long}\"], capacity: {{cpu: \">=99999999999999999999999999999999\"}}}}, labels: {{a: b}}, priority: 99999999999999999999}}]}}"
+    )));
+    for part in ["the glob has 800 characters", "is not a quantity", "spec.rules[0].priority"] {
+        assert!(errors.iter().any(|error| error.contains(part)), "{part} in {errors:?}");
+    }
+}
+
+#[test]
+fn ten_thousand_rules_load() {
+    let rules: Vec<String> = (0..10_000)
+        .map(|at| format!("{{name: r{at}, match: {{names: [\"rack-{at}-*\"]}}, labels: {{l{at}: x}}}}"))
+        .collect();
+    assert_eq!(errors_of(&policy(&format!("{{rules: [{}]}}", rules.join(", ")))), Vec::<String>::new());
+}
+
+#[test]
+fn the_readmes_policy_loads() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let text = readme.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert!(text.contains("kind: NodePolicy"));
+    assert_eq!(errors_of(text), Vec::<String>::new());
+}
