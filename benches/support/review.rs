@@ -12,7 +12,7 @@ fn grow(node: &mut Value, name: &str) {
         node["metadata"]["labels"][format!("feature.node.kubernetes.io/cpu-cpuid.F{at}")] = json!("true");
     }
     node["metadata"]["annotations"] = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
-    let images = (0..10).map(|at| json!({"names": [format!("registry.example.com/team/image-{at}@sha256:{at:064}")], "sizeBytes": 123_456_789 + at}));
+    let images = (0..24).map(|at| json!({"names": [format!("registry.example.com/team/image-{at}@sha256:{at:064}")], "sizeBytes": 123_456_789 + at}));
     node["status"]["images"] = images.collect();
 }
 

@@ -172,6 +172,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_panic_costs_one_request() {
+        let context = Context {
+            policies: Arc::default(),
+            saved: Arc::default(),
+            pending_taint: None,
+            exemptions: crate::policy::Exemptions::default(),
+            metrics: crate::metrics::Metrics::new(),
+        };
+        let panics: Respond = |_, _| panic!("on purpose");
+        let rejection = guarded(panics, b"", &context).unwrap_err();
+        assert_eq!(rejection.code, 500);
+        assert_eq!(guarded(mutate, b"{}", &context).unwrap_err().code, 400, "the next one is answered");
+    }
+
+    #[test]
     fn the_callers_timeout_is_a_go_duration() {
         let default = Duration::from_secs(10);
         let of = |uri: &str| deadline(&uri.parse().unwrap(), default);

@@ -1,107 +1,11 @@
 //! What is known of a node, read from its JSON without copying it.
 
-use std::borrow::Cow;
-use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value as Json;
 
+use super::borrowed::{Capacity, Entries, Text};
 use crate::api::names::TaintEffect;
-
-/// A text borrowed from the JSON where it has no escapes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Text<'a>(pub Cow<'a, str>);
-
-impl std::ops::Deref for Text<'_> {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_str<E: de::Error>(self, v: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(v)))
-            }
-
-            fn visit_str<E: de::Error>(self, v: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(v.to_owned())))
-            }
-
-            fn visit_string<E: de::Error>(self, v: String) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(v)))
-            }
-        }
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
-
-/// A JSON object of texts, sorted by key. The API server sends keys sorted, so sorting is a check.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entries<'a>(Vec<(Text<'a>, Text<'a>)>);
-
-impl<'a> Entries<'a> {
-    /// The value of `key`.
-    pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.binary_search_by(|(candidate, _)| (**candidate).cmp(key)).ok().map(|at| &*self.0[at].1)
-    }
-
-    /// All entries by key.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (&**key, &**value))
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntriesVisitor;
-        impl<'de> Visitor<'de> for EntriesVisitor {
-            type Value = Entries<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object whose values are strings")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut entries: Vec<(Text<'de>, Text<'de>)> = Vec::with_capacity(16);
-                let mut sorted = true;
-                while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Text<'de>>>()? {
-                    sorted &= entries.last().is_none_or(|(last, _)| *last < key);
-                    entries.push((key, value.unwrap_or_default()));
-                }
-                if !sorted {
-                    // The last of equal keys wins, as in Go's decoder.
-                    entries.reverse();
-                    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
-                    entries.dedup_by(|(later, _), (kept, _)| later == kept);
-                }
-                Ok(Entries(entries))
-            }
-        }
-        deserializer.deserialize_map(EntriesVisitor)
-    }
-}
 
 /// A taint as the node carries it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -291,80 +195,6 @@ fn readiness(conditions: &[ConditionWire<'_>]) -> Readiness {
             Readiness::Starting
         }
         _ => Readiness::Settled,
-    }
-}
-
-/// `status.capacity`: resources and quantities as written; numbers are taken as well as texts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Capacity<'a>(Vec<(Text<'a>, Text<'a>)>);
-
-impl Capacity<'_> {
-    /// The quantity of a resource, as written.
-    pub fn get(&self, resource: &str) -> Option<&str> {
-        self.0.iter().find(|(name, _)| &**name == resource).map(|(_, quantity)| &**quantity)
-    }
-
-    /// All resources.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, quantity)| (&**name, &**quantity))
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Capacity<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct CapacityVisitor;
-        impl<'de> Visitor<'de> for CapacityVisitor {
-            type Value = Capacity<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of resource quantities")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut entries = Vec::with_capacity(8);
-                while let Some((name, quantity)) = map.next_entry::<Text<'de>, QuantityText<'de>>()? {
-                    entries.push((name, quantity.0));
-                }
-                Ok(Capacity(entries))
-            }
-        }
-        deserializer.deserialize_map(CapacityVisitor)
-    }
-}
-
-struct QuantityText<'a>(Text<'a>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for QuantityText<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct QuantityVisitor;
-        impl<'de> Visitor<'de> for QuantityVisitor {
-            type Value = QuantityText<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a quantity")
-            }
-
-            fn visit_borrowed_str<E: de::Error>(self, v: &'de str) -> Result<Self::Value, E> {
-                Ok(QuantityText(Text(Cow::Borrowed(v))))
-            }
-
-            fn visit_str<E: de::Error>(self, v: &str) -> Result<Self::Value, E> {
-                Ok(QuantityText(Text(Cow::Owned(v.to_owned()))))
-            }
-
-            fn visit_u64<E: de::Error>(self, v: u64) -> Result<Self::Value, E> {
-                self.visit_str(&v.to_string())
-            }
-
-            fn visit_i64<E: de::Error>(self, v: i64) -> Result<Self::Value, E> {
-                self.visit_str(&v.to_string())
-            }
-
-            fn visit_f64<E: de::Error>(self, v: f64) -> Result<Self::Value, E> {
-                self.visit_str(&v.to_string())
-            }
-        }
-        deserializer.deserialize_any(QuantityVisitor)
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! No I/O, no clock, no async, no environment in here.
 
+mod borrowed;
 pub mod cel;
 mod compile;
 mod decide;
@@ -27,10 +28,11 @@ mod set;
 mod tri;
 mod view;
 
+pub use borrowed::{Capacity, Entries, Text};
 pub use decide::decide;
 pub use decision::{Decision, Desired, Field, NodeChange, Note, RuleId, Strength};
 pub use document::{Origin, PolicyDocument, PolicyError};
-pub use facts::{Entries, FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact, Text};
+pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact};
 pub use judge::{Exemptions, Verdict, Violation, judge};
 pub use patch::patch;
 pub use presets::baseline;

@@ -10,8 +10,9 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOp
 use jsonptr::PointerBuf;
 use serde_json::{Map, Value, json};
 
+use super::borrowed::Entries;
 use super::decision::NodeChange;
-use super::facts::{Entries, NodeFacts};
+use super::facts::NodeFacts;
 use crate::api::names::TaintId;
 
 /// The patch that makes `change` on the node that `facts` were read from.

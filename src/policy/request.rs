@@ -1,6 +1,7 @@
 //! Who asks for what.
 
-use super::facts::{NodeFacts, Text};
+use super::borrowed::Text;
+use super::facts::NodeFacts;
 use crate::api::names::TaintId;
 use crate::api::state::SavedState;
 

@@ -203,6 +203,19 @@ async fn too_many_reviews_at_once_are_shed() {
 }
 
 #[tokio::test]
+async fn expressions_are_evaluated_off_the_reactor_and_bounded() {
+    let rule = "    - name: cel\n      match: {expression: 'node.status.nodeInfo.architecture == \"amd64\"'}\n      labels: {arch.example.com/known: \"true\"}\n";
+    let context = Arc::new(context(&format!("{POLICY}{rule}")));
+    let (status, text) = send_to(&context, Bounds::default(), post("/mutate", CREATE)).await;
+    assert_eq!(status, StatusCode::OK);
+    let reply: Value = serde_json::from_str(&text).unwrap();
+    let patch = STANDARD.decode(reply["response"]["patch"].as_str().unwrap()).unwrap();
+    assert!(String::from_utf8(patch).unwrap().contains("arch.example.com~1known"));
+    let (status, _) = send_to(&context, Bounds { expressions: 0, ..Bounds::default() }, post("/mutate", CREATE)).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
 async fn a_caller_that_stops_sending_gets_500_when_its_time_is_up() {
     let stuck = Body::from_stream(never());
     let (status, text) =

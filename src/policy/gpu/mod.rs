@@ -13,7 +13,7 @@
 
 mod instance_types;
 
-use super::facts::Capacity;
+use super::borrowed::Capacity;
 use super::quantity::Quantity;
 
 /// What is inferred of a node's GPUs. A field that no source speaks of is unknown.
