@@ -13,7 +13,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use tempfile::TempDir;
 
 const ADMIN_TOKEN: &str = "admin-token";
 const START_TIMEOUT: Duration = Duration::from_secs(90);
@@ -22,7 +21,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(90);
 pub(crate) struct ControlPlane {
     /// `https://127.0.0.1:PORT` of the API server.
     pub(crate) server: String,
-    directory: TempDir,
+    directory: PathBuf,
 }
 
 /// Exclusive use of the control plane: webhook configurations are cluster-wide.
@@ -68,6 +67,23 @@ pub(crate) fn assets() -> PathBuf {
         .expect("KUBEBUILDER_ASSETS is set, or tests/control-plane/build has run")
 }
 
+/// A directory of this process in Cargo's own for tests. Those of processes that are gone are removed:
+/// the control plane ends with its process, so nobody is left to do it then.
+fn own_directory() -> std::io::Result<PathBuf> {
+    const PREFIX: &str = "control-plane-";
+    let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    fs::create_dir_all(parent)?;
+    for entry in fs::read_dir(parent)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.strip_prefix(PREFIX).is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            fs::remove_dir_all(parent.join(&name))?;
+        }
+    }
+    let directory = parent.join(format!("{PREFIX}{}", std::process::id()));
+    fs::create_dir_all(&directory)?;
+    Ok(directory)
+}
+
 /// A loopback port that is free now.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
@@ -95,10 +111,10 @@ fn tail(log: &Path) -> String {
 
 impl ControlPlane {
     fn start() -> Result<(Self, Vec<Child>), String> {
-        let directory = TempDir::with_prefix("nodegate-control-plane-").map_err(|error| error.to_string())?;
-        let at = |name: &str| directory.path().join(name);
+        let directory = own_directory().map_err(|error| error.to_string())?;
+        let at = |name: &str| directory.join(name);
         let [etcd, etcd_peer, api] = [free_port(), free_port(), free_port()];
-        write_credentials(directory.path())?;
+        write_credentials(&directory)?;
         let etcd_url = format!("http://127.0.0.1:{etcd}");
         let peer_url = format!("http://127.0.0.1:{etcd_peer}");
         let etcd_arguments = [
@@ -128,7 +144,7 @@ impl ControlPlane {
         ];
         let mut children = vec![spawn(&assets().join("etcd"), &etcd_arguments, &at("etcd.log"))?];
         children.push(spawn(&assets().join("kube-apiserver"), &api_arguments, &at("apiserver.log"))?);
-        let plane = Self { server: format!("https://127.0.0.1:{api}"), directory };
+        let plane = Self { server: format!("https://127.0.0.1:{api}"), directory: directory.clone() };
         let ready = plane.wait_until_ready(&mut children);
         if let Err(error) = ready {
             for child in &mut children {
@@ -146,7 +162,7 @@ impl ControlPlane {
         while Instant::now() < deadline {
             for (child, log) in children.iter_mut().zip(["etcd.log", "apiserver.log"]) {
                 if let Ok(Some(status)) = child.try_wait() {
-                    return Err(format!("{log}: ended with {status}:\n{}", tail(&self.directory.path().join(log))));
+                    return Err(format!("{log}: ended with {status}:\n{}", tail(&self.directory.join(log))));
                 }
             }
             let ready = kubectl_command(&kubeconfig).args(["get", "--raw", "/readyz"]).output();
@@ -155,7 +171,7 @@ impl ControlPlane {
             }
             thread::sleep(Duration::from_millis(200));
         }
-        Err(format!("not ready after {START_TIMEOUT:?}:\n{}", tail(&self.directory.path().join("apiserver.log"))))
+        Err(format!("not ready after {START_TIMEOUT:?}:\n{}", tail(&self.directory.join("apiserver.log"))))
     }
 
     /// A kubeconfig for an administrator, or for somebody he impersonates.
@@ -165,7 +181,7 @@ impl ControlPlane {
 
     /// The same as a file, for `kubectl` and `helm`.
     pub(crate) fn kubeconfig_file(&self, name: &str, impersonate: Option<(&str, &[&str])>) -> PathBuf {
-        let path = self.directory.path().join(format!("{name}.kubeconfig"));
+        let path = self.directory.join(format!("{name}.kubeconfig"));
         let text = serde_json::to_string(&json_kubeconfig(&self.server, impersonate)).unwrap();
         fs::write(&path, text).unwrap();
         path
