@@ -1,25 +1,58 @@
-# A static binary in an empty image. Builds for the platform it is built on:
-#   docker buildx build --platform linux/amd64,linux/arm64 -t nodegate .
-FROM rust:1.95.0-bookworm AS build
+# nodegate as one static file in an otherwise empty image.
+#
+#   docker build --tag nodegate:0.1.0 .
+#   docker buildx build --platform linux/amd64,linux/arm64 --tag REGISTRY/nodegate:0.1.0 --push .
+#
+# Needs BuildKit. The compiler runs on the building machine's own architecture and compiles for the other one.
+
+# The toolchain is the one of rust-toolchain.toml; a test compares them.
+FROM --platform=$BUILDPLATFORM rust:1.95.0-slim-bookworm AS build
+ARG BUILDARCH
+ARG TARGETARCH
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 WORKDIR /src
-# Everything it needs is in the base image: aws-lc is compiled by the C compiler there.
-COPY Cargo.toml Cargo.lock build.rs rust-toolchain.toml ./
-COPY src src
-COPY examples examples
-COPY tests tests
-COPY benches benches
-# glibc, linked statically: nothing is looked up by name at run time, so no shared library is missed.
-RUN target="$(rustc -vV | sed -n 's/^host: //p')" \
- && RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --bin nodegate --target "$target" \
- && cp "target/$target/release/nodegate" /nodegate
+
+# hadolint ignore=DL3008
+RUN case "$TARGETARCH" in \
+        amd64) machine=x86_64 compiler=gcc-x86-64-linux-gnu ;; \
+        arm64) machine=aarch64 compiler=gcc-aarch64-linux-gnu ;; \
+        *) echo "nodegate is built for amd64 and arm64, not for '$TARGETARCH'" >&2; exit 1 ;; \
+    esac; \
+    echo "$machine-unknown-linux-gnu" > /target; \
+    rustup target add "$(cat /target)"; \
+    if [ "$TARGETARCH" != "$BUILDARCH" ]; then \
+        apt-get update; \
+        apt-get install --yes --no-install-recommends "$compiler" "libc6-dev-$TARGETARCH-cross"; \
+        rm -rf /var/lib/apt/lists/*; \
+    fi
+
+COPY . .
+# Static by glibc: the allocator and the resolver are those of every other build. `--target` keeps the flag away from
+# procedural macros, which cannot be static.
+ENV RUSTFLAGS="-C target-feature=+crt-static" \
+    CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=x86_64-linux-gnu-gcc \
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target,id=nodegate-target-$TARGETARCH \
+    cargo build --release --locked --bin nodegate --target "$(cat /target)"; \
+    install -D "target/$(cat /target)/release/nodegate" /image/nodegate; \
+    if readelf --program-headers /image/nodegate | grep INTERP; then echo "the program is not static" >&2; exit 1; fi; \
+    install -d /image/tmp /image/var/lib/nodegate
 
 FROM scratch
-LABEL org.opencontainers.image.title=nodegate \
-      org.opencontainers.image.description="Admission webhook for Kubernetes Nodes" \
-      org.opencontainers.image.licenses=Apache-2.0
-COPY --from=build /nodegate /nodegate
+LABEL org.opencontainers.image.title="nodegate" \
+      org.opencontainers.image.description="Admission webhook for Kubernetes Nodes: labels and taints are right before the node is admitted" \
+      org.opencontainers.image.licenses="Apache-2.0"
 COPY LICENSE /LICENSE
+COPY --from=build /image/nodegate /nodegate
+# `serve` writes its own certificate here when none is given, and `demo` writes to /tmp; in the chart's pods nothing is written.
+COPY --from=build --chown=65532:65532 /image/var/lib/nodegate /var/lib/nodegate
+COPY --from=build --chown=65532:65532 /image/tmp /tmp
+WORKDIR /var/lib/nodegate
 USER 65532:65532
+# Loopback would reach nobody here.
+ENV NODEGATE_LISTEN=0.0.0.0:8443 \
+    NODEGATE_PROBE_LISTEN=0.0.0.0:8080
 EXPOSE 8443 8080
 ENTRYPOINT ["/nodegate"]
 CMD ["serve"]

@@ -7,6 +7,7 @@ mod chart;
 mod cluster;
 mod generated;
 mod hostile;
+mod image;
 mod layering;
 mod properties;
 mod runner;

@@ -1,0 +1,100 @@
+{{- define "nodegate.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* 52 characters leave room for "-policies" and the like. */}}
+{{- define "nodegate.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
+{{- else }}
+{{- $name := include "nodegate.name" . }}
+{{- if contains $name .Release.Name }}
+{{- .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "nodegate.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "nodegate.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "nodegate.labels" -}}
+{{ include "nodegate.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "nodegate.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "nodegate.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- /* The namespace's `default` account is anybody's, and this one is never judged. */}}
+{{- required "serviceAccount.name: name an account of nodegate's own, or leave serviceAccount.create true" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "nodegate.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{/* The user name that the API server knows the pods by. */}}
+{{- define "nodegate.user" -}}
+{{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "nodegate.serviceAccountName" .) }}
+{{- end }}
+
+{{/* The ConfigMap of policies, or nothing. */}}
+{{- define "nodegate.policiesConfigMap" -}}
+{{- if .Values.policies.files }}
+{{- if .Values.policies.existingConfigMap }}
+{{- fail "policies.files and policies.existingConfigMap: give one of them" }}
+{{- end }}
+{{- include "nodegate.fullname" . }}-policies
+{{- else }}
+{{- .Values.policies.existingConfigMap }}
+{{- end }}
+{{- end }}
+
+{{/* The Secret with the certificate. */}}
+{{- define "nodegate.tlsSecret" -}}
+{{- if and .Values.tls.existingSecret .Values.tls.certManager.enabled }}
+{{- fail "tls.existingSecret and tls.certManager.enabled: give one of them" }}
+{{- end }}
+{{- default (printf "%s-tls" (include "nodegate.fullname" .)) .Values.tls.existingSecret }}
+{{- end }}
+
+{{/* The names by which the Service is called, the API server's first. */}}
+{{- define "nodegate.dnsNames" -}}
+{{- $name := include "nodegate.fullname" . -}}
+- {{ $name }}.{{ .Release.Namespace }}.svc
+- {{ $name }}.{{ .Release.Namespace }}.svc.cluster.local
+- {{ $name }}.{{ .Release.Namespace }}
+- {{ $name }}
+{{- end }}
+
+{{/*
+A new node carries taints until another component lifts them. With Fail that write is refused while nodegate is away, so
+nodegate must be able to start in spite of them, or a cluster of new nodes only would never come up.
+*/}}
+{{- define "nodegate.tolerations" -}}
+- key: {{ .Values.pendingTaint.key }}
+  operator: Exists
+  effect: NoSchedule
+{{- if eq .Values.webhooks.validatingFailurePolicy "Fail" }}
+{{- range list "node.kubernetes.io/not-ready" "node.kubernetes.io/network-unavailable" "node.cloudprovider.kubernetes.io/uninitialized" }}
+- key: {{ . }}
+  operator: Exists
+  effect: NoSchedule
+{{- end }}
+{{- end }}
+{{- with .Values.tolerations }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,69 @@
+//! The manifests that are shipped, before the real API server, which takes or refuses them without keeping any.
+
+use std::fs;
+use std::path::Path;
+
+use super::{NAMESPACE, manifests, value_sets};
+use crate::cluster::control_plane::{ControlPlane, exclusive};
+
+fn shipped(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+fn dry_run(plane: &ControlPlane, manifests: &str) -> Result<String, String> {
+    plane.kubectl(
+        &["apply", "--dry-run=server", "--validate=strict", "--namespace", NAMESPACE, "-f", "-"],
+        Some(manifests),
+    )
+}
+
+#[test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
+fn the_api_server_takes_everything_the_chart_makes() {
+    let cluster = exclusive();
+    let namespace = format!(r#"{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}"#);
+    cluster.plane.kubectl(&["apply", "-f", "-"], Some(&namespace)).unwrap();
+    // cert-manager's kinds are not those of an API server alone.
+    for (name, values) in value_sets().into_iter().filter(|(_, values)| values["tls"]["certManager"].is_null()) {
+        let Some(manifests) = manifests(&values) else { return };
+        dry_run(cluster.plane, &manifests).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+fn the_api_server_takes_the_rendered_manifests() {
+    let cluster = exclusive();
+    for file in ["webhooks.yaml", "webhooks-fail.yaml", "nodepolicies.yaml"] {
+        let text = shipped(&format!("webhook-config/{file}"));
+        dry_run(cluster.plane, &text).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+}
+
+#[test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+fn policies_pass_the_crds_schema() {
+    let cluster = exclusive();
+    let crd =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/webhook-config/nodepolicies.yaml")).unwrap();
+    cluster.plane.kubectl(&["apply", "-f", "-"], Some(&crd)).unwrap();
+    cluster
+        .plane
+        .kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd/nodepolicies.nodegate.dev"], None)
+        .unwrap();
+    for example in ["fako", "llm-d-lab", "cpu-classes", "gpu-fleet", "autoscaler-groups", "accelerators"] {
+        let policy =
+            std::fs::read_to_string(format!("{}/examples/{example}/policy.yaml", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        cluster
+            .plane
+            .kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], Some(&policy))
+            .unwrap_or_else(|error| panic!("{example}: {error}"));
+    }
+    let unknown = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: x}\nspec: {rulez: []}\n";
+    let error = cluster
+        .plane
+        .kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], Some(unknown))
+        .unwrap_err();
+    assert!(error.contains("rulez"), "{error}");
+    cluster.plane.kubectl(&["delete", "-f", "-"], Some(&crd)).unwrap();
+}

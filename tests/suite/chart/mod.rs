@@ -1,0 +1,396 @@
+//! The Helm chart, rendered by the real `helm`, which `just tools helm` builds. Without it these tests say so and pass;
+//! with `NODEGATE_REQUIRE_CLUSTER=1` they fail.
+
+mod api_server;
+mod pod;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Value, json};
+
+use crate::cluster::control_plane::run;
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
+const RELEASE: &str = "nodegate";
+const NAMESPACE: &str = "nodegate";
+const ACCOUNT: &str = "nodegate/nodegate";
+
+/// `helm`, if there is one.
+fn helm() -> Option<&'static Path> {
+    static HELM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let found = HELM.get_or_init(|| {
+        let built =
+            run(Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tools/build")).arg("--print-dir"), None);
+        let directories = env::var_os("NODEGATE_TOOLS")
+            .map(PathBuf::from)
+            .into_iter()
+            .chain(built.ok().map(|line| PathBuf::from(line.trim())))
+            .chain(env::var_os("PATH").iter().flat_map(env::split_paths).collect::<Vec<_>>());
+        directories.map(|directory| directory.join("helm")).find(|helm| helm.is_file())
+    });
+    if found.is_none() {
+        let required = env::var_os("NODEGATE_REQUIRE_CLUSTER").is_some_and(|value| value == "1");
+        assert!(!required, "there is no helm; build it: tests/tools/build helm");
+        eprintln!("not tested, there is no helm: just tools helm");
+    }
+    found.as_deref()
+}
+
+fn run_helm(helm: &Path, arguments: &[&str], values: &Value) -> Result<String, String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), values.to_string()).unwrap();
+    run(Command::new(helm).args(arguments).arg("--values").arg(file.path()), None)
+}
+
+/// The chart's manifests for these values, as `kubectl apply -f -` takes them; nothing when there is no `helm`.
+pub(crate) fn manifests(values: &Value) -> Option<String> {
+    let rendered = run_helm(helm()?, &["template", RELEASE, CHART, "--namespace", NAMESPACE], values);
+    Some(rendered.unwrap_or_else(|error| panic!("{values}: {error}")))
+}
+
+/// Value sets that between them reach every template.
+pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
+    let policy = |name: &str, spec: Value| {
+        json!({
+            "apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": name}, "spec": spec,
+        })
+    };
+    let break_glass = |group: &str| json!({"governance": {"breakGlass": {"groups": [group]}}});
+    let text =
+        format!("# two\n{}\n--- # documents\n{}", policy("one", json!({})), policy("two", break_glass("night-shift")));
+    let rules = json!({"rules": [{"name": "all", "priority": 20_000_000, "labels": {"tier": "any"}}]});
+    BTreeMap::from([
+        ("defaults", json!({})),
+        (
+            "policies",
+            json!({"policies": {"files": {"a.yaml": policy("a", rules), "b.yml": text}},
+                   "labelFiles": {"accelerators/edgetpu": "kkohtaka.org/edgetpu\n", "example.com/a_b": "example.com/c\n"},
+                   "stateVolume": {"configMap": {"name": "states"}}}),
+        ),
+        (
+            "fail",
+            json!({"webhooks": {"validatingFailurePolicy": "Fail"},
+                   "breakGlassGroups": ["it's \"quoted\" <&>", "nodegate:*", "night-shift"],
+                   "policies": {"files": {"a.yaml": policy("a", break_glass("ops")), "b.yaml": text}}}),
+        ),
+        ("cert-manager", json!({"tls": {"certManager": {"enabled": true}}})),
+        (
+            "own issuer",
+            json!({"tls": {"certManager": {"enabled": true, "issuerRef": {"kind": "ClusterIssuer", "name": "ca"}}}}),
+        ),
+        (
+            "own secret",
+            json!({"tls": {"existingSecret": "mine", "caBundle": "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"},
+                   "policies": {"existingConfigMap": "mine"}}),
+        ),
+        (
+            "everything else",
+            json!({"fullnameOverride": "other", "replicas": 1, "hostNetwork": true, "listenAddress": "[::]",
+                   "ports": {"https": 10_250, "probes": 10_251}, "pendingTaint": {"mode": "always", "key": "example.com/new"},
+                   "image": {"digest": format!("sha256:{}", "0".repeat(64))}, "imagePullSecrets": [{"name": "pull"}],
+                   "extraArgs": ["--cert-name=example.com"], "extraEnv": [{"name": "PERSIST_LABEL_PREFIX", "value": "x"}],
+                   "podLabels": {"a": "b"}, "podAnnotations": {"a": "b"}, "service": {"annotations": {"a": "b"}},
+                   "serviceAccount": {"annotations": {"a": "b"}}, "webhooks": {"annotations": {"a": "b"}},
+                   "nodeSelector": {"a": "b"}, "affinity": {"nodeAffinity": {}}, "priorityClassName": "",
+                   "topologySpreadConstraints": [{"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
+                   "podSecurityContext": {"runAsUser": null}}),
+        ),
+        ("no webhooks", json!({"webhooks": {"enabled": false}})),
+    ])
+}
+
+/// The objects of one rendering.
+struct Objects(Vec<Value>);
+
+impl Objects {
+    fn render(values: &Value) -> Option<Self> {
+        let objects = serde_saphyr::from_multiple::<Value>(&manifests(values)?).unwrap();
+        Some(Self(objects.into_iter().filter(|object| !object.is_null()).collect()))
+    }
+
+    fn kind(&self, kind: &str) -> Vec<&Value> {
+        self.0.iter().filter(|object| object["kind"] == kind).collect()
+    }
+
+    fn only(&self, kind: &str) -> &Value {
+        let found = self.kind(kind);
+        assert_eq!(found.len(), 1, "{kind}: {found:?}");
+        found[0]
+    }
+
+    fn named(&self, kind: &str, name: &Value) -> Option<&Value> {
+        self.kind(kind).into_iter().find(|object| object["metadata"]["name"] == *name)
+    }
+
+    fn pod(&self) -> &Value {
+        &self.only("Deployment")["spec"]["template"]
+    }
+
+    fn container(&self) -> &Value {
+        &self.pod()["spec"]["containers"][0]
+    }
+
+    /// The webhook entries of one kind of configuration.
+    fn webhooks(&self, kind: &str) -> &Vec<Value> {
+        self.only(kind)["webhooks"].as_array().unwrap()
+    }
+
+    /// Writes the pod's volumes below `root`, as far as the chart itself has what is in them.
+    fn mount(&self, root: &Path) {
+        for mount in items(&self.container()["volumeMounts"]) {
+            let volumes = items(&self.pod()["spec"]["volumes"]);
+            let volume =
+                volumes.iter().find(|volume| volume["name"] == mount["name"]).expect("a volume for each mount");
+            let (source, files) = if volume["secret"].is_object() {
+                (&volume["secret"], self.named("Secret", &volume["secret"]["secretName"]))
+            } else {
+                (&volume["configMap"], self.named("ConfigMap", &volume["configMap"]["name"]))
+            };
+            let Some(files) = files else { continue };
+            for (key, value) in files["data"].as_object().unwrap() {
+                let mut path = key.as_str();
+                if let Some(items) = source["items"].as_array() {
+                    let Some(item) = items.iter().find(|item| item["key"] == *key) else { continue };
+                    path = item["path"].as_str().unwrap();
+                }
+                let path = root.join(mount["mountPath"].as_str().unwrap().trim_start_matches('/')).join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                let text = value.as_str().unwrap();
+                let decoded =
+                    if volume["secret"].is_object() { BASE64.decode(text).unwrap() } else { text.as_bytes().to_vec() };
+                fs::write(path, decoded).unwrap();
+            }
+        }
+    }
+}
+
+fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Whether a label selector's `matchLabels` (or a Service's selector) selects these labels.
+fn selects(selector: &Value, labels: &Value) -> bool {
+    let selector = selector.as_object().unwrap();
+    !selector.is_empty() && selector.iter().all(|(key, value)| labels[key] == *value)
+}
+
+/// The binary, with nothing of the environment that configures it.
+fn nodegate() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    let ours =
+        |name: &str| name.starts_with("NODEGATE_") || ["PERSIST_LABEL_PREFIX", "LOG_LEVEL", "RUST_LOG"].contains(&name);
+    command.env_clear().envs(env::vars().filter(|(name, _)| !ours(name)));
+    command
+}
+
+#[test]
+fn helm_finds_no_fault_with_any_values() {
+    let Some(helm) = helm() else { return };
+    for (name, values) in value_sets() {
+        run_helm(helm, &["lint", "--strict", CHART], &values).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn webhooks_are_those_that_render_prints() {
+    for (name, flags) in [
+        ("policies", vec![]),
+        (
+            "fail",
+            vec![
+                "--failure-policy=Fail",
+                "--break-glass-group=it's \"quoted\" <&>",
+                "--break-glass-group=nodegate:*",
+                "--break-glass-group=night-shift",
+            ],
+        ),
+    ] {
+        let Some(objects) = Objects::render(&value_sets()[name]) else { return };
+        let directory = tempfile::tempdir().unwrap();
+        objects.mount(directory.path());
+        let ca = directory.path().join("ca.crt");
+        let bundle = &objects.webhooks("MutatingWebhookConfiguration")[0]["clientConfig"]["caBundle"];
+        fs::write(&ca, BASE64.decode(bundle.as_str().unwrap()).unwrap()).unwrap();
+
+        let mut render = nodegate();
+        render.args(["render", "webhooks", "--service", ACCOUNT, "--service-account", ACCOUNT]).args(flags);
+        render.arg("--policy").arg(directory.path().join("etc/nodegate/policies")).arg("--ca-file").arg(&ca);
+        let rendered = serde_saphyr::from_multiple::<Value>(&run(&mut render, None).unwrap()).unwrap();
+        for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+            let expected = rendered.iter().find(|object| object["kind"] == kind).unwrap();
+            assert_eq!(json!(objects.webhooks(kind)), expected["webhooks"], "{name}");
+        }
+    }
+}
+
+#[test]
+fn fail_is_two_entries_and_tolerates_what_new_nodes_carry() {
+    let tolerated = |objects: &Objects| -> Vec<String> {
+        let no_schedule = |toleration: &&Value| toleration["effect"] == "NoSchedule";
+        let tolerations = items(&objects.pod()["spec"]["tolerations"]).iter().filter(no_schedule);
+        tolerations.map(|toleration| toleration["key"].as_str().unwrap().to_owned()).collect()
+    };
+    let policies = |objects: &Objects| -> Vec<Value> {
+        objects.webhooks("ValidatingWebhookConfiguration").iter().map(|entry| entry["failurePolicy"].clone()).collect()
+    };
+    let always = ["nodegate.dev/pending", "node-role.kubernetes.io/control-plane"];
+    let new = ["node.kubernetes.io/not-ready", "node.kubernetes.io/network-unavailable"];
+
+    let Some(ignore) = Objects::render(&value_sets()["defaults"]) else { return };
+    assert_eq!(policies(&ignore), ["Ignore"]);
+    assert!(always.iter().all(|key| tolerated(&ignore).contains(&(*key).to_owned())), "{:?}", tolerated(&ignore));
+    // Otherwise a pod would rather wait on a broken node, which is empty, than run on a sound one.
+    assert!(!new.iter().any(|key| tolerated(&ignore).contains(&(*key).to_owned())), "{:?}", tolerated(&ignore));
+
+    let Some(fail) = Objects::render(&value_sets()["fail"]) else { return };
+    assert_eq!(policies(&fail), ["Fail", "Ignore"]);
+    assert_eq!(fail.webhooks("MutatingWebhookConfiguration")[0]["failurePolicy"], "Ignore");
+    assert!(
+        always.iter().chain(&new).all(|key| tolerated(&fail).contains(&(*key).to_owned())),
+        "{:?}",
+        tolerated(&fail)
+    );
+}
+
+#[test]
+fn what_one_object_names_in_another_is_there() {
+    for (name, values) in value_sets() {
+        let Some(objects) = Objects::render(&values) else { return };
+        let deployment = objects.only("Deployment");
+        let labels = &objects.pod()["metadata"]["labels"];
+        let service = objects.only("Service");
+        assert!(selects(&deployment["spec"]["selector"]["matchLabels"], labels), "{name}");
+        assert!(selects(&objects.only("PodDisruptionBudget")["spec"]["selector"]["matchLabels"], labels), "{name}");
+        assert!(selects(&service["spec"]["selector"], labels), "{name}");
+
+        let container = objects.container();
+        let port = |name: &Value| items(&container["ports"]).iter().find(|port| port["name"] == *name);
+        assert!(port(&service["spec"]["ports"][0]["targetPort"]).is_some(), "{name}");
+        for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+            let get = &container[probe]["httpGet"];
+            assert_eq!(get["path"], path, "{name}");
+            assert!(port(&get["port"]).is_some(), "{name}: {probe}");
+        }
+        let arguments = container["args"].as_array().unwrap();
+        for (flag, name) in [("--listen=", "https"), ("--probe-listen=", "probes")] {
+            let address = arguments.iter().find_map(|argument| argument.as_str()?.strip_prefix(flag)).unwrap();
+            let port = port(&json!(name)).unwrap()["containerPort"].to_string();
+            assert_eq!(address.rsplit(':').next(), Some(port.as_str()), "{flag}");
+        }
+        let account = &objects.pod()["spec"]["serviceAccountName"];
+        assert!(objects.named("ServiceAccount", account).is_some(), "{name}");
+
+        let ours = |kind: &str, field: &str, key: &str| {
+            for volume in items(&objects.pod()["spec"]["volumes"]).iter().filter(|volume| volume[field].is_object()) {
+                let source = &volume[field];
+                if ["mine", "states"].iter().any(|own| source[key] == *own) {
+                    continue;
+                }
+                let made = objects.named("Certificate", &json!("nodegate")).map(|made| &made["spec"]["secretName"]);
+                if made == Some(&source[key]) {
+                    continue;
+                }
+                let object =
+                    objects.named(kind, &source[key]).unwrap_or_else(|| panic!("{name}: {kind} {}", source[key]));
+                assert!(
+                    items(&source["items"])
+                        .iter()
+                        .all(|item| object["data"][item["key"].as_str().unwrap()].is_string())
+                );
+            }
+        };
+        ours("Secret", "secret", "secretName");
+        ours("ConfigMap", "configMap", "name");
+
+        for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+            let entries = objects.kind(kind).into_iter().flat_map(|configuration| items(&configuration["webhooks"]));
+            for entry in entries {
+                let called = &entry["clientConfig"]["service"];
+                assert_eq!(called["name"], service["metadata"]["name"], "{name}");
+                assert_eq!(called["namespace"], service["metadata"]["namespace"], "{name}");
+                assert_eq!(called["port"], service["spec"]["ports"][0]["port"], "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_permitted_to_the_pods() {
+    for (name, values) in value_sets() {
+        let Some(objects) = Objects::render(&values) else { return };
+        for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
+            assert!(objects.kind(kind).is_empty(), "{name}: {kind}");
+        }
+        let pod = &objects.pod()["spec"];
+        assert_eq!(objects.only("ServiceAccount")["automountServiceAccountToken"], false, "{name}");
+        assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}");
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{name}");
+        let container = &objects.container()["securityContext"];
+        assert_eq!(container["allowPrivilegeEscalation"], false, "{name}");
+        assert_eq!(container["readOnlyRootFilesystem"], true, "{name}");
+        assert_eq!(container["capabilities"]["drop"], json!(["ALL"]), "{name}");
+    }
+}
+
+#[test]
+fn cert_manager_makes_the_secret_that_is_mounted_and_is_trusted_by_annotation() {
+    let Some(objects) = Objects::render(&value_sets()["cert-manager"]) else { return };
+    assert!(objects.kind("Secret").is_empty());
+    let certificate = objects.named("Certificate", &json!("nodegate")).unwrap();
+    assert_eq!(certificate["spec"]["secretName"], objects.pod()["spec"]["volumes"][0]["secret"]["secretName"]);
+    assert_eq!(certificate["spec"]["dnsNames"][0], "nodegate.nodegate.svc");
+    assert!(objects.named("Issuer", &certificate["spec"]["issuerRef"]["name"]).is_some());
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let annotations = &objects.only(kind)["metadata"]["annotations"];
+        assert_eq!(annotations["cert-manager.io/inject-ca-from"], "nodegate/nodegate");
+    }
+    let Some(objects) = Objects::render(&value_sets()["own issuer"]) else { return };
+    assert!(objects.kind("Issuer").is_empty());
+    assert_eq!(objects.only("Certificate")["spec"]["issuerRef"], json!({"kind": "ClusterIssuer", "name": "ca"}));
+}
+
+#[test]
+fn values_that_cannot_work_are_refused_with_what_to_do() {
+    let Some(helm) = helm() else { return };
+    let pem = "-----BEGIN CERTIFICATE-----\n";
+    for (values, said) in [
+        (json!({"replica": 3}), "replica"),
+        (json!({"policies": {"files": {"a.txt": "x"}}}), "a.txt"),
+        (json!({"policies": {"files": {"a.yaml": {"kind": "Policy"}}}}), "kind"),
+        (json!({"policies": {"files": {"a.yaml": "x: y"}, "existingConfigMap": "c"}}), "give one of them"),
+        (json!({"webhooks": {"validatingFailurePolicy": "Fail"}, "policies": {"files": {"a.yaml": "a: ["}}}), "a.yaml"),
+        (json!({"webhooks": {"validatingFailurePolicy": "Fail"}, "breakGlassGroups": ["a*b"]}), "a*b"),
+        (json!({"tls": {"existingSecret": "s"}}), "tls.caBundle"),
+        (json!({"tls": {"caBundle": pem}}), "tls.existingSecret"),
+        (json!({"tls": {"existingSecret": "s", "certManager": {"enabled": true}}}), "give one of them"),
+        (json!({"serviceAccount": {"create": false}}), "serviceAccount.name"),
+    ] {
+        let refused = run_helm(helm, &["template", RELEASE, CHART], &values);
+        let error = refused.err().unwrap_or_else(|| panic!("{values} is not refused"));
+        assert!(error.contains(said), "{values}: {error}");
+    }
+}
+
+#[test]
+fn without_webhooks_nobody_is_asked() {
+    let Some(objects) = Objects::render(&value_sets()["no webhooks"]) else { return };
+    assert!(objects.kind("MutatingWebhookConfiguration").is_empty());
+    assert!(objects.kind("ValidatingWebhookConfiguration").is_empty());
+    assert_eq!(objects.kind("Deployment").len(), 1);
+}
+
+#[test]
+fn the_chart_is_of_this_version() {
+    let chart: Value =
+        serde_saphyr::from_str(&fs::read_to_string(Path::new(CHART).join("Chart.yaml")).unwrap()).unwrap();
+    assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+}

@@ -1,0 +1,48 @@
+//! What the Dockerfile says besides the build: no container engine is needed to check it.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// The arguments of the first instruction that begins so.
+fn instruction<'a>(dockerfile: &'a str, begins: &str) -> &'a str {
+    dockerfile.lines().find_map(|line| line.strip_prefix(begins)).unwrap_or_else(|| panic!("no {begins}"))
+}
+
+#[test]
+fn the_image_is_built_by_the_pinned_toolchain() {
+    let toolchain = read("rust-toolchain.toml");
+    let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = ")).unwrap().trim_matches('"');
+    let dockerfile = read("Dockerfile");
+    let image = instruction(&dockerfile, "FROM --platform=$BUILDPLATFORM rust:");
+    assert!(image.starts_with(&format!("{channel}-")), "{image}");
+}
+
+#[test]
+fn the_image_runs_as_the_user_that_the_chart_names() {
+    let dockerfile = read("Dockerfile");
+    let values: Value = serde_saphyr::from_str(&read("charts/nodegate/values.yaml")).unwrap();
+    let context = &values["podSecurityContext"];
+    assert_eq!(instruction(&dockerfile, "USER "), format!("{}:{}", context["runAsUser"], context["runAsGroup"]));
+}
+
+#[test]
+fn what_the_code_embeds_is_sent_to_the_build() {
+    let ignore = read(".dockerignore");
+    let sent: Vec<&str> = ignore.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    for path in &sent {
+        assert!(root().join(path).exists(), ".dockerignore names {path}");
+    }
+    for embedded in ["examples", "tests/data", "src", "benches", "build.rs", "Cargo.lock"] {
+        assert!(sent.contains(&embedded), "{embedded}");
+    }
+}
