@@ -43,7 +43,7 @@ struct WebhooksArgs {
     /// CA that the API server is to trust (ca.crt of the certificate directory)
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// Of the validating webhook. With Fail, kubelets and break-glass groups still pass when nodegate is away.
+    /// Of the validating webhook. With Fail, kubelets, the control plane and break-glass groups still pass when nodegate is away.
     #[arg(long, value_enum, default_value_t = FailurePolicy::Ignore)]
     failure_policy: FailurePolicy,
     /// Policies whose break-glass groups are to pass when nodegate is away
@@ -245,15 +245,22 @@ fn validating_webhooks(args: &WebhooksArgs, client: &WebhookClientConfig, groups
     }
 }
 
-/// Whose writes pass when nodegate is away, in CEL: kubelets and members of break-glass groups.
+/// The control plane's own writers, in CEL. Under `Fail` they must pass when nodegate is away: the node
+/// lifecycle controller taints lost nodes and lifts `not-ready` from new ones, without which nothing,
+/// nodegate included, could be scheduled there.
+const CONTROL_PLANE: &str = r#"request.userInfo.username in ["system:apiserver", "system:kube-controller-manager", "system:cloud-controller-manager"] || request.userInfo.username.startsWith("system:serviceaccount:kube-system:")"#;
+
+/// Whose writes pass when nodegate is away, in CEL: kubelets, the control plane's controllers, and
+/// members of break-glass groups.
 fn spared(groups: &[String]) -> String {
+    let always = format!("{KUBELET} || {CONTROL_PLANE}");
     if groups.is_empty() {
-        return KUBELET.to_owned();
+        return always;
     }
     let of_group = |group: &String| match group.strip_suffix('*') {
         Some(prefix) => format!("g.startsWith({prefix:?})"),
         None => format!("g == {group:?}"),
     };
     let tests = groups.iter().map(of_group).collect::<Vec<_>>().join(" || ");
-    format!("{KUBELET} || request.userInfo.?groups.orValue([]).exists(g, {tests})")
+    format!("{always} || request.userInfo.?groups.orValue([]).exists(g, {tests})")
 }

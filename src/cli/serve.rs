@@ -59,8 +59,8 @@ pub(crate) struct ServeArgs {
     /// Key of the pending taint.
     #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
     pending_taint_key: LabelKey,
-    /// Group whose members may override every policy.
-    #[arg(long = "break-glass-group", value_name = "GROUP", env = "NODEGATE_BREAK_GLASS_GROUP", value_delimiter = ',')]
+    /// Group whose members may override every policy; a group name may have commas, so repeat the flag for more.
+    #[arg(long = "break-glass-group", value_name = "GROUP", env = "NODEGATE_BREAK_GLASS_GROUP")]
     break_glass_groups: Vec<String>,
     /// nodegate's own user name in the cluster; never judged.
     #[arg(long, value_name = "USER", env = "NODEGATE_SELF_USER")]

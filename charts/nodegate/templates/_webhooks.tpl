@@ -55,7 +55,7 @@ request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObjec
 {{- $tests = append $tests (printf "g == %q" .) }}
 {{- end }}
 {{- end }}
-{{- include "nodegate.kubelet" . }}
+{{- include "nodegate.kubelet" . }} || request.userInfo.username in ["system:apiserver", "system:kube-controller-manager", "system:cloud-controller-manager"] || request.userInfo.username.startsWith("system:serviceaccount:kube-system:")
 {{- with $tests }} || request.userInfo.?groups.orValue([]).exists(g, {{ join " || " . }}){{ end }}
 {{- end }}
 

@@ -28,6 +28,14 @@ async fn under_fail_a_dead_server_stops_everyone_but_kubelets_and_break_glass() 
     assert_eq!(admin.label("outage-1", "team", json!("x")).await.unwrap_err().code, 500);
     rescuer.label("outage-1", "team", json!("x")).await.expect("break glass recovers");
     admin.merge("outage-1", json!({"spec": {"unschedulable": true}})).await.expect("a cordon makes no call");
+    let lifecycle = Requester::user(
+        cluster.plane,
+        "system:serviceaccount:kube-system:node-controller",
+        &["system:masters", "system:serviceaccounts"],
+    )
+    .await;
+    let lost = json!({"spec": {"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]}});
+    lifecycle.merge("outage-1", lost).await.expect("the node lifecycle controller taints a lost node");
     admin.delete("outage-1").await;
 }
 
