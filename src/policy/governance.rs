@@ -1,6 +1,8 @@
 //! Compiled governance: who may write what.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+
+use foldhash::HashMap;
 
 use super::decision::{Field, RuleId};
 use super::matcher::Matcher;

@@ -3,8 +3,9 @@
 //! Every group of conditions is entered once, under one condition it cannot do without: its names,
 //! else a label with a value, else a label, else a taint. What has none of these is always looked at.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
+use foldhash::HashMap;
 use globset::{GlobSet, GlobSetBuilder};
 
 use super::matcher::{Conditions, NameGroup};

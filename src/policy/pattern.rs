@@ -1,7 +1,6 @@
 //! Sets of keys and of names: exact ones in a hash set, globs in one automaton.
 
-use std::collections::HashSet;
-
+use foldhash::HashSet;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::api::names::{check_label_key, is_dns_subdomain};
