@@ -46,6 +46,7 @@ fn context(spec: Value) -> Context {
         policies: Arc::new(ArcSwap::from_pointee(set)),
         saved: Arc::new(SavedStates::default()),
         pending_taint: None,
+        synced: Arc::new(true.into()),
         exemptions: Exemptions::default(),
         metrics: Metrics::new(),
     }

@@ -17,12 +17,23 @@ pub struct Readiness {
     certificate: AtomicBool,
     listening: AtomicBool,
     draining: AtomicBool,
+    waits_for_state: AtomicBool,
 }
 
 impl Readiness {
     /// Policies are compiled.
     pub fn policies_compiled(&self) {
         self.policies.store(true, Ordering::Relaxed);
+    }
+
+    /// Saved state must be read before this is ready.
+    pub fn waits_for_state(&self) {
+        self.waits_for_state.store(true, Ordering::Relaxed);
+    }
+
+    /// Saved state has been read.
+    pub fn state_read(&self) {
+        self.waits_for_state.store(false, Ordering::Relaxed);
     }
 
     /// A certificate is loaded.
@@ -44,6 +55,7 @@ impl Readiness {
     pub fn unmet(&self) -> Vec<&'static str> {
         let conditions = [
             (self.policies.load(Ordering::Relaxed), "policies are not compiled"),
+            (!self.waits_for_state.load(Ordering::Relaxed), "saved state has not been read"),
             (self.certificate.load(Ordering::Relaxed), "no certificate is loaded"),
             (self.listening.load(Ordering::Relaxed), "the HTTPS address is not bound"),
             (!self.draining.load(Ordering::Relaxed), "shutting down"),

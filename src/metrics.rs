@@ -151,6 +151,93 @@ pub struct Metrics {
     pub handshake_failures: Counter,
     /// Failures of `accept`.
     pub accept_failures: Counter,
+    /// What the controller does.
+    pub controller: ControllerMetrics,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    what: &'static str,
+    result: &'static str,
+}
+
+/// What the controller does; all zero where none runs.
+#[derive(Debug)]
+pub struct ControllerMetrics {
+    /// 1 while this replica leads.
+    pub leading: Gauge,
+    writes: Family<WriteLabels, Counter>,
+    reconciles: Family<ReloadLabels, Counter>,
+    durations: Histogram,
+    /// Nodes that have been pending for too long.
+    pub pending_too_long: Gauge,
+    /// Nodes that would lose owned keys and do not, because too many would.
+    pub removals_held_back: Gauge,
+    /// Keys that are left alone after a fight, since the start.
+    pub keys_left_alone: Counter,
+    /// Documents of saved state that could not be read, since the start.
+    pub unreadable_states: Counter,
+}
+
+impl Default for ControllerMetrics {
+    fn default() -> Self {
+        Self {
+            leading: Gauge::default(),
+            writes: Family::default(),
+            reconciles: reloads(),
+            durations: Histogram::new(BUCKETS),
+            pending_too_long: Gauge::default(),
+            removals_held_back: Gauge::default(),
+            keys_left_alone: Counter::default(),
+            unreadable_states: Counter::default(),
+        }
+    }
+}
+
+impl ControllerMetrics {
+    /// Counts a write of a `node` or of its `state`.
+    pub fn wrote(&self, what: &'static str, taken: bool) {
+        let result = if taken { Reload::Success } else { Reload::Failure }.as_str();
+        self.writes.get_or_create(&WriteLabels { what, result }).inc();
+    }
+
+    /// Counts a node that was looked at.
+    pub fn reconciled(&self, done: bool, seconds: f64) {
+        let result = if done { Reload::Success } else { Reload::Failure }.as_str();
+        self.reconciles.get_or_create(&ReloadLabels { result }).inc();
+        self.durations.observe(seconds);
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register("leading", "1 while this replica leads", self.leading.clone());
+        registry.register("writes", "Writes of the controller", self.writes.clone());
+        registry.register("reconciles", "Nodes the controller looked at", self.reconciles.clone());
+        registry.register(
+            "reconcile_duration_seconds",
+            "Time to bring a node to what it should have, writes included",
+            self.durations.clone(),
+        );
+        registry.register(
+            "nodes_pending_too_long",
+            "Nodes that still wait for labels or taints",
+            self.pending_too_long.clone(),
+        );
+        registry.register(
+            "removals_held_back_nodes",
+            "Nodes that would lose owned keys and do not, because too many would",
+            self.removals_held_back.clone(),
+        );
+        registry.register(
+            "keys_left_alone",
+            "Keys not repaired any more, because somebody kept undoing it",
+            self.keys_left_alone.clone(),
+        );
+        registry.register(
+            "unreadable_states",
+            "Documents of saved state that could not be read",
+            self.unreadable_states.clone(),
+        );
+    }
 }
 
 /// Upper bounds of the duration histogram, in seconds.
@@ -185,6 +272,7 @@ impl Metrics {
             connections: Gauge::default(),
             handshake_failures: Counter::default(),
             accept_failures: Counter::default(),
+            controller: ControllerMetrics::default(),
         };
         metrics.registry.register("admission_requests", "Admission reviews by how they were answered", requests);
         metrics.registry.register(
@@ -235,6 +323,7 @@ impl Metrics {
             "Connections the operating system could not hand over",
             self.accept_failures.clone(),
         );
+        self.controller.register(registry);
     }
 
     /// Counts one answered review.

@@ -8,10 +8,11 @@ mod router;
 mod wire;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 
-use crate::api::names::TaintId;
+use crate::api::names::{TaintEffect, TaintId};
 use crate::metrics::Metrics;
 use crate::policy::{Exemptions, PolicySet};
 use crate::state::SavedStates;
@@ -20,6 +21,33 @@ pub use respond::{Answer, Rejection, mutate, validate};
 pub use router::{BODY_MAX, Bounds, router};
 pub use wire::Review;
 
+/// The pending taint, and when it may be set.
+#[derive(Clone)]
+pub struct PendingTaint {
+    /// Key and effect.
+    pub taint: TaintId,
+    /// Whether somebody is there to lift it.
+    pub is_lifted: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl PendingTaint {
+    /// The taint with this key, effect NoSchedule.
+    pub fn new(key: crate::api::names::LabelKey, is_lifted: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { taint: TaintId { key, effect: TaintEffect::NoSchedule }, is_lifted: Arc::new(is_lifted) }
+    }
+
+    /// The taint, if it may be set now.
+    pub fn now(&self) -> Option<&TaintId> {
+        (self.is_lifted)().then_some(&self.taint)
+    }
+}
+
+impl std::fmt::Debug for PendingTaint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PendingTaint({})", self.taint)
+    }
+}
+
 /// Everything an answer depends on besides the review.
 #[derive(Debug)]
 pub struct Context {
@@ -27,8 +55,10 @@ pub struct Context {
     pub policies: Arc<ArcSwap<PolicySet>>,
     /// What is saved of nodes.
     pub saved: Arc<SavedStates>,
-    /// The pending taint, if it may be set now.
-    pub pending_taint: Option<TaintId>,
+    /// The pending taint.
+    pub pending_taint: Option<PendingTaint>,
+    /// Whether policies and saved state have been read: until then every review is answered 503.
+    pub synced: Arc<AtomicBool>,
     /// Who is not judged.
     pub exemptions: Exemptions,
     /// Where answers are counted.

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::Context;
 use super::wire::{Reply, Review};
+use super::{Context, PendingTaint};
 use crate::api::policy::EntryMode;
 use crate::metrics::Outcome;
-use crate::policy::{Circumstances, Decision, Note, PolicySet, RuleId, Verdict, Violation, decide, judge, patch};
+use crate::policy::{
+    Circumstances, Decision, Note, PolicySet, RuleId, Verdict, Violation, Write, decide, judge, patch,
+};
+use crate::state::Machine;
 
 /// Longest warning, in characters: clients cut longer ones (`k8s.io/api/admission/v1/types.go`).
 const WARNING_MAX: usize = 120;
@@ -54,8 +57,11 @@ pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
     // A patch on nodes/status would break heartbeats (NodeRestriction); we are not registered for it.
     if !review.write.status {
         let policies = context.policies.load();
-        let saved = context.saved.get(&review.write.node.name);
-        let circumstances = Circumstances { saved: saved.as_deref(), pending_taint: context.pending_taint.as_ref() };
+        let saved = context.saved.get(machine(&review.write));
+        let circumstances = Circumstances {
+            saved: saved.as_deref(),
+            pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
+        };
         let decision = decide(&policies, &review.write, &circumstances);
         count_notes(&decision.notes, context);
         reply.patch = decision.change.as_ref().map(|change| patch(&review.write.node, change));
@@ -74,8 +80,11 @@ pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
 pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
     let review = Review::parse(body)?;
     let policies: &PolicySet = &context.policies.load();
-    let saved = context.saved.get(&review.write.node.name);
-    let circumstances = Circumstances { saved: saved.as_deref(), pending_taint: context.pending_taint.as_ref() };
+    let saved = context.saved.get(machine(&review.write));
+    let circumstances = Circumstances {
+        saved: saved.as_deref(),
+        pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
+    };
     let verdict = judge(policies, &review.write, &circumstances, &context.exemptions);
     let reply = Reply {
         patch: None,
@@ -89,6 +98,14 @@ pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
     let outcome = if reply.denial.is_some() { Outcome::Denied } else { Outcome::Allowed };
     log(&review, "validate", outcome, &reply);
     finish(&review, &reply, outcome)
+}
+
+/// Which machine a write is about. What it is stored as comes first: a later write may claim another ID.
+fn machine<'a>(write: &'a Write<'_>) -> Machine<'a> {
+    let (new, old) = (&write.node, write.old.as_ref());
+    let provider_id = old.and_then(|old| old.provider_id.as_deref()).or(new.provider_id.as_deref());
+    let system_uuid = old.and_then(|old| old.system_uuid.as_deref()).or(new.system_uuid.as_deref());
+    Machine { name: &new.name, provider_id, system_uuid }
 }
 
 fn finish(review: &Review<'_>, reply: &Reply, outcome: Outcome) -> Result<Answer, Rejection> {

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -78,6 +79,10 @@ impl Shared {
         let Ok(_slot) = self.reviews.try_acquire() else {
             return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, "too many reviews in flight"));
         };
+        if !self.context.synced.load(Ordering::Relaxed) {
+            let message = "policies and saved state have not been read yet";
+            return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, message));
+        }
         if let Err(message) = check_content_type(request.headers()) {
             return (Outcome::Invalid, plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
@@ -177,6 +182,7 @@ mod tests {
             policies: Arc::default(),
             saved: Arc::default(),
             pending_taint: None,
+            synced: Arc::new(true.into()),
             exemptions: crate::policy::Exemptions::default(),
             metrics: crate::metrics::Metrics::new(),
         };

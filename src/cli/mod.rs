@@ -1,6 +1,7 @@
 //! The commands: one file a command. Everything is put together here.
 
 mod certs;
+mod cluster;
 mod demo;
 mod nodes;
 mod output;
@@ -15,7 +16,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-pub use serve::{Running, ServeConfig, start};
+pub use cluster::ClusterConfig;
+pub use serve::{PendingTaintMode, Running, ServeConfig, start};
 
 /// nodegate decides what a Kubernetes Node is called: labels and taints are right before the node is
 /// admitted, and cannot be changed by whoever should not.
@@ -37,7 +39,7 @@ struct Root {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     Demo(demo::DemoArgs),
     Plan(plan::PlanArgs),
     Test(test::TestArgs),
@@ -64,7 +66,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let outcome = match root.command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Demo(args) => demo::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Test(args) => test::run(&args),

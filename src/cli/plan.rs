@@ -70,7 +70,7 @@ struct NodePlan {
 
 pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Findings> {
     let sources =
-        Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), persist_prefix: None };
+        Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
     let set = sources.load().map_err(|errors| output::load_errors(&errors))?;
     let saved = match &args.state_dir {
         Some(directory) => {
@@ -146,6 +146,8 @@ fn lines(node: &Json, change: &NodeChange, decision: &Decision) -> Vec<String> {
     }
     for (id, value) in change.taints() {
         let sign = if nodes::taints(node).iter().any(|taint| taint.starts_with(id.key.as_str())) { '~' } else { '+' };
+        let sign = if value.is_some() { sign } else { '-' };
+        let value = value.as_deref().unwrap_or_default();
         let equals = if value.is_empty() { String::new() } else { format!("={value}") };
         lines.push(format!("{sign} taint {}{equals}:{}{}", id.key, id.effect, by(decision.taints.get(id))));
     }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -14,8 +15,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::cluster::{Cluster, ClusterConfig, ConnectArgs, ControllerArgs, Shared, own_name};
 use super::{Findings, output};
-use crate::admission::{self, Bounds};
+use crate::admission::{self, Bounds, PendingTaint};
 use crate::api::names::{LabelKey, TaintEffect, TaintId};
 use crate::files::{self, LoadError, Sources};
 use crate::health::{self, Readiness};
@@ -28,7 +30,7 @@ use crate::tls::{self, Certificate, Directory, Event, Limits, Observer, Protocol
 /// How often files are looked at when the file system tells nothing.
 const POLL: Duration = Duration::from_secs(10);
 
-/// Serve the webhook over HTTPS, with policies from files.
+/// Serve the webhook over HTTPS; with a cluster, run the controller as well.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
     /// NodePolicy file, or directory of them; watched. Without it the preset `baseline` is in force.
@@ -37,6 +39,9 @@ pub(crate) struct ServeArgs {
     /// Directory of flat label files, <namespace>/<label>; watched.
     #[arg(long, value_name = "DIR", env = "NODEGATE_LABELS_DIR")]
     labels_dir: Option<PathBuf>,
+    /// Grace between "no source label" and the removal of a label that a flat label file gave.
+    #[arg(long, value_name = "DURATION", env = "NODEGATE_LABELS_DIR_GRACE", default_value = "0s", value_parser = duration)]
+    labels_dir_grace: Duration,
     /// HTTPS address [default: 127.0.0.1:8443, in a container 0.0.0.0:8443]
     #[arg(long, value_name = "ADDR", env = "NODEGATE_LISTEN")]
     listen: Option<SocketAddr>,
@@ -52,17 +57,16 @@ pub(crate) struct ServeArgs {
     /// Directory of saved state, one <node>.json per node; watched, never written.
     #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", default_value = "state")]
     state_dir: PathBuf,
-    /// When to mark a joining node that lacks something deferred. Nobody lifts the taint in this mode of
-    /// running, so `auto` never sets it.
-    #[arg(long, value_enum, env = "NODEGATE_PENDING_TAINT", default_value_t = PendingTaint::Auto)]
-    pending_taint: PendingTaint,
+    /// When to mark a joining node that lacks something deferred.
+    #[arg(long, value_enum, env = "NODEGATE_PENDING_TAINT", default_value_t = PendingTaintMode::Auto)]
+    pending_taint: PendingTaintMode,
     /// Key of the pending taint.
     #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
     pending_taint_key: LabelKey,
     /// Group whose members may override every policy; a group name may have commas, so repeat the flag for more.
     #[arg(long = "break-glass-group", value_name = "GROUP", env = "NODEGATE_BREAK_GLASS_GROUP")]
     break_glass_groups: Vec<String>,
-    /// nodegate's own user name in the cluster; never judged.
+    /// nodegate's own user name in the cluster; never judged [default: with a cluster it is asked]
     #[arg(long, value_name = "USER", env = "NODEGATE_SELF_USER")]
     self_user: Option<String>,
     /// Time between "not ready" and the end of accepting, for load balancers to notice.
@@ -71,11 +75,16 @@ pub(crate) struct ServeArgs {
     /// One more label prefix to persist, as the label operator had it.
     #[arg(long, value_name = "PREFIX", env = "PERSIST_LABEL_PREFIX", hide = true)]
     persist_label_prefix: Option<String>,
+    #[command(flatten, next_help_heading = "With a cluster: controller and saved state in ConfigMaps")]
+    connect: ConnectArgs,
+    #[command(flatten)]
+    controller: ControllerArgs,
 }
 
+/// When to mark a joining node that lacks something deferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum PendingTaint {
-    /// Only while a controller is known to be there to lift it.
+pub enum PendingTaintMode {
+    /// Only while a controller is known to be there to lift it: never without a cluster.
     Auto,
     /// Whenever something is deferred.
     Always,
@@ -83,7 +92,8 @@ enum PendingTaint {
     Never,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// Parses a duration such as `5s`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let fault = || format!("{text:?} is not a duration; write one such as 5s");
     let length: jiff::SignedDuration = text.parse().map_err(|_| fault())?;
     Duration::try_from(length).map_err(|_| fault())
@@ -108,26 +118,33 @@ pub struct ServeConfig {
     pub cert_dir: PathBuf,
     /// Names in our own certificate.
     pub cert_names: Vec<SubjectName>,
-    /// Directory of saved state.
+    /// Directory of saved state; not read with a cluster.
     pub state_dir: PathBuf,
-    /// The pending taint, if it is to be set.
-    pub pending_taint: Option<TaintId>,
+    /// When the pending taint is set.
+    pub pending_taint: PendingTaintMode,
+    /// Its key.
+    pub pending_taint_key: LabelKey,
     /// Who is not judged.
     pub exemptions: Exemptions,
     /// Time between "not ready" and the end of accepting.
     pub drain_delay: Duration,
+    /// The cluster to work on.
+    pub cluster: Option<ClusterConfig>,
 }
 
-impl From<ServeArgs> for ServeConfig {
-    fn from(args: ServeArgs) -> Self {
+impl TryFrom<ServeArgs> for ServeConfig {
+    type Error = anyhow::Error;
+
+    fn try_from(args: ServeArgs) -> anyhow::Result<Self> {
+        let cluster = args.connect.place()?.map(|place| args.controller.config(place));
         let local = [127, 0, 0, 1];
         let host = if in_container() { [0, 0, 0, 0] } else { local };
         let loopback = ["localhost", "127.0.0.1", "::1"].into_iter().filter_map(|name| name.parse().ok());
-        let taint = TaintId { key: args.pending_taint_key, effect: TaintEffect::NoSchedule };
-        Self {
+        Ok(Self {
             sources: Sources {
                 policies: args.policies,
                 labels_dir: args.labels_dir,
+                labels_grace: args.labels_dir_grace,
                 persist_prefix: args.persist_label_prefix.filter(|prefix| !prefix.is_empty()),
             },
             listen: args.listen.unwrap_or_else(|| SocketAddr::from((host, 8443))),
@@ -135,10 +152,12 @@ impl From<ServeArgs> for ServeConfig {
             cert_dir: args.cert_dir,
             cert_names: loopback.chain(args.cert_names).collect(),
             state_dir: args.state_dir,
-            pending_taint: (args.pending_taint == PendingTaint::Always).then_some(taint),
+            pending_taint: args.pending_taint,
+            pending_taint_key: args.pending_taint_key,
             exemptions: Exemptions { self_user: args.self_user, break_glass_groups: args.break_glass_groups },
             drain_delay: args.drain_delay,
-        }
+            cluster,
+        })
     }
 }
 
@@ -151,6 +170,7 @@ pub struct Running {
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
     server: JoinHandle<()>,
+    cluster: Option<JoinHandle<()>>,
 }
 
 impl Running {
@@ -164,6 +184,10 @@ impl Running {
         self.shutdown.cancel();
         // The task ends by itself; if it panicked there is nothing left to stop.
         let _ = self.server.await;
+        if let Some(cluster) = self.cluster {
+            // Ends when the Lease is released, or could not be.
+            let _ = cluster.await;
+        }
     }
 }
 
@@ -173,7 +197,7 @@ pub(super) fn run(args: ServeArgs) -> anyhow::Result<Findings> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
     runtime.block_on(async {
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let running = start(ServeConfig::from(args)).await?;
+        let running = start(ServeConfig::try_from(args)?).await?;
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         tracing::info!("shutting down; a second signal ends at once");
         tokio::select! {
@@ -199,10 +223,20 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let policies = Arc::new(ArcSwap::from_pointee(policies));
     readiness.policies_compiled();
 
-    let saved = Arc::new(SavedStates::default());
-    let (states, errors) = state::read(&config.state_dir, &Default::default());
-    saved.replace(states);
-    report_states(saved.len(), &errors, &metrics);
+    let cluster = match config.cluster {
+        Some(cluster) => Some(Cluster::reach(cluster).await?),
+        None => None,
+    };
+    let mut exemptions = config.exemptions;
+    let saved = match &cluster {
+        Some(cluster) => {
+            if exemptions.self_user.is_none() {
+                exemptions.self_user = Some(own_name(&cluster.client).await?);
+            }
+            cluster.saved.clone()
+        }
+        None => saved_in_directory(config.state_dir, &metrics, &shutdown),
+    };
 
     let (directory, pair) =
         Directory::open(&config.cert_dir, &config.cert_names, Timestamp::now()).context("--cert-dir")?;
@@ -219,18 +253,23 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
 
     let observer = observer(metrics.clone());
     tokio::spawn(tls::watch(directory, certificate, POLL, Timestamp::now, observer.clone(), shutdown.clone()));
-    tokio::spawn(watch_policies(config.sources, policies.clone(), metrics.clone(), shutdown.clone()));
-    let state_metrics = metrics.clone();
-    let told = Arc::new(move |states: usize, errors: &[StateError]| report_states(states, errors, &state_metrics));
-    tokio::spawn(state::watch(config.state_dir, saved.clone(), POLL, told, shutdown.clone()));
+    let (generations, generation) = tokio::sync::watch::channel(0);
+    tokio::spawn(watch_policies(config.sources, policies.clone(), generations, metrics.clone(), shutdown.clone()));
 
-    let context = admission::Context {
-        policies,
-        saved,
-        pending_taint: config.pending_taint,
-        exemptions: config.exemptions,
-        metrics: metrics.clone(),
-    };
+    let synced = Arc::new(AtomicBool::new(cluster.is_none()));
+    let pending_taint = pending_taint(config.pending_taint, config.pending_taint_key.clone(), cluster.as_ref());
+    let cluster = cluster.map(|cluster| {
+        cluster.start(Shared {
+            policies: policies.clone(),
+            generation,
+            pending: TaintId { key: config.pending_taint_key, effect: TaintEffect::NoSchedule },
+            readiness: readiness.clone(),
+            synced: synced.clone(),
+            metrics: metrics.clone(),
+            shutdown: shutdown.clone(),
+        })
+    });
+    let context = admission::Context { policies, saved, pending_taint, synced, exemptions, metrics: metrics.clone() };
     let webhook = admission::router(Arc::new(context), Bounds::default());
     let probes = health::router(readiness.clone(), metrics.clone());
     let servers = Servers {
@@ -243,7 +282,28 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let server = tokio::spawn(servers.run(shutdown.clone()));
     readiness.listening();
     tracing::info!(%address, %probe_address, "ready");
-    Ok(Running { address, probe_address, metrics, shutdown, server })
+    Ok(Running { address, probe_address, metrics, shutdown, server, cluster })
+}
+
+/// The pending taint, and whether somebody is there to lift it.
+fn pending_taint(mode: PendingTaintMode, key: LabelKey, cluster: Option<&Cluster>) -> Option<PendingTaint> {
+    match (mode, cluster.map(|cluster| cluster.lease.clone())) {
+        (PendingTaintMode::Always, _) => Some(PendingTaint::new(key, || true)),
+        (PendingTaintMode::Auto, Some(lease)) => Some(PendingTaint::new(key, move || lease.has_leader())),
+        (PendingTaintMode::Auto, None) | (PendingTaintMode::Never, _) => None,
+    }
+}
+
+/// Saved state as it is in a directory, and as it will be.
+fn saved_in_directory(directory: PathBuf, metrics: &Arc<Metrics>, shutdown: &CancellationToken) -> Arc<SavedStates> {
+    let saved = Arc::new(SavedStates::default());
+    let (states, errors) = state::read(&directory, &Default::default());
+    saved.replace(states.values().cloned());
+    report_states(saved.len(), &errors, metrics);
+    let state_metrics = metrics.clone();
+    let told = Arc::new(move |states: usize, errors: &[StateError]| report_states(states, errors, &state_metrics));
+    tokio::spawn(state::watch(directory, states, saved.clone(), POLL, told, shutdown.clone()));
+    saved
 }
 
 /// The two servers, from the first request to the last.
@@ -315,11 +375,15 @@ fn announce(policies: &PolicySet, metrics: &Metrics) {
 async fn watch_policies(
     sources: Sources,
     policies: Arc<ArcSwap<PolicySet>>,
+    generations: tokio::sync::watch::Sender<u64>,
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) {
     let observer = |loaded: Result<&PolicySet, &[LoadError]>| match loaded {
-        Ok(set) => announce(set, &metrics),
+        Ok(set) => {
+            announce(set, &metrics);
+            generations.send_modify(|generation| *generation += 1);
+        }
         Err(errors) => {
             metrics.policies_reloaded(Reload::Failure, 0, 0);
             for error in errors {

@@ -138,7 +138,7 @@ fn load(file: &Path, test: &PolicyTest) -> Result<PolicySet, Vec<String>> {
         let sources = Sources {
             policies: test.policies.iter().map(beside).collect(),
             labels_dir: test.labels_dir.as_ref().map(beside),
-            persist_prefix: None,
+            ..Sources::default()
         };
         return sources.load().map_err(texts);
     };
@@ -216,7 +216,7 @@ fn saved_state(saved: &SavedCase, node: &str) -> anyhow::Result<SavedState> {
         labels: saved.labels.clone(),
         taints: saved.taints.iter().map(taint).collect::<Result<_, _>>()?,
         owned: (!saved.owned_labels.is_empty())
-            .then(|| Owned { labels: saved.owned_labels.clone(), taints: Vec::new() }),
+            .then(|| Owned { labels: saved.owned_labels.clone(), ..Owned::default() }),
         ..SavedState::default()
     })
 }

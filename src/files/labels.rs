@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use super::load::{LoadError, visible_entries};
 use crate::api::names::{check_label_key, is_dns_subdomain};
@@ -15,7 +16,7 @@ use crate::policy::{Origin, PolicyDocument};
 pub(super) const POLICY: &str = "labels-dir";
 
 /// Reads a directory of label files into one policy.
-pub(super) fn read(directory: &Path, errors: &mut Vec<LoadError>) -> PolicyDocument {
+pub(super) fn read(directory: &Path, grace: Duration, errors: &mut Vec<LoadError>) -> PolicyDocument {
     let mut derived = Vec::new();
     for namespace in visible_entries(directory, errors) {
         let name = namespace.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -40,7 +41,7 @@ pub(super) fn read(directory: &Path, errors: &mut Vec<LoadError>) -> PolicyDocum
         }
     }
     let spec = NodePolicySpec { derived, ..NodePolicySpec::default() };
-    PolicyDocument::new(POLICY, Origin::File(directory.display().to_string()), spec)
+    PolicyDocument::new(POLICY, Origin::File(directory.display().to_string()), spec).with_flat_grace(grace)
 }
 
 fn read_file(namespace: &str, file: &Path, errors: &mut Vec<LoadError>) -> Option<DerivedSpec> {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs;
 use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::labels;
 use crate::api::policy::{NodePolicySpec, PersistSpec};
@@ -20,6 +21,8 @@ pub struct Sources {
     pub policies: Vec<PathBuf>,
     /// A directory of flat label files.
     pub labels_dir: Option<PathBuf>,
+    /// Grace between "no source label" and the removal of a label that a flat label file gave.
+    pub labels_grace: Duration,
     /// One more prefix whose labels are persisted (`PERSIST_LABEL_PREFIX`).
     pub persist_prefix: Option<String>,
 }
@@ -89,7 +92,9 @@ impl Sources {
                 }
             }
         }
-        documents.extend(self.labels_dir.as_deref().map(|directory| labels::read(directory, &mut errors)));
+        documents.extend(
+            self.labels_dir.as_deref().map(|directory| labels::read(directory, self.labels_grace, &mut errors)),
+        );
         documents.extend(self.persist_prefix.as_deref().map(persist_policy));
         let compiled = PolicySet::compile(&documents);
         let compile_errors = compiled.as_ref().err().cloned().unwrap_or_default();

@@ -7,6 +7,7 @@ use super::restriction::{is_own, is_restricted};
 use super::set::PolicySet;
 use super::view::{Givers, View};
 use crate::api::names::{LabelKey, TaintEffect, TaintId};
+use crate::api::state::SavedState;
 
 /// What this requester's request may carry (NodeRestriction judges our patch as his own).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,24 +47,24 @@ impl Carries {
 /// - Nothing is removed but what a kubelet may not assert.
 pub fn decide<'a>(set: &'a PolicySet, write: &'a Write<'a>, circumstances: &Circumstances<'a>) -> Decision {
     let view = view(set, write, circumstances);
-    let initial = write.is_initial();
     let created = write.operation == Operation::Create;
-    let sources = Sources { defaults: initial, saved: circumstances.saved.filter(|_| created) };
-    let evaluation = Evaluation::run(set, view, sources);
-    let mut split = Split {
-        set,
-        write,
-        carries: Carries::of(write),
-        decision: Decision::default(),
-        change: ChangeBuilder::default(),
-        deferred: ChangeBuilder::default(),
-    };
-    split.labels(&evaluation.view);
-    split.annotations(&evaluation.view);
-    split.taints(&evaluation.view, initial);
+    let initial = write.is_initial();
+    // The write that makes a provider ID known may be the first to tell which machine this is.
+    let restores = |saved: &&SavedState| created || (initial && !is_of(saved, write));
+    let occasion =
+        Occasion { sources: Sources { defaults: initial, saved: circumstances.saved.filter(restores) }, initial };
+    let (mut split, _) = Split::run(set, write, view, occasion);
     split.strip();
-    split.decision.notes.extend(evaluation.notes());
     split.finish(circumstances)
+}
+
+/// What counts when a decision is made.
+#[derive(Clone, Copy)]
+pub(super) struct Occasion<'a> {
+    /// Which sources of values count.
+    pub(super) sources: Sources<'a>,
+    /// Whether nothing can be on the node yet that NoExecute would evict.
+    pub(super) initial: bool,
 }
 
 /// What rules may match on: the object, without what nodegate itself put there and without what
@@ -85,29 +86,70 @@ fn view<'a>(set: &PolicySet, write: &'a Write<'a>, circumstances: &Circumstances
             }
         }
     }
-    if let Some(owned) = circumstances.saved.and_then(|saved| saved.owned.as_ref()) {
-        for (key, value) in &owned.labels {
-            if view.base_label(key) == Some(value) {
-                view.set_label_aside(key, None);
-            }
-        }
-        for taint in &owned.taints {
-            view.set_taint_aside(&taint.key, &taint.effect);
-        }
+    if let Some(saved) = circumstances.saved.filter(|saved| is_of(saved, write)) {
+        set_owned_aside(&mut view, saved);
+        view.remember_publishers(&saved.publishers);
     }
     view
 }
 
-struct Split<'a> {
+/// Whether what is owned is owned on this very node object, and not on one of its name before.
+fn is_of(saved: &SavedState, write: &Write<'_>) -> bool {
+    let uid = write.old.as_ref().and_then(|old| old.uid.as_deref()).or(write.node.uid.as_deref());
+    match (saved.node_uid.as_deref(), uid) {
+        (Some(recorded), Some(uid)) => recorded == uid,
+        (Some(_), None) => false,
+        (None, _) => true,
+    }
+}
+
+/// Has what nodegate owns not count.
+pub(super) fn set_owned_aside<'a>(view: &mut View<'a>, saved: &'a SavedState) {
+    let Some(owned) = &saved.owned else { return };
+    for (key, value) in &owned.labels {
+        if view.base_label(key) == Some(value) {
+            view.set_label_aside(key, None);
+        }
+    }
+    for taint in &owned.taints {
+        view.set_taint_aside(&taint.key, &taint.effect);
+    }
+}
+
+/// A decision under construction.
+pub(super) struct Split<'a> {
     set: &'a PolicySet,
     write: &'a Write<'a>,
     carries: Carries,
-    decision: Decision,
-    change: ChangeBuilder,
+    pub(super) decision: Decision,
+    pub(super) change: ChangeBuilder,
     deferred: ChangeBuilder,
 }
 
-impl Split<'_> {
+impl<'a> Split<'a> {
+    /// Evaluates all rules on `view`, and splits what the node lacks.
+    pub(super) fn run(
+        set: &'a PolicySet,
+        write: &'a Write<'a>,
+        view: View<'a>,
+        occasion: Occasion<'a>,
+    ) -> (Self, Evaluation<'a>) {
+        let evaluation = Evaluation::run(set, view, occasion.sources);
+        let mut split = Self {
+            set,
+            write,
+            carries: Carries::of(write),
+            decision: Decision::default(),
+            change: ChangeBuilder::default(),
+            deferred: ChangeBuilder::default(),
+        };
+        split.labels(&evaluation.view);
+        split.annotations(&evaluation.view);
+        split.taints(&evaluation.view, occasion.initial);
+        split.decision.notes.extend(evaluation.notes());
+        (split, evaluation)
+    }
+
     fn labels(&mut self, view: &View<'_>) {
         for (key, givers) in &view.labels {
             let desired = desired(self.set, givers, view.base_label(key), Field::Label, key, &mut self.decision.notes);
@@ -159,7 +201,7 @@ impl Split<'_> {
                 }
                 self.note_revert(Field::Taint, &name, old, actual, &desired);
                 let part = if self.carries.taints() { &mut self.change } else { &mut self.deferred };
-                part.taints.insert(id.clone(), desired.value.clone());
+                part.taints.insert(id.clone(), Some(desired.value.clone()));
             }
             self.decision.taints.insert(id, desired);
         }
@@ -231,7 +273,7 @@ impl Split<'_> {
                 Some(taint) => {
                     self.decision.pending = true;
                     if self.write.node.taint(taint.key.as_str(), taint.effect).is_none() {
-                        self.change.taints.insert(taint.clone(), String::new());
+                        self.change.taints.insert(taint.clone(), Some(String::new()));
                     }
                 }
                 None => self
@@ -266,5 +308,11 @@ fn desired(
     if winner.strength == Strength::Default && base.is_some_and(|own| own != winner.value) {
         return None;
     }
-    Some(Desired { value: winner.value.to_string(), strength: winner.strength, by: set.rule(winner.rule).id.clone() })
+    let rule = set.rule(winner.rule);
+    Some(Desired {
+        value: winner.value.to_string(),
+        strength: winner.strength,
+        by: rule.id.clone(),
+        remove_after: rule.remove_after,
+    })
 }

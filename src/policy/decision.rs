@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::names::{TaintEffect, TaintId};
 
@@ -41,6 +42,8 @@ pub struct Desired {
     pub strength: Strength,
     /// Which rule (or persist section) gives it.
     pub by: RuleId,
+    /// How long after that rule has ceased to match the value is removed, where nodegate put it there.
+    pub remove_after: Duration,
 }
 
 /// Which part of a node a key is in.
@@ -69,7 +72,7 @@ impl fmt::Display for Field {
 pub struct NodeChange {
     labels: BTreeMap<String, Option<String>>,
     annotations: BTreeMap<String, Option<String>>,
-    taints: BTreeMap<TaintId, String>,
+    taints: BTreeMap<TaintId, Option<String>>,
 }
 
 impl NodeChange {
@@ -83,8 +86,14 @@ impl NodeChange {
         &self.annotations
     }
 
-    /// Taints to set.
-    pub fn taints(&self) -> &BTreeMap<TaintId, String> {
+    /// A change that takes taints away and does nothing else; `None` without taints.
+    pub fn without_taints(taints: impl IntoIterator<Item = TaintId>) -> Option<Self> {
+        let taints = taints.into_iter().map(|id| (id, None)).collect();
+        ChangeBuilder { taints, ..ChangeBuilder::default() }.build()
+    }
+
+    /// Taints to set, or to remove where the value is `None`. Admission removes none.
+    pub fn taints(&self) -> &BTreeMap<TaintId, Option<String>> {
         &self.taints
     }
 }
@@ -94,7 +103,7 @@ impl NodeChange {
 pub(crate) struct ChangeBuilder {
     pub(crate) labels: BTreeMap<String, Option<String>>,
     pub(crate) annotations: BTreeMap<String, Option<String>>,
-    pub(crate) taints: BTreeMap<TaintId, String>,
+    pub(crate) taints: BTreeMap<TaintId, Option<String>>,
 }
 
 impl ChangeBuilder {

@@ -1,6 +1,7 @@
 //! Policy documents on their way from text to a compiled set, and the faults found on that way.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde_json::Value as Json;
 
@@ -30,6 +31,8 @@ pub struct PolicyDocument {
     /// What it says.
     pub spec: NodePolicySpec,
     tree: Option<Tree>,
+    /// Of flat label files: the grace before what they no longer give is removed.
+    pub(crate) flat_grace: Option<Duration>,
 }
 
 /// One fault in a policy: where, and what to write instead.
@@ -68,7 +71,12 @@ impl fmt::Display for PolicyError {
 impl PolicyDocument {
     /// A document that did not come from a text (a cluster object, flat label files).
     pub fn new(name: impl Into<String>, origin: Origin, spec: NodePolicySpec) -> Self {
-        Self { name: name.into(), origin, spec, tree: None }
+        Self { name: name.into(), origin, spec, tree: None, flat_grace: None }
+    }
+
+    /// Of flat label files: what they no longer give is removed after `grace`, and absence is plainly false.
+    pub fn with_flat_grace(self, grace: Duration) -> Self {
+        Self { flat_grace: Some(grace), ..self }
     }
 
     /// Reads every `NodePolicy` of a YAML or JSON text. `v1/List` objects are taken apart.
@@ -121,7 +129,13 @@ impl PolicyDocument {
             path: fault.path,
             message: fault.message,
         }));
-        Some(Self { name: name.unwrap_or_default(), origin: origin.clone(), spec: spec.ok()?, tree: Some(tree) })
+        Some(Self {
+            name: name.unwrap_or_default(),
+            origin: origin.clone(),
+            spec: spec.ok()?,
+            tree: Some(tree),
+            flat_grace: None,
+        })
     }
 
     /// A fault at `path` in this document, with its place if the document came from a text.

@@ -66,6 +66,21 @@ impl<'a> Evaluation<'a> {
         evaluation
     }
 
+    /// Whether a rule that is `meant`, and cannot be told to match or not, or to give what, may still give something.
+    /// Looks at all rules: those found by a node's labels are not found when these are gone.
+    pub(crate) fn may_still_give(&self, meant: impl Fn(&Rule) -> bool) -> bool {
+        let unknown = |index: RuleIndex| {
+            let state = self.states.get(&index);
+            state.is_some_and(|state| state.notes.iter().any(|note| matches!(note, Note::Unknown { .. })))
+        };
+        let found = (0..)
+            .zip(self.set.rules())
+            .filter(|(_, rule)| rule.strength == Strength::Enforced && meant(rule))
+            .any(|(index, rule)| unknown(index) || rule.matcher.evaluate(&self.view) == Tri::Unknown);
+        self.view.take_failures();
+        found
+    }
+
     /// What people should hear of the rules themselves.
     pub(crate) fn notes(&self) -> impl Iterator<Item = Note> {
         self.states.values().flat_map(|state| state.notes.iter().cloned())

@@ -40,6 +40,8 @@ pub(crate) struct Requirement {
     pub(crate) key: Box<str>,
     pub(crate) operator: Operator,
     pub(crate) values: Vec<Box<str>>,
+    /// Absence is plainly false, also when the publisher of the key has restarted.
+    pub(crate) plain: bool,
 }
 
 /// `key`, `key:Effect` or `key=value:Effect`.
@@ -138,7 +140,7 @@ impl Requirement {
             (Some(_), Operator::DoesNotExist) => Tri::False,
             (Some(value), Operator::In) => listed(value).into(),
             (Some(value), Operator::NotIn) => (!listed(value)).into(),
-            (None, _) if view.publisher_is_gone(&self.key) => Tri::Unknown,
+            (None, _) if !self.plain && view.publisher_is_gone(&self.key) => Tri::Unknown,
             (None, Operator::Exists | Operator::In) => Tri::False,
             (None, Operator::DoesNotExist | Operator::NotIn) => Tri::True,
         }

@@ -5,6 +5,7 @@
 
 mod borrowed;
 pub mod cel;
+mod claims;
 mod compile;
 mod decide;
 mod decision;
@@ -15,6 +16,7 @@ mod governance;
 pub mod gpu;
 mod index;
 mod judge;
+mod keep;
 mod matcher;
 pub mod never_persisted;
 mod patch;
@@ -29,11 +31,13 @@ mod tri;
 mod view;
 
 pub use borrowed::{Capacity, Entries, Text};
+pub use claims::{Claim, Claims};
 pub use decide::decide;
 pub use decision::{Decision, Desired, Field, NodeChange, Note, RuleId, Strength};
 pub use document::{Origin, PolicyDocument, PolicyError};
 pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact};
 pub use judge::{Exemptions, Verdict, Violation, judge};
+pub use keep::{Keep, Living, Removal, keep};
 pub use patch::patch;
 pub use presets::baseline;
 pub use request::{Circumstances, Operation, Requester, Write};

@@ -63,26 +63,38 @@ fn taint(id: &TaintId, value: &str) -> Value {
     taint
 }
 
-fn taints(facts: &NodeFacts<'_>, change: &BTreeMap<TaintId, String>, operations: &mut Vec<PatchOperation>) {
+fn taints(facts: &NodeFacts<'_>, change: &BTreeMap<TaintId, Option<String>>, operations: &mut Vec<PatchOperation>) {
     if change.is_empty() {
         return;
     }
     let Some(there) = &facts.taints else {
-        let all: Vec<Value> = change.iter().map(|(id, value)| taint(id, value)).collect();
-        operations.push(if facts.has_spec {
-            add(["spec", "taints"], all.into())
-        } else {
-            add(["spec"], json!({"taints": all}))
-        });
+        let all: Vec<Value> = change.iter().filter_map(|(id, value)| Some(taint(id, value.as_deref()?))).collect();
+        if !all.is_empty() {
+            operations.push(if facts.has_spec {
+                add(["spec", "taints"], all.into())
+            } else {
+                add(["spec"], json!({"taints": all}))
+            });
+        }
         return;
     };
+    let mut removed = Vec::new();
     for (id, value) in change {
-        match there.iter().position(|taint| taint.is(id.key.as_str(), id.effect)) {
-            Some(at) => {
+        let at = there.iter().position(|taint| taint.is(id.key.as_str(), id.effect));
+        match (at, value) {
+            (Some(at), Some(value)) => {
                 let path = PointerBuf::from_tokens(["spec", "taints", &at.to_string()]);
                 operations.push(PatchOperation::Replace(ReplaceOperation { path, value: taint(id, value) }));
             }
-            None => operations.push(add(["spec", "taints", "-"], taint(id, value))),
+            (None, Some(value)) => operations.push(add(["spec", "taints", "-"], taint(id, value))),
+            (Some(at), None) => removed.push(at),
+            (None, None) => {}
         }
     }
+    // From the end, so that the places of the others stay true.
+    removed.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
+    operations.extend(removed.into_iter().map(|at| {
+        let path = PointerBuf::from_tokens(["spec", "taints", &at.to_string()]);
+        PatchOperation::Remove(RemoveOperation { path })
+    }));
 }

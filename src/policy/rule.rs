@@ -1,13 +1,14 @@
 //! A compiled rule: what it matches, what it gives, what it reads and writes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::cel::{Expression, Polarity};
 use super::decision::{RuleId, Strength};
 use super::gpu;
 use super::matcher::{Conditions, Matcher};
 use super::pattern::KeySet;
-use crate::api::names::{LabelKey, LabelValue, Taint};
+use crate::api::names::{LabelKey, LabelValue, Taint, TaintId};
 use crate::api::policy::Operator;
 
 /// Anything that gives a node something: a rule, a derived label, or a persist section.
@@ -22,6 +23,8 @@ pub(crate) struct Rule {
     pub(crate) gives: Gives,
     pub(crate) trust_kubelet: bool,
     pub(crate) evict: bool,
+    /// Grace between "no longer matches" and removal.
+    pub(crate) remove_after: Duration,
 }
 
 /// What a rule gives.
@@ -40,7 +43,12 @@ pub(crate) struct Gives {
 pub(crate) struct Saved {
     pub(crate) labels: KeySet,
     pub(crate) taints: KeySet,
+    /// How long saved state outlives its node; for ever when `None`.
+    pub(crate) retention: Option<Duration>,
 }
+
+/// Grace between "no longer matches" and removal, where a rule says nothing else.
+pub(crate) const REMOVE_AFTER: Duration = Duration::from_secs(60);
 
 /// Something a rule reads, as far as rules can write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +114,22 @@ impl Rule {
     pub(crate) fn written_labels(&self) -> impl Iterator<Item = &LabelKey> {
         let fixed = self.gives.labels.iter().map(|(key, _)| key);
         fixed.chain(self.gives.label_expressions.iter().map(|(key, _)| key))
+    }
+
+    /// Whether it may write this label.
+    pub(crate) fn may_write_label(&self, key: &str) -> bool {
+        self.written_labels().any(|written| written.as_str() == key)
+            || self.written_label_sets().any(|keys| keys.contains(key))
+    }
+
+    /// Whether it may write this annotation.
+    pub(crate) fn may_write_annotation(&self, key: &str) -> bool {
+        self.gives.annotations.iter().any(|(given, _)| given.as_str() == key)
+    }
+
+    /// Whether it may write this taint.
+    pub(crate) fn may_write_taint(&self, id: &TaintId) -> bool {
+        self.gives.taints.iter().any(|given| given.id == *id)
     }
 
     /// Sets of label keys it may write that are known only when it is evaluated.

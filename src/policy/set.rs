@@ -1,6 +1,7 @@
 //! The compiled policies: immutable, shared, swapped as a whole.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::governance::Governance;
 use super::index::{NameIndex, RuleFinder, RuleIndex};
@@ -13,6 +14,7 @@ use super::rule::Rule;
 pub struct PolicySet {
     parts: SetParts,
     has_expressions: bool,
+    persisting: Vec<RuleIndex>,
 }
 
 /// What a set is made of.
@@ -32,7 +34,9 @@ impl PolicySet {
     pub(crate) fn from_parts(parts: SetParts) -> Self {
         let has_expressions =
             parts.rules.iter().any(|rule| rule.expressions().next().is_some()) || parts.governance.has_expressions();
-        Self { parts, has_expressions }
+        let persisting = (0..).zip(&parts.rules).filter(|(_, rule)| rule.gives.saved.is_some()).map(|(index, _)| index);
+        let persisting = persisting.collect();
+        Self { parts, has_expressions, persisting }
     }
 
     pub(crate) fn rule(&self, index: RuleIndex) -> &Rule {
@@ -60,6 +64,25 @@ impl PolicySet {
     /// evaluated off the reactor.
     pub fn has_expressions(&self) -> bool {
         self.has_expressions
+    }
+
+    /// All rules, in the order of evaluation.
+    pub(crate) fn rules(&self) -> &[Rule] {
+        &self.parts.rules
+    }
+
+    /// Persist sections.
+    pub(crate) fn persisting_rules(&self) -> impl Iterator<Item = &Rule> {
+        self.persisting.iter().map(|index| self.rule(*index))
+    }
+
+    /// How long saved state outlives its node: the longest of all persist sections; for ever when `None`.
+    pub fn retention(&self) -> Option<Duration> {
+        let mut longest = Duration::ZERO;
+        for saved in self.persisting_rules().filter_map(|rule| rule.gives.saved.as_ref()) {
+            longest = longest.max(saved.retention?);
+        }
+        (longest > Duration::ZERO).then_some(longest)
     }
 
     /// The names of all policies, presets included, sorted.

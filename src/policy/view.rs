@@ -44,6 +44,8 @@ pub(crate) struct View<'a> {
     /// object has with the very value the rule gives counts as its gift, so that asking again about an
     /// object that was patched gives the same answer.
     without: Option<(RuleIndex, &'a Rule)>,
+    /// Publishers of label families that this node had labels of before.
+    publishers: &'a [String],
     pub(crate) labels: BTreeMap<Cow<'a, str>, Givers<'a>>,
     pub(crate) taints: BTreeMap<TaintKey<'a>, Givers<'a>>,
     pub(crate) annotations: BTreeMap<Cow<'a, str>, Givers<'a>>,
@@ -65,6 +67,15 @@ const PUBLISHERS: [&str; 7] = [
     "network.nvidia.com",
 ];
 
+/// The publishers that the node has labels of now, sorted.
+pub(crate) fn publishers(facts: &NodeFacts<'_>) -> Vec<String> {
+    let has = |prefix: &str| facts.labels().any(|(key, _)| prefix_of(key) == Some(prefix));
+    let mut found: Vec<String> =
+        PUBLISHERS.iter().filter(|prefix| has(prefix)).map(|prefix| (*prefix).to_owned()).collect();
+    found.sort_unstable();
+    found
+}
+
 impl<'a> View<'a> {
     /// A view of the object as it is.
     pub(crate) fn new(facts: &'a NodeFacts<'a>, old: Option<&'a NodeFacts<'a>>, name_groups: Vec<NameGroup>) -> Self {
@@ -75,6 +86,7 @@ impl<'a> View<'a> {
             set_aside: BTreeMap::new(),
             taints_aside: Vec::new(),
             without: None,
+            publishers: &[],
             labels: BTreeMap::new(),
             taints: BTreeMap::new(),
             annotations: BTreeMap::new(),
@@ -193,13 +205,18 @@ impl<'a> View<'a> {
         self.all_taints().any(|(key, value, effect)| pattern.is_met_by(key, value, effect))
     }
 
-    /// Whether the labels of this key's publisher have all gone in this write.
+    /// Remembers which publishers the node had labels of.
+    pub(crate) fn remember_publishers(&mut self, publishers: &'a [String]) {
+        self.publishers = publishers;
+    }
+
+    /// Whether the labels of this key's publisher have all gone: in this write, or since they were remembered.
     pub(crate) fn publisher_is_gone(&self, key: &str) -> bool {
-        let (Some(prefix), Some(old)) = (prefix_of(key), self.old) else { return false };
+        let Some(prefix) = prefix_of(key).filter(|prefix| PUBLISHERS.contains(prefix)) else { return false };
         let of_family = |key: &str| prefix_of(key) == Some(prefix);
-        PUBLISHERS.contains(&prefix)
-            && old.labels().any(|(key, _)| of_family(key))
-            && !self.facts.labels().any(|(key, _)| of_family(key))
+        let was_there = self.publishers.iter().any(|publisher| publisher == prefix)
+            || self.old.is_some_and(|old| old.labels().any(|(key, _)| of_family(key)));
+        was_there && !self.facts.labels().any(|(key, _)| of_family(key))
     }
 
     /// What is inferred of the node's GPUs.

@@ -70,9 +70,10 @@ fn read_file(path: &Path, node: &str) -> Result<SavedState, String> {
     if state.node_name == node { Ok(state) } else { Err(format!("it is the state of node {:?}", state.node_name)) }
 }
 
-/// Keeps `states` in step with the directory until `shutdown`.
+/// Keeps `states` in step with the directory until `shutdown`; `last` is what they hold now.
 pub async fn watch(
     directory: PathBuf,
+    last: HashMap<String, Arc<SavedState>>,
     states: Arc<SavedStates>,
     poll: Duration,
     observer: StateObserver,
@@ -80,17 +81,19 @@ pub async fn watch(
 ) {
     let mut changes = Changes::new(vec![directory.clone()], poll);
     let mut reported: Vec<String> = Vec::new();
+    let mut known = last;
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = changes.next() => {}
         }
-        let (place, last) = (directory.clone(), states.0.load_full());
+        let (place, last) = (directory.clone(), known.clone());
         let Ok((read, errors)) = tokio::task::spawn_blocking(move || read(&place, &last)).await else { continue };
         let faults: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        let changed = *states.0.load_full() != read;
+        let changed = known != read;
         if changed {
-            states.replace(read);
+            states.replace(read.values().cloned());
+            known = read;
         }
         if changed || faults != reported {
             observer(states.len(), &errors);

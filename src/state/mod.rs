@@ -1,38 +1,113 @@
-//! Saved state in memory: many readers, one source that replaces it.
+//! Saved state in memory: many readers, one source that fills it (a directory of files, or ConfigMaps by watch), and
+//! the one writer.
 
+mod configmaps;
 mod directory;
+mod identity;
+mod writer;
 
 use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
 use crate::api::state::SavedState;
 
+pub use configmaps::{ConfigMaps, NAME_PREFIX, Problem, STATE_KEY};
 pub use directory::{StateError, StateObserver, read, watch};
+pub use identity::{Identity, Machine};
+pub use writer::{StateWriter, WriteError};
 
-/// What is saved of all nodes, by node name. Reading takes no lock.
-#[derive(Debug, Default)]
-pub struct SavedStates(ArcSwap<HashMap<String, Arc<SavedState>>>);
+/// Parts of the map that are replaced one by one, so that one change copies few entries.
+const SHARDS: usize = 128;
+
+type Shard = HashMap<Box<str>, Arc<SavedState>>;
+
+/// What is saved of all nodes. Reading takes no lock.
+#[derive(Debug)]
+pub struct SavedStates {
+    identity: Identity,
+    shards: Vec<ArcSwap<Shard>>,
+}
+
+impl Default for SavedStates {
+    fn default() -> Self {
+        Self::new(Identity::Name)
+    }
+}
 
 impl SavedStates {
-    /// What is saved of a node.
-    pub fn get(&self, node: &str) -> Option<Arc<SavedState>> {
-        self.0.load().get(node).cloned()
+    /// Nothing is saved yet.
+    pub fn new(identity: Identity) -> Self {
+        Self { identity, shards: (0..SHARDS).map(|_| ArcSwap::default()).collect() }
     }
 
-    /// How many nodes have saved state.
+    /// What nodes are kept by.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn shard(&self, key: &str) -> &ArcSwap<Shard> {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        &self.shards[usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or_default()]
+    }
+
+    /// What is saved of this node. `None` also while it is not known yet which machine it is.
+    pub fn get(&self, node: Machine<'_>) -> Option<Arc<SavedState>> {
+        self.identity.lookup(node).iter().find_map(|key| self.by_key(key))
+    }
+
+    /// What is saved of whatever node has this name, by its documents' `nodeName`.
+    pub fn all(&self) -> Vec<Arc<SavedState>> {
+        self.shards.iter().flat_map(|shard| shard.load().values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    fn by_key(&self, key: &str) -> Option<Arc<SavedState>> {
+        self.shard(key).load().get(key).cloned()
+    }
+
+    /// How many documents there are.
     pub fn len(&self) -> usize {
-        self.0.load().len()
+        self.shards.iter().map(|shard| shard.load().len()).sum()
     }
 
-    /// Whether no node has saved state.
+    /// Whether nothing is saved.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Replaces everything.
-    pub fn replace(&self, states: HashMap<String, Arc<SavedState>>) {
-        self.0.store(Arc::new(states));
+    pub fn replace(&self, states: impl IntoIterator<Item = Arc<SavedState>>) {
+        let mut shards: Vec<Shard> = vec![Shard::new(); SHARDS];
+        for state in states {
+            let key = Identity::key(&state);
+            let mut hasher = DefaultHasher::new();
+            key.hash(&mut hasher);
+            shards[usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or_default()].insert(key.into(), state);
+        }
+        for (place, shard) in self.shards.iter().zip(shards) {
+            place.store(Arc::new(shard));
+        }
+    }
+
+    fn put(&self, state: SavedState) {
+        let key = Identity::key(&state);
+        let state = Arc::new(state);
+        self.shard(&key).rcu(|shard| {
+            let mut shard = Shard::clone(shard);
+            shard.insert(key.as_str().into(), state.clone());
+            shard
+        });
+    }
+
+    fn remove(&self, key: &str) {
+        self.shard(key).rcu(|shard| {
+            let mut shard = Shard::clone(shard);
+            shard.remove(key);
+            shard
+        });
     }
 }

@@ -42,6 +42,7 @@ fn context(policy: &str) -> Context {
         policies: Arc::new(ArcSwap::from_pointee(PolicySet::compile(&documents).unwrap())),
         saved: Arc::new(SavedStates::default()),
         pending_taint: None,
+        synced: Arc::new(true.into()),
         exemptions: Exemptions::default(),
         metrics: Metrics::new(),
     }

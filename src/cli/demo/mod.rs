@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use client::{ApiServer, Written};
 use fleet::FLEETS;
 
-use super::serve::{Running, ServeConfig, start};
+use super::serve::{PendingTaintMode, Running, ServeConfig, start};
 use super::simulate::{identity, node_name};
 use super::{Findings, nodes, output};
 use crate::files::Sources;
@@ -79,7 +79,9 @@ impl Workplace {
                 "127.0.0.1".parse().map_err(anyhow::Error::msg)?,
             ],
             state_dir: self.0.join("state"),
-            pending_taint: None,
+            pending_taint: PendingTaintMode::Never,
+            pending_taint_key: "nodegate.dev/pending".parse()?,
+            cluster: None,
             exemptions: Exemptions::default(),
             drain_delay: Duration::ZERO,
         })

@@ -18,7 +18,7 @@ use crate::policy::matcher::{Conditions, GpuCondition, Matcher, Requirement, Tai
 use crate::policy::never_persisted;
 use crate::policy::pattern::{KeySet, TextSet};
 use crate::policy::restriction::is_own;
-use crate::policy::rule::{Gives, Rule, Saved};
+use crate::policy::rule::{Gives, REMOVE_AFTER, Rule, Saved};
 
 /// Labels that every kubelet sets and keeps setting: a rule for them would fight it for ever.
 const KUBELETS_OWN: [&str; 5] = [
@@ -95,10 +95,8 @@ fn compile_rule(
     for key in spec.labels.keys().filter(|key| spec.label_expressions.contains_key(*key)) {
         faults.at(&path.key("labelExpressions").key(key), format!("{key:?} is also in labels; give it one value"));
     }
-    // Removal is the controller's; here the text is only checked.
-    if let Some(text) = &spec.remove_after {
-        faults.check(&path.key("removeAfter"), duration(text));
-    }
+    let remove_after =
+        spec.remove_after.as_ref().and_then(|text| faults.check(&path.key("removeAfter"), duration(text)));
     let nothing = spec.labels.is_empty()
         && spec.label_expressions.is_empty()
         && spec.label_map.is_none()
@@ -119,6 +117,7 @@ fn compile_rule(
         gives,
         trust_kubelet: spec.trust_kubelet.unwrap_or_default(),
         evict: spec.evict.unwrap_or_default(),
+        remove_after: remove_after.unwrap_or(REMOVE_AFTER),
     }
 }
 
@@ -132,8 +131,15 @@ fn compile_derived(spec: &DerivedSpec, id: RuleId, path: &FieldPath, faults: &mu
     for (index, source) in spec.any_of.iter().enumerate() {
         faults.check(&path.key("anyOf").index(index), check_label_key(source));
     }
+    // In flat label files absence is plainly false, and removal as quick as their users know it.
+    let flat = faults.document.flat_grace;
     let source = |key: &String| Conditions {
-        labels: vec![Requirement { key: key.as_str().into(), operator: Operator::Exists, values: Vec::new() }],
+        labels: vec![Requirement {
+            key: key.as_str().into(),
+            operator: Operator::Exists,
+            values: Vec::new(),
+            plain: flat.is_some(),
+        }],
         ..Conditions::default()
     };
     Some(Rule {
@@ -145,6 +151,7 @@ fn compile_derived(spec: &DerivedSpec, id: RuleId, path: &FieldPath, faults: &mu
         gives: Gives { labels: vec![(key?, value?)], ..Gives::default() },
         trust_kubelet: spec.trust_kubelet.unwrap_or_default(),
         evict: false,
+        remove_after: flat.unwrap_or(REMOVE_AFTER),
     })
 }
 
@@ -158,6 +165,7 @@ fn compile_persist(
     if spec.labels.is_empty() && spec.taints.is_empty() {
         faults.at(path, "nothing is persisted; add labels or taints");
     }
+    let retention = spec.retention.as_ref().and_then(|text| faults.check(&path.key("retention"), duration(text)));
     let mut set = |field: &str, keys: &[String], never: fn(&str) -> Option<&'static str>| {
         let path = path.key(field);
         for (index, key) in keys.iter().enumerate() {
@@ -168,12 +176,10 @@ fn compile_persist(
         KeySet::compile(keys.iter().map(String::as_str), |index, message| faults.at(&path.index(index), message))
     };
     let saved = Saved {
+        retention,
         labels: set("labels", &spec.labels, never_persisted::label),
         taints: set("taints", &spec.taints, never_persisted::taint),
     };
-    if let Some(retention) = &spec.retention {
-        faults.check(&path.key("retention"), duration(retention));
-    }
     Rule {
         id,
         strength: Strength::Saved,
@@ -183,6 +189,7 @@ fn compile_persist(
         gives: Gives { saved: Some(saved), ..Gives::default() },
         trust_kubelet: true,
         evict: false,
+        remove_after: REMOVE_AFTER,
     }
 }
 
@@ -355,6 +362,7 @@ fn selector(spec: &SelectorSpec, path: &FieldPath, faults: &mut Faults<'_>) -> V
             key: key.as_str().into(),
             operator: Operator::In,
             values: vec![value.as_str().into()],
+            plain: false,
         });
     }
     for (index, spec) in spec.match_expressions.iter().enumerate() {
@@ -373,7 +381,7 @@ fn selector(spec: &SelectorSpec, path: &FieldPath, faults: &mut Faults<'_>) -> V
             faults.at(&path.key("values"), message);
         }
         let values = spec.values.iter().map(|value| value.as_str().into()).collect();
-        requirements.push(Requirement { key: spec.key.as_str().into(), operator: spec.operator, values });
+        requirements.push(Requirement { key: spec.key.as_str().into(), operator: spec.operator, values, plain: false });
     }
     requirements
 }

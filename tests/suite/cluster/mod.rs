@@ -7,4 +7,5 @@ mod requester;
 
 mod governance;
 mod join;
+mod keeping;
 mod outage;

@@ -19,6 +19,8 @@ pub(crate) struct Nodegate<'a> {
     listen: u16,
     probe: u16,
     manifests: String,
+    /// The namespace of its saved state, when it runs with the cluster.
+    pub(crate) namespace: String,
 }
 
 /// How to start and register it.
@@ -32,6 +34,12 @@ pub(crate) struct Setup<'a> {
     pub(crate) serve: &'a [&'a str],
     /// Further arguments of `render webhooks`.
     pub(crate) render: &'a [&'a str],
+    /// Run with the cluster, in a namespace of its own.
+    pub(crate) cluster: bool,
+    /// Run with the cluster, in the namespace of a nodegate before or beside this one.
+    pub(crate) namespace: Option<&'a str>,
+    /// Leave the webhook out: only the controller runs.
+    pub(crate) unregistered: bool,
 }
 
 fn binary() -> Command {
@@ -44,6 +52,18 @@ fn binary() -> Command {
 
 fn from_root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Arguments to run with the cluster as a service account in `namespace`, which is made. Short times, so that tests need not wait.
+pub(crate) fn with_cluster(plane: &ControlPlane, namespace: &str) -> Vec<String> {
+    let existing = plane.kubectl(&["create", "namespace", namespace], None);
+    assert!(existing.is_ok() || existing.as_ref().is_err_and(|error| error.contains("AlreadyExists")), "{existing:?}");
+    let user = format!("system:serviceaccount:{namespace}:nodegate");
+    let kubeconfig = plane.kubeconfig_file(namespace, Some((&user, &["system:masters"])));
+    let arguments =
+        ["--kubeconfig", &kubeconfig.display().to_string(), "--namespace", namespace, "--lease-seconds", "3"];
+    let arguments = arguments.into_iter().chain(["--resync-interval-seconds", "5"]);
+    arguments.map(str::to_owned).collect()
 }
 
 impl<'a> Nodegate<'a> {
@@ -72,6 +92,10 @@ impl<'a> Nodegate<'a> {
         for policy in setup.policies {
             command.arg("--policy").arg(from_root(policy));
         }
+        let namespace = setup.namespace.map_or_else(|| format!("nodegate-{listen}"), str::to_owned);
+        if setup.cluster || setup.namespace.is_some() {
+            command.args(with_cluster(plane, &namespace));
+        }
         let child = command
             .args(setup.serve)
             .stdin(Stdio::null())
@@ -79,9 +103,11 @@ impl<'a> Nodegate<'a> {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut started = Self { plane, child, directory, listen, probe, manifests: String::new() };
+        let mut started = Self { plane, child, directory, listen, probe, manifests: String::new(), namespace };
         started.wait_until_ready();
-        started.register(setup);
+        if !setup.unregistered {
+            started.register(setup);
+        }
         started
     }
 

@@ -60,6 +60,19 @@ impl Requester {
         serde_json::to_value(self.nodes.get(name).await.unwrap()).unwrap()
     }
 
+    /// Waits until a node is as it should be.
+    pub(crate) async fn eventually(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        loop {
+            let node = self.get(name).await;
+            if holds(&node) {
+                return node;
+            }
+            assert!(std::time::Instant::now() < deadline, "{name} never got so: {what}\n{node:#}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
     /// A merge patch of `nodes`.
     pub(crate) async fn merge(&self, name: &str, patch: Value) -> Outcome {
         outcome(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)

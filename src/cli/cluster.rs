@@ -1,0 +1,325 @@
+//! Running with a cluster: how it is reached, and everything that then runs besides the webhook.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use arc_swap::ArcSwap;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::names::TaintId;
+use crate::controller::leader::{self, LeaseConfig, LeaseView};
+use crate::controller::{Events, KeepConfig, MaxRemovals, Reconciler, Term, TermConfig};
+use crate::health::Readiness;
+use crate::metrics::{Metrics, Reload};
+use crate::policy::PolicySet;
+use crate::state::{ConfigMaps, Identity, Problem, SavedStates};
+
+/// Where a pod finds who it is.
+const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// How the cluster is reached. Never the current context by accident: a file must be named, unless this is a pod.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ConnectArgs {
+    /// Kubeconfig file of the cluster to work on. In a pod, --namespace alone means the cluster it runs in.
+    #[arg(long, value_name = "FILE", env = "NODEGATE_KUBECONFIG")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of that file [default: its current one]
+    #[arg(long, value_name = "NAME", env = "NODEGATE_CONTEXT", requires = "kubeconfig")]
+    pub(crate) context: Option<String>,
+    /// Namespace of saved state, the Lease and the certificate.
+    #[arg(long, value_name = "NAMESPACE", env = "NODEGATE_NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+}
+
+/// A cluster to work on.
+#[derive(Clone, Debug)]
+pub struct Place {
+    kubeconfig: Option<PathBuf>,
+    context: Option<String>,
+    /// The namespace of saved state, the Lease and the certificate.
+    pub namespace: String,
+}
+
+impl ConnectArgs {
+    /// The cluster that was named; `None` when none was.
+    ///
+    /// # Errors
+    /// If a kubeconfig is named without a namespace.
+    pub(crate) fn place(&self) -> anyhow::Result<Option<Place>> {
+        // The label operator's name for it; it may be set for other reasons, so it does not choose a mode by itself.
+        let operator = || std::env::var("OPERATOR_NAMESPACE").ok().filter(|namespace| !namespace.is_empty());
+        let named = self.namespace.clone().filter(|namespace| !namespace.is_empty()).or_else(operator);
+        let place = |namespace| Place { kubeconfig: self.kubeconfig.clone(), context: self.context.clone(), namespace };
+        match (&self.kubeconfig, named) {
+            (Some(_), Some(namespace)) => Ok(Some(place(namespace))),
+            (Some(file), None) => {
+                bail!(
+                    "--kubeconfig {} needs --namespace: name the namespace for saved state and the Lease",
+                    file.display()
+                )
+            }
+            (None, Some(namespace)) if std::path::Path::new(POD_TOKEN).exists() => Ok(Some(place(namespace))),
+            (None, _) if self.namespace.is_some() => bail!(
+                "--namespace without --kubeconfig works only in a pod with a service account token; name a kubeconfig file"
+            ),
+            (None, _) => Ok(None),
+        }
+    }
+}
+
+impl Place {
+    /// A client for it.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or names no such context.
+    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        let config = match &self.kubeconfig {
+            Some(file) => {
+                let read = Kubeconfig::read_from(file).with_context(|| format!("--kubeconfig {}", file.display()))?;
+                let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+                Config::from_custom_kubeconfig(read, &options)
+                    .await
+                    .with_context(|| format!("--kubeconfig {}", file.display()))?
+            }
+            None => Config::incluster().context("this pod's service account")?,
+        };
+        Ok(Client::try_from(config)?)
+    }
+}
+
+/// Who we are in the cluster, asked of the API server.
+///
+/// # Errors
+/// If it cannot be asked.
+pub(crate) async fn own_name(client: &Client) -> anyhow::Result<String> {
+    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
+    let review = reviews
+        .create(&kube::api::PostParams::default(), &SelfSubjectReview::default())
+        .await
+        .context("the API server did not say who we are (SelfSubjectReview)")?;
+    let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
+    user.context("the API server did not say who we are")
+}
+
+/// Flags of `serve` that matter with a cluster only.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ControllerArgs {
+    /// What saved state is kept for.
+    #[arg(long, value_enum, env = "NODEGATE_IDENTITY", default_value_t = Identity::Name)]
+    identity: Identity,
+    /// How many nodes may lose owned labels or taints by one change [default: the larger of 10 and 10 %]
+    #[arg(long, value_name = "N", env = "NODEGATE_MAX_REMOVALS")]
+    max_removals: Option<usize>,
+    /// Most writes per second.
+    #[arg(long, value_name = "N", env = "NODEGATE_WRITES_PER_SECOND", default_value_t = 100)]
+    writes_per_second: u32,
+    /// Every node is looked at again after so many seconds, whatever was missed.
+    #[arg(long, value_name = "SECONDS", env = "RESYNC_INTERVAL_SECONDS", default_value_t = 300)]
+    resync_interval_seconds: u64,
+    /// How long the leader's Lease holds without being renewed, in seconds.
+    #[arg(long, value_name = "SECONDS", env = "NODEGATE_LEASE_SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=3600))]
+    lease_seconds: u64,
+    /// A node that has the pending taint for longer gets an event.
+    #[arg(long, value_name = "DURATION", env = "NODEGATE_PENDING_TIMEOUT", default_value = "5m", value_parser = super::serve::duration)]
+    pending_timeout: Duration,
+    /// Release a node that has the pending taint for longer, although it lacks something.
+    #[arg(long, env = "NODEGATE_RELEASE_PENDING")]
+    release_pending: bool,
+    /// Name of the mutating and of the validating webhook configuration.
+    #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
+    webhook_configuration: String,
+}
+
+/// What runs besides the webhook.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// Which cluster.
+    pub place: Place,
+    /// What saved state is kept for.
+    pub identity: Identity,
+    /// How many nodes may lose owned keys by one change.
+    pub max_removals: MaxRemovals,
+    /// Most writes per second.
+    pub writes_per_second: u32,
+    /// Every node is looked at again after so long.
+    pub resync: Duration,
+    /// How long the Lease holds.
+    pub lease: Duration,
+    /// A node that is pending for longer is reported.
+    pub pending_timeout: Duration,
+    /// Whether it is released as well.
+    pub release_pending: bool,
+    /// The name of the webhook configurations.
+    pub webhook_configuration: String,
+}
+
+impl ControllerArgs {
+    pub(crate) fn config(&self, place: Place) -> ClusterConfig {
+        ClusterConfig {
+            place,
+            identity: self.identity,
+            max_removals: self.max_removals.map_or(MaxRemovals::Tenth, MaxRemovals::Nodes),
+            writes_per_second: self.writes_per_second,
+            resync: Duration::from_secs(self.resync_interval_seconds.max(1)),
+            lease: Duration::from_secs(self.lease_seconds),
+            pending_timeout: self.pending_timeout,
+            release_pending: self.release_pending,
+            webhook_configuration: self.webhook_configuration.clone(),
+        }
+    }
+}
+
+/// A cluster that is reached.
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    config: ClusterConfig,
+    /// The Lease as it is seen from here.
+    pub(crate) lease: LeaseView,
+    /// What is saved of nodes.
+    pub(crate) saved: Arc<SavedStates>,
+    maps: ConfigMaps,
+}
+
+/// What the parts of `serve` share.
+pub(crate) struct Shared {
+    pub(crate) policies: Arc<ArcSwap<PolicySet>>,
+    /// Counts up with every set of policies put in force.
+    pub(crate) generation: watch::Receiver<u64>,
+    pub(crate) pending: TaintId,
+    pub(crate) readiness: Arc<Readiness>,
+    pub(crate) synced: Arc<AtomicBool>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl Cluster {
+    /// Reaches the cluster.
+    ///
+    /// # Errors
+    /// If there is no way to it.
+    pub(crate) async fn reach(config: ClusterConfig) -> anyhow::Result<Self> {
+        let client = config.place.client().await?;
+        let saved = Arc::new(SavedStates::new(config.identity));
+        let maps = ConfigMaps::new(client.clone(), &config.place.namespace, saved.clone());
+        Ok(Self { client, lease: LeaseView::new(config.lease), saved, maps, config })
+    }
+
+    /// Starts everything that runs besides the webhook. The task ends after `shutdown`, when the Lease is released.
+    pub(crate) fn start(self, shared: Shared) -> tokio::task::JoinHandle<()> {
+        shared.readiness.waits_for_state();
+        tokio::spawn(async move {
+            let following = self.follow(&shared);
+            let leading = self.lead(&shared);
+            tokio::select! {
+                () = following => {}
+                () = leading => {}
+            }
+        })
+    }
+
+    /// What every replica does.
+    async fn follow(&self, shared: &Shared) {
+        let metrics = &shared.metrics;
+        let synced = || {
+            shared.readiness.state_read();
+            shared.synced.store(true, Ordering::Relaxed);
+            tracing::info!(nodes = self.saved.len(), "saved state read");
+        };
+        let (events, publishing) = Events::new(self.client.clone(), &identity());
+        let problem = |problem: Problem| {
+            metrics.controller.unreadable_states.inc();
+            metrics.state_reloaded(Reload::Failure);
+            tracing::error!(
+                config_map = problem.config_map,
+                error = problem.why,
+                "saved state cannot be read; it counts as none and is kept aside"
+            );
+            let note =
+                format!("ConfigMap {}: {}; it counts as empty and is kept aside", problem.config_map, problem.why);
+            events.later_about(&problem.node, "UnreadableState", note);
+        };
+        let counting = async {
+            loop {
+                metrics.saved_states.set(i64::try_from(self.saved.len()).unwrap_or(i64::MAX));
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+        };
+        tokio::join!(
+            self.maps.follow(synced, problem),
+            self.lease.follow(self.client.clone(), &self.config.place.namespace),
+            publishing,
+            counting,
+        );
+    }
+
+    /// What the leader does, while it leads.
+    async fn lead(&self, shared: &Shared) {
+        let lease = LeaseConfig {
+            namespace: self.config.place.namespace.clone(),
+            identity: identity(),
+            duration: self.config.lease,
+        };
+        let leading = |leads: bool| {
+            shared.metrics.controller.leading.set(i64::from(leads));
+        };
+        loop {
+            let work = || self.term(shared);
+            let led = leader::lead(self.client.clone(), &lease, &self.lease, work, leading, shared.shutdown.clone());
+            match led.await {
+                Ok(()) if shared.shutdown.is_cancelled() => return,
+                Ok(()) => {}
+                Err(error) => tracing::warn!(%error, "the Lease cannot be had; trying again"),
+            }
+            tokio::select! {
+                () = shared.shutdown.cancelled() => return,
+                () = tokio::time::sleep(Duration::from_secs(2)) => {}
+            }
+        }
+    }
+
+    async fn term(&self, shared: &Shared) {
+        while !shared.synced.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let (events, publishing) = Events::new(self.client.clone(), &identity());
+        let reconciler = Reconciler::new(
+            self.client.clone(),
+            self.keep_config(shared.pending.clone()),
+            shared.policies.clone(),
+            self.maps.clone(),
+            events,
+            shared.metrics.clone(),
+        );
+        let config =
+            TermConfig { resync: self.config.resync, configuration: self.config.webhook_configuration.clone() };
+        let term = Term::new(self.client.clone(), Arc::new(reconciler), config, shared.generation.clone());
+        tokio::select! {
+            () = term.run() => {}
+            () = publishing => {}
+        }
+    }
+
+    fn keep_config(&self, pending: TaintId) -> KeepConfig {
+        KeepConfig {
+            max_removals: self.config.max_removals,
+            writes_per_second: self.config.writes_per_second,
+            pending: vec![pending],
+            pending_timeout: self.config.pending_timeout,
+            release_pending: self.config.release_pending,
+            adopt: false,
+        }
+    }
+}
+
+/// Who this process is among the replicas: the pod's name, or host and process.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME").ok().filter(|host| !host.is_empty());
+    format!("{}_{}", host.as_deref().unwrap_or("nodegate"), std::process::id())
+}

@@ -1,0 +1,86 @@
+//! Kubernetes events about nodes. Losing one loses nothing: they are for people who look at a node.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource as _};
+use tokio::task::JoinSet;
+
+use super::node::NodeObject;
+
+/// Longest note of an event, in bytes (`k8s.io/api/events/v1`).
+const NOTE_MAX: usize = 1024;
+
+/// Publishes events.
+#[derive(Clone)]
+pub struct Events {
+    recorder: Recorder,
+    later: tokio::sync::mpsc::UnboundedSender<(Event, ObjectReference)>,
+}
+
+impl Events {
+    /// Events by this replica. The future publishes those that nobody waits for; it runs until dropped.
+    pub fn new(client: Client, instance: &str) -> (Self, impl Future<Output = ()> + use<>) {
+        let reporter = Reporter { controller: "nodegate".to_owned(), instance: Some(instance.to_owned()) };
+        let recorder = Recorder::new(client, reporter);
+        let (later, mut queue) = tokio::sync::mpsc::unbounded_channel::<(Event, ObjectReference)>();
+        let publisher = recorder.clone();
+        let run = async move {
+            let mut sending = JoinSet::new();
+            while let Some((event, about)) = queue.recv().await {
+                while sending.len() >= 8 {
+                    sending.join_next().await;
+                }
+                let publisher = publisher.clone();
+                sending.spawn(async move { publish(&publisher, &event, &about).await });
+            }
+        };
+        (Self { recorder, later }, run)
+    }
+
+    /// Publishes a warning about a node.
+    pub async fn publish(&self, node: &NodeObject, reason: &str, note: String) {
+        publish(&self.recorder, &warning(reason, note), &reference(node)).await;
+    }
+
+    /// Has a warning published soon.
+    pub fn later(&self, node: &NodeObject, reason: &str, note: String) {
+        // Nobody listens any more only when the term is over.
+        let _ = self.later.send((warning(reason, note), reference(node)));
+    }
+
+    /// Has a warning about a node published that may not be there any more.
+    pub fn later_about(&self, node: &str, reason: &str, note: String) {
+        let about = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.to_owned()),
+            ..ObjectReference::default()
+        };
+        let _ = self.later.send((warning(reason, note), about));
+    }
+}
+
+async fn publish(recorder: &Recorder, event: &Event, about: &ObjectReference) {
+    if let Err(error) = recorder.publish(event, about).await {
+        tracing::debug!(%error, reason = event.reason, "event not published");
+    }
+}
+
+fn reference(node: &NodeObject) -> ObjectReference {
+    ObjectReference { uid: Some(node.uid().to_owned()), ..node.object_ref(&()) }
+}
+
+fn warning(reason: &str, mut note: String) -> Event {
+    if note.len() > NOTE_MAX {
+        let end = (0..=NOTE_MAX - '…'.len_utf8()).rev().find(|at| note.is_char_boundary(*at)).unwrap_or(0);
+        note.truncate(end);
+        note.push('…');
+    }
+    Event {
+        type_: EventType::Warning,
+        reason: reason.to_owned(),
+        note: Some(note),
+        action: "Reconcile".to_owned(),
+        secondary: None,
+    }
+}

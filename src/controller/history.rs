@@ -1,0 +1,126 @@
+//! What changed on nodes while we watched: labels and taints, with who wrote them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+
+use super::node::NodeObject;
+use crate::api::state::Change;
+use crate::policy::{Claim, NodeFacts};
+
+/// The field manager of the controller's own writes.
+pub const FIELD_MANAGER: &str = "nodegate";
+/// The annotation that the webhook stamps with the requester's name (`--stamp-changes`).
+pub const STAMP: &str = "nodegate.dev/last-change";
+/// Most changes remembered of one node between two records.
+const PENDING_MAX: usize = 50;
+
+type Values = BTreeMap<String, String>;
+
+/// What a node had when it was last seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    uid: String,
+    labels: Values,
+    taints: Values,
+    stamp: Option<String>,
+}
+
+/// What nodes had, and the changes not recorded yet.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    seen: HashMap<String, Seen>,
+    pending: HashMap<String, Vec<Change>>,
+}
+
+impl History {
+    /// Notes what differs from when this node was last seen. The first sight of a node is no change.
+    pub(super) fn note(&mut self, node: &NodeObject, now: Timestamp) {
+        let Ok(facts) = node.facts() else { return };
+        let new = seen(node, &facts);
+        let Some(old) = self.seen.insert(node.name().to_owned(), new.clone()) else { return };
+        if old.uid != new.uid {
+            self.pending.remove(node.name());
+            return;
+        }
+        let stamp = new.stamp.as_ref().filter(|_| new.stamp != old.stamp);
+        let mut changes = Vec::new();
+        let mut differences = |field: &str, old: &Values, new: &Values, writer: &dyn Fn(&str) -> Option<Claim>| {
+            for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
+                if old.get(key) != new.get(key) {
+                    let (by, how) = who(writer(key), stamp, new.contains_key(key));
+                    changes.push(Change {
+                        time: now.to_string(),
+                        by,
+                        how,
+                        field: field.to_owned(),
+                        key: key.clone(),
+                        old: old.get(key).cloned(),
+                        new: new.get(key).cloned(),
+                        ..Change::default()
+                    });
+                }
+            }
+        };
+        let claims = &node.claims;
+        let last = || claims.last_writer().cloned();
+        differences("label", &old.labels, &new.labels, &|key| {
+            if new.labels.contains_key(key) { claims.label_writer(key).cloned() } else { last() }
+        });
+        differences("taint", &old.taints, &new.taints, &|_| claims.taint_writer().cloned().or_else(last));
+        if !changes.is_empty() {
+            let pending = self.pending.entry(node.name().to_owned()).or_default();
+            pending.extend(changes);
+            let surplus = pending.len().saturating_sub(PENDING_MAX);
+            pending.drain(..surplus);
+        }
+    }
+
+    /// Changes of a node that are to be recorded.
+    pub(super) fn pending(&self, node: &str) -> Vec<Change> {
+        self.pending.get(node).cloned().unwrap_or_default()
+    }
+
+    /// The first `count` of them have been recorded.
+    pub(super) fn recorded(&mut self, node: &str, count: usize) {
+        if let Some(pending) = self.pending.get_mut(node) {
+            pending.drain(..count.min(pending.len()));
+            if pending.is_empty() {
+                self.pending.remove(node);
+            }
+        }
+    }
+
+    /// A node is gone.
+    pub(super) fn forget(&mut self, node: &str) {
+        self.seen.remove(node);
+        self.pending.remove(node);
+    }
+}
+
+fn seen(node: &NodeObject, facts: &NodeFacts<'_>) -> Seen {
+    // Condition taints come and go with every hiccup of a node.
+    let lasting = facts.taints().iter().filter(|taint| !taint.key.starts_with("node.kubernetes.io/"));
+    Seen {
+        uid: node.uid().to_owned(),
+        labels: facts.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        taints: lasting
+            .map(|taint| (format!("{}:{}", &*taint.key, &*taint.effect), taint.value().to_owned()))
+            .collect(),
+        stamp: facts.annotation(STAMP).map(str::to_owned),
+    }
+}
+
+/// By whom and how: what nobody claims came from our webhook's patch.
+fn who(writer: Option<Claim>, stamp: Option<&String>, there: bool) -> (String, String) {
+    let how = match &writer {
+        Some(claim) if &*claim.manager == FIELD_MANAGER => "controller",
+        Some(claim) if claim.status => "status",
+        Some(_) => "update",
+        None if there => "admission",
+        None => "update",
+    };
+    let manager = writer.map(|claim| claim.manager.to_string()).unwrap_or_default();
+    let by = stamp.filter(|_| how != "controller").cloned().unwrap_or(manager);
+    (by, how.to_owned())
+}

@@ -1,0 +1,20 @@
+//! The controller: what admission may not or could not do, and what lasts.
+//!
+//! One replica leads and writes; it watches nodes, decides with the same rules as admission, and makes what differs so.
+
+mod events;
+mod fights;
+mod history;
+pub mod leader;
+mod limit;
+mod node;
+mod reconcile;
+mod removals;
+mod term;
+
+pub use events::Events;
+pub use history::{FIELD_MANAGER, STAMP};
+pub use node::NodeObject;
+pub use reconcile::{Done, Failure, KeepConfig, Reconciler};
+pub use removals::{Brake, MaxRemovals};
+pub use term::{Term, TermConfig};

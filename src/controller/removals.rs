@@ -1,0 +1,215 @@
+//! When an owned key may go: after its rule's grace, and not when a whole fleet would lose keys by one change.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::policy::Removal;
+
+/// Removals within this time count as one change.
+const WINDOW: Duration = Duration::from_secs(600);
+
+/// How many nodes may lose owned keys by one change (`--max-removals`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxRemovals {
+    /// The larger of ten and a tenth of the fleet.
+    Tenth,
+    /// So many.
+    Nodes(usize),
+    /// No limit: somebody has confirmed.
+    Confirmed,
+}
+
+impl MaxRemovals {
+    /// The limit for a fleet of so many nodes.
+    pub fn of(self, nodes: usize) -> usize {
+        match self {
+            Self::Tenth => (nodes / 10).max(10),
+            Self::Nodes(limit) => limit,
+            Self::Confirmed => usize::MAX,
+        }
+    }
+}
+
+/// Why removals are held back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Brake {
+    /// The fleet has not been looked at under the policies in force.
+    NotSurveyed,
+    /// Too many nodes would lose owned keys.
+    TooMany {
+        /// So many nodes.
+        nodes: usize,
+        /// And so many may.
+        limit: usize,
+    },
+    /// There is no policy at all.
+    NoPolicy,
+}
+
+impl std::fmt::Display for Brake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotSurveyed => f.write_str("the fleet has not been looked at under the policies in force yet"),
+            Self::TooMany { nodes, limit } => write!(
+                f,
+                "{nodes} nodes would lose labels or taints that nodegate owns, and at most {limit} may by one change \
+                 (--max-removals); nothing is removed until `nodegate apply --confirm`"
+            ),
+            Self::NoPolicy => f.write_str(
+                "no policy is in force any more, so every owned label and taint would go; nothing is removed until \
+                 `nodegate apply --confirm`",
+            ),
+        }
+    }
+}
+
+/// Grace and brake of one term: both begin anew with a new leader.
+#[derive(Debug)]
+pub(super) struct Removals {
+    maximum: MaxRemovals,
+    fleet: usize,
+    /// Since when a key is no longer wanted: by node uid, then key.
+    since: HashMap<String, HashMap<Removal, Instant>>,
+    /// When which node lost keys.
+    done: VecDeque<(Instant, String)>,
+    brake: Option<Brake>,
+}
+
+impl Removals {
+    /// Nothing may be removed before the first survey.
+    pub(super) fn new(maximum: MaxRemovals) -> Self {
+        Self {
+            maximum,
+            fleet: 0,
+            since: HashMap::new(),
+            done: VecDeque::new(),
+            brake: (maximum != MaxRemovals::Confirmed).then_some(Brake::NotSurveyed),
+        }
+    }
+
+    /// Takes up what a look at the whole fleet showed: how many nodes there are, how many of them would lose keys, and
+    /// whether any policy is in force. Answers what holds removals back.
+    pub(super) fn surveyed(&mut self, fleet: usize, losing: usize, has_policies: bool) -> Option<&Brake> {
+        self.fleet = fleet;
+        let limit = self.maximum.of(fleet);
+        self.brake = if self.maximum == MaxRemovals::Confirmed {
+            None
+        } else if !has_policies && losing > 0 {
+            Some(Brake::NoPolicy)
+        } else if losing > limit {
+            Some(Brake::TooMany { nodes: losing, limit })
+        } else {
+            None
+        };
+        self.brake.as_ref()
+    }
+
+    /// The policies have changed: nothing is removed before the next survey.
+    pub(super) fn policies_changed(&mut self) {
+        if self.maximum != MaxRemovals::Confirmed {
+            self.brake = Some(Brake::NotSurveyed);
+        }
+    }
+
+    /// What holds removals back.
+    pub(super) fn brake(&self) -> Option<&Brake> {
+        self.brake.as_ref()
+    }
+
+    /// Which of a node's `wanted` removals are due now, and how long until the next one is.
+    pub(super) fn due(&mut self, uid: &str, wanted: &[Removal], now: Instant) -> (HashSet<Removal>, Option<Duration>) {
+        if wanted.is_empty() {
+            self.since.remove(uid);
+            return (HashSet::new(), None);
+        }
+        let since = self.since.entry(uid.to_owned()).or_default();
+        since.retain(|removal, _| wanted.contains(removal));
+        let mut due = HashSet::new();
+        let mut next: Option<Duration> = None;
+        for removal in wanted {
+            let began = *since.entry(removal.clone()).or_insert(now);
+            let left = removal.after.saturating_sub(now.saturating_duration_since(began));
+            if left.is_zero() {
+                due.insert(removal.clone());
+            } else {
+                next = Some(next.map_or(left, |next| next.min(left)));
+            }
+        }
+        if due.is_empty() || self.brake.is_some() || !self.may_lose(uid, now) {
+            return (HashSet::new(), next);
+        }
+        (due, next)
+    }
+
+    /// Whether one more node may lose keys within the window.
+    fn may_lose(&mut self, uid: &str, now: Instant) -> bool {
+        while self.done.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW) {
+            self.done.pop_front();
+        }
+        if self.maximum == MaxRemovals::Confirmed || self.done.iter().any(|(_, node)| node == uid) {
+            return true;
+        }
+        let (nodes, limit) = (self.done.len() + 1, self.maximum.of(self.fleet));
+        if nodes > limit {
+            self.brake = Some(Brake::TooMany { nodes, limit });
+            return false;
+        }
+        self.done.push_back((now, uid.to_owned()));
+        true
+    }
+
+    /// A node is gone.
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.since.remove(uid);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::policy::Field;
+
+    fn removal(after: u64) -> Removal {
+        Removal { field: Field::Label, key: "tier".to_owned(), after: Duration::from_secs(after) }
+    }
+
+    #[test]
+    fn a_key_goes_after_its_grace_and_not_if_it_is_wanted_again_meanwhile() {
+        let mut removals = Removals::new(MaxRemovals::Tenth);
+        removals.surveyed(3, 1, true);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(removals.due("u", &[removal(60)], start), (HashSet::new(), Some(Duration::from_secs(60))));
+        assert_eq!(removals.due("u", &[], at(30)), (HashSet::new(), None));
+        assert_eq!(removals.due("u", &[removal(60)], at(40)).1, Some(Duration::from_secs(60)));
+        assert_eq!(removals.due("u", &[removal(60)], at(100)).0.len(), 1);
+    }
+
+    #[test]
+    fn nothing_goes_before_a_survey_or_when_too_many_would_lose() {
+        let mut removals = Removals::new(MaxRemovals::Nodes(2));
+        let now = Instant::now();
+        assert!(removals.due("u", &[removal(0)], now).0.is_empty());
+        assert_eq!(removals.surveyed(100, 3, true), Some(&Brake::TooMany { nodes: 3, limit: 2 }));
+        assert!(removals.due("u", &[removal(0)], now).0.is_empty());
+        assert_eq!(removals.surveyed(100, 1, false), Some(&Brake::NoPolicy));
+        assert_eq!(removals.surveyed(100, 0, false), None);
+    }
+
+    #[test]
+    fn one_node_after_the_other_also_ends_at_the_limit() {
+        let mut removals = Removals::new(MaxRemovals::Nodes(2));
+        removals.surveyed(100, 1, true);
+        let now = Instant::now();
+        let gone: Vec<bool> =
+            ["a", "b", "c"].iter().map(|uid| !removals.due(uid, &[removal(0)], now).0.is_empty()).collect();
+        assert_eq!(gone, [true, true, false]);
+        assert!(matches!(removals.brake(), Some(Brake::TooMany { nodes: 3, limit: 2 })));
+    }
+
+    #[test]
+    fn the_limit_grows_with_the_fleet() {
+        assert_eq!((MaxRemovals::Tenth.of(7), MaxRemovals::Tenth.of(5000)), (10, 500));
+    }
+}

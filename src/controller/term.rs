@@ -1,0 +1,303 @@
+//! One term of the leader: everything here runs until the Lease is lost, and then not one step further.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::runtime::controller::{Action, Config, applier};
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, reflector as reflect};
+use kube::{Api, Client};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{mpsc, watch};
+
+use super::node::{NodeObject, machine};
+use super::reconcile::{Done, Failure, Reconciler};
+use crate::api::state::SavedState;
+use crate::state::Identity;
+
+/// How a term goes.
+#[derive(Clone, Debug)]
+pub struct TermConfig {
+    /// Every node is looked at again after so long.
+    pub resync: Duration,
+    /// The name of the webhook configurations.
+    pub configuration: String,
+}
+
+/// How many nodes are worked on at a time.
+const CONCURRENCY: u16 = 16;
+/// How often the fleet is looked at as a whole while removals are held back.
+const BRAKED_SURVEY: Duration = Duration::from_secs(10);
+/// How often saved state without a node is looked for.
+const COLLECT: Duration = Duration::from_secs(60);
+/// Longest wait before a failed node is tried again.
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+
+/// What wakes the work on a node.
+type Queue = mpsc::UnboundedSender<ObjectRef<NodeObject>>;
+
+/// One term of the leader.
+pub struct Term {
+    client: Client,
+    reconciler: Arc<Reconciler>,
+    config: TermConfig,
+    /// Counts up with every set of policies put in force.
+    policies: watch::Receiver<u64>,
+}
+
+impl Term {
+    /// A term that has not begun.
+    pub fn new(
+        client: Client,
+        reconciler: Arc<Reconciler>,
+        config: TermConfig,
+        policies: watch::Receiver<u64>,
+    ) -> Self {
+        Self { client, reconciler, config, policies }
+    }
+
+    /// Leads until dropped.
+    pub async fn run(self) {
+        let (store, writer) = reflector::store::<NodeObject>();
+        let (queue, wake) = mpsc::unbounded_channel();
+        self.find_registration().await;
+        tokio::select! {
+            () = self.watch_nodes(writer, &queue) => {}
+            () = self.work(store.clone(), wake) => {}
+            () = self.survey(store.clone(), &queue) => {}
+            () = self.collect(store.clone()) => {}
+            () = self.follow_touched(&queue) => {}
+        }
+    }
+
+    /// Keeps the store, notes history, and wakes the work on every node that changed.
+    async fn watch_nodes(&self, writer: reflector::store::Writer<NodeObject>, queue: &Queue) {
+        let events = watcher::watcher(self.reconciler.nodes().clone(), watcher::Config::default()).default_backoff();
+        let mut events = std::pin::pin!(reflect(writer, events));
+        let mut failing: Option<String> = None;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Apply(node) | Event::InitApply(node)) => {
+                    self.reconciler.memory().history.note(&node, Timestamp::now());
+                    // The receiver lives as long as this term.
+                    let _ = queue.send(ObjectRef::from_obj(&node));
+                }
+                Ok(Event::Delete(node)) => self.forget(&node),
+                Ok(Event::Init) => {}
+                Ok(Event::InitDone) => failing = None,
+                Err(error) => {
+                    let error = error.to_string();
+                    if failing.as_ref() != Some(&error) {
+                        tracing::warn!(%error, "the watch of nodes failed; trying again");
+                        failing = Some(error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn forget(&self, node: &NodeObject) {
+        let mut memory = self.reconciler.memory();
+        memory.history.forget(node.name());
+        memory.removals.forget(node.uid());
+        memory.fights.forget(node.uid());
+        memory.failures.remove(node.name());
+    }
+
+    async fn work(&self, store: Store<NodeObject>, wake: mpsc::UnboundedReceiver<ObjectRef<NodeObject>>) {
+        let queue =
+            stream::unfold(
+                wake,
+                |mut wake| async move { wake.recv().await.map(|node| (Ok::<_, Infallible>(node), wake)) },
+            );
+        let resync = self.config.resync;
+        let reconcile = move |node: Arc<NodeObject>, reconciler: Arc<Reconciler>| {
+            Box::pin(async move { bring(&node, &reconciler, resync).await })
+        };
+        let retry =
+            |node: Arc<NodeObject>, failure: &Failure, reconciler: Arc<Reconciler>| failed(&node, failure, &reconciler);
+        let config = Config::default().concurrency(CONCURRENCY);
+        let applied = applier(reconcile, retry, self.reconciler.clone(), store, queue, config);
+        applied.map_err(drop).for_each(|_| std::future::ready(())).await;
+    }
+
+    /// Looks at the whole fleet whenever policies have changed, and from time to time.
+    async fn survey(&self, store: Store<NodeObject>, queue: &Queue) {
+        if store.wait_until_ready().await.is_err() {
+            return;
+        }
+        let mut policies = self.policies.clone();
+        policies.mark_changed();
+        loop {
+            let braked = self.reconciler.memory().removals.brake().is_some();
+            let next = if braked { BRAKED_SURVEY.min(self.config.resync) } else { self.config.resync };
+            let changed = tokio::select! {
+                changed = policies.changed() => changed.is_ok(),
+                () = tokio::time::sleep(next) => false,
+            };
+            if changed {
+                policies.borrow_and_update();
+                let mut memory = self.reconciler.memory();
+                memory.removals.policies_changed();
+                memory.fights.policies_changed();
+            } else {
+                self.find_registration().await;
+            }
+            self.look_at_fleet(&store).await;
+            if changed || braked {
+                for node in store.state() {
+                    let _ = queue.send(ObjectRef::from_obj(&*node));
+                }
+            }
+        }
+    }
+
+    async fn look_at_fleet(&self, store: &Store<NodeObject>) {
+        let set = self.reconciler.policies();
+        let nodes = store.state();
+        let mut losing = 0;
+        let mut pending = 0;
+        let now = Timestamp::now();
+        for (count, node) in nodes.iter().enumerate() {
+            losing += usize::from(self.reconciler.inspect(node, &set).is_some_and(|keep| !keep.removals.is_empty()));
+            pending += usize::from(self.reconciler.is_stuck(node, now));
+            if count % 64 == 63 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let metrics = &self.reconciler.metrics().controller;
+        metrics.pending_too_long.set(i64::try_from(pending).unwrap_or(i64::MAX));
+        let mut memory = self.reconciler.memory();
+        let before = memory.removals.brake().cloned();
+        let brake = memory.removals.surveyed(nodes.len(), losing, set.rule_count() > 0).cloned();
+        metrics.removals_held_back.set(if brake.is_some() { i64::try_from(losing).unwrap_or(i64::MAX) } else { 0 });
+        if let Some(brake) = brake.filter(|brake| before.as_ref() != Some(brake)) {
+            tracing::error!(nodes = losing, "{brake}");
+        }
+    }
+
+    /// Saved state of nodes that are gone: their end is noted, and after the retention they are forgotten.
+    async fn collect(&self, store: Store<NodeObject>) {
+        if store.wait_until_ready().await.is_err() {
+            return;
+        }
+        loop {
+            tokio::time::sleep(COLLECT.min(self.config.resync)).await;
+            let retention = self.reconciler.policies().retention();
+            let states = self.reconciler.maps().states();
+            let living: std::collections::HashSet<String> = store
+                .state()
+                .iter()
+                .filter_map(|node| {
+                    let facts = node.facts().ok()?;
+                    states.get(machine(&facts)).map(|state| Identity::key(&state))
+                })
+                .collect();
+            let now = Timestamp::now();
+            for state in states.all().iter().filter(|state| !living.contains(&Identity::key(state))) {
+                if let Err(error) = self.end_of(state, now, retention).await {
+                    tracing::warn!(%error, "saved state of a node that is gone was not updated");
+                }
+            }
+        }
+    }
+
+    async fn end_of(
+        &self,
+        state: &SavedState,
+        now: Timestamp,
+        retention: Option<Duration>,
+    ) -> Result<(), crate::state::WriteError> {
+        let Some(deleted) = state.deleted_at.as_deref().and_then(|at| at.parse::<Timestamp>().ok()) else {
+            self.reconciler.turn().await;
+            let ended = SavedState { deleted_at: Some(now.to_string()), ..state.clone() };
+            return self.reconciler.writer().write(&ended, &[]).await.map(drop);
+        };
+        let gone_for = u64::try_from(now.as_second() - deleted.as_second()).unwrap_or_default();
+        let keeps_nothing = state.labels.is_empty() && state.taints.is_empty();
+        let retention = if keeps_nothing { Some(retention.unwrap_or(EMPTY_RETENTION)) } else { retention };
+        if retention.is_some_and(|retention| gone_for >= retention.as_secs()) {
+            self.reconciler.turn().await;
+            tracing::info!(node = state.node_name, "saved state collected: its node has been gone for the retention");
+            self.reconciler.writer().delete(state).await?;
+        }
+        Ok(())
+    }
+
+    async fn follow_touched(&self, queue: &Queue) {
+        let mut touched = self.reconciler.maps().touched();
+        loop {
+            match touched.recv().await {
+                Ok(node) => {
+                    let _ = queue.send(ObjectRef::new(&node));
+                }
+                // What was lost is found by the next resync.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+
+    async fn find_registration(&self) {
+        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        match api.get_opt(&self.config.configuration).await {
+            Ok(found) => {
+                let since = found.and_then(|found| found.metadata.creation_timestamp).map(|time| time.0);
+                self.reconciler.registered(since);
+            }
+            Err(error) => tracing::warn!(%error, "the mutating webhook configuration could not be read"),
+        }
+    }
+}
+
+/// How long state that keeps no label and no taint outlives its node where policies say nothing.
+const EMPTY_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+
+async fn bring(node: &NodeObject, reconciler: &Reconciler, resync: Duration) -> Result<Action, Failure> {
+    if node.is_leaving() {
+        return Ok(Action::await_change());
+    }
+    let started = Instant::now();
+    let outcome = reconciler.reconcile(node).await;
+    reconciler.metrics().controller.reconciled(outcome.is_ok(), started.elapsed().as_secs_f64());
+    if outcome.is_err() && reconciler.is_stuck(node, Timestamp::now()) {
+        stuck(node, reconciler).await;
+    }
+    let Done { again, .. } = outcome?;
+    reconciler.memory().failures.remove(node.name());
+    Ok(Action::requeue(again.map_or(resync, |again| again.min(resync))))
+}
+
+/// A node waits for what cannot be done: people hear of it, and where that is wanted it is released.
+async fn stuck(node: &NodeObject, reconciler: &Reconciler) {
+    let released = reconciler.releases_stuck();
+    let end = if released { "released without them" } else { "it stays unschedulable" };
+    let note = format!("pending for too long: labels or taints that rules give could not be written; {end}");
+    reconciler.events().later(node, "PendingTooLong", note);
+    if released && let Err(error) = reconciler.release(node).await {
+        tracing::warn!(node = node.name(), %error, "could not be released");
+    }
+}
+
+/// What to do after a failure: tell once it lasts, and try again, later each time.
+fn failed(node: &NodeObject, failure: &Failure, reconciler: &Reconciler) -> Action {
+    if matches!(failure, Failure::Conflict(_)) {
+        return Action::requeue(Duration::from_millis(250));
+    }
+    let failures = {
+        let mut memory = reconciler.memory();
+        let failures = memory.failures.entry(node.name().to_owned()).or_default();
+        *failures = failures.saturating_add(1);
+        *failures
+    };
+    tracing::warn!(node = node.name(), error = %failure, failures, "not as it should be; trying again");
+    if failures == 3 {
+        reconciler.events().later(node, "NotReconciled", failure.to_string());
+    }
+    Action::requeue(Duration::from_millis(500).saturating_mul(1 << failures.min(7)).min(BACKOFF_MAX))
+}

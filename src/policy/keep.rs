@@ -1,0 +1,521 @@
+//! `keep`: what a living node needs so that it has, and goes on having, what it should.
+//!
+//! The controller's half of deciding: the same rules as [`super::decide`], for a node as it is stored, with what is
+//! recorded of it. Pure like that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::claims::Claims;
+use super::decide::{Occasion, Split, set_owned_aside};
+use super::decision::{ChangeBuilder, Decision, Desired, Field, NodeChange, Note, RuleId, Strength};
+use super::evaluate::{Evaluation, Sources};
+use super::facts::NodeFacts;
+use super::never_persisted;
+use super::request::{Operation, Requester, Write};
+use super::restriction::is_own;
+use super::rule::REMOVE_AFTER;
+use super::set::PolicySet;
+use super::tri::Tri;
+use super::view::{self, View};
+use crate::api::names::{TaintEffect, TaintId};
+use crate::api::state::{Owned, SavedState, SavedTaint};
+
+/// A node as it is stored, and what is known of its past.
+#[derive(Clone, Copy, Debug)]
+pub struct Living<'a> {
+    /// The node.
+    pub node: &'a NodeFacts<'a>,
+    /// Who claims which of its keys.
+    pub claims: &'a Claims,
+    /// What is recorded of it; empty when nothing is.
+    pub saved: &'a SavedState,
+    /// Whether the node was created after the mutating webhook was registered, so that admission should have seen it.
+    pub registered: bool,
+    /// Whether it is known what machine this is. If not, nothing is restored yet and its uid is not recorded.
+    pub identified: bool,
+    /// Pending taints to lift.
+    pub pending: &'a [TaintId],
+    /// Whether keys that are there with the desired value become ours, whoever claims them.
+    pub adopt: bool,
+}
+
+/// A key that nodegate put on the node and no rule gives any more.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Removal {
+    /// Which part of the node.
+    pub field: Field,
+    /// The key; for a taint `key:Effect`.
+    pub key: String,
+    /// How long it must have been so before it is removed.
+    pub after: Duration,
+}
+
+/// What a living node needs.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    /// What it should have.
+    pub decision: Decision,
+    /// Whether this node object was not recorded before.
+    pub first_sight: bool,
+    /// Owned keys to remove once their grace has passed.
+    pub removals: Vec<Removal>,
+    /// Protected keys that a kubelet brought while the webhook was away, to be removed now.
+    pub forged: Vec<String>,
+    /// Whether a pending taint is lifted.
+    pub lifts_pending: bool,
+    additions: ChangeBuilder,
+    kept: Owned,
+    base: SavedState,
+    restores: bool,
+    recorded_uid: Option<String>,
+    captured: Captured,
+}
+
+/// Persisted keys as they are to be recorded.
+#[derive(Clone, Debug, Default)]
+struct Captured {
+    labels: BTreeMap<String, String>,
+    taints: Vec<SavedTaint>,
+}
+
+/// Decides what a living node needs.
+///
+/// # Guarantees
+/// - Pure: no I/O, no clock.
+/// - Once [`Keep::change`] is made and [`Keep::record`] kept, asking again gives no change and the same record.
+pub fn keep(set: &PolicySet, living: &Living<'_>) -> Keep {
+    let uid = living.node.uid.as_deref();
+    let first_sight = living.saved.node_uid.as_deref() != uid || uid.is_none();
+    let write = Write {
+        operation: Operation::Update,
+        status: false,
+        requester: Requester::default(),
+        node: living.node.clone(),
+        old: None,
+    };
+    let suspects: Vec<&str> = if first_sight && living.registered {
+        let set_aside = |key: &str| (set.is_protected(key) || is_own(key)) && !living.saved.labels.contains_key(key);
+        living.node.labels().map(|(key, _)| key).filter(|key| set_aside(key)).collect()
+    } else {
+        Vec::new()
+    };
+    let mut keeper = Keeper::run(set, living, &write, first_sight, &suspects);
+    // A key with the desired value that nobody claims is the mark of our webhook: it was there, so what a kubelet
+    // may not assert is gone already, and the rest is somebody's who may.
+    if !suspects.is_empty() && (keeper.was_admitted_by_us() || keeper.split.decision.labels.is_empty()) {
+        keeper = Keeper::run(set, living, &write, first_sight, &[]);
+    }
+    keeper.finish()
+}
+
+struct Keeper<'a> {
+    set: &'a PolicySet,
+    living: &'a Living<'a>,
+    first_sight: bool,
+    suspects: Vec<&'a str>,
+    split: Split<'a>,
+    evaluation: Evaluation<'a>,
+}
+
+impl<'a> Keeper<'a> {
+    fn run(
+        set: &'a PolicySet,
+        living: &'a Living<'a>,
+        write: &'a Write<'a>,
+        first_sight: bool,
+        suspects: &[&'a str],
+    ) -> Self {
+        let mut view = View::new(living.node, None, set.name_groups(&living.node.name));
+        if !first_sight {
+            set_owned_aside(&mut view, living.saved);
+            view.remember_publishers(&living.saved.publishers);
+        }
+        for key in suspects {
+            view.set_label_aside(key, None);
+        }
+        let saved = (first_sight && living.identified).then_some(living.saved);
+        let sources = Sources { defaults: first_sight, saved };
+        let (split, evaluation) = Split::run(set, write, view, Occasion { sources, initial: false });
+        Self { set, living, first_sight, suspects: suspects.to_vec(), split, evaluation }
+    }
+
+    /// Whether a desired key is there with its value and claimed by nobody.
+    fn was_admitted_by_us(&self) -> bool {
+        let node = self.living.node;
+        let decision = &self.split.decision;
+        decision
+            .labels
+            .iter()
+            .any(|(key, desired)| node.label(key) == Some(&desired.value) && !self.living.claims.has_label(key))
+    }
+
+    fn finish(mut self) -> Keep {
+        let forged = self.forged();
+        let (kept, removals) = self.owned();
+        let lifts_pending = self.lift_pending();
+        let captured = self.captured();
+        let base = self.base();
+        let additions = std::mem::take(&mut self.split.change);
+        let strong = |strength: Strength| strength != Strength::Enforced;
+        let decision = self.split.decision;
+        let restores = additions.labels.keys().any(|key| decision.labels.get(key).is_some_and(|d| strong(d.strength)))
+            || additions.taints.keys().any(|id| decision.taints.get(id).is_some_and(|d| strong(d.strength)));
+        Keep {
+            decision,
+            first_sight: self.first_sight,
+            removals,
+            forged,
+            lifts_pending,
+            additions,
+            kept,
+            base,
+            restores,
+            recorded_uid: self.living.saved.node_uid.clone(),
+            captured,
+        }
+    }
+
+    /// Protected keys that are neither desired nor saved, on a node that came while the webhook was away.
+    fn forged(&mut self) -> Vec<String> {
+        let decision = &self.split.decision;
+        let forged: Vec<String> = self
+            .suspects
+            .iter()
+            .filter(|key| !decision.labels.contains_key(**key))
+            .map(|key| (*key).to_owned())
+            .collect();
+        for key in &forged {
+            self.split.change.labels.insert(key.clone(), None);
+            self.split.decision.notes.push(Note::Stripped { field: Field::Label, key: key.clone() });
+        }
+        forged
+    }
+
+    fn lift_pending(&mut self) -> bool {
+        let mut lifts = false;
+        for id in self.living.pending {
+            let wanted = self.split.decision.taints.contains_key(id);
+            if !wanted && self.living.node.taint(id.key.as_str(), id.effect).is_some() {
+                self.split.change.taints.insert(id.clone(), None);
+                lifts = true;
+            }
+        }
+        lifts
+    }
+
+    /// What is owned and stays so, and what is owned and no longer wanted.
+    fn owned(&self) -> (Owned, Vec<Removal>) {
+        let node = self.living.node;
+        let decision = &self.split.decision;
+        let mut kept = Owned::default();
+        let mut removals = Vec::new();
+        let none = Owned::default();
+        let before = if self.first_sight { &none } else { self.living.saved.owned.as_ref().unwrap_or(&none) };
+        let grace =
+            |key: &str| before.remove_after.get(key).map_or(REMOVE_AFTER, |seconds| Duration::from_secs(*seconds));
+        let mut unwanted = |field, key: String, unknown: bool, kept: &mut Owned| {
+            if let Some(seconds) = before.remove_after.get(&key) {
+                kept.remove_after.insert(key.clone(), *seconds);
+            }
+            if !unknown {
+                removals.push(Removal { field, after: grace(&key), key });
+            }
+        };
+        for (key, value) in &before.labels {
+            if decision.labels.contains_key(key) || node.label(key) != Some(value) {
+                continue;
+            }
+            kept.labels.insert(key.clone(), value.clone());
+            unwanted(
+                Field::Label,
+                key.clone(),
+                self.evaluation.may_still_give(|rule| rule.may_write_label(key)),
+                &mut kept,
+            );
+        }
+        for (key, value) in &before.annotations {
+            if decision.annotations.contains_key(key) || node.annotation(key) != Some(value) {
+                continue;
+            }
+            kept.annotations.insert(key.clone(), value.clone());
+            unwanted(
+                Field::Annotation,
+                key.clone(),
+                self.evaluation.may_still_give(|rule| rule.may_write_annotation(key)),
+                &mut kept,
+            );
+        }
+        for taint in &before.taints {
+            let Ok(id) = taint.id() else { continue };
+            if decision.taints.contains_key(&id) || node.taint(&taint.key, id.effect) != Some(&taint.value) {
+                continue;
+            }
+            kept.taints.push(taint.clone());
+            unwanted(
+                Field::Taint,
+                id.to_string(),
+                self.evaluation.may_still_give(|rule| rule.may_write_taint(&id)),
+                &mut kept,
+            );
+        }
+        self.found(before, &mut kept);
+        (kept, removals)
+    }
+
+    /// Desired keys that are there already: ours if they were, or if nobody claims them.
+    fn found(&self, before: &Owned, kept: &mut Owned) {
+        let (node, claims, decision) = (self.living.node, self.living.claims, &self.split.decision);
+        let enforced = |strength| strength == Strength::Enforced;
+        let adopt = self.living.adopt;
+        for (key, desired) in decision.labels.iter().filter(|(_, desired)| enforced(desired.strength)) {
+            let there = node.label(key) == Some(&desired.value);
+            if before.labels.contains_key(key) || (there && (adopt || !claims.has_label(key))) {
+                own(kept, decision, Field::Label, key, &desired.value);
+            }
+        }
+        for (key, desired) in decision.annotations.iter().filter(|(_, desired)| enforced(desired.strength)) {
+            let there = node.annotation(key) == Some(&desired.value);
+            if before.annotations.contains_key(key) || (there && (adopt || !claims.has_annotation(key))) {
+                own(kept, decision, Field::Annotation, key, &desired.value);
+            }
+        }
+        for (id, desired) in decision.taints.iter().filter(|(_, desired)| enforced(desired.strength)) {
+            let there = node.taint(id.key.as_str(), id.effect) == Some(&desired.value);
+            let was = before.taints.iter().any(|taint| taint.id().as_ref() == Ok(id));
+            // Taints carry no claims: on a node that admission saw, a desired one is ours.
+            if was || (there && (adopt || self.living.registered)) {
+                own(kept, decision, Field::Taint, &id.to_string(), &desired.value);
+            }
+        }
+    }
+
+    /// What of the node's keys is persisted, as the node has them.
+    fn captured(&mut self) -> Captured {
+        let (node, saved) = (self.living.node, self.living.saved);
+        let mut captured = Captured::default();
+        let mut unknown = Vec::new();
+        let mut known = Vec::new();
+        for rule in self.set.persisting_rules() {
+            match rule.matcher.evaluate(&self.evaluation.view) {
+                Tri::True => known.extend(rule.gives.saved.as_ref()),
+                Tri::Unknown => unknown.extend(rule.gives.saved.as_ref()),
+                Tri::False => {}
+            }
+        }
+        self.evaluation.view.take_failures();
+        let decision = &self.split.decision;
+        let enforced = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Enforced);
+        let label = |key: &str| !enforced(key) && never_persisted::label(key).is_none();
+        // While a node's labels are being restored, what is saved and not there yet is kept.
+        let restoring = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Saved);
+        for (key, value) in node.labels().filter(|(key, _)| label(key) && !self.suspects.contains(key)) {
+            if known.iter().any(|persist| persist.labels.contains(key)) && !restoring(key) {
+                captured.labels.insert(key.to_owned(), value.to_owned());
+            }
+        }
+        for (key, value) in saved.labels.iter().filter(|(key, _)| label(key)) {
+            if restoring(key) || unknown.iter().any(|persist| persist.labels.contains(key)) {
+                captured.labels.insert(key.clone(), value.clone());
+            }
+        }
+        let taint = |id: &TaintId| {
+            let enforced = decision.taints.get(id).is_some_and(|d| d.strength == Strength::Enforced);
+            !enforced && never_persisted::taint(id.key.as_str()).is_none() && !self.living.pending.contains(id)
+        };
+        let restoring = |id: &TaintId| decision.taints.get(id).is_some_and(|d| d.strength == Strength::Saved);
+        let mut taints = BTreeSet::new();
+        for fact in node.taints() {
+            let saved = SavedTaint {
+                key: fact.key.to_string(),
+                value: fact.value().to_owned(),
+                effect: fact.effect.to_string(),
+            };
+            let Ok(id) = saved.id() else { continue };
+            if taint(&id) && !restoring(&id) && known.iter().any(|persist| persist.taints.contains(&saved.key)) {
+                taints.insert(saved);
+            }
+        }
+        for saved in &saved.taints {
+            let Ok(id) = saved.id() else { continue };
+            let kept = restoring(&id) || unknown.iter().any(|persist| persist.taints.contains(&saved.key));
+            if taint(&id) && kept {
+                taints.insert(saved.clone());
+            }
+        }
+        captured.taints = taints.into_iter().collect();
+        captured
+    }
+
+    /// The record without what the node's keys decide.
+    fn base(&self) -> SavedState {
+        let saved = self.living.saved;
+        let mut publishers = view::publishers(self.living.node);
+        if !self.first_sight {
+            publishers.extend(saved.publishers.iter().cloned());
+            publishers.sort_unstable();
+            publishers.dedup();
+        }
+        SavedState {
+            node_name: self.living.node.name.to_string(),
+            node_uid: self.living.identified.then(|| self.living.node.uid.as_deref().map(str::to_owned)).flatten(),
+            publishers,
+            deleted_at: None,
+            ..saved.clone()
+        }
+    }
+}
+
+/// Enters a key as owned, with the grace of the rule that gives it.
+fn own(owned: &mut Owned, decision: &Decision, field: Field, key: &str, value: &str) {
+    let desired = match field {
+        Field::Label => {
+            owned.labels.insert(key.to_owned(), value.to_owned());
+            decision.labels.get(key)
+        }
+        Field::Annotation => {
+            owned.annotations.insert(key.to_owned(), value.to_owned());
+            decision.annotations.get(key)
+        }
+        Field::Taint => {
+            let found = decision.taints.iter().find(|(id, _)| id.to_string() == key);
+            let Some((id, desired)) = found else { return };
+            owned.taints.push(SavedTaint::new(id, value));
+            Some(desired)
+        }
+    };
+    let after = desired.map_or(REMOVE_AFTER, |desired| desired.remove_after);
+    if after != REMOVE_AFTER {
+        owned.remove_after.insert(key.to_owned(), after.as_secs());
+    }
+}
+
+impl Keep {
+    /// The change to make: what is lacking, and those of [`Self::removals`] that `approved` lets go; without what
+    /// `left_alone` names. `None` when there is nothing to do.
+    pub fn change(
+        &self,
+        approved: impl Fn(&Removal) -> bool,
+        left_alone: impl Fn(Field, &str) -> bool,
+    ) -> Option<NodeChange> {
+        let mut change = self.additions.clone();
+        change.labels.retain(|key, _| !left_alone(Field::Label, key));
+        change.annotations.retain(|key, _| !left_alone(Field::Annotation, key));
+        change.taints.retain(|id, value| value.is_none() || !left_alone(Field::Taint, &id.to_string()));
+        for removal in self.removals.iter().filter(|removal| approved(removal)) {
+            match removal.field {
+                Field::Label => {
+                    change.labels.insert(removal.key.clone(), None);
+                }
+                Field::Annotation => {
+                    change.annotations.insert(removal.key.clone(), None);
+                }
+                Field::Taint => {
+                    if let Some(id) = self
+                        .kept
+                        .taints
+                        .iter()
+                        .filter_map(|taint| taint.id().ok())
+                        .find(|id| id.to_string() == removal.key)
+                    {
+                        change.taints.insert(id, None);
+                    }
+                }
+            }
+        }
+        change.build()
+    }
+
+    /// What to record before `change` is made: everything it will own is owned already, so that nothing is forgotten
+    /// when the process ends between the two writes. The node's uid is not recorded while something is restored.
+    pub fn record_before(&self, change: Option<&NodeChange>) -> SavedState {
+        let mut owned = self.kept.clone();
+        for (field, key, value) in change.into_iter().flat_map(written) {
+            if self.strength(field, &key) == Some(Strength::Enforced) {
+                own(&mut owned, &self.decision, field, &key, &value);
+            }
+        }
+        let mut record = self.with_owned(owned);
+        if self.restores && change.is_some() {
+            record.node_uid = self.recorded_uid.clone();
+        }
+        record
+    }
+
+    /// What to record once `change` has been made.
+    pub fn record(&self, change: Option<&NodeChange>) -> SavedState {
+        let mut record = self.record_before(change);
+        record.node_uid.clone_from(&self.base.node_uid);
+        if let (Some(owned), Some(change)) = (&mut record.owned, change) {
+            owned.labels.retain(|key, _| change.labels().get(key) != Some(&None));
+            owned.annotations.retain(|key, _| change.annotations().get(key) != Some(&None));
+            owned.taints.retain(|taint| taint.id().is_ok_and(|id| change.taints().get(&id) != Some(&None)));
+        }
+        self.with_owned_of(record)
+    }
+
+    fn with_owned(&self, owned: Owned) -> SavedState {
+        let Captured { labels, taints } = self.captured.clone();
+        self.with_owned_of(SavedState { owned: Some(owned), labels, taints, ..self.base.clone() })
+    }
+
+    /// Brings what is owned into its one form.
+    fn with_owned_of(&self, mut record: SavedState) -> SavedState {
+        let mut owned = record.owned.take().unwrap_or_default();
+        owned.taints.sort_unstable();
+        owned.taints.dedup();
+        let ids: BTreeSet<String> =
+            owned.taints.iter().filter_map(|taint| taint.id().ok()).map(|id| id.to_string()).collect();
+        let there =
+            |key: &String| owned.labels.contains_key(key) || owned.annotations.contains_key(key) || ids.contains(key);
+        owned.remove_after.retain(|key, _| there(key));
+        record.owned = (owned != Owned::default()).then_some(owned);
+        record
+    }
+
+    fn strength(&self, field: Field, key: &str) -> Option<Strength> {
+        self.desired(field, key).map(|desired| desired.strength)
+    }
+
+    /// The rule that gives a key (`key:Effect` for a taint).
+    pub fn giver(&self, field: Field, key: &str) -> Option<&RuleId> {
+        self.desired(field, key).map(|desired| &desired.by)
+    }
+
+    fn desired(&self, field: Field, key: &str) -> Option<&Desired> {
+        match field {
+            Field::Label => self.decision.labels.get(key),
+            Field::Annotation => self.decision.annotations.get(key),
+            Field::Taint => self.decision.taints.iter().find(|(id, _)| id.to_string() == key).map(|(_, d)| d),
+        }
+    }
+}
+
+/// Every key that a change sets.
+fn written(change: &NodeChange) -> Vec<(Field, String, String)> {
+    let entries = |field, entries: &BTreeMap<String, Option<String>>| {
+        entries.iter().filter_map(|(key, value)| Some((field, key.clone(), value.clone()?))).collect::<Vec<_>>()
+    };
+    let taints = change.taints().iter().filter_map(|(id, value)| Some((Field::Taint, id.to_string(), value.clone()?)));
+    let mut all = entries(Field::Label, change.labels());
+    all.extend(entries(Field::Annotation, change.annotations()));
+    all.extend(taints);
+    all
+}
+
+impl SavedTaint {
+    /// A taint with its value.
+    pub fn new(id: &TaintId, value: &str) -> Self {
+        Self { key: id.key.to_string(), value: value.to_owned(), effect: id.effect.as_str().to_owned() }
+    }
+
+    /// Key and effect.
+    ///
+    /// # Errors
+    /// If the key or the effect is not one that Kubernetes knows.
+    pub fn id(&self) -> Result<TaintId, String> {
+        let key = self.key.parse().map_err(|error: crate::api::names::NameError| error.to_string())?;
+        let effect = self.effect.parse::<TaintEffect>().map_err(|error| error.to_string())?;
+        Ok(TaintId { key, effect })
+    }
+}

@@ -1,0 +1,305 @@
+//! Saved state in ConfigMaps: `node-labels-<node>` with the document under `state.json`, as the label operator had it.
+//!
+//! The name of a ConfigMap says nothing: a document is found by its identity or `nodeName`. So names that are too long,
+//! or taken by another node's document, get another name and are found all the same.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, ResourceExt as _};
+use tokio::sync::broadcast;
+
+use super::{Identity, SavedStates};
+use crate::api::state::SavedState;
+
+/// What the names of our ConfigMaps begin with.
+pub const NAME_PREFIX: &str = "node-labels-";
+/// The data key of the document in force.
+pub const STATE_KEY: &str = "state.json";
+/// What data keys of documents kept aside begin with (another machine of the same name).
+const ASIDE_PREFIX: &str = "state-";
+/// What the data key of a text that could not be read begins with.
+const CORRUPT_PREFIX: &str = "corrupt-";
+/// How many names of touched nodes wait for a slow reader.
+const TOUCHED_MAX: usize = 4096;
+/// Longest name of a ConfigMap (a DNS subdomain).
+const NAME_MAX: usize = 253;
+
+/// A document that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The ConfigMap.
+    pub config_map: String,
+    /// The node it is of, by the ConfigMap's name.
+    pub node: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// Where a document stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) config_map: String,
+    pub(super) data_key: String,
+}
+
+/// What is known of one ConfigMap.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    version: u64,
+    keys: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    config_maps: HashMap<String, Known>,
+    places: HashMap<String, Place>,
+}
+
+/// The ConfigMaps of one namespace, kept in [`SavedStates`].
+#[derive(Clone)]
+pub struct ConfigMaps {
+    pub(super) api: Api<ConfigMap>,
+    pub(super) states: Arc<SavedStates>,
+    index: Arc<Mutex<Index>>,
+    touched: broadcast::Sender<String>,
+}
+
+impl ConfigMaps {
+    /// The ConfigMaps of `namespace`.
+    pub fn new(client: Client, namespace: &str, states: Arc<SavedStates>) -> Self {
+        let (touched, _) = broadcast::channel(TOUCHED_MAX);
+        Self { api: Api::namespaced(client, namespace), states, index: Arc::default(), touched }
+    }
+
+    /// What is in them.
+    pub fn states(&self) -> &SavedStates {
+        &self.states
+    }
+
+    /// The names of nodes whose documents somebody else changed. Who lags behind loses names.
+    pub fn touched(&self) -> broadcast::Receiver<String> {
+        self.touched.subscribe()
+    }
+
+    /// Keeps the states in step with the ConfigMaps; runs until dropped.
+    ///
+    /// `synced` is called once everything has been read for the first time, `report` with every document that cannot
+    /// be read: it counts as none.
+    pub async fn follow(&self, synced: impl FnOnce(), mut report: impl FnMut(Problem)) {
+        let mut synced = Some(synced);
+        let mut listed: Vec<String> = Vec::new();
+        let stream = watcher::watcher(self.api.clone(), watcher::Config::default()).default_backoff();
+        let mut stream = std::pin::pin!(stream);
+        let mut failing: Option<String> = None;
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(config_map)) => {
+                    listed.push(config_map.name_any());
+                    self.apply(&config_map, &mut report);
+                }
+                Ok(Event::InitDone) => {
+                    self.forget_all_but(&listed);
+                    failing = None;
+                    if let Some(synced) = synced.take() {
+                        synced();
+                    }
+                }
+                Ok(Event::Apply(config_map)) => self.apply(&config_map, &mut report),
+                Ok(Event::Delete(config_map)) => self.forget(&config_map.name_any()),
+                Err(error) => {
+                    let error = error.to_string();
+                    if failing.as_ref() != Some(&error) {
+                        tracing::warn!(%error, "the watch of saved state failed; trying again");
+                        failing = Some(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads everything once.
+    ///
+    /// # Errors
+    /// If the API server cannot be asked.
+    pub async fn read(&self, mut report: impl FnMut(Problem)) -> Result<(), kube::Error> {
+        let mut next = kube::api::ListParams::default().limit(500);
+        loop {
+            let page = self.api.list(&next).await?;
+            for config_map in &page.items {
+                self.apply(config_map, &mut report);
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => next = next.continue_token(&token),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Index> {
+        // Every change of the index is whole; a panic elsewhere leaves it usable.
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up one ConfigMap, unless a newer version of it is known already.
+    pub(super) fn apply(&self, config_map: &ConfigMap, report: &mut impl FnMut(Problem)) {
+        let name = config_map.name_any();
+        let Some(node) = name.strip_prefix(NAME_PREFIX) else { return };
+        let version = version(config_map);
+        let mut index = self.lock();
+        if index.config_maps.get(&name).is_some_and(|known| known.version >= version && version < u64::MAX) {
+            return;
+        }
+        let (documents, problems) = documents(config_map, node);
+        let keys: Vec<String> = documents.iter().map(|(_, state)| Identity::key(state)).collect();
+        let before = index.config_maps.insert(name.clone(), Known { version, keys: keys.clone() }).unwrap_or_default();
+        for gone in before.keys.iter().filter(|key| !keys.contains(key)) {
+            index.places.remove(gone);
+            self.states.remove(gone);
+        }
+        for ((data_key, state), key) in documents.into_iter().zip(keys) {
+            // Another ConfigMap may claim the same node: the first stays, so that an answer does not depend on order.
+            let place = Place { config_map: name.clone(), data_key };
+            let taken = index.places.get(&key).is_some_and(|known| known.config_map < place.config_map);
+            if !taken {
+                index.places.insert(key, place);
+                self.states.put(state);
+            }
+        }
+        drop(index);
+        // Nobody may be listening: only the leader does.
+        let _ = self.touched.send(node.to_owned());
+        problems.into_iter().for_each(report);
+    }
+
+    fn forget(&self, name: &str) {
+        let mut index = self.lock();
+        let known = index.config_maps.remove(name).unwrap_or_default();
+        for key in known.keys {
+            index.places.remove(&key);
+            self.states.remove(&key);
+        }
+        drop(index);
+        let _ = self.touched.send(name.strip_prefix(NAME_PREFIX).unwrap_or(name).to_owned());
+    }
+
+    fn forget_all_but(&self, listed: &[String]) {
+        let listed: std::collections::HashSet<&str> = listed.iter().map(String::as_str).collect();
+        let gone: Vec<String> =
+            self.lock().config_maps.keys().filter(|name| !listed.contains(name.as_str())).cloned().collect();
+        gone.iter().for_each(|name| self.forget(name));
+    }
+
+    /// Where the document of this key stands, if there is one.
+    pub(super) fn place(&self, key: &str) -> Option<Place> {
+        self.lock().places.get(key).cloned()
+    }
+
+    /// Whether a ConfigMap of this name holds documents of other nodes only.
+    pub(super) fn is_of_another(&self, name: &str, node: &str) -> bool {
+        let index = self.lock();
+        let keys = index.config_maps.get(name).map(|known| known.keys.as_slice()).unwrap_or_default();
+        let states: Vec<_> = keys.iter().filter_map(|key| self.states.by_key(key)).collect();
+        !states.is_empty() && states.iter().all(|state| state.node_name != node)
+    }
+
+    /// Whether a ConfigMap of this name is known.
+    pub(super) fn exists(&self, name: &str) -> bool {
+        self.lock().config_maps.contains_key(name)
+    }
+}
+
+/// Resource versions count up (KEP-5504); one that cannot be read counts as the newest.
+fn version(config_map: &ConfigMap) -> u64 {
+    config_map.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)
+}
+
+/// Every document of a ConfigMap with its data key, without the history that only the writer and `history` need.
+fn documents(config_map: &ConfigMap, node: &str) -> (Vec<(String, SavedState)>, Vec<Problem>) {
+    let mut found = Vec::new();
+    let mut problems = Vec::new();
+    for (key, text) in config_map.data.iter().flatten() {
+        if key != STATE_KEY && !(key.starts_with(ASIDE_PREFIX) && key.ends_with(".json")) {
+            continue;
+        }
+        match parse(text) {
+            Ok(state) => found.push((key.clone(), SavedState { history: Vec::new(), ..state })),
+            Err(why) => {
+                problems.push(Problem { config_map: config_map.name_any(), node: node.to_owned(), why });
+            }
+        }
+    }
+    (found, problems)
+}
+
+/// Reads one document.
+pub(super) fn parse(text: &str) -> Result<SavedState, String> {
+    let state: SavedState = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if state.node_name.is_empty() { Err("nodeName is empty".to_owned()) } else { Ok(state) }
+}
+
+/// The name for a new ConfigMap: `node-labels-<node>`, or with a hash where that is too long or `taken`.
+pub(super) fn name_for(node: &str, identity: &str, taken: bool) -> String {
+    let plain = format!("{NAME_PREFIX}{node}");
+    if !taken && plain.len() <= NAME_MAX {
+        return plain;
+    }
+    let hash = hash(identity);
+    let head: String = plain.chars().take(NAME_MAX - hash.len() - 1).collect();
+    format!("{}-{hash}", head.trim_end_matches(['.', '-']))
+}
+
+/// The data key under which the document of another machine is kept aside.
+pub(super) fn aside_key(identity: &str) -> String {
+    format!("{ASIDE_PREFIX}{}.json", hash(identity))
+}
+
+/// The data key under which a text that could not be read is kept.
+pub(super) fn corrupt_key(text: &str) -> String {
+    format!("{CORRUPT_PREFIX}{}.txt", hash(text))
+}
+
+/// FNV-1a: stable over versions and processes, which names need.
+fn hash(text: &str) -> String {
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")
+}
+
+/// All data of a ConfigMap, as a map.
+pub(super) fn data(config_map: &ConfigMap) -> BTreeMap<String, String> {
+    config_map.data.clone().unwrap_or_default()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_label_operator_where_they_can_be() {
+        assert_eq!(name_for("kind-worker", "name=kind-worker", false), "node-labels-kind-worker");
+        let taken = name_for("kind-worker", "name=kind-worker", true);
+        assert!(taken.starts_with("node-labels-kind-worker-") && taken.len() == 40, "{taken}");
+        let long = format!("{}.{}", "a".repeat(63), "b".repeat(180));
+        let name = name_for(&long, "x", false);
+        assert!(name.len() <= NAME_MAX && name != name_for(&long, "y", false), "{name}");
+    }
+
+    #[test]
+    fn documents_of_the_label_operator_are_read_as_they_are() {
+        let text = r#"{"nodeName": "kind-worker", "labels": {"persist.demo/type": "expensive"}, "capturedAt": "2026-01-14T17:00:00Z"}"#;
+        let state = parse(text).unwrap();
+        assert_eq!(
+            (state.node_name.as_str(), state.labels["persist.demo/type"].as_str()),
+            ("kind-worker", "expensive")
+        );
+        assert!(parse("{").is_err() && parse(r#"{"nodeName": ""}"#).is_err());
+    }
+}
