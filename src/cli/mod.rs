@@ -1,8 +1,10 @@
 //! The commands: one file a command. Everything is put together here.
 
+mod apply;
 mod certs;
 mod cluster;
 mod demo;
+mod history;
 mod nodes;
 mod output;
 mod plan;
@@ -15,6 +17,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::telemetry;
 
 pub use cluster::ClusterConfig;
 pub use serve::{PendingTaintMode, Running, ServeConfig, start};
@@ -44,6 +48,8 @@ enum Command {
     Plan(plan::PlanArgs),
     Test(test::TestArgs),
     Render(render::RenderArgs),
+    Apply(apply::ApplyArgs),
+    History(history::HistoryArgs),
     Certs(certs::CertsArgs),
 }
 
@@ -53,6 +59,14 @@ pub(crate) enum Findings {
     None,
     /// Failed cases, pending changes and the like.
     Some,
+}
+
+/// Logs of a command that ends: what went wrong, unless more is asked for.
+fn telemetry_for_command() -> anyhow::Result<()> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let level = environment("LOG_LEVEL").unwrap_or_else(|| "WARNING".to_owned());
+    telemetry::init(telemetry::filter(environment("RUST_LOG").as_deref(), Some(&level))?);
+    Ok(())
 }
 
 /// Parses and runs. Exit code 0: fine; 1: findings; 2: could not run.
@@ -71,6 +85,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Render(args) => render::run(&args),
+        Command::Apply(args) => apply::run(&args),
+        Command::History(args) => history::run(&args),
         Command::Certs(args) => certs::run(&args),
     };
     match outcome {

@@ -48,7 +48,7 @@ pub enum Failure {
     Facts(#[from] FactsError),
     /// Its state could not be recorded.
     #[error(transparent)]
-    State(#[from] WriteError),
+    State(WriteError),
     /// The API server refused the change, or could not be asked.
     #[error("node {node} could not be changed: {error}")]
     Patch {
@@ -58,8 +58,17 @@ pub enum Failure {
         error: Box<kube::Error>,
     },
     /// It changed meanwhile; it is looked at again.
-    #[error("node {0} changed meanwhile")]
+    #[error("{0} changed meanwhile")]
     Conflict(String),
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Changed(what) => Self::Conflict(what),
+            other => Self::State(other),
+        }
+    }
 }
 
 /// What was done to a node.
@@ -218,8 +227,12 @@ impl Reconciler {
             self.make(node, &facts, change).await?;
             self.told(node, &keep).await;
         }
-        self.record(&facts, &self.saved(&facts), keep.record(change.as_ref()), &history).await?;
-        self.memory().history.recorded(node.name(), history.len());
+        match self.record(&facts, &self.saved(&facts), keep.record(change.as_ref()), &history).await {
+            Ok(()) => self.memory().history.recorded(node.name(), history.len()),
+            // Another writer looked at the node as it is now: what he recorded is looked at again.
+            Err(WriteError::Changed(_)) => done.again = Some(SOON),
+            Err(error) => return Err(error.into()),
+        }
         Ok(done)
     }
 
@@ -325,7 +338,7 @@ impl Reconciler {
         }
         record.captured_at = Some(Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
         self.turn().await;
-        let written = self.writer.write(&record, history).await;
+        let written = self.writer.write(saved, &record, history).await;
         self.metrics.controller.wrote("state", written.is_ok());
         written.map(drop)
     }
@@ -341,6 +354,8 @@ impl Reconciler {
     }
 }
 
+/// How soon a node is looked at again after somebody else was quicker.
+const SOON: Duration = Duration::from_millis(250);
 /// How soon a node is looked at again whose removals are held back.
 const BRAKED: Duration = Duration::from_secs(5);
 

@@ -15,7 +15,7 @@ pub enum MaxRemovals {
     Tenth,
     /// So many.
     Nodes(usize),
-    /// No limit: somebody has confirmed.
+    /// No limit and no grace: somebody has confirmed.
     Confirmed,
 }
 
@@ -129,7 +129,7 @@ impl Removals {
         for removal in wanted {
             let began = *since.entry(removal.clone()).or_insert(now);
             let left = removal.after.saturating_sub(now.saturating_duration_since(began));
-            if left.is_zero() {
+            if left.is_zero() || self.maximum == MaxRemovals::Confirmed {
                 due.insert(removal.clone());
             } else {
                 next = Some(next.map_or(left, |next| next.min(left)));

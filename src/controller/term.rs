@@ -216,7 +216,7 @@ impl Term {
         let Some(deleted) = state.deleted_at.as_deref().and_then(|at| at.parse::<Timestamp>().ok()) else {
             self.reconciler.turn().await;
             let ended = SavedState { deleted_at: Some(now.to_string()), ..state.clone() };
-            return self.reconciler.writer().write(&ended, &[]).await.map(drop);
+            return self.reconciler.writer().write(state, &ended, &[]).await.map(drop);
         };
         let gone_for = u64::try_from(now.as_second() - deleted.as_second()).unwrap_or_default();
         let keeps_nothing = state.labels.is_empty() && state.taints.is_empty();

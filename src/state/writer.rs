@@ -28,9 +28,9 @@ pub enum WriteError {
         /// Why.
         error: Box<kube::Error>,
     },
-    /// Somebody else keeps changing it.
-    #[error("ConfigMap {0} changed again and again while it was written")]
-    Contended(String),
+    /// Somebody else has changed it: what was to be recorded is to be thought over.
+    #[error("ConfigMap {0} was changed by somebody else")]
+    Changed(String),
     /// It would not fit.
     #[error("the state of node {node} has {size} bytes; a ConfigMap takes {DOCUMENT_MAX}")]
     TooLarge {
@@ -64,14 +64,16 @@ impl StateWriter {
         Self { maps, parameters: PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() } }
     }
 
-    /// Records `state` and appends `changes` to its history. Writes nothing when nothing differs.
+    /// Records `state`, which was thought of on the ground of `base`, and appends `changes` to its history. Writes
+    /// nothing when nothing differs.
     ///
     /// # Guarantees
     /// Other data of the ConfigMap stays. A document that cannot be read, or of another machine, is kept beside it.
+    /// What another writer has recorded since `base` is not lost: readers see it then, and this fails.
     ///
     /// # Errors
-    /// If the API server does not take it; nothing is changed then.
-    pub async fn write(&self, state: &SavedState, changes: &[Change]) -> Result<bool, WriteError> {
+    /// If the API server does not take it, or `base` is not what is there; nothing is changed then.
+    pub async fn write(&self, base: &SavedState, state: &SavedState, changes: &[Change]) -> Result<bool, WriteError> {
         let key = Identity::key(state);
         let place = self.maps.place(&key).or_else(|| {
             // Written before its identity was kept, or by the label operator: adopted where it stands.
@@ -80,12 +82,11 @@ impl StateWriter {
         });
         let name = place.map_or_else(|| self.free_name(&state.node_name, &key), |place| place.config_map);
         for _ in 0..TRIES {
-            if let Some(wrote) = self.try_write(state, changes, &name).await? {
+            if let Some(wrote) = self.try_write(base, state, changes, &name).await? {
                 return Ok(wrote);
             }
-            tokio::task::yield_now().await;
         }
-        Err(WriteError::Contended(name))
+        Err(WriteError::Changed(name))
     }
 
     /// The name for a ConfigMap that is not there yet. A ConfigMap of the plain name that holds no document of
@@ -95,7 +96,13 @@ impl StateWriter {
     }
 
     /// `None` when the ConfigMap changed meanwhile.
-    async fn try_write(&self, state: &SavedState, changes: &[Change], name: &str) -> Result<Option<bool>, WriteError> {
+    async fn try_write(
+        &self,
+        base: &SavedState,
+        state: &SavedState,
+        changes: &[Change],
+        name: &str,
+    ) -> Result<Option<bool>, WriteError> {
         let api = &self.maps.api;
         let existing = if self.maps.exists(name) {
             api.get_opt(name).await.map_err(|error| WriteError::api(name, error))?
@@ -103,6 +110,10 @@ impl StateWriter {
             None
         };
         let before = existing.as_ref().map(data).unwrap_or_default();
+        if let Some(existing) = existing.as_ref().filter(|_| !stands_on(&before, base, state)) {
+            self.maps.apply(existing, &mut |_| {});
+            return Err(WriteError::Changed(name.to_owned()));
+        }
         let Some(after) = merged(&before, state, changes)? else { return Ok(Some(false)) };
         let written = match existing {
             Some(existing) => {
@@ -164,6 +175,19 @@ impl StateWriter {
     }
 }
 
+/// The document of the machine that `state` is of.
+fn document_of(data: &BTreeMap<String, String>, state: &SavedState) -> Option<SavedState> {
+    let read = |key: &str| data.get(key).and_then(|text| parse(text).ok());
+    let in_force = read(STATE_KEY).filter(|known| !is_another_machine(known, state));
+    in_force.or_else(|| read(&aside_key(&Identity::key(state))))
+}
+
+/// Whether what is there is what `state` was thought of on the ground of.
+fn stands_on(data: &BTreeMap<String, String>, base: &SavedState, state: &SavedState) -> bool {
+    let plain = |state: SavedState| SavedState { history: Vec::new(), ..state };
+    plain(document_of(data, state).unwrap_or_default()) == plain(base.clone())
+}
+
 /// The data of a ConfigMap with `state` in force in it, or `None` when nothing differs.
 fn merged(
     before: &BTreeMap<String, String>,
@@ -173,16 +197,16 @@ fn merged(
     let mut after = before.clone();
     let mut state = state.clone();
     let own_aside = aside_key(&Identity::key(&state));
-    let mut there = after.remove(&own_aside).and_then(|text| parse(&text).ok());
+    after.remove(&own_aside);
+    let there = document_of(before, &state);
     match before.get(STATE_KEY).map(|text| (text, parse(text))) {
         Some((text, Ok(known))) if is_another_machine(&known, &state) => {
             after.insert(aside_key(&Identity::key(&known)), text.clone());
         }
-        Some((_, Ok(known))) => there = Some(known),
         Some((text, Err(_))) => {
             after.insert(corrupt_key(text), text.clone());
         }
-        None => {}
+        Some((_, Ok(_))) | None => {}
     }
     state.history = there.as_ref().map(|known| known.history.clone()).unwrap_or_default();
     let last = state.history.last().map_or(0, |change| change.id);

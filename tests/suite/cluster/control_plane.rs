@@ -22,7 +22,13 @@ pub(crate) struct ControlPlane {
     /// `https://127.0.0.1:PORT` of the API server.
     pub(crate) server: String,
     directory: PathBuf,
+    api: Mutex<Child>,
+    api_arguments: Vec<String>,
+    requests: mpsc::Sender<SpawnRequest>,
 }
+
+/// Children must be started by the thread that lives as long as the process.
+type SpawnRequest = (Vec<String>, mpsc::Sender<Result<Child, String>>);
 
 /// Exclusive use of the control plane: webhook configurations are cluster-wide.
 pub(crate) struct Exclusive {
@@ -38,17 +44,15 @@ pub(crate) fn exclusive() -> Exclusive {
     let plane = PLANE.get_or_init(|| {
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
-            let started = ControlPlane::start();
-            let lives = started.is_ok();
-            let _ = sender.send(started.map(|(plane, children)| {
-                // The children are ended by the kernel with this process, not by a destructor.
-                std::mem::forget(children);
-                plane
-            }));
-            if lives {
-                loop {
-                    thread::park();
-                }
+            let (requests, wanted) = mpsc::channel::<SpawnRequest>();
+            let started = ControlPlane::start(requests);
+            let directory = started.as_ref().ok().map(|plane| plane.directory.clone());
+            let _ = sender.send(started);
+            let Some(directory) = directory else { return };
+            // The children are ended by the kernel with this thread's process, not by a destructor.
+            while let Ok((arguments, answer)) = wanted.recv() {
+                let _ =
+                    answer.send(spawn(&assets().join("kube-apiserver"), &arguments, &directory.join("apiserver.log")));
             }
         });
         receiver
@@ -110,7 +114,7 @@ fn tail(log: &Path) -> String {
 }
 
 impl ControlPlane {
-    fn start() -> Result<(Self, Vec<Child>), String> {
+    fn start(requests: mpsc::Sender<SpawnRequest>) -> Result<Self, String> {
         let directory = own_directory().map_err(|error| error.to_string())?;
         let at = |name: &str| directory.join(name);
         let [etcd, etcd_peer, api] = [free_port(), free_port(), free_port()];
@@ -144,26 +148,44 @@ impl ControlPlane {
         ];
         let mut children = vec![spawn(&assets().join("etcd"), &etcd_arguments, &at("etcd.log"))?];
         children.push(spawn(&assets().join("kube-apiserver"), &api_arguments, &at("apiserver.log"))?);
-        let plane = Self { server: format!("https://127.0.0.1:{api}"), directory: directory.clone() };
-        let ready = plane.wait_until_ready(&mut children);
-        if let Err(error) = ready {
-            for child in &mut children {
+        let api_child = children.pop().expect("it was pushed just now");
+        let plane = Self {
+            server: format!("https://127.0.0.1:{api}"),
+            directory: directory.clone(),
+            api: Mutex::new(api_child),
+            api_arguments: api_arguments.to_vec(),
+            requests,
+        };
+        if let Err(error) = plane.wait_until_ready() {
+            for child in children.iter_mut().chain([&mut *plane.api.lock().unwrap()]) {
                 let _ = child.kill();
                 let _ = child.wait();
             }
             return Err(error);
         }
-        Ok((plane, children))
+        Ok(plane)
     }
 
-    fn wait_until_ready(&self, children: &mut [Child]) -> Result<(), String> {
+    /// Ends the API server as a crash would, and after `outage` starts it again at the same address.
+    pub(crate) fn restart_api_server(&self, outage: Duration) {
+        let mut api = self.api.lock().unwrap();
+        let _ = api.kill();
+        let _ = api.wait();
+        thread::sleep(outage);
+        let (answer, started) = mpsc::channel();
+        self.requests.send((self.api_arguments.clone(), answer)).unwrap();
+        *api = started.recv().unwrap().unwrap();
+        drop(api);
+        self.wait_until_ready().unwrap();
+    }
+
+    fn wait_until_ready(&self) -> Result<(), String> {
         let deadline = Instant::now() + START_TIMEOUT;
         let kubeconfig = self.kubeconfig_file("admin", None);
         while Instant::now() < deadline {
-            for (child, log) in children.iter_mut().zip(["etcd.log", "apiserver.log"]) {
-                if let Ok(Some(status)) = child.try_wait() {
-                    return Err(format!("{log}: ended with {status}:\n{}", tail(&self.directory.join(log))));
-                }
+            if let Ok(Some(status)) = self.api.lock().unwrap().try_wait() {
+                let (api, etcd) = (self.directory.join("apiserver.log"), self.directory.join("etcd.log"));
+                return Err(format!("kube-apiserver ended with {status}:\n{}\n{}", tail(&api), tail(&etcd)));
             }
             let ready = kubectl_command(&kubeconfig).args(["get", "--raw", "/readyz"]).output();
             if ready.is_ok_and(|output| output.status.success()) {

@@ -5,6 +5,7 @@ pub(crate) mod control_plane;
 mod nodegate;
 mod requester;
 
+mod faults;
 mod governance;
 mod join;
 mod keeping;

@@ -1,0 +1,206 @@
+//! `nodegate apply`: brings the whole fleet to policy once, and ends. What a Job runs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use futures_util::StreamExt as _;
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::Api;
+use kube::api::ListParams;
+use serde::Serialize;
+
+use super::cluster::ConnectArgs;
+use super::output::{self, Format};
+use super::{Findings, telemetry_for_command};
+use crate::api::names::{LabelKey, TaintEffect, TaintId};
+use crate::controller::{Done, Events, Failure, KeepConfig, MaxRemovals, NodeObject, Reconciler};
+use crate::files::Sources;
+use crate::metrics::Metrics;
+use crate::state::{ConfigMaps, Identity, SavedStates};
+
+/// Nodes worked on at a time.
+const CONCURRENCY: usize = 16;
+/// How often a node that changes meanwhile is looked at again.
+const TRIES: usize = 5;
+/// Nodes asked for at a time.
+const PAGE: u32 = 500;
+
+/// Bring every node to policy once, and end; safe to repeat, also while `serve` runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ApplyArgs {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// NodePolicy file, or directory of them; without it the preset `baseline` is applied
+    #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
+    policies: Vec<PathBuf>,
+    /// Directory of flat label files
+    #[arg(long, value_name = "DIR", env = "NODEGATE_LABELS_DIR")]
+    labels_dir: Option<PathBuf>,
+    /// Also remove what nodegate put on nodes and no policy gives any more, from as many nodes as it takes
+    #[arg(long)]
+    confirm: bool,
+    /// Take over keys that have the desired value already, whoever set them
+    #[arg(long)]
+    adopt: bool,
+    /// What saved state is kept for, as `serve` has it
+    #[arg(long, value_enum, env = "NODEGATE_IDENTITY", default_value_t = Identity::Name)]
+    identity: Identity,
+    /// Most writes per second
+    #[arg(long, value_name = "N", env = "NODEGATE_WRITES_PER_SECOND", default_value_t = 100)]
+    writes_per_second: u32,
+    /// Key of the pending taint
+    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
+    pending_taint_key: LabelKey,
+    /// Name of the mutating webhook configuration
+    #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
+    webhook_configuration: String,
+    /// One more label prefix to persist, as the label operator had it.
+    #[arg(long, value_name = "PREFIX", env = "PERSIST_LABEL_PREFIX", hide = true)]
+    persist_label_prefix: Option<String>,
+    /// How to print what was done
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// What was done to one node.
+#[derive(Serialize)]
+struct Line {
+    node: String,
+    set: usize,
+    changed: usize,
+    removed: usize,
+    kept: usize,
+    /// Owned keys that no policy gives any more and that are still there.
+    lingering: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<String>,
+}
+
+pub(super) fn run(args: &ApplyArgs) -> anyhow::Result<Findings> {
+    telemetry_for_command()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    runtime.block_on(apply(args))
+}
+
+async fn apply(args: &ApplyArgs) -> anyhow::Result<Findings> {
+    let place = args.connect.place()?.context("which cluster? give --kubeconfig FILE and --namespace NAMESPACE")?;
+    let sources = Sources {
+        policies: args.policies.clone(),
+        labels_dir: args.labels_dir.clone(),
+        persist_prefix: args.persist_label_prefix.clone().filter(|prefix| !prefix.is_empty()),
+        ..Sources::default()
+    };
+    let set = sources.load().map_err(|errors| output::load_errors(&errors))?;
+    let client = place.client().await?;
+    let states = Arc::new(SavedStates::new(args.identity));
+    let maps = ConfigMaps::new(client.clone(), &place.namespace, states);
+    let unreadable = |problem: crate::state::Problem| {
+        tracing::warn!("ConfigMap {}: {}; it counts as empty and is kept aside", problem.config_map, problem.why);
+    };
+    maps.read(unreadable).await.context("saved state could not be read")?;
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let configuration = configurations.get_opt(&args.webhook_configuration).await.context("webhook configuration")?;
+    let (events, publishing) = Events::new(client.clone(), "apply");
+    let reconciler =
+        Reconciler::new(client, keep_config(args), Arc::new(ArcSwap::from_pointee(set)), maps, events, Metrics::new());
+    reconciler.registered(configuration.and_then(|found| found.metadata.creation_timestamp).map(|time| time.0));
+
+    let lines = tokio::select! {
+        lines = fleet(&reconciler) => lines?,
+        () = publishing => Vec::new(),
+    };
+    output::print(&text(&lines, args.output)?)?;
+    let unfinished = |line: &Line| line.failed.is_some() || line.lingering > 0;
+    Ok(if lines.iter().any(unfinished) { Findings::Some } else { Findings::None })
+}
+
+fn keep_config(args: &ApplyArgs) -> KeepConfig {
+    KeepConfig {
+        // Without confirmation removal is left to the controller, which knows since when a key is not wanted.
+        max_removals: if args.confirm { MaxRemovals::Confirmed } else { MaxRemovals::Nodes(0) },
+        writes_per_second: args.writes_per_second,
+        pending: vec![TaintId { key: args.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }],
+        pending_timeout: Duration::MAX,
+        release_pending: false,
+        adopt: args.adopt,
+    }
+}
+
+/// Brings every node to policy, page by page.
+async fn fleet(reconciler: &Reconciler) -> anyhow::Result<Vec<Line>> {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let mut lines = Vec::new();
+    let mut parameters = ListParams::default().limit(PAGE);
+    loop {
+        let page = reconciler.nodes().list(&parameters).await.context("nodes could not be listed")?;
+        let remaining = u64::try_from(page.metadata.remaining_item_count.unwrap_or_default()).unwrap_or_default();
+        bar.set_length((lines.len() + page.items.len()) as u64 + remaining);
+        let work = futures_util::stream::iter(page.items).map(|node| one(reconciler, node));
+        let mut done = work.buffer_unordered(CONCURRENCY);
+        while let Some(line) = done.next().await {
+            bar.inc(1);
+            lines.push(line);
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => break,
+        }
+    }
+    bar.finish_and_clear();
+    lines.sort_by(|one, other| one.node.cmp(&other.node));
+    Ok(lines)
+}
+
+async fn one(reconciler: &Reconciler, mut node: NodeObject) -> Line {
+    let name = node.name().to_owned();
+    let mut outcome = reconciler.reconcile(&node).await;
+    for _ in 1..TRIES {
+        if !matches!(outcome, Err(Failure::Conflict(_))) {
+            break;
+        }
+        match reconciler.nodes().get_opt(&name).await {
+            Ok(Some(fresh)) => node = fresh,
+            Ok(None) => break,
+            Err(error) => tracing::debug!(%error, "asked again"),
+        }
+        outcome = reconciler.reconcile(&node).await;
+    }
+    let failed = outcome.as_ref().err().map(ToString::to_string);
+    let Done { set, changed, removed, kept, lingering, .. } = outcome.unwrap_or_default();
+    Line { node: name, set, changed, removed, kept, lingering, failed }
+}
+
+fn text(lines: &[Line], format: Format) -> anyhow::Result<String> {
+    if format != Format::Table {
+        return output::structured(format, &lines);
+    }
+    let mut table = output::table(&["node", "set", "changed", "removed", "kept", "failed"]);
+    for line in lines {
+        let counts = [line.set, line.changed, line.removed, line.kept].map(|count| count.to_string());
+        let row = [line.node.clone()].into_iter().chain(counts).chain([line.failed.clone().unwrap_or_default()]);
+        table.add_row(row);
+    }
+    let sum = |of: fn(&Line) -> usize| lines.iter().map(of).sum::<usize>();
+    let failed = lines.iter().filter(|line| line.failed.is_some()).count();
+    let mut text = format!(
+        "{}\n\n{} nodes: {} keys set, {} changed, {} removed, {} kept; {failed} nodes failed\n",
+        table.trim_fmt(),
+        lines.len(),
+        sum(|line| line.set),
+        sum(|line| line.changed),
+        sum(|line| line.removed),
+        sum(|line| line.kept),
+    );
+    let lingering = sum(|line| line.lingering);
+    if lingering > 0 {
+        text.push_str(&format!(
+            "{lingering} keys that nodegate put there are given by no policy any more; the controller removes them \
+             after their grace, --confirm does it now\n"
+        ));
+    }
+    Ok(text)
+}

@@ -1,0 +1,122 @@
+//! `nodegate history NODE`: the last changes a node saw, and how to undo one.
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::{Value as Json, json};
+
+use super::cluster::ConnectArgs;
+use super::output::{self, Format};
+use super::{Findings, telemetry_for_command};
+use crate::api::state::{Change, SavedState};
+use crate::state::{NAME_PREFIX, STATE_KEY};
+
+/// Show the last changes of a node's labels and taints: when, by whom, how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// The node
+    #[arg(value_name = "NODE")]
+    node: String,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Undo the change with this ID: the key gets the value it had before
+    #[arg(long, value_name = "ID")]
+    revert: Option<u64>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Findings> {
+    telemetry_for_command()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    runtime.block_on(history(args))
+}
+
+async fn history(args: &HistoryArgs) -> anyhow::Result<Findings> {
+    let place = args.connect.place()?.context("which cluster? give --kubeconfig FILE and --namespace NAMESPACE")?;
+    let client = place.client().await?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &place.namespace);
+    let Some(state) = find(&maps, &args.node).await? else {
+        bail!("nothing is recorded of node {} in namespace {}", args.node, place.namespace);
+    };
+    if let Some(id) = args.revert {
+        let change = state.history.iter().find(|change| change.id == id);
+        let change =
+            change.with_context(|| format!("node {} has no change {id}; see `nodegate history {0}`", args.node))?;
+        revert(&client, &args.node, change).await?;
+        let value = change.old.as_deref().map_or_else(|| "absent".to_owned(), |value| format!("{value:?}"));
+        output::print(&format!("{} {} of node {} is {value} again\n", change.field, change.key, args.node))?;
+        return Ok(Findings::None);
+    }
+    output::print(&text(&state.history, args.output)?)?;
+    Ok(Findings::None)
+}
+
+/// The document of a node, wherever it stands.
+async fn find(maps: &Api<ConfigMap>, node: &str) -> anyhow::Result<Option<SavedState>> {
+    let of_node = |map: &ConfigMap| {
+        let text = map.data.as_ref()?.get(STATE_KEY)?;
+        serde_json::from_str::<SavedState>(text).ok().filter(|state| state.node_name == node)
+    };
+    let plain = maps.get_opt(&format!("{NAME_PREFIX}{node}")).await.context("saved state could not be read")?;
+    if let Some(state) = plain.as_ref().and_then(of_node) {
+        return Ok(Some(state));
+    }
+    // A name that is too long, or taken, has another place.
+    let all = maps.list(&ListParams::default()).await.context("saved state could not be read")?;
+    Ok(all.items.iter().find_map(of_node))
+}
+
+async fn revert(client: &kube::Client, node: &str, change: &Change) -> anyhow::Result<()> {
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
+    let patch = match change.field.as_str() {
+        "label" => json!({"metadata": {"labels": {&change.key: &change.old}}}),
+        "annotation" => json!({"metadata": {"annotations": {&change.key: &change.old}}}),
+        "taint" => {
+            let there = nodes.get(node).await.with_context(|| format!("node {node}"))?;
+            let version = there.metadata.resource_version.clone();
+            let taints = serde_json::to_value(there.spec.and_then(|spec| spec.taints).unwrap_or_default())?;
+            json!({"metadata": {"resourceVersion": version}, "spec": {"taints": with_taint(taints, change)?}})
+        }
+        other => bail!("changes of a {other} cannot be undone"),
+    };
+    let parameters = PatchParams { field_manager: Some("nodegate-history".to_owned()), ..PatchParams::default() };
+    nodes.patch(node, &parameters, &Patch::Merge(patch)).await.with_context(|| format!("node {node}"))?;
+    Ok(())
+}
+
+/// The taints with the one of `change` as it was before.
+fn with_taint(taints: Json, change: &Change) -> anyhow::Result<Vec<Json>> {
+    let (key, effect) = change.key.rsplit_once(':').context("the change names no effect")?;
+    let mut taints = taints.as_array().cloned().unwrap_or_default();
+    taints.retain(|taint| taint["key"] != key || taint["effect"] != effect);
+    if let Some(value) = &change.old {
+        taints.push(json!({"key": key, "value": value, "effect": effect}));
+    }
+    Ok(taints)
+}
+
+fn text(history: &[Change], format: Format) -> anyhow::Result<String> {
+    if format != Format::Table {
+        return output::structured(format, &history);
+    }
+    if history.is_empty() {
+        return Ok("no change has been seen\n".to_owned());
+    }
+    let mut table = output::table(&["id", "time", "by", "how", "what", "key", "change"]);
+    for change in history {
+        let value = |value: &Option<String>| value.as_deref().map_or("-".to_owned(), |value| format!("{value:?}"));
+        table.add_row([
+            change.id.to_string(),
+            change.time.split('.').next().unwrap_or_default().trim_end_matches('Z').to_owned(),
+            if change.by.is_empty() { "-".to_owned() } else { change.by.clone() },
+            change.how.clone(),
+            change.field.clone(),
+            change.key.clone(),
+            format!("{} → {}", value(&change.old), value(&change.new)),
+        ]);
+    }
+    Ok(format!("{}\n", table.trim_fmt()))
+}
