@@ -18,6 +18,10 @@ use serde::{Deserialize, Serialize};
     plural = "nodepolicies",
     shortname = "npol",
     doc = "NodePolicy says what nodes get and what may change on them.",
+    status = "NodePolicyStatus",
+    printcolumn = r#"{"name":"Accepted","type":"string","jsonPath":".status.conditions[?(@.type==\"Accepted\")].status"}"#,
+    printcolumn = r#"{"name":"Nodes","type":"integer","jsonPath":".status.matchedNodes"}"#,
+    printcolumn = r#"{"name":"Conflicted","type":"string","jsonPath":".status.conditions[?(@.type==\"Conflicted\")].status"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase", default)]
@@ -46,6 +50,39 @@ pub struct NodePolicySpec {
     /// Labels on their way from one key to another.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub migrations: Vec<MigrationSpec>,
+}
+
+/// What became of a `NodePolicy` object; written by the leader.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePolicyStatus {
+    /// The generation of the object that this is about.
+    pub observed_generation: i64,
+    /// How many nodes get something from this policy.
+    pub matched_nodes: i64,
+    /// `Accepted`: it is in force. `Conflicted`: another policy's value is taken for some key. `Contested`: keys are
+    /// left alone because somebody kept undoing them. `Braked`: removals are held back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<PolicyCondition>,
+}
+
+/// One condition of a `NodePolicy` (the shape of `meta/v1 Condition`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyCondition {
+    /// Which condition.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// One word in CamelCase.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// When `status` changed last (RFC 3339).
+    pub last_transition_time: String,
+    /// The generation of the object that this is about.
+    pub observed_generation: i64,
 }
 
 /// One rule: which nodes, and what they get.

@@ -17,6 +17,7 @@ use super::cluster::ConnectArgs;
 use super::output::{self, Format};
 use super::{Findings, telemetry_for_command};
 use crate::api::names::{LabelKey, TaintEffect, TaintId};
+use crate::controller::policies;
 use crate::controller::{Done, Events, Failure, KeepConfig, MaxRemovals, NodeObject, Reconciler};
 use crate::files::Sources;
 use crate::metrics::Metrics;
@@ -34,7 +35,7 @@ const PAGE: u32 = 500;
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     connect: ConnectArgs,
-    /// NodePolicy file, or directory of them; without it the preset `baseline` is applied
+    /// NodePolicy file, or directory of them, besides the NodePolicy objects of the cluster
     #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
     policies: Vec<PathBuf>,
     /// Directory of flat label files
@@ -94,8 +95,13 @@ async fn apply(args: &ApplyArgs) -> anyhow::Result<Findings> {
         persist_prefix: args.persist_label_prefix.clone().filter(|prefix| !prefix.is_empty()),
         ..Sources::default()
     };
-    let set = sources.load().map_err(|errors| output::load_errors(&errors))?;
+    let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
     let client = place.client().await?;
+    let objects = policies::read(client.clone()).await.context("NodePolicy objects could not be read")?;
+    let combined = objects.combine(&loaded.documents, loaded.stands_in);
+    for (name, report) in combined.reports.iter().filter(|(_, report)| !report.errors.is_empty()) {
+        tracing::warn!("NodePolicy {name} is not applied: {}", report.errors.join("; "));
+    }
     let states = Arc::new(SavedStates::new(args.identity));
     let maps = ConfigMaps::new(client.clone(), &place.namespace, states);
     let unreadable = |problem: crate::state::Problem| {
@@ -105,8 +111,14 @@ async fn apply(args: &ApplyArgs) -> anyhow::Result<Findings> {
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let configuration = configurations.get_opt(&args.webhook_configuration).await.context("webhook configuration")?;
     let (events, publishing) = Events::new(client.clone(), "apply");
-    let reconciler =
-        Reconciler::new(client, keep_config(args), Arc::new(ArcSwap::from_pointee(set)), maps, events, Metrics::new());
+    let reconciler = Reconciler::new(
+        client,
+        keep_config(args),
+        Arc::new(ArcSwap::from_pointee(combined.set)),
+        maps,
+        events,
+        Metrics::new(),
+    );
     reconciler.registered(configuration.and_then(|found| found.metadata.creation_timestamp).map(|time| time.0));
 
     let lines = tokio::select! {

@@ -6,19 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use arc_swap::ArcSwap;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::serve::InForce;
 use crate::api::names::TaintId;
 use crate::controller::leader::{self, LeaseConfig, LeaseView};
+use crate::controller::policies::{self, Combined, Reports};
 use crate::controller::{Events, KeepConfig, MaxRemovals, Reconciler, Term, TermConfig};
+use crate::files::Loaded;
 use crate::health::Readiness;
 use crate::metrics::{Metrics, Reload};
-use crate::policy::PolicySet;
 use crate::state::{ConfigMaps, Identity, Problem, SavedStates};
 
 /// Where a pod finds who it is.
@@ -189,7 +190,9 @@ pub(crate) struct Cluster {
 
 /// What the parts of `serve` share.
 pub(crate) struct Shared {
-    pub(crate) policies: Arc<ArcSwap<PolicySet>>,
+    pub(crate) in_force: Arc<InForce>,
+    /// What policy files hold.
+    pub(crate) files: watch::Receiver<Arc<Loaded>>,
     /// Counts up with every set of policies put in force.
     pub(crate) generation: watch::Receiver<u64>,
     pub(crate) pending: TaintId,
@@ -215,8 +218,9 @@ impl Cluster {
     pub(crate) fn start(self, shared: Shared) -> tokio::task::JoinHandle<()> {
         shared.readiness.waits_for_state();
         tokio::spawn(async move {
-            let following = self.follow(&shared);
-            let leading = self.lead(&shared);
+            let (told, reports) = watch::channel(Reports::default());
+            let following = self.follow(&shared, told);
+            let leading = self.lead(&shared, &reports);
             tokio::select! {
                 () = following => {}
                 () = leading => {}
@@ -225,12 +229,27 @@ impl Cluster {
     }
 
     /// What every replica does.
-    async fn follow(&self, shared: &Shared) {
+    async fn follow(&self, shared: &Shared, told: watch::Sender<Reports>) {
         let metrics = &shared.metrics;
+        let (has_state, has_policies) = (AtomicBool::new(false), AtomicBool::new(false));
         let synced = || {
+            let both = has_state.load(Ordering::Relaxed) && has_policies.load(Ordering::Relaxed);
+            shared.synced.fetch_or(both, Ordering::Relaxed);
+        };
+        let state_read = || {
             shared.readiness.state_read();
-            shared.synced.store(true, Ordering::Relaxed);
+            has_state.store(true, Ordering::Relaxed);
+            synced();
             tracing::info!(nodes = self.saved.len(), "saved state read");
+        };
+        let combined = |combined: Combined| {
+            for (name, report) in combined.reports.iter().filter(|(_, report)| !report.errors.is_empty()) {
+                tracing::error!(policy = name, errors = report.errors.join("; "), "this NodePolicy is not in force");
+            }
+            told.send_replace(Arc::new(combined.reports));
+            shared.in_force.put(combined.set);
+            has_policies.store(true, Ordering::Relaxed);
+            synced();
         };
         let (events, publishing) = Events::new(self.client.clone(), &identity());
         let problem = |problem: Problem| {
@@ -252,7 +271,8 @@ impl Cluster {
             }
         };
         tokio::join!(
-            self.maps.follow(synced, problem),
+            self.maps.follow(state_read, problem),
+            policies::follow(self.client.clone(), shared.files.clone(), combined),
             self.lease.follow(self.client.clone(), &self.config.place.namespace),
             publishing,
             counting,
@@ -260,7 +280,7 @@ impl Cluster {
     }
 
     /// What the leader does, while it leads.
-    async fn lead(&self, shared: &Shared) {
+    async fn lead(&self, shared: &Shared, reports: &watch::Receiver<Reports>) {
         let lease = LeaseConfig {
             namespace: self.config.place.namespace.clone(),
             identity: identity(),
@@ -270,7 +290,7 @@ impl Cluster {
             shared.metrics.controller.leading.set(i64::from(leads));
         };
         loop {
-            let work = || self.term(shared);
+            let work = || self.term(shared, reports);
             let led = leader::lead(self.client.clone(), &lease, &self.lease, work, leading, shared.shutdown.clone());
             match led.await {
                 Ok(()) if shared.shutdown.is_cancelled() => return,
@@ -284,7 +304,7 @@ impl Cluster {
         }
     }
 
-    async fn term(&self, shared: &Shared) {
+    async fn term(&self, shared: &Shared, reports: &watch::Receiver<Reports>) {
         while !shared.synced.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -292,14 +312,15 @@ impl Cluster {
         let reconciler = Reconciler::new(
             self.client.clone(),
             self.keep_config(shared.pending.clone()),
-            shared.policies.clone(),
+            shared.in_force.policies.clone(),
             self.maps.clone(),
             events,
             shared.metrics.clone(),
         );
         let config =
             TermConfig { resync: self.config.resync, configuration: self.config.webhook_configuration.clone() };
-        let term = Term::new(self.client.clone(), Arc::new(reconciler), config, shared.generation.clone());
+        let (generation, reports) = (shared.generation.clone(), reports.clone());
+        let term = Term::new(self.client.clone(), Arc::new(reconciler), config, generation, reports);
         tokio::select! {
             () = term.run() => {}
             () = publishing => {}

@@ -8,12 +8,11 @@ use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
     ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use kube::CustomResourceExt as _;
 use kube::api::ObjectMeta;
 use serde::Serialize;
 
 use super::{Findings, output};
-use crate::api::policy::NodePolicy;
+use crate::api::crd::node_policy_crd;
 use crate::files::Sources;
 
 /// Print webhook configurations or the NodePolicy CRD as YAML.
@@ -91,7 +90,7 @@ fn https_url(text: &str) -> Result<String, String> {
 
 pub(super) fn run(args: &RenderArgs) -> anyhow::Result<Findings> {
     let text = match &args.what {
-        What::Crd => document("The NodePolicy schema. Made by: nodegate render crd", &NodePolicy::crd())?,
+        What::Crd => document("The NodePolicy schema. Made by: nodegate render crd", &node_policy_crd()?)?,
         What::Webhooks(args) => webhooks(args)?,
     };
     output::print(&text)?;

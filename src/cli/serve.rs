@@ -19,7 +19,7 @@ use super::cluster::{Cluster, ClusterConfig, ConnectArgs, ControllerArgs, Shared
 use super::{Findings, output};
 use crate::admission::{self, Bounds, PendingTaint};
 use crate::api::names::{LabelKey, TaintEffect, TaintId};
-use crate::files::{self, LoadError, Sources};
+use crate::files::{self, LoadError, Loaded, Sources};
 use crate::health::{self, Readiness};
 use crate::metrics::{Metrics, Reload};
 use crate::policy::{Exemptions, PolicySet};
@@ -218,10 +218,15 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let readiness = Arc::new(Readiness::default());
     let shutdown = CancellationToken::new();
 
-    let policies = config.sources.load().map_err(|errors| output::load_errors(&errors))?;
-    announce(&policies, &metrics);
-    let policies = Arc::new(ArcSwap::from_pointee(policies));
-    readiness.policies_compiled();
+    let loaded = config.sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
+    let (generations, generation) = tokio::sync::watch::channel(0);
+    let in_force = Arc::new(InForce {
+        policies: Arc::default(),
+        generations,
+        metrics: metrics.clone(),
+        readiness: readiness.clone(),
+    });
+    let policies = in_force.policies.clone();
 
     let cluster = match config.cluster {
         Some(cluster) => Some(Cluster::reach(cluster).await?),
@@ -253,14 +258,19 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
 
     let observer = observer(metrics.clone());
     tokio::spawn(tls::watch(directory, certificate, POLL, Timestamp::now, observer.clone(), shutdown.clone()));
-    let (generations, generation) = tokio::sync::watch::channel(0);
-    tokio::spawn(watch_policies(config.sources, policies.clone(), generations, metrics.clone(), shutdown.clone()));
+    let (loads, files) = tokio::sync::watch::channel(Arc::new(loaded));
+    if cluster.is_none() {
+        in_force.put(files.borrow().set.clone());
+    }
+    let alone = cluster.is_none().then(|| in_force.clone());
+    tokio::spawn(watch_policies(config.sources, alone, loads, metrics.clone(), shutdown.clone()));
 
     let synced = Arc::new(AtomicBool::new(cluster.is_none()));
     let pending_taint = pending_taint(config.pending_taint, config.pending_taint_key.clone(), cluster.as_ref());
     let cluster = cluster.map(|cluster| {
         cluster.start(Shared {
-            policies: policies.clone(),
+            in_force,
+            files,
             generation,
             pending: TaintId { key: config.pending_taint_key, effect: TaintEffect::NoSchedule },
             readiness: readiness.clone(),
@@ -372,17 +382,38 @@ fn announce(policies: &PolicySet, metrics: &Metrics) {
     }
 }
 
+/// The policies in force, and everybody who wants to know of others.
+pub(super) struct InForce {
+    pub(super) policies: Arc<ArcSwap<PolicySet>>,
+    generations: tokio::sync::watch::Sender<u64>,
+    metrics: Arc<Metrics>,
+    readiness: Arc<Readiness>,
+}
+
+impl InForce {
+    /// Puts a set in force.
+    pub(super) fn put(&self, set: PolicySet) {
+        announce(&set, &self.metrics);
+        self.policies.store(Arc::new(set));
+        self.generations.send_modify(|generation| *generation += 1);
+        self.readiness.policies_compiled();
+    }
+}
+
+/// Follows the files. Without a cluster what they hold is in force; with one it is put together with objects first.
 async fn watch_policies(
     sources: Sources,
-    policies: Arc<ArcSwap<PolicySet>>,
-    generations: tokio::sync::watch::Sender<u64>,
+    alone: Option<Arc<InForce>>,
+    loads: tokio::sync::watch::Sender<Arc<Loaded>>,
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) {
-    let observer = |loaded: Result<&PolicySet, &[LoadError]>| match loaded {
-        Ok(set) => {
-            announce(set, &metrics);
-            generations.send_modify(|generation| *generation += 1);
+    let observer = |loaded: Result<Loaded, &[LoadError]>| match loaded {
+        Ok(loaded) => {
+            if let Some(alone) = &alone {
+                alone.put(loaded.set.clone());
+            }
+            loads.send_replace(Arc::new(loaded));
         }
         Err(errors) => {
             metrics.policies_reloaded(Reload::Failure, 0, 0);
@@ -391,7 +422,7 @@ async fn watch_policies(
             }
         }
     };
-    files::watch(sources, policies, POLL, observer, shutdown).await;
+    files::watch(sources, POLL, observer, shutdown).await;
 }
 
 fn report_states(states: usize, errors: &[StateError], metrics: &Metrics) {

@@ -25,7 +25,8 @@ pub(super) struct Ground {
 #[derive(Debug, Default)]
 pub(super) struct Fights {
     reverts: HashMap<(Ground, String), VecDeque<Instant>>,
-    given_up: HashMap<Ground, String>,
+    /// To whom a key was left, and whose rule gave it.
+    given_up: HashMap<Ground, (String, String)>,
 }
 
 impl Fights {
@@ -35,13 +36,18 @@ impl Fights {
     }
 
     /// Counts one revert by `writer`; true when it is the one that ends the repair.
-    pub(super) fn reverted(&mut self, ground: Ground, writer: &str, now: Instant) -> bool {
+    pub(super) fn reverted(&mut self, ground: Ground, writer: &str, policy: &str, now: Instant) -> bool {
         let times = self.reverts.entry((ground.clone(), writer.to_owned())).or_default();
         times.push_back(now);
         while times.front().is_some_and(|at| now.saturating_duration_since(*at) > WITHIN) {
             times.pop_front();
         }
-        times.len() >= REVERTS && self.given_up.insert(ground, writer.to_owned()).is_none()
+        times.len() >= REVERTS && self.given_up.insert(ground, (writer.to_owned(), policy.to_owned())).is_none()
+    }
+
+    /// Every key that is left alone: to whom, and the policy whose it is.
+    pub(super) fn given_up(&self) -> impl Iterator<Item = (&Ground, (&str, &str))> {
+        self.given_up.iter().map(|(ground, (writer, policy))| (ground, (writer.as_str(), policy.as_str())))
     }
 
     /// The policies have changed: everything is repaired again.
@@ -67,14 +73,14 @@ mod tests {
         let ground = Ground { uid: "u".to_owned(), field: Field::Label, key: "tier".to_owned() };
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let ended: Vec<bool> = (0..4).map(|turn| fights.reverted(ground.clone(), "a", at(turn))).collect();
+        let ended: Vec<bool> = (0..4).map(|turn| fights.reverted(ground.clone(), "a", "p", at(turn))).collect();
         assert_eq!(ended, [false; 4]);
-        assert!(!fights.reverted(ground.clone(), "b", at(5)), "another writer");
-        assert!(!fights.reverted(ground.clone(), "a", at(700)), "long after");
+        assert!(!fights.reverted(ground.clone(), "b", "p", at(5)), "another writer");
+        assert!(!fights.reverted(ground.clone(), "a", "p", at(700)), "long after");
         for turn in 0..3 {
-            assert!(!fights.reverted(ground.clone(), "a", at(701 + turn)));
+            assert!(!fights.reverted(ground.clone(), "a", "p", at(701 + turn)));
         }
-        assert!(fights.reverted(ground.clone(), "a", at(705)));
+        assert!(fights.reverted(ground.clone(), "a", "p", at(705)));
         assert!(fights.is_left_alone(&ground));
         fights.policies_changed();
         assert!(!fights.is_left_alone(&ground));

@@ -8,8 +8,10 @@ mod history;
 pub mod leader;
 mod limit;
 mod node;
+pub mod policies;
 mod reconcile;
 mod removals;
+mod status;
 mod term;
 
 pub use events::Events;

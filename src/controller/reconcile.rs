@@ -260,8 +260,10 @@ impl Reconciler {
                 if set.is_protected(&key) {
                     continue;
                 }
-                if memory.fights.reverted(ground(field, &key), &writer, Instant::now()) {
-                    let rule = keep.giver(field, &key).map(ToString::to_string).unwrap_or_default();
+                let giver = keep.giver(field, &key);
+                let policy = giver.map(|rule| &*rule.policy).unwrap_or_default();
+                if memory.fights.reverted(ground(field, &key), &writer, policy, Instant::now()) {
+                    let rule = giver.map(ToString::to_string).unwrap_or_default();
                     tracing::warn!(node = node.name(), %field, key, writer, rule, "left alone: it was reverted again and again");
                     self.metrics.controller.keys_left_alone.inc();
                     self.events.later(

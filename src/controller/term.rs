@@ -16,7 +16,9 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, watch};
 
 use super::node::{NodeObject, machine};
+use super::policies::Reports;
 use super::reconcile::{Done, Failure, Reconciler};
+use super::status::{self, Findings};
 use crate::api::state::SavedState;
 use crate::state::Identity;
 
@@ -48,6 +50,8 @@ pub struct Term {
     config: TermConfig,
     /// Counts up with every set of policies put in force.
     policies: watch::Receiver<u64>,
+    /// What became of `NodePolicy` objects.
+    reports: watch::Receiver<Reports>,
 }
 
 impl Term {
@@ -57,8 +61,9 @@ impl Term {
         reconciler: Arc<Reconciler>,
         config: TermConfig,
         policies: watch::Receiver<u64>,
+        reports: watch::Receiver<Reports>,
     ) -> Self {
-        Self { client, reconciler, config, policies }
+        Self { client, reconciler, config, policies, reports }
     }
 
     /// Leads until dropped.
@@ -148,7 +153,9 @@ impl Term {
             } else {
                 self.find_registration().await;
             }
-            self.look_at_fleet(&store).await;
+            let findings = self.look_at_fleet(&store).await;
+            let reports = self.reports.borrow().clone();
+            status::write(&self.client, &reports, &findings, &self.reconciler).await;
             if changed || braked {
                 for node in store.state() {
                     let _ = queue.send(ObjectRef::from_obj(&*node));
@@ -157,14 +164,18 @@ impl Term {
         }
     }
 
-    async fn look_at_fleet(&self, store: &Store<NodeObject>) {
+    async fn look_at_fleet(&self, store: &Store<NodeObject>) -> Findings {
         let set = self.reconciler.policies();
         let nodes = store.state();
+        let mut findings = Findings::default();
         let mut losing = 0;
         let mut pending = 0;
         let now = Timestamp::now();
         for (count, node) in nodes.iter().enumerate() {
-            losing += usize::from(self.reconciler.inspect(node, &set).is_some_and(|keep| !keep.removals.is_empty()));
+            if let Some(keep) = self.reconciler.inspect(node, &set) {
+                losing += usize::from(!keep.removals.is_empty());
+                findings.note(node.name(), &keep);
+            }
             pending += usize::from(self.reconciler.is_stuck(node, now));
             if count % 64 == 63 {
                 tokio::task::yield_now().await;
@@ -176,9 +187,15 @@ impl Term {
         let before = memory.removals.brake().cloned();
         let brake = memory.removals.surveyed(nodes.len(), losing, set.rule_count() > 0).cloned();
         metrics.removals_held_back.set(if brake.is_some() { i64::try_from(losing).unwrap_or(i64::MAX) } else { 0 });
+        findings.brake = brake.as_ref().map(ToString::to_string);
         if let Some(brake) = brake.filter(|brake| before.as_ref() != Some(brake)) {
             tracing::error!(nodes = losing, "{brake}");
         }
+        for (ground, (writer, policy)) in memory.fights.given_up() {
+            let text = format!("{} {} is left to {writer:?}", ground.field, ground.key);
+            findings.contested.entry(policy.to_owned()).or_default().insert(text);
+        }
+        findings
     }
 
     /// Saved state of nodes that are gone: their end is noted, and after the retention they are forgotten.

@@ -27,6 +27,17 @@ pub struct Sources {
     pub persist_prefix: Option<String>,
 }
 
+/// Policies that were read and compile.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// What was read, presets left out.
+    pub documents: Vec<PolicyDocument>,
+    /// Whether no source was named, so that the preset `baseline` stands in.
+    pub stands_in: bool,
+    /// All of it, compiled.
+    pub set: PolicySet,
+}
+
 /// A fault in a file or in a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
@@ -74,6 +85,14 @@ impl Sources {
     /// # Errors
     /// Every fault of every file; nothing of it may then be put in force.
     pub fn load(&self) -> Result<PolicySet, Vec<LoadError>> {
+        self.load_documents().map(|loaded| loaded.set)
+    }
+
+    /// As [`Self::load`], with the documents the set was compiled from.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_documents(&self) -> Result<Loaded, Vec<LoadError>> {
         let mut errors = Vec::new();
         let mut policy_errors = Vec::new();
         let mut documents = Vec::new();
@@ -105,7 +124,10 @@ impl Sources {
             }
         }
         match compiled {
-            Ok(set) if errors.is_empty() => Ok(set),
+            Ok(set) if errors.is_empty() => {
+                documents.retain(|document| document.origin != Origin::Preset);
+                Ok(Loaded { documents, stands_in: self.are_empty(), set })
+            }
             _ => Err(errors),
         }
     }

@@ -4,5 +4,5 @@ mod labels;
 mod load;
 mod watch;
 
-pub use load::{LoadError, Sources};
+pub use load::{LoadError, Loaded, Sources};
 pub use watch::watch;

@@ -3,23 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
-use super::load::{LoadError, Sources};
-use crate::policy::PolicySet;
+use super::load::{LoadError, Loaded, Sources};
 use crate::watch::Changes;
 
-/// Puts a new set in force whenever the files have changed and compile whole, until `shutdown`.
-///
-/// # Guarantees
-/// When they do not compile, or a file has gone, the last good set stays in force; `observer` is told
-/// once, not at every poll. It is told of every set put in force, too.
+/// Gives `observer` what the files hold whenever they have changed and compile whole, until `shutdown`; or else what is
+/// wrong with them, once and not at every poll: the last good policies then stay in force.
 pub async fn watch(
     sources: Sources,
-    policies: Arc<ArcSwap<PolicySet>>,
     poll: Duration,
-    observer: impl Fn(Result<&PolicySet, &[LoadError]>),
+    observer: impl Fn(Result<Loaded, &[LoadError]>),
     shutdown: CancellationToken,
 ) {
     let sources = Arc::new(sources);
@@ -35,15 +29,13 @@ pub async fn watch(
         let last = seen;
         let read = tokio::task::spawn_blocking(move || {
             let fingerprint = reader.fingerprint();
-            (fingerprint != last).then(|| (fingerprint, reader.load()))
+            (fingerprint != last).then(|| (fingerprint, reader.load_documents()))
         });
         let Ok(Some((fingerprint, loaded))) = read.await else { continue };
         seen = fingerprint;
         match loaded {
-            Ok(set) => {
-                let set = Arc::new(set);
-                policies.store(set.clone());
-                observer(Ok(&set));
+            Ok(loaded) => {
+                observer(Ok(loaded));
                 reported.clear();
             }
             Err(errors) if errors != reported => {

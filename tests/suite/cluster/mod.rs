@@ -10,3 +10,4 @@ mod governance;
 mod join;
 mod keeping;
 mod outage;
+mod policies;
