@@ -189,6 +189,8 @@ impl Judge<'_, '_> {
         }
         let by = if is_own(&change.key) {
             RuleId { policy: "nodegate".into(), rule: "own-keys".into() }
+        } else if self.is_persisted(change) {
+            RuleId { policy: "nodegate".into(), rule: "persisted".into() }
         } else {
             let protecting = self.set.governance().protecting(&change.key).filter(|_| change.field == Field::Label)?;
             protecting.protect_id.clone()
@@ -202,6 +204,13 @@ impl Judge<'_, '_> {
             by.rule
         );
         Some(self.made(change, by, EntryMode::Enforce, None, message))
+    }
+
+    /// Whether this label of a living node is saved: a kubelet that changed it would change what comes back.
+    fn is_persisted(&self, change: &KeyChange) -> bool {
+        let uid = self.write.old.as_ref().and_then(|old| old.uid.as_deref());
+        let saved = self.circumstances.saved.filter(|saved| uid.is_some() && saved.node_uid.as_deref() == uid);
+        change.field == Field::Label && saved.is_some_and(|saved| saved.labels.contains_key(&change.key))
     }
 
     fn reserved(&self, change: &KeyChange) -> Option<Violation> {

@@ -34,10 +34,14 @@ fn the_api_server_takes_everything_the_chart_makes() {
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 fn the_api_server_takes_the_rendered_manifests() {
     let cluster = exclusive();
-    for file in ["webhooks.yaml", "webhooks-fail.yaml", "nodepolicies.yaml"] {
-        let text = shipped(&format!("webhook-config/{file}"));
-        dry_run(cluster.plane, &text).unwrap_or_else(|error| panic!("{file}: {error}"));
+    for file in
+        ["webhook-config/webhooks.yaml", "webhook-config/webhooks-fail.yaml", "webhook-config/nodepolicies.yaml"]
+    {
+        dry_run(cluster.plane, &shipped(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
+    let namespace = format!(r#"{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}"#);
+    cluster.plane.kubectl(&["apply", "-f", "-"], Some(&namespace)).unwrap();
+    dry_run(cluster.plane, &shipped("examples/apply-job/job.yaml")).unwrap();
 }
 
 #[test]

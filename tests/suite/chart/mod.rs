@@ -3,6 +3,7 @@
 
 mod api_server;
 mod pod;
+mod rights;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -72,7 +73,7 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
             "policies",
             json!({"policies": {"files": {"a.yaml": policy("a", rules), "b.yml": text}},
                    "labelFiles": {"accelerators/edgetpu": "kkohtaka.org/edgetpu\n", "example.com/a_b": "example.com/c\n"},
-                   "stateVolume": {"configMap": {"name": "states"}}}),
+                   "stateVolume": {"configMap": {"name": "states"}}, "controller": {"enabled": false}}),
         ),
         (
             "fail",
@@ -101,6 +102,10 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
                    "nodeSelector": {"a": "b"}, "affinity": {"nodeAffinity": {}}, "priorityClassName": "",
                    "topologySpreadConstraints": [{"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
                    "podSecurityContext": {"runAsUser": null}}),
+        ),
+        (
+            "controller",
+            json!({"controller": {"identity": "name+providerID", "maxRemovals": 3, "writesPerSecond": 7, "resyncSeconds": 60}}),
         ),
         ("no webhooks", json!({"webhooks": {"enabled": false}})),
     ])
@@ -322,15 +327,16 @@ fn what_one_object_names_in_another_is_there() {
 }
 
 #[test]
-fn nothing_is_permitted_to_the_pods() {
+fn nothing_is_permitted_to_pods_without_the_controller_and_none_may_do_more_than_serve() {
     for (name, values) in value_sets() {
         let Some(objects) = Objects::render(&values) else { return };
+        let controller = values["controller"]["enabled"] != json!(false);
         for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
-            assert!(objects.kind(kind).is_empty(), "{name}: {kind}");
+            assert_eq!(!objects.kind(kind).is_empty(), controller, "{name}: {kind}");
         }
         let pod = &objects.pod()["spec"];
         assert_eq!(objects.only("ServiceAccount")["automountServiceAccountToken"], false, "{name}");
-        assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
+        assert_eq!(pod["automountServiceAccountToken"], controller, "{name}");
         assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}");
         assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{name}");
         let container = &objects.container()["securityContext"];
@@ -338,6 +344,12 @@ fn nothing_is_permitted_to_the_pods() {
         assert_eq!(container["readOnlyRootFilesystem"], true, "{name}");
         assert_eq!(container["capabilities"]["drop"], json!(["ALL"]), "{name}");
     }
+}
+
+#[test]
+fn the_definition_in_the_chart_is_the_one_that_render_prints() {
+    let rendered = run(nodegate().args(["render", "crd"]), None).unwrap();
+    assert_eq!(fs::read_to_string(Path::new(CHART).join("crds/nodepolicies.yaml")).unwrap(), rendered);
 }
 
 #[test]
@@ -372,6 +384,8 @@ fn values_that_cannot_work_are_refused_with_what_to_do() {
         (json!({"tls": {"caBundle": pem}}), "tls.existingSecret"),
         (json!({"tls": {"existingSecret": "s", "certManager": {"enabled": true}}}), "give one of them"),
         (json!({"serviceAccount": {"create": false}}), "serviceAccount.name"),
+        (json!({"stateVolume": {"configMap": {"name": "s"}}}), "controller.enabled"),
+        (json!({"controller": {"identity": "serial"}}), "identity"),
     ] {
         let refused = run_helm(helm, &["template", RELEASE, CHART], &values);
         let error = refused.err().unwrap_or_else(|| panic!("{values} is not refused"));

@@ -46,7 +46,7 @@ async fn all_right(admin: &Requester, names: &[String]) {
 
 /// Runs `nodegate` with the cluster, to its end.
 fn command(plane: &ControlPlane, namespace: &str, arguments: &[&str]) -> (i32, String) {
-    let connect = with_cluster(plane, namespace).into_iter().take(4);
+    let connect = with_cluster(plane, namespace, false).into_iter().take(4);
     let output = Command::new(env!("CARGO_BIN_EXE_nodegate"))
         .args(arguments)
         .args(connect)

@@ -17,19 +17,19 @@ fn setup() -> Setup<'static> {
     Setup { policies: POLICY, cluster: true, ..Setup::default() }
 }
 
-pub(super) fn node(name: &str, labels: Value) -> Value {
+pub(crate) fn node(name: &str, labels: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
 }
 
-pub(super) fn is_pending(node: &Value) -> bool {
+pub(crate) fn is_pending(node: &Value) -> bool {
     taints(node).iter().any(|taint| taint.starts_with("nodegate.dev/pending="))
 }
 
-pub(super) async fn config_maps(plane: &ControlPlane, namespace: &str) -> Api<ConfigMap> {
+pub(crate) async fn config_maps(plane: &ControlPlane, namespace: &str) -> Api<ConfigMap> {
     Api::namespaced(plane.client(None).await, namespace)
 }
 
-pub(super) async fn state(maps: &Api<ConfigMap>, node: &str) -> Value {
+pub(crate) async fn state(maps: &Api<ConfigMap>, node: &str) -> Value {
     let map = maps.get_opt(&format!("node-labels-{node}")).await.unwrap();
     map.and_then(|map| serde_json::from_str(map.data?.get("state.json")?).ok()).unwrap_or_default()
 }
@@ -46,7 +46,7 @@ async fn eventually_state(maps: &Api<ConfigMap>, node: &str, what: &str, holds: 
 }
 
 /// Waits until somebody leads, so that `--pending-taint auto` sets the taint.
-pub(super) async fn until_led(nodegate: &Nodegate<'_>) {
+pub(crate) async fn until_led(nodegate: &Nodegate<'_>) {
     for _ in 0..200 {
         if nodegate.probe("/metrics").is_some_and(|text| text.contains("\nnodegate_leading 1\n")) {
             return;

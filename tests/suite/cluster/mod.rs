@@ -2,12 +2,12 @@
 //! reported as ignored; `just control-plane` builds one.
 
 pub(crate) mod control_plane;
-mod nodegate;
-mod requester;
+pub(crate) mod nodegate;
+pub(crate) mod requester;
 
 mod faults;
 mod governance;
 mod join;
-mod keeping;
+pub(crate) mod keeping;
 mod outage;
 mod policies;

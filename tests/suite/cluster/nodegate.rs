@@ -38,6 +38,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) cluster: bool,
     /// Run with the cluster, in the namespace of a nodegate before or beside this one.
     pub(crate) namespace: Option<&'a str>,
+    /// With nothing but the service account's own rights, which somebody must have given it.
+    pub(crate) own_rights: bool,
     /// Leave the webhook out: only the controller runs.
     pub(crate) unregistered: bool,
 }
@@ -55,11 +57,13 @@ fn from_root(path: &str) -> PathBuf {
 }
 
 /// Arguments to run with the cluster as a service account in `namespace`, which is made. Short times, so that tests need not wait.
-pub(crate) fn with_cluster(plane: &ControlPlane, namespace: &str) -> Vec<String> {
+pub(crate) fn with_cluster(plane: &ControlPlane, namespace: &str, own_rights: bool) -> Vec<String> {
     let existing = plane.kubectl(&["create", "namespace", namespace], None);
     assert!(existing.is_ok() || existing.as_ref().is_err_and(|error| error.contains("AlreadyExists")), "{existing:?}");
     let user = format!("system:serviceaccount:{namespace}:nodegate");
-    let kubeconfig = plane.kubeconfig_file(namespace, Some((&user, &["system:masters"])));
+    let groups: &[&str] =
+        if own_rights { &["system:serviceaccounts", "system:authenticated"] } else { &["system:masters"] };
+    let kubeconfig = plane.kubeconfig_file(namespace, Some((&user, groups)));
     let arguments =
         ["--kubeconfig", &kubeconfig.display().to_string(), "--namespace", namespace, "--lease-seconds", "3"];
     let arguments = arguments.into_iter().chain(["--resync-interval-seconds", "5"]);
@@ -94,7 +98,7 @@ impl<'a> Nodegate<'a> {
         }
         let namespace = setup.namespace.map_or_else(|| format!("nodegate-{listen}"), str::to_owned);
         if setup.cluster || setup.namespace.is_some() {
-            command.args(with_cluster(plane, &namespace));
+            command.args(with_cluster(plane, &namespace, setup.own_rights));
         }
         let child = command
             .args(setup.serve)

@@ -1,0 +1,140 @@
+//! What the chart permits is what the controller needs: it runs with exactly that, on an API server with RBAC.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{ACCOUNT, NAMESPACE, Objects, RELEASE};
+use crate::cluster::control_plane::{ControlPlane, exclusive, run};
+use crate::cluster::keeping::{config_maps, is_pending, node, state, until_led};
+use crate::cluster::nodegate::{Nodegate, Setup};
+use crate::cluster::requester::{Requester, label};
+
+/// The account and its rights, applied; the text to delete them by.
+fn permit(plane: &ControlPlane, objects: &Objects) -> String {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}).to_string();
+    plane.kubectl(&["apply", "-f", "-"], Some(&namespace)).unwrap();
+    let rights = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+    let items: Vec<&Value> = rights.iter().flat_map(|kind| objects.kind(kind)).collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    plane.kubectl(&["apply", "-f", "-"], Some(&list)).unwrap();
+    list
+}
+
+fn may(plane: &ControlPlane, verb: &str, resource: &str, namespace: &str) -> bool {
+    let account = format!("system:serviceaccount:{}", ACCOUNT.replace('/', ":"));
+    let (resource, part) = resource.split_once('#').unwrap_or((resource, ""));
+    let part = format!("--subresource={part}");
+    let answer = plane.kubectl(&["auth", "can-i", verb, resource, &part, "--as", &account, "-n", namespace], None);
+    answer.is_ok_and(|answer| answer.trim() == "yes")
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
+async fn the_account_can_do_its_work_and_nothing_more() {
+    let cluster = exclusive();
+    let Some(objects) = Objects::render(&json!({})) else { return };
+    let plane = cluster.plane;
+    let rights = permit(plane, &objects);
+    let crd =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/webhook-config/nodepolicies.yaml")).unwrap();
+    plane.kubectl(&["apply", "--server-side", "-f", "-"], Some(&crd)).unwrap();
+    plane
+        .kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd/nodepolicies.nodegate.dev"], None)
+        .unwrap();
+    let admin = Requester::admin(plane).await;
+    for name in ["kept-rights", "kept-gone"] {
+        admin.delete(name).await;
+    }
+    let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];
+    let setup = Setup {
+        policies,
+        namespace: Some(NAMESPACE),
+        own_rights: true,
+        render: &["--service-account", ACCOUNT],
+        ..Setup::default()
+    };
+    let nodegate = Nodegate::start(plane, &setup);
+    until_led(&nodegate).await;
+    let object = r#"{"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "object"},
+        "spec": {"rules": [{"name": "r", "labels": {"from-object": "x"}}]}}"#;
+    plane.kubectl(&["apply", "-f", "-"], Some(object)).unwrap();
+    // Everything it does: deferred labels, the pending taint, saved state, repair, removal, status.
+    let kubelet = Requester::kubelet(plane, "kept-rights").await;
+    kubelet.create(&node("kept-rights", json!({"persist.demo/a": "b", "team": "ml"}))).await.unwrap();
+    admin
+        .eventually("kept-rights", "done", |node| {
+            !is_pending(node)
+                && label(node, "node-role.kubernetes.io/worker").is_some()
+                && label(node, "from-object").is_some()
+        })
+        .await;
+    let maps = config_maps(plane, NAMESPACE).await;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while state(&maps, "kept-rights").await["labels"]["persist.demo/a"] != "b"
+        || !plane
+            .kubectl(&["get", "npol", "object", "-o", "jsonpath={.status.conditions[*].type}"], None)
+            .unwrap()
+            .contains("Accepted")
+    {
+        assert!(Instant::now() < deadline, "{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    admin.label("kept-rights", "team", Value::Null).await.unwrap();
+    admin.eventually("kept-rights", "removed", |node| label(node, "team.example.com/quota").is_none()).await;
+    // An event: what cannot be read is told.
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "node-labels-kept-gone", "namespace": NAMESPACE},
+                     "data": {"state.json": "{"}});
+    plane.kubectl(&["apply", "-f", "-"], Some(&map.to_string())).unwrap();
+    while !plane
+        .kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "jsonpath={.items[*].reason}"], None)
+        .unwrap()
+        .contains("UnreadableState")
+    {
+        assert!(Instant::now() < deadline + Duration::from_secs(20), "no event:\n{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let refused: Vec<String> =
+        nodegate.log().lines().filter(|line| line.contains("orbidden")).map(str::to_owned).collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+
+    for (verb, resource, namespace) in [
+        ("create", "nodes", ""),
+        ("delete", "nodes", ""),
+        ("update", "nodes", ""),
+        ("patch", "nodes#status", ""),
+        ("get", "secrets", NAMESPACE),
+        ("get", "configmaps", "default"),
+        ("get", "pods", NAMESPACE),
+        ("patch", "leases/another", NAMESPACE),
+        ("create", "nodepolicies.nodegate.dev", ""),
+        ("patch", "nodepolicies.nodegate.dev", ""),
+        ("get", "mutatingwebhookconfigurations/another", ""),
+        ("delete", "mutatingwebhookconfigurations/nodegate", ""),
+        ("create", "serviceaccounts#token", NAMESPACE),
+        ("impersonate", "users", ""),
+    ] {
+        assert!(!may(plane, verb, resource, namespace), "{RELEASE} may {verb} {resource} in {namespace:?}");
+    }
+    assert!(may(plane, "patch", "nodes", ""), "can-i itself works");
+    drop(nodegate);
+    // The command line's rights, as the example binds them, are enough for `apply`.
+    let job = include_str!("../../../examples/apply-job/job.yaml");
+    let bindings: Vec<&str> = job.split("\n---\n").filter(|document| !document.contains("kind: Job")).collect();
+    let bindings = bindings.join("\n---\n");
+    plane.kubectl(&["apply", "-f", "-"], Some(&bindings)).unwrap();
+    let user = format!("system:serviceaccount:{NAMESPACE}:nodegate-apply");
+    let kubeconfig = plane.kubeconfig_file("apply", Some((&user, &["system:serviceaccounts", "system:authenticated"])));
+    admin.label("kept-rights", "hardware.tier", json!("forged")).await.unwrap();
+    let mut apply = super::nodegate();
+    apply.args(["apply", "--policy", policies[0], "--namespace", NAMESPACE, "--kubeconfig"]).arg(kubeconfig);
+    let text = run(apply.current_dir(env!("CARGO_MANIFEST_DIR")), None).unwrap();
+    assert!(text.contains("1 changed"), "{text}");
+    for name in ["kept-rights", "kept-gone"] {
+        admin.delete(name).await;
+    }
+    plane.kubectl(&["delete", "-f", "-"], Some(&bindings)).unwrap();
+    plane.kubectl(&["delete", "configmap", "-n", NAMESPACE, "--all"], None).unwrap();
+    plane.kubectl(&["delete", "crd", "nodepolicies.nodegate.dev"], None).unwrap();
+    plane.kubectl(&["delete", "-f", "-"], Some(&rights)).unwrap();
+}
