@@ -28,7 +28,7 @@ pub(crate) struct ControlPlane {
 }
 
 /// Children must be started by the thread that lives as long as the process.
-type SpawnRequest = (Vec<String>, mpsc::Sender<Result<Child, String>>);
+type SpawnRequest = (&'static str, Vec<String>, mpsc::Sender<Result<Child, String>>);
 
 /// Exclusive use of the control plane: webhook configurations are cluster-wide.
 pub(crate) struct Exclusive {
@@ -50,9 +50,9 @@ pub(crate) fn exclusive() -> Exclusive {
             let _ = sender.send(started);
             let Some(directory) = directory else { return };
             // The children are ended by the kernel with this thread's process, not by a destructor.
-            while let Ok((arguments, answer)) = wanted.recv() {
-                let _ =
-                    answer.send(spawn(&assets().join("kube-apiserver"), &arguments, &directory.join("apiserver.log")));
+            while let Ok((program, arguments, answer)) = wanted.recv() {
+                let log = directory.join(format!("{program}.log"));
+                let _ = answer.send(spawn(&assets().join(program), &arguments, &log));
             }
         });
         receiver
@@ -147,7 +147,7 @@ impl ControlPlane {
             "--allow-privileged=true".to_owned(),
         ];
         let mut children = vec![spawn(&assets().join("etcd"), &etcd_arguments, &at("etcd.log"))?];
-        children.push(spawn(&assets().join("kube-apiserver"), &api_arguments, &at("apiserver.log"))?);
+        children.push(spawn(&assets().join("kube-apiserver"), &api_arguments, &at("kube-apiserver.log"))?);
         let api_child = children.pop().expect("it was pushed just now");
         let plane = Self {
             server: format!("https://127.0.0.1:{api}"),
@@ -172,11 +172,27 @@ impl ControlPlane {
         let _ = api.kill();
         let _ = api.wait();
         thread::sleep(outage);
-        let (answer, started) = mpsc::channel();
-        self.requests.send((self.api_arguments.clone(), answer)).unwrap();
-        *api = started.recv().unwrap().unwrap();
+        *api = self.spawn("kube-apiserver", self.api_arguments.clone());
         drop(api);
         self.wait_until_ready().unwrap();
+    }
+
+    fn spawn(&self, program: &'static str, arguments: Vec<String>) -> Child {
+        let (answer, started) = mpsc::channel();
+        self.requests.send((program, arguments, answer)).unwrap();
+        started.recv().unwrap().unwrap()
+    }
+
+    /// Starts kube-scheduler or kube-controller-manager, which ends when this is dropped.
+    pub(crate) fn component(&self, program: &'static str, arguments: &[&str]) -> Component {
+        let own = [
+            format!("--kubeconfig={}", self.kubeconfig_file("admin", None).display()),
+            "--leader-elect=false".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", free_port()),
+            format!("--cert-dir={}", self.directory.join(program).display()),
+        ];
+        Component(self.spawn(program, own.into_iter().chain(arguments.iter().map(|text| (*text).to_owned())).collect()))
     }
 
     fn wait_until_ready(&self) -> Result<(), String> {
@@ -184,7 +200,7 @@ impl ControlPlane {
         let kubeconfig = self.kubeconfig_file("admin", None);
         while Instant::now() < deadline {
             if let Ok(Some(status)) = self.api.lock().unwrap().try_wait() {
-                let (api, etcd) = (self.directory.join("apiserver.log"), self.directory.join("etcd.log"));
+                let (api, etcd) = (self.directory.join("kube-apiserver.log"), self.directory.join("etcd.log"));
                 return Err(format!("kube-apiserver ended with {status}:\n{}\n{}", tail(&api), tail(&etcd)));
             }
             let ready = kubectl_command(&kubeconfig).args(["get", "--raw", "/readyz"]).output();
@@ -193,7 +209,7 @@ impl ControlPlane {
             }
             thread::sleep(Duration::from_millis(200));
         }
-        Err(format!("not ready after {START_TIMEOUT:?}:\n{}", tail(&self.directory.join("apiserver.log"))))
+        Err(format!("not ready after {START_TIMEOUT:?}:\n{}", tail(&self.directory.join("kube-apiserver.log"))))
     }
 
     /// A kubeconfig for an administrator, or for somebody he impersonates.
@@ -221,6 +237,16 @@ impl ControlPlane {
     /// Runs `kubectl` as an administrator; `input` goes to its standard input.
     pub(crate) fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
         run(kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments), input)
+    }
+}
+
+/// A running part of the control plane.
+pub(crate) struct Component(Child);
+
+impl Drop for Component {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

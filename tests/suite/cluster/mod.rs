@@ -11,3 +11,5 @@ mod join;
 pub(crate) mod keeping;
 mod outage;
 mod policies;
+mod race;
+mod scheduling;

@@ -1,0 +1,30 @@
+//! The race between a node's taint and the scheduler.
+
+use std::time::Duration;
+
+use super::control_plane::exclusive;
+use super::keeping::until_led;
+use super::nodegate::{Nodegate, Setup};
+use super::requester::taints;
+use super::scheduling::Waiting;
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn no_waiting_pod_is_bound_to_a_node_that_joins_tainted() {
+    let cluster = exclusive();
+    let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];
+    let nodegate = Nodegate::start(cluster.plane, &Setup { policies, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let _scheduler = cluster.plane.component("kube-scheduler", &[]);
+    // They tolerate not-ready: nothing but the policy's taint keeps them away.
+    let waiting = Waiting::start(cluster.plane, true).await;
+    let joined = waiting.join("kept-race").await;
+    assert!(taints(&joined).contains(&"fleet=kept:NoSchedule".to_owned()), "{:?}", taints(&joined));
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(waiting.bound("kept-race").await, 0);
+    // The scheduler was there all the time: it fills a node that no policy taints.
+    waiting.join("free-race").await;
+    waiting.until_all_bound("free-race").await;
+    assert_eq!(waiting.bound("kept-race").await, 0);
+    waiting.clear(&["kept-race", "free-race"]).await;
+}
