@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod api;
 pub mod cli;
+pub mod controller;
 pub mod files;
 pub mod health;
 pub mod metrics;

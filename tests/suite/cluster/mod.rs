@@ -3,8 +3,10 @@
 
 pub(crate) mod control_plane;
 mod nodegate;
+mod replica;
 mod requester;
 
+mod certificates;
 mod governance;
 mod join;
 mod outage;
