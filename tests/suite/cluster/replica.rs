@@ -32,7 +32,7 @@ use super::control_plane::ControlPlane;
 /// Nothing here may hang: whatever is awaited comes within this, or the test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Long enough for a watch event and a handshake on a busy machine.
-pub(crate) const PROPAGATION: Duration = Duration::from_secs(2);
+pub(crate) const PROPAGATION: Duration = Duration::from_secs(3);
 
 pub(crate) type Data = BTreeMap<String, Vec<u8>>;
 
