@@ -2,6 +2,7 @@
 //!
 //! One replica leads and writes; it watches nodes, decides with the same rules as admission, and makes what differs so.
 
+pub mod certificates;
 mod events;
 mod fights;
 mod history;
@@ -10,6 +11,7 @@ mod limit;
 mod node;
 pub mod policies;
 mod reconcile;
+pub mod registration;
 mod removals;
 mod status;
 mod term;

@@ -128,9 +128,7 @@ impl Directory {
         if self.owner == DirectoryOwner::Other {
             return Ok(false);
         }
-        let fits =
-            |pair: &Pair| !pair.is_due(now) && self.names.iter().all(|name| pair.names().contains(&name.to_string()));
-        if self.read().is_ok_and(|pair| fits(&pair)) {
+        if self.read().is_ok_and(|pair| !pair.is_due(now) && pair.covers(&self.names)) {
             return Ok(false);
         }
         self.renew(now)?;

@@ -9,6 +9,8 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
 };
 
+use super::pair::PairError;
+
 /// How long a CA is valid, in hours (ten years).
 pub(super) const CA_HOURS: i64 = 10 * 365 * 24;
 /// How long a leaf is valid, in hours (ninety days).
@@ -23,6 +25,12 @@ pub struct IssueError(String);
 
 impl From<rcgen::Error> for IssueError {
     fn from(error: rcgen::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<PairError> for IssueError {
+    fn from(error: PairError) -> Self {
         Self(error.to_string())
     }
 }
@@ -70,6 +78,7 @@ impl std::fmt::Display for SubjectName {
 }
 
 /// A certificate and its key in PEM.
+#[derive(Clone)]
 pub(super) struct Pem {
     pub(super) certificate: String,
     pub(super) key: String,
@@ -91,7 +100,7 @@ fn params(name: &str, now: Timestamp, hours: i64) -> Result<CertificateParams, I
 /// Makes a CA: P-256, random serial number.
 pub(super) fn ca(now: Timestamp) -> Result<Pem, IssueError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    // The moment in the name tells two CAs of one directory apart.
+    // The moment in the name tells two CAs of one place apart.
     let mut params = params(&format!("nodegate CA {now:.0}"), now, CA_HOURS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

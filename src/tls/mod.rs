@@ -1,12 +1,14 @@
-//! HTTPS: certificates are issued, kept in a directory, reloaded and served; connections are
-//! accepted, bounded and drained.
+//! HTTPS: certificates are issued, kept in a directory or in one bundle, rotated, reloaded and served;
+//! connections are accepted, bounded and drained.
 //!
 //! TLS 1.2 and 1.3 by rustls with aws-lc-rs. This layer knows nothing of what is served.
 
+mod bundle;
 mod directory;
 mod issue;
 mod listen;
 mod pair;
+mod rotate;
 mod watch;
 
 use std::sync::Arc;
@@ -16,10 +18,12 @@ use jiff::Timestamp;
 use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;
 
+pub use bundle::{Bundle, Phase, Unusable, certificates};
 pub use directory::{Directory, DirectoryError, DirectoryOwner};
 pub use issue::{IssueError, SubjectName};
 pub use listen::{Drained, Limits, Protocol, serve};
 pub use pair::{Pair, PairError};
+pub use rotate::{Change, PROPAGATION, Step, step};
 pub use watch::watch;
 
 /// What happens in here, for metrics and logs.

@@ -2,11 +2,18 @@
 
 use std::sync::Arc;
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use rustls::RootCertStore;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
+
+use super::issue::SubjectName;
 
 /// Why two texts are not a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,14 +49,14 @@ impl Pair {
             .collect::<Result<_, _>>()
             .map_err(|error| PairError::Certificate(error.to_string()))?;
         let leaf = chain.first().ok_or_else(|| PairError::Certificate("no CERTIFICATE block".to_owned()))?;
-        let facts = leaf_facts(leaf)?;
+        let facts = Facts::of(leaf)?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| PairError::Key(error.to_string()))?;
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let key = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => PairError::Mismatch(error.to_string()),
             other => PairError::Key(other.to_string()),
         })?;
-        let LeafFacts { not_before, not_after, names, subject } = facts;
+        let Facts { not_before, not_after, names, subject, .. } = facts;
         Ok(Self { key: Arc::new(key), not_before, not_after, names, subject })
     }
 
@@ -78,9 +85,39 @@ impl Pair {
         is_due(self.not_before, self.not_after, now)
     }
 
+    /// Whether `now` is within the leaf's life.
+    pub fn is_valid_at(&self, now: Timestamp) -> bool {
+        self.not_before <= now && now < self.not_after
+    }
+
+    /// Whether every one of `names` is in the leaf.
+    pub fn covers(&self, names: &[SubjectName]) -> bool {
+        names.iter().all(|name| self.names.contains(&name.to_string()))
+    }
+
     /// Whether `other` has the same chain.
-    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+    pub fn is_same_as(&self, other: &Self) -> bool {
         self.key.cert == other.key.cert
+    }
+
+    /// The leaf itself.
+    pub(super) fn leaf(&self) -> Option<&CertificateDer<'static>> {
+        self.key.cert.first()
+    }
+
+    /// Whether a caller that trusts `roots` alone takes the chain at `now`. Names are not looked at.
+    pub(super) fn is_trusted_by<'a>(
+        &self,
+        roots: impl IntoIterator<Item = &'a CertificateDer<'static>>,
+        now: Timestamp,
+    ) -> bool {
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(roots.into_iter().cloned());
+        let Some((leaf, intermediates)) = self.key.cert.split_first() else { return false };
+        let Ok(leaf) = ParsedCertificate::try_from(leaf) else { return false };
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0)));
+        let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&leaf, &store, intermediates, now, algorithms).is_ok()
     }
 }
 
@@ -90,34 +127,40 @@ pub(super) fn is_due(not_before: Timestamp, not_after: Timestamp, now: Timestamp
     not_after.as_second() - now.as_second() < life / 3
 }
 
-struct LeafFacts {
-    not_before: Timestamp,
-    not_after: Timestamp,
+/// What a certificate says.
+pub(super) struct Facts {
+    pub(super) not_before: Timestamp,
+    pub(super) not_after: Timestamp,
+    pub(super) is_ca: bool,
     names: Vec<String>,
     subject: String,
 }
 
-fn moment(time: x509_parser::time::ASN1Time) -> Timestamp {
-    Timestamp::from_second(time.timestamp()).unwrap_or(Timestamp::MAX)
+impl Facts {
+    pub(super) fn of(certificate: &CertificateDer<'_>) -> Result<Self, PairError> {
+        let (_, parsed) =
+            X509Certificate::from_der(certificate).map_err(|error| PairError::Certificate(error.to_string()))?;
+        let alternatives = parsed.extensions().iter().filter_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::SubjectAlternativeName(names) => Some(&names.general_names),
+            _ => None,
+        });
+        let names = alternatives.flatten().filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => address(bytes),
+            _ => None,
+        });
+        Ok(Self {
+            not_before: moment(parsed.validity().not_before),
+            not_after: moment(parsed.validity().not_after),
+            is_ca: parsed.is_ca(),
+            names: names.collect(),
+            subject: parsed.subject().to_string(),
+        })
+    }
 }
 
-fn leaf_facts(leaf: &CertificateDer<'_>) -> Result<LeafFacts, PairError> {
-    let (_, parsed) = X509Certificate::from_der(leaf).map_err(|error| PairError::Certificate(error.to_string()))?;
-    let alternatives = parsed.extensions().iter().filter_map(|extension| match extension.parsed_extension() {
-        ParsedExtension::SubjectAlternativeName(names) => Some(&names.general_names),
-        _ => None,
-    });
-    let names = alternatives.flatten().filter_map(|name| match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        GeneralName::IPAddress(bytes) => address(bytes),
-        _ => None,
-    });
-    Ok(LeafFacts {
-        not_before: moment(parsed.validity().not_before),
-        not_after: moment(parsed.validity().not_after),
-        names: names.collect(),
-        subject: parsed.subject().to_string(),
-    })
+fn moment(time: x509_parser::time::ASN1Time) -> Timestamp {
+    Timestamp::from_second(time.timestamp()).unwrap_or(Timestamp::MAX)
 }
 
 fn address(bytes: &[u8]) -> Option<String> {

@@ -5,7 +5,9 @@ pub(crate) mod control_plane;
 pub(crate) mod nodegate;
 pub(crate) mod requester;
 
+mod certificates;
 mod faults;
+mod replica;
 mod governance;
 mod join;
 pub(crate) mod keeping;

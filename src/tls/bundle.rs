@@ -1,0 +1,280 @@
+//! What a cluster keeps of its certificates: the content of one Secret.
+//!
+//! | key | what it is |
+//! |---|---|
+//! | `ca.crt` | every CA that callers are to trust |
+//! | `ca.key` | the key of the CA that signs |
+//! | `tls.crt`, `tls.key` | the leaf to serve |
+//! | `next-ca.key` | the key of the CA that is to sign next, while its certificate is being made known |
+//! | `phase` | how far a change of the CA has come, and since when |
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use super::issue::Pem;
+use super::pair::{Facts, Pair, PairError};
+
+/// How many CAs of callers are taken in at most: others write those texts, and they must not fill the Secret.
+const MOST_FOREIGN: usize = 16;
+
+/// How far a change of the CA has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing is changing.
+    Settled,
+    /// CA and leaf were made from nothing, so callers may not trust them yet.
+    Fresh {
+        /// When all callers were seen to be told of the CA.
+        published: Option<Timestamp>,
+    },
+    /// The next CA is in `ca.crt`; the old one still signs.
+    Announced {
+        /// When all callers were seen to be told of both.
+        published: Option<Timestamp>,
+    },
+    /// The leaf is of the new CA; callers still trust the old one.
+    Served {
+        /// From when.
+        since: Timestamp,
+    },
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, at) = match self {
+            Self::Settled => ("settled", None),
+            Self::Fresh { published } => ("fresh", *published),
+            Self::Announced { published } => ("announced", *published),
+            Self::Served { since } => ("served", Some(*since)),
+        };
+        match at {
+            Some(at) => write!(f, "{word} {at}"),
+            None => f.write_str(word),
+        }
+    }
+}
+
+impl FromStr for Phase {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fault = || format!("{text:?} is no phase");
+        let mut words = text.split_whitespace();
+        let word = words.next().unwrap_or_default();
+        let at = words.next().map(|at| at.parse::<Timestamp>().map_err(|_| fault())).transpose()?;
+        match (word, at, words.next()) {
+            ("settled", None, None) => Ok(Self::Settled),
+            ("fresh", published, None) => Ok(Self::Fresh { published }),
+            ("announced", published, None) => Ok(Self::Announced { published }),
+            ("served", Some(since), None) => Ok(Self::Served { since }),
+            _ => Err(fault()),
+        }
+    }
+}
+
+/// Why a bundle has nothing to serve.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// `tls.crt` and `tls.key` are no pair.
+    #[error("tls.crt and tls.key: {0}")]
+    Leaf(#[from] PairError),
+    /// No CA of `ca.crt` signed the leaf.
+    #[error("tls.crt: no CA in ca.crt signed it")]
+    Untrusted,
+}
+
+/// A CA certificate that callers are to trust.
+#[derive(Clone)]
+pub(super) struct Authority {
+    pub(super) der: CertificateDer<'static>,
+    pub(super) not_before: Timestamp,
+    pub(super) not_after: Timestamp,
+    is_ca: bool,
+}
+
+/// A certificate and its key, checked to belong together.
+#[derive(Clone)]
+pub(super) struct Keyed {
+    pub(super) pem: Pem,
+    pub(super) pair: Pair,
+}
+
+impl Keyed {
+    pub(super) fn new(pem: Pem) -> Result<Self, PairError> {
+        let pair = Pair::from_pem(pem.certificate.as_bytes(), pem.key.as_bytes())?;
+        Ok(Self { pem, pair })
+    }
+}
+
+/// The content of the Secret. Parts that cannot be read are not there.
+#[derive(Clone)]
+pub struct Bundle {
+    pub(super) authorities: Vec<Authority>,
+    pub(super) signer: Option<Keyed>,
+    pub(super) next: Option<Keyed>,
+    pub(super) leaf: Result<Keyed, PairError>,
+    pub(super) phase: Phase,
+    /// Whether the Secret's text is just what this would be written as.
+    pub(super) tidy: bool,
+}
+
+impl fmt::Debug for Bundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bundle")
+            .field("authorities", &self.authorities.len())
+            .field("signer", &self.signer.as_ref().map(|ca| ca.pair.subject()))
+            .field("next", &self.next.as_ref().map(|ca| ca.pair.subject()))
+            .field("leaf", &self.leaf.as_ref().map(|leaf| leaf.pair.not_after()))
+            .field("phase", &self.phase.to_string())
+            .finish()
+    }
+}
+
+impl Bundle {
+    /// The keys it is written under. Others are nobody's business here.
+    pub const KEYS: [&'static str; 6] = ["ca.crt", "ca.key", "next-ca.key", "phase", "tls.crt", "tls.key"];
+
+    /// Reads what can be read; an empty map is an empty bundle.
+    pub fn parse(data: &BTreeMap<String, Vec<u8>>) -> Self {
+        let text = |key: &str| data.get(key).map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default();
+        let authorities = authorities(&text("ca.crt"));
+        let keyed = |key: &str| {
+            let key = data.get(key).map(|_| text(key))?;
+            let certificates = authorities.iter().filter(|authority| authority.is_ca);
+            certificates
+                .map(|authority| pem(&authority.der))
+                .find_map(|certificate| Keyed::new(Pem { certificate, key: key.clone() }).ok())
+        };
+        let (signer, mut next) = (keyed("ca.key"), keyed("next-ca.key"));
+        // A phase that cannot be read gives the one that assumes least: nobody may know the CA.
+        let written = data.get("phase").map(|_| text("phase").parse().unwrap_or(Phase::Fresh { published: None }));
+        let phase = match (written, &next) {
+            (None, Some(_)) => Phase::Announced { published: None },
+            (None, None) | (Some(Phase::Announced { .. }), None) => Phase::Settled,
+            (Some(written), _) => written,
+        };
+        if !matches!(phase, Phase::Announced { .. }) {
+            next = None;
+        }
+        let leaf = Keyed::new(Pem { certificate: text("tls.crt"), key: text("tls.key") });
+        let mut bundle = Self { authorities, signer, next, leaf, phase, tidy: false };
+        let ours = data.iter().filter(|(key, _)| Self::KEYS.contains(&key.as_str()));
+        bundle.tidy = ours.eq(bundle.serialise().iter());
+        bundle
+    }
+
+    /// Reads a damaged or missing Secret with the help of what callers trust already: a CA that they trust
+    /// stays trusted, and is whole again when its key is still there.
+    pub fn salvage(data: &BTreeMap<String, Vec<u8>>, trusted: &str) -> Self {
+        let mut data = data.clone();
+        let text = data.entry("ca.crt".to_owned()).or_default();
+        for certificate in certificates(trusted).iter().take(MOST_FOREIGN) {
+            text.push(b'\n');
+            text.extend(pem(certificate).into_bytes());
+        }
+        Self { tidy: false, ..Self::parse(&data) }
+    }
+
+    /// As the Secret is to hold it.
+    pub fn serialise(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut data = BTreeMap::new();
+        let mut put = |key: &str, text: String| data.insert(key.to_owned(), text.into_bytes());
+        if !self.authorities.is_empty() {
+            put("ca.crt", self.ca_pem());
+        }
+        if let Some(signer) = &self.signer {
+            put("ca.key", signer.pem.key.clone());
+        }
+        if let Some(next) = &self.next {
+            put("next-ca.key", next.pem.key.clone());
+        }
+        if let Ok(leaf) = &self.leaf {
+            put("tls.crt", leaf.pem.certificate.clone());
+            put("tls.key", leaf.pem.key.clone());
+        }
+        if self.phase != Phase::Settled {
+            put("phase", self.phase.to_string());
+        }
+        data
+    }
+
+    /// All CAs that callers are to trust, as PEM: what `ca.crt` and every caBundle are to be.
+    pub fn ca_pem(&self) -> String {
+        self.authorities.iter().map(|authority| pem(&authority.der)).collect()
+    }
+
+    /// How far a change of the CA has come.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Whether its leaf can be served at `now` to callers that trust its CAs alone. Only then may its CAs
+    /// be told to callers.
+    pub fn is_sound(&self, now: Timestamp) -> bool {
+        self.leaf.as_ref().is_ok_and(|leaf| leaf.pair.is_valid_at(now) && self.trusts(&leaf.pair, now))
+    }
+
+    /// Whether callers that trust its CAs alone take `pair` at `now`.
+    pub(super) fn trusts(&self, pair: &Pair, now: Timestamp) -> bool {
+        pair.is_trusted_by(self.authorities.iter().filter(|ca| ca.is_valid_at(now)).map(|ca| &ca.der), now)
+    }
+
+    /// What a replica that serves `held` is to serve instead, if anything.
+    ///
+    /// A CA made from nothing is not served by whoever still has a pair that callers trust: they have to be
+    /// told first. A pair that is not valid by this replica's clock does not replace one that is.
+    ///
+    /// # Errors
+    /// If there is nothing to serve; what is held stays.
+    pub fn choose(&self, held: Option<&Pair>, now: Timestamp) -> Result<Option<Pair>, Unusable> {
+        let leaf = &self.leaf.as_ref().map_err(Clone::clone)?.pair;
+        if !self.trusts(leaf, now.clamp(leaf.not_before(), leaf.not_after().max(leaf.not_before()))) {
+            return Err(Unusable::Untrusted);
+        }
+        let keeps = held.is_some_and(|held| {
+            let unknown = matches!(self.phase, Phase::Fresh { .. }) && self.trusts(held, now);
+            held.is_same_as(leaf) || held.is_valid_at(now) && (unknown || !leaf.is_valid_at(now))
+        });
+        Ok((!keeps).then(|| leaf.clone()))
+    }
+}
+
+impl Authority {
+    pub(super) fn is_valid_at(&self, now: Timestamp) -> bool {
+        self.not_before <= now && now < self.not_after
+    }
+}
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+
+/// The certificates of a PEM text that can be read; what is damaged among them is passed over.
+pub fn certificates(text: &str) -> Vec<CertificateDer<'static>> {
+    let blocks = text.split(BEGIN).skip(1).map(|block| format!("{BEGIN}{block}"));
+    let readable = blocks.filter_map(|block| CertificateDer::from_pem_slice(block.as_bytes()).ok());
+    readable.filter(|certificate| Facts::of(certificate).is_ok()).collect()
+}
+
+pub(super) fn authorities(text: &str) -> Vec<Authority> {
+    let mut found: Vec<Authority> = Vec::new();
+    for der in certificates(text) {
+        let Ok(Facts { not_before, not_after, is_ca, .. }) = Facts::of(&der) else { continue };
+        if found.iter().all(|other| other.der != der) {
+            found.push(Authority { der, not_before, not_after, is_ca });
+        }
+    }
+    found
+}
+
+/// A certificate as PEM, always the same way.
+fn pem(der: &CertificateDer<'_>) -> String {
+    let encoded = STANDARD.encode(der);
+    let lines: Vec<String> = encoded.as_bytes().chunks(64).map(|l| String::from_utf8_lossy(l).into_owned()).collect();
+    format!("{BEGIN}\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
