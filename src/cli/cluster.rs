@@ -12,15 +12,18 @@ use kube::{Api, Client, Config};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::serve::InForce;
+use super::serve::{InForce, Served};
 use crate::api::names::TaintId;
+use crate::controller::certificates::ClusterCertificates;
 use crate::controller::leader::{self, LeaseConfig, LeaseView};
 use crate::controller::policies::{self, Combined, Reports};
+use crate::controller::registration;
 use crate::controller::{Events, KeepConfig, MaxRemovals, Reconciler, Term, TermConfig};
 use crate::files::Loaded;
 use crate::health::Readiness;
 use crate::metrics::{Metrics, Reload};
 use crate::state::{ConfigMaps, Identity, Problem, SavedStates};
+use crate::tls::SubjectName;
 
 /// Where a pod finds who it is.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -133,6 +136,9 @@ pub(crate) struct ControllerArgs {
     /// Release a node that has the pending taint for longer, although it lacks something.
     #[arg(long, env = "NODEGATE_RELEASE_PENDING")]
     release_pending: bool,
+    /// With --cert-dir: keep caBundle of the webhook configurations equal to ca.crt of that directory.
+    #[arg(long, env = "NODEGATE_INJECT_CA", requires = "cert_dir")]
+    inject_ca: bool,
     /// Name of the mutating and of the validating webhook configuration.
     #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
     webhook_configuration: String,
@@ -157,6 +163,8 @@ pub struct ClusterConfig {
     pub pending_timeout: Duration,
     /// Whether it is released as well.
     pub release_pending: bool,
+    /// Whether caBundle is kept equal to the `ca.crt` of the certificate directory.
+    pub inject_ca: bool,
     /// The name of the webhook configurations.
     pub webhook_configuration: String,
 }
@@ -172,6 +180,7 @@ impl ControllerArgs {
             lease: Duration::from_secs(self.lease_seconds),
             pending_timeout: self.pending_timeout,
             release_pending: self.release_pending,
+            inject_ca: self.inject_ca,
             webhook_configuration: self.webhook_configuration.clone(),
         }
     }
@@ -191,6 +200,11 @@ pub(crate) struct Cluster {
 /// What the parts of `serve` share.
 pub(crate) struct Shared {
     pub(crate) in_force: Arc<InForce>,
+    pub(crate) served: Served,
+    /// Names in our own certificate.
+    pub(crate) cert_names: Vec<SubjectName>,
+    /// Where the certificate's files are, if it is in files.
+    pub(crate) cert_dir: Option<PathBuf>,
     /// What policy files hold.
     pub(crate) files: watch::Receiver<Arc<Loaded>>,
     /// Counts up with every set of policies put in force.
@@ -273,6 +287,7 @@ impl Cluster {
         tokio::join!(
             self.maps.follow(state_read, problem),
             policies::follow(self.client.clone(), shared.files.clone(), combined),
+            self.follow_certificate(shared),
             self.lease.follow(self.client.clone(), &self.config.place.namespace),
             publishing,
             counting,
@@ -304,7 +319,45 @@ impl Cluster {
         }
     }
 
+    /// The certificate of the Secret, unless it is in files.
+    async fn follow_certificate(&self, shared: &Shared) {
+        if shared.cert_dir.is_some() {
+            std::future::pending::<()>().await;
+        }
+        let metrics = shared.metrics.clone();
+        let on_pair = |pair| {
+            metrics.certificate_reloaded(Reload::Success);
+            shared.served.serve(pair);
+        };
+        self.certificates(shared).follow(on_pair).await;
+    }
+
+    /// What the leader does for certificates: keeps the Secret, or tells callers of the CA in the files.
+    async fn lead_certificates(&self, shared: &Shared) {
+        let configuration = self.config.webhook_configuration.clone();
+        match &shared.cert_dir {
+            Some(directory) if self.config.inject_ca => {
+                registration::inject_ca(self.client.clone(), configuration, directory.join("ca.crt")).await;
+            }
+            Some(_) => std::future::pending().await,
+            None => self.certificates(shared).lead().await,
+        }
+    }
+
+    fn certificates(&self, shared: &Shared) -> ClusterCertificates {
+        let (namespace, names) = (self.config.place.namespace.clone(), shared.cert_names.clone());
+        ClusterCertificates {
+            configuration: self.config.webhook_configuration.clone(),
+            ..ClusterCertificates::new(self.client.clone(), namespace, names)
+        }
+    }
+
+    /// One term: certificates first, for nothing else can be asked without them.
     async fn term(&self, shared: &Shared, reports: &watch::Receiver<Reports>) {
+        tokio::join!(self.lead_certificates(shared), self.keep_nodes(shared, reports));
+    }
+
+    async fn keep_nodes(&self, shared: &Shared, reports: &watch::Receiver<Reports>) {
         while !shared.synced.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

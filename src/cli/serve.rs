@@ -25,7 +25,7 @@ use crate::metrics::{Metrics, Reload};
 use crate::policy::{Exemptions, PolicySet};
 use crate::state::{self, SavedStates, StateError};
 use crate::telemetry;
-use crate::tls::{self, Certificate, Directory, Event, Limits, Observer, Protocol, SubjectName};
+use crate::tls::{self, Certificate, Directory, Event, Limits, Observer, Pair, Protocol, SubjectName};
 
 /// How often files are looked at when the file system tells nothing.
 const POLL: Duration = Duration::from_secs(10);
@@ -49,8 +49,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR", env = "NODEGATE_PROBE_LISTEN")]
     probe_listen: Option<SocketAddr>,
     /// Directory of tls.crt and tls.key; made with a CA of our own when empty.
-    #[arg(long, value_name = "DIR", env = "NODEGATE_CERT_DIR", default_value = "certs")]
-    cert_dir: PathBuf,
+    /// [default: certs; with a cluster a Secret that nodegate keeps]
+    #[arg(long, value_name = "DIR", env = "NODEGATE_CERT_DIR")]
+    cert_dir: Option<PathBuf>,
     /// Further name or address in our own certificate, besides localhost, 127.0.0.1 and ::1.
     #[arg(long = "cert-name", value_name = "NAME", env = "NODEGATE_CERT_NAME", value_delimiter = ',')]
     cert_names: Vec<SubjectName>,
@@ -114,8 +115,8 @@ pub struct ServeConfig {
     pub listen: SocketAddr,
     /// Plain HTTP address of the probes; port 0 takes a free one.
     pub probe_listen: SocketAddr,
-    /// Certificate directory.
-    pub cert_dir: PathBuf,
+    /// Certificate directory; without one the certificate is in a Secret of the cluster.
+    pub cert_dir: Option<PathBuf>,
     /// Names in our own certificate.
     pub cert_names: Vec<SubjectName>,
     /// Directory of saved state; not read with a cluster.
@@ -149,7 +150,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             },
             listen: args.listen.unwrap_or_else(|| SocketAddr::from((host, 8443))),
             probe_listen: args.probe_listen.unwrap_or_else(|| SocketAddr::from((host, 8080))),
-            cert_dir: args.cert_dir,
+            cert_dir: args.cert_dir.or_else(|| cluster.is_none().then(|| PathBuf::from("certs"))),
             cert_names: loopback.chain(args.cert_names).collect(),
             state_dir: args.state_dir,
             pending_taint: args.pending_taint,
@@ -243,12 +244,17 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
         None => saved_in_directory(config.state_dir, &metrics, &shutdown),
     };
 
-    let (directory, pair) =
-        Directory::open(&config.cert_dir, &config.cert_names, Timestamp::now()).context("--cert-dir")?;
-    metrics.certificate_not_after.set(pair.not_after().as_second() as f64);
-    let certificate = Certificate::new(pair);
-    let tls_config = tls::server_config(certificate.clone()).context("TLS")?;
-    readiness.certificate_loaded();
+    let served = Served { certificate: Arc::default(), metrics: metrics.clone(), readiness: readiness.clone() };
+    let tls_config = tls::server_config(served.certificate.clone()).context("TLS")?;
+    let directory = match &config.cert_dir {
+        Some(path) => {
+            let (directory, pair) =
+                Directory::open(path, &config.cert_names, Timestamp::now()).context("--cert-dir")?;
+            served.serve(pair);
+            Some(directory)
+        }
+        None => None,
+    };
 
     let listener = TcpListener::bind(config.listen).await.with_context(|| format!("--listen {}", config.listen))?;
     let probe = TcpListener::bind(config.probe_listen)
@@ -257,7 +263,10 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let (address, probe_address) = (listener.local_addr()?, probe.local_addr()?);
 
     let observer = observer(metrics.clone());
-    tokio::spawn(tls::watch(directory, certificate, POLL, Timestamp::now, observer.clone(), shutdown.clone()));
+    if let Some(directory) = directory {
+        let certificate = served.certificate.clone();
+        tokio::spawn(tls::watch(directory, certificate, POLL, Timestamp::now, observer.clone(), shutdown.clone()));
+    }
     let (loads, files) = tokio::sync::watch::channel(Arc::new(loaded));
     if cluster.is_none() {
         in_force.put(files.borrow().set.clone());
@@ -270,6 +279,9 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let cluster = cluster.map(|cluster| {
         cluster.start(Shared {
             in_force,
+            served,
+            cert_names: config.cert_names,
+            cert_dir: config.cert_dir,
             files,
             generation,
             pending: TaintId { key: config.pending_taint_key, effect: TaintEffect::NoSchedule },
@@ -291,7 +303,12 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     };
     let server = tokio::spawn(servers.run(shutdown.clone()));
     readiness.listening();
-    tracing::info!(%address, %probe_address, "ready");
+    let unmet = readiness.unmet();
+    if unmet.is_empty() {
+        tracing::info!(%address, %probe_address, "ready");
+    } else {
+        tracing::info!(%address, %probe_address, waits_for = unmet.join(", "), "listening");
+    }
     Ok(Running { address, probe_address, metrics, shutdown, server, cluster })
 }
 
@@ -379,6 +396,22 @@ fn announce(policies: &PolicySet, metrics: &Metrics) {
             sections = policies.not_acted_on().join(", "),
             "these sections are checked but not acted on by this version"
         );
+    }
+}
+
+/// The certificate that is served, and everybody who wants to know of it.
+pub(super) struct Served {
+    certificate: Arc<Certificate>,
+    metrics: Arc<Metrics>,
+    readiness: Arc<Readiness>,
+}
+
+impl Served {
+    /// Serves a pair from now on.
+    pub(super) fn serve(&self, pair: Pair) {
+        self.metrics.certificate_not_after.set(pair.not_after().as_second() as f64);
+        self.certificate.swap(pair);
+        self.readiness.certificate_loaded();
     }
 }
 

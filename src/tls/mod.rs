@@ -13,7 +13,7 @@ mod watch;
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;
@@ -60,30 +60,30 @@ pub enum Event {
 /// Gets every [`Event`].
 pub type Observer = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// The certificate that is served now; swapped without dropping a connection.
-#[derive(Debug)]
-pub struct Certificate(ArcSwap<Pair>);
+/// The certificate that is served now; swapped without dropping a connection. Until there is one, handshakes fail.
+#[derive(Debug, Default)]
+pub struct Certificate(ArcSwapOption<Pair>);
 
 impl Certificate {
     /// Starts with `pair`.
     pub fn new(pair: Pair) -> Arc<Self> {
-        Arc::new(Self(ArcSwap::from_pointee(pair)))
+        Arc::new(Self(ArcSwapOption::from_pointee(pair)))
     }
 
     /// Serves `pair` from now on. Connections that are open keep theirs.
     pub fn swap(&self, pair: Pair) {
-        self.0.store(Arc::new(pair));
+        self.0.store(Some(Arc::new(pair)));
     }
 
     /// The pair served now.
-    pub fn current(&self) -> Arc<Pair> {
+    pub fn current(&self) -> Option<Arc<Pair>> {
         self.0.load_full()
     }
 }
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.load().key.clone())
+        self.0.load().as_ref().map(|pair| pair.key.clone())
     }
 }
 

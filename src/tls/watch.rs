@@ -56,7 +56,7 @@ fn look(directory: &Directory, now: Timestamp) -> Result<(Pair, bool), Directory
 }
 
 fn serve_if_new(certificate: &Certificate, pair: Pair, renewed: bool, observer: &Observer) {
-    if certificate.current().is_same_as(&pair) {
+    if certificate.current().is_some_and(|current| current.is_same_as(&pair)) {
         return;
     }
     let not_after = pair.not_after();

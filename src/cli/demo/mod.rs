@@ -73,7 +73,7 @@ impl Workplace {
             sources: Sources { policies: vec![self.0.join("policies")], ..Sources::default() },
             listen: any_port,
             probe_listen: any_port,
-            cert_dir: self.0.join("certs"),
+            cert_dir: Some(self.0.join("certs")),
             cert_names: vec![
                 "localhost".parse().map_err(anyhow::Error::msg)?,
                 "127.0.0.1".parse().map_err(anyhow::Error::msg)?,

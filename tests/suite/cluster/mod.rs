@@ -7,11 +7,12 @@ pub(crate) mod requester;
 
 mod certificates;
 mod faults;
-mod replica;
 mod governance;
 mod join;
 pub(crate) mod keeping;
 mod outage;
 mod policies;
 mod race;
+mod replica;
+mod rolling;
 mod scheduling;

@@ -40,6 +40,10 @@ pub(crate) struct Setup<'a> {
     pub(crate) namespace: Option<&'a str>,
     /// With nothing but the service account's own rights, which somebody must have given it.
     pub(crate) own_rights: bool,
+    /// Certificates from the Secret that nodegate keeps, caBundle written by it.
+    pub(crate) own_certificates: bool,
+    /// Register it at this port instead of its own: something stands before it.
+    pub(crate) behind: Option<u16>,
     /// Leave the webhook out: only the controller runs.
     pub(crate) unregistered: bool,
 }
@@ -73,6 +77,15 @@ pub(crate) fn with_cluster(plane: &ControlPlane, namespace: &str, own_rights: bo
 impl<'a> Nodegate<'a> {
     /// Starts the server, waits until it is ready, and registers it.
     pub(crate) fn start(plane: &'a ControlPlane, setup: &Setup<'_>) -> Self {
+        let mut started = Self::start_unregistered(plane, setup);
+        if !setup.unregistered {
+            started.register(setup);
+        }
+        started
+    }
+
+    /// Starts the server and waits until it is ready.
+    pub(crate) fn start_unregistered(plane: &'a ControlPlane, setup: &Setup<'_>) -> Self {
         let directory = TempDir::with_prefix("nodegate-").unwrap();
         let (listen, probe) = (free_port(), free_port());
         let state = directory.path().join("state");
@@ -92,7 +105,10 @@ impl<'a> Nodegate<'a> {
             .arg(format!("127.0.0.1:{listen}"))
             .arg("--probe-listen")
             .arg(format!("127.0.0.1:{probe}"));
-        command.arg("--cert-dir").arg(directory.path().join("certs")).arg("--state-dir").arg(state);
+        command.arg("--state-dir").arg(state);
+        if !setup.own_certificates {
+            command.arg("--cert-dir").arg(directory.path().join("certs"));
+        }
         for policy in setup.policies {
             command.arg("--policy").arg(from_root(policy));
         }
@@ -109,9 +125,6 @@ impl<'a> Nodegate<'a> {
             .unwrap();
         let mut started = Self { plane, child, directory, listen, probe, manifests: String::new(), namespace };
         started.wait_until_ready();
-        if !setup.unregistered {
-            started.register(setup);
-        }
         started
     }
 
@@ -129,10 +142,13 @@ impl<'a> Nodegate<'a> {
         panic!("nodegate is not ready:\n{}", self.log());
     }
 
-    fn register(&mut self, setup: &Setup<'_>) {
+    pub(crate) fn register(&mut self, setup: &Setup<'_>) {
         let mut render = binary();
-        render.args(["render", "webhooks", "--url", &format!("https://127.0.0.1:{}", self.listen), "--ca-file"]);
-        render.arg(self.directory.path().join("certs/ca.crt")).args(setup.render);
+        let port = setup.behind.unwrap_or(self.listen);
+        render.args(["render", "webhooks", "--url", &format!("https://127.0.0.1:{port}")]).args(setup.render);
+        if !setup.own_certificates {
+            render.arg("--ca-file").arg(self.directory.path().join("certs/ca.crt"));
+        }
         for policy in setup.policies {
             render.arg("--policy").arg(from_root(policy));
         }
@@ -182,6 +198,22 @@ impl<'a> Nodegate<'a> {
     /// What the server logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// The ports of the webhook and of the probe address.
+    pub(crate) fn ports(&self) -> (u16, u16) {
+        (self.listen, self.probe)
+    }
+
+    /// Ends the server as Kubernetes ends a pod, and waits for it.
+    pub(crate) fn terminate(&mut self) {
+        let process = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "it does not end:\n{}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Ends the server as a crash would; the registration stays.

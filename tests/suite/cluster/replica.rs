@@ -233,7 +233,7 @@ impl Replica {
     }
 
     pub(crate) fn serves(&self) -> Arc<Pair> {
-        self.certificate.current()
+        self.certificate.current().expect("a certificate is served")
     }
 
     /// Connects again and again, each time trusting what a webhook is told at that moment, and nothing else.
