@@ -191,6 +191,8 @@ pub(crate) fn with_due_ca() -> Data {
     bundle.serialise()
 }
 
+type Outcomes = Arc<Mutex<Vec<Result<(), String>>>>;
+
 /// A server that serves what the Secret says, and a caller that connects to it all the time.
 pub(crate) struct Replica {
     place: Place,
@@ -199,7 +201,7 @@ pub(crate) struct Replica {
     pub(crate) pairs: Arc<AtomicUsize>,
     _follow: Task,
     _serve: Task,
-    caller: Option<(Task, Arc<Mutex<Vec<Result<(), String>>>>)>,
+    caller: Option<(Task, Outcomes)>,
 }
 
 impl Replica {
@@ -239,7 +241,7 @@ impl Replica {
     /// Connects again and again, each time trusting what a webhook is told at that moment, and nothing else.
     pub(crate) fn call_on(&mut self) {
         let (place, address) = (self.place.clone(), self.address);
-        let outcomes: Arc<Mutex<Vec<Result<(), String>>>> = Arc::default();
+        let outcomes = Outcomes::default();
         let told = outcomes.clone();
         let caller = Task(tokio::spawn(async move {
             loop {
