@@ -62,6 +62,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* Whether nodegate keeps its certificate itself, in the Secret nodegate-tls: "true" or nothing. */}}
+{{- define "nodegate.selfManaged" -}}
+{{- if and .Values.controller.enabled (not .Values.tls.existingSecret) (not .Values.tls.certManager.enabled) }}true{{ end }}
+{{- end }}
+
 {{/* The Secret with the certificate. */}}
 {{- define "nodegate.tlsSecret" -}}
 {{- if and .Values.tls.existingSecret .Values.tls.certManager.enabled }}
