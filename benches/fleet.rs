@@ -202,7 +202,8 @@ async fn print_row(plane: &'static ControlPlane, what: &str, tolerate_not_ready:
     let mut bound = Vec::new();
     for turn in 0..5 {
         let waiting = Waiting::start(plane, tolerate_not_ready).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        // Tried once and backed off from: now they are queued, and bound as soon as there is room.
+        tokio::time::sleep(Duration::from_secs(12)).await;
         let name = format!("bench-window-{turn}");
         waiting.join(&name).await;
         tokio::time::sleep(Duration::from_secs(3)).await;

@@ -177,6 +177,24 @@ impl ControlPlane {
         self.wait_until_ready().unwrap();
     }
 
+    /// Installs the `NodePolicy` definition and waits until it is served.
+    pub(crate) fn install_definition(&self) {
+        let crd = concat!(env!("CARGO_MANIFEST_DIR"), "/webhook-config/nodepolicies.yaml");
+        self.kubectl(&["apply", "--server-side", "-f", crd], None).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        // Right after it was made it has no conditions yet, which `kubectl wait` takes for an error.
+        let wait = ["wait", "--for=condition=Established", "--timeout=5s", "crd/nodepolicies.nodegate.dev"];
+        while let Err(error) = self.kubectl(&wait, None) {
+            assert!(Instant::now() < deadline, "{error}");
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Removes it, and all policies with it.
+    pub(crate) fn remove_definition(&self) {
+        self.kubectl(&["delete", "crd", "nodepolicies.nodegate.dev", "--ignore-not-found"], None).unwrap();
+    }
+
     fn spawn(&self, program: &'static str, arguments: Vec<String>) -> Child {
         let (answer, started) = mpsc::channel();
         self.requests.send((program, arguments, answer)).unwrap();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
@@ -287,4 +288,29 @@ async fn somebody_who_undoes_a_repair_again_and_again_is_left_alone() {
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert_eq!(label(&admin.get("kept-f").await, "hardware.tier"), Some("mine"));
     admin.delete("kept-f").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_thousand_nodes_join_at_once() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    let setup = Setup { policies: POLICY, cluster: true, serve: &["--writes-per-second", "1000"], ..Setup::default() };
+    let nodegate = Nodegate::start(cluster.plane, &setup);
+    until_led(&nodegate).await;
+    let nodes = names("kept-m", 1000);
+    let joins = futures_util::stream::iter(nodes.clone()).map(|name| async move {
+        let created = Requester::kubelet(cluster.plane, &name).await.create(&node(&name, json!({}))).await.unwrap();
+        assert!(taints(&created).contains(&"fleet=kept:NoSchedule".to_owned()), "{name}");
+    });
+    joins.buffer_unordered(50).collect::<Vec<()>>().await;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    for name in &nodes {
+        while !is_right(&admin.get(name).await) {
+            assert!(Instant::now() < deadline, "{name} is not as it should be:\n{}", admin.get(name).await);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    let deletions = futures_util::stream::iter(&nodes).map(|name| admin.delete(name));
+    deletions.buffer_unordered(50).collect::<Vec<()>>().await;
 }

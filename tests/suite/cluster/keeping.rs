@@ -34,7 +34,12 @@ pub(crate) async fn state(maps: &Api<ConfigMap>, node: &str) -> Value {
     map.and_then(|map| serde_json::from_str(map.data?.get("state.json")?).ok()).unwrap_or_default()
 }
 
-async fn eventually_state(maps: &Api<ConfigMap>, node: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn eventually_state(
+    maps: &Api<ConfigMap>,
+    node: &str,
+    what: &str,
+    holds: impl Fn(&Value) -> bool,
+) -> Value {
     for _ in 0..300 {
         let state = state(maps, node).await;
         if holds(&state) {

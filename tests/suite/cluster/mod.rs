@@ -8,6 +8,7 @@ pub(crate) mod requester;
 mod certificates;
 mod faults;
 mod governance;
+mod identity;
 mod join;
 pub(crate) mod keeping;
 mod outage;

@@ -4,22 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::control_plane::{ControlPlane, exclusive, run};
+use super::control_plane::{ControlPlane, exclusive};
 use super::keeping::{node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
-
-fn install_definition(plane: &ControlPlane) {
-    let crd = run(std::process::Command::new(env!("CARGO_BIN_EXE_nodegate")).args(["render", "crd"]), None).unwrap();
-    plane.kubectl(&["apply", "--server-side", "-f", "-"], Some(&crd)).unwrap();
-    plane
-        .kubectl(&["wait", "--for=condition=Established", "crd/nodepolicies.nodegate.dev", "--timeout=30s"], None)
-        .unwrap();
-}
-
-fn remove_definition(plane: &ControlPlane) {
-    plane.kubectl(&["delete", "crd", "nodepolicies.nodegate.dev", "--ignore-not-found"], None).unwrap();
-}
 
 fn policy(name: &str, spec: &Value) -> String {
     json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": name}, "spec": spec})
@@ -57,13 +45,13 @@ async fn eventually_status(plane: &ControlPlane, name: &str, kind: &str, status:
 async fn objects_are_in_force_while_they_are_there_and_one_bad_one_stops_no_other() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    remove_definition(plane);
+    plane.remove_definition();
     admin.delete("object-1").await;
     // No policy file: the preset stands in until there is an object.
     let nodegate = Nodegate::start(plane, &Setup { cluster: true, ..Setup::default() });
     until_led(&nodegate).await;
     admin.create(&node("object-1", json!({}))).await.unwrap();
-    install_definition(plane);
+    plane.install_definition();
     let apply = |name: &str, spec: &Value| plane.kubectl(&["apply", "-f", "-"], Some(&policy(name, spec)));
     apply("good", &rule("absent", "from-object")).unwrap();
     admin.eventually("object-1", "labelled", |node| label(node, "from-object") == Some("given")).await;
@@ -103,5 +91,5 @@ async fn objects_are_in_force_while_they_are_there_and_one_bad_one_stops_no_othe
     let table = plane.kubectl(&["get", "npol"], None).unwrap();
     assert!(table.contains("ACCEPTED") && table.contains("NODES"), "{table}");
     admin.delete("object-1").await;
-    remove_definition(plane);
+    plane.remove_definition();
 }
