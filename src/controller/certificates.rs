@@ -17,8 +17,8 @@ use kube::runtime::watcher::{Event, watcher};
 use tokio::time::sleep;
 
 use super::registration::{
-    CaBundle, FIELD_MANAGER, POLL, Registration, SPACING, Trouble, in_time, is_conflict, next_sign, only, said, signs,
-    signs_of,
+    CaBundle, FIELD_MANAGER, POLL, Registration, SPACING, Trouble, in_time, is_conflict, is_gone, next_sign, only,
+    said, signs, signs_of,
 };
 use crate::tls::{self, Bundle, Pair, Step, SubjectName};
 
@@ -149,22 +149,26 @@ impl ClusterCertificates {
         let step = tls::step(&bundle, &self.names, self.propagation, now, told).map_err(|error| error.to_string())?;
         let until = match step {
             Step::Write { bundle, change } => {
+                let replaced = secret.is_some();
                 match self.write(secret, &bundle).await {
                     Ok(()) => {
                         let (secret, phase) = (self.secret_path(), bundle.phase());
                         tracing::info!(secret, %phase, %change, "certificates changed");
                     }
-                    Err(error) if is_conflict(&error) => tracing::debug!(%change, "the Secret changed meanwhile"),
+                    Err(error) if is_conflict(&error) || replaced && is_gone(&error) => {
+                        tracing::debug!(%change, "the Secret changed meanwhile");
+                    }
                     Err(error) => return Err(fault(&self.secret_path(), error)),
                 }
                 Some(now)
             }
             Step::Rest { until } => until,
         };
-        let again = published.map_err(|error| fault("caBundle", error))? == CaBundle::Written;
-        Ok(until.filter(|_| !again).map_or(if again { Duration::ZERO } else { POLL }, |until| {
-            Duration::try_from(until.duration_since(now)).unwrap_or_default().min(POLL)
-        }))
+        if published.map_err(|error| fault("caBundle", error))? == CaBundle::Written {
+            return Ok(Duration::ZERO);
+        }
+        let pause = |until: Timestamp| Duration::try_from(until.duration_since(now)).unwrap_or_default();
+        Ok(until.map_or(POLL, |until| pause(until).min(POLL)))
     }
 
     /// Writes the Secret if it still is what was read.

@@ -239,7 +239,10 @@ impl ControlPlane {
     pub(crate) fn kubeconfig_file(&self, name: &str, impersonate: Option<(&str, &[&str])>) -> PathBuf {
         let path = self.directory.join(format!("{name}.kubeconfig"));
         let text = serde_json::to_string(&json_kubeconfig(&self.server, impersonate)).unwrap();
-        fs::write(&path, text).unwrap();
+        // Whole at any moment: other tests read it meanwhile.
+        let mut file = tempfile::NamedTempFile::new_in(&self.directory).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.persist(&path).unwrap();
         path
     }
 
