@@ -48,13 +48,7 @@ fn the_api_server_takes_the_rendered_manifests() {
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 fn policies_pass_the_crds_schema() {
     let cluster = exclusive();
-    let crd =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/webhook-config/nodepolicies.yaml")).unwrap();
-    cluster.plane.kubectl(&["apply", "-f", "-"], Some(&crd)).unwrap();
-    cluster
-        .plane
-        .kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd/nodepolicies.nodegate.dev"], None)
-        .unwrap();
+    cluster.plane.install_definition();
     for example in ["fako", "llm-d-lab", "cpu-classes", "gpu-fleet", "autoscaler-groups", "accelerators"] {
         let policy =
             std::fs::read_to_string(format!("{}/examples/{example}/policy.yaml", env!("CARGO_MANIFEST_DIR"))).unwrap();
@@ -69,5 +63,5 @@ fn policies_pass_the_crds_schema() {
         .kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], Some(unknown))
         .unwrap_err();
     assert!(error.contains("rulez"), "{error}");
-    cluster.plane.kubectl(&["delete", "-f", "-"], Some(&crd)).unwrap();
+    cluster.plane.remove_definition();
 }
