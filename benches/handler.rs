@@ -47,6 +47,7 @@ fn context(spec: Value) -> Context {
         saved: Arc::new(SavedStates::default()),
         pending_taint: None,
         synced: Arc::new(true.into()),
+        stamps: false,
         exemptions: Exemptions::default(),
         metrics: Metrics::new(),
     }

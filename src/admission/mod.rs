@@ -59,6 +59,8 @@ pub struct Context {
     pub pending_taint: Option<PendingTaint>,
     /// Whether policies and saved state have been read: until then every review is answered 503.
     pub synced: Arc<AtomicBool>,
+    /// Whether nodes are stamped with who changed them last.
+    pub stamps: bool,
     /// Who is not judged.
     pub exemptions: Exemptions,
     /// Where answers are counted.

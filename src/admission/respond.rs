@@ -61,6 +61,7 @@ pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
         let circumstances = Circumstances {
             saved: saved.as_deref(),
             pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
+            stamps: context.stamps,
         };
         let decision = decide(&policies, &review.write, &circumstances);
         count_notes(&decision.notes, context);
@@ -84,6 +85,7 @@ pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
     let circumstances = Circumstances {
         saved: saved.as_deref(),
         pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
+        stamps: context.stamps,
     };
     let verdict = judge(policies, &review.write, &circumstances, &context.exemptions);
     let reply = Reply {

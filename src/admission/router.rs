@@ -183,6 +183,7 @@ mod tests {
             saved: Arc::default(),
             pending_taint: None,
             synced: Arc::new(true.into()),
+            stamps: false,
             exemptions: crate::policy::Exemptions::default(),
             metrics: crate::metrics::Metrics::new(),
         };

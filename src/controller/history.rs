@@ -6,12 +6,10 @@ use jiff::Timestamp;
 
 use super::node::NodeObject;
 use crate::api::state::Change;
-use crate::policy::{Claim, NodeFacts};
+use crate::policy::{Claim, LAST_CHANGE, NodeFacts};
 
 /// The field manager of the controller's own writes.
 pub const FIELD_MANAGER: &str = "nodegate";
-/// The annotation that the webhook stamps with the requester's name (`--stamp-changes`).
-pub const STAMP: &str = "nodegate.dev/last-change";
 /// Most changes remembered of one node between two records.
 const PENDING_MAX: usize = 50;
 
@@ -107,7 +105,7 @@ fn seen(node: &NodeObject, facts: &NodeFacts<'_>) -> Seen {
         taints: lasting
             .map(|taint| (format!("{}:{}", &*taint.key, &*taint.effect), taint.value().to_owned()))
             .collect(),
-        stamp: facts.annotation(STAMP).map(str::to_owned),
+        stamp: facts.annotation(LAST_CHANGE).map(str::to_owned),
     }
 }
 

@@ -17,7 +17,7 @@ mod status;
 mod term;
 
 pub use events::Events;
-pub use history::{FIELD_MANAGER, STAMP};
+pub use history::FIELD_MANAGER;
 pub use node::NodeObject;
 pub use reconcile::{Done, Failure, KeepConfig, Reconciler};
 pub use removals::{Brake, MaxRemovals};

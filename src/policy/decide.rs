@@ -55,6 +55,9 @@ pub fn decide<'a>(set: &'a PolicySet, write: &'a Write<'a>, circumstances: &Circ
         Occasion { sources: Sources { defaults: initial, saved: circumstances.saved.filter(restores) }, initial };
     let (mut split, _) = Split::run(set, write, view, occasion);
     split.strip();
+    if circumstances.stamps {
+        split.stamp(set, write, circumstances);
+    }
     split.finish(circumstances)
 }
 

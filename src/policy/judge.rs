@@ -9,6 +9,7 @@ use super::governance::Reserved;
 use super::request::{Circumstances, Operation, Write};
 use super::restriction::{is_own, is_reconciled_by_kubelet};
 use super::set::PolicySet;
+use super::stamp::LAST_CHANGE;
 use super::tri::Tri;
 use super::view::View;
 use crate::api::names::TaintEffect;
@@ -184,7 +185,8 @@ impl Judge<'_, '_> {
 
     /// A kubelet that asserts about itself what it may not.
     fn assertion(&self, change: &KeyChange) -> Option<Violation> {
-        if !self.kubelet || change.field == Field::Taint {
+        let stamp = self.circumstances.stamps && change.field == Field::Annotation && change.key == LAST_CHANGE;
+        if (!self.kubelet && !stamp) || change.field == Field::Taint {
             return None;
         }
         let by = if is_own(&change.key) {
@@ -195,6 +197,11 @@ impl Judge<'_, '_> {
             let protecting = self.set.governance().protecting(&change.key).filter(|_| change.field == Field::Label)?;
             protecting.protect_id.clone()
         };
+        if stamp {
+            let message =
+                format!("annotation {LAST_CHANGE:?} is nodegate's own word and may not be {}", past(change.operation));
+            return Some(self.made(change, by, EntryMode::Enforce, None, message));
+        }
         let message = format!(
             "{} {:?} may not be {} by a kubelet: policy {} protects it ({}); an administrator or a policy rule may set it",
             change.field,

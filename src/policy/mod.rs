@@ -27,6 +27,7 @@ mod request;
 pub mod restriction;
 mod rule;
 mod set;
+mod stamp;
 mod tri;
 mod view;
 
@@ -42,4 +43,5 @@ pub use patch::patch;
 pub use presets::baseline;
 pub use request::{Circumstances, Operation, Requester, Write};
 pub use set::PolicySet;
+pub use stamp::LAST_CHANGE;
 pub use tri::Tri;

@@ -74,4 +74,6 @@ pub struct Circumstances<'a> {
     pub saved: Option<&'a SavedState>,
     /// The pending taint, if one may be set now (somebody is there to lift it).
     pub pending_taint: Option<&'a TaintId>,
+    /// Whether the node is stamped with who changed it last.
+    pub stamps: bool,
 }

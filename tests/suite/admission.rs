@@ -43,6 +43,7 @@ fn context(policy: &str) -> Context {
         saved: Arc::new(SavedStates::default()),
         pending_taint: None,
         synced: Arc::new(true.into()),
+        stamps: false,
         exemptions: Exemptions::default(),
         metrics: Metrics::new(),
     }

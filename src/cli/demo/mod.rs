@@ -82,6 +82,7 @@ impl Workplace {
             pending_taint: PendingTaintMode::Never,
             pending_taint_key: "nodegate.dev/pending".parse()?,
             cluster: None,
+            stamp_changes: false,
             exemptions: Exemptions::default(),
             drain_delay: Duration::ZERO,
         })

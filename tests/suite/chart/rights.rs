@@ -36,12 +36,7 @@ async fn the_account_can_do_its_work_and_nothing_more() {
     let Some(objects) = Objects::render(&json!({})) else { return };
     let plane = cluster.plane;
     let rights = permit(plane, &objects);
-    let crd =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/webhook-config/nodepolicies.yaml")).unwrap();
-    plane.kubectl(&["apply", "--server-side", "-f", "-"], Some(&crd)).unwrap();
-    plane
-        .kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd/nodepolicies.nodegate.dev"], None)
-        .unwrap();
+    plane.install_definition();
     let admin = Requester::admin(plane).await;
     for name in ["kept-rights", "kept-gone"] {
         admin.delete(name).await;
@@ -136,6 +131,6 @@ async fn the_account_can_do_its_work_and_nothing_more() {
     }
     plane.kubectl(&["delete", "-f", "-"], Some(&bindings)).unwrap();
     plane.kubectl(&["delete", "configmap", "-n", NAMESPACE, "--all"], None).unwrap();
-    plane.kubectl(&["delete", "crd", "nodepolicies.nodegate.dev"], None).unwrap();
+    plane.remove_definition();
     plane.kubectl(&["delete", "-f", "-"], Some(&rights)).unwrap();
 }
