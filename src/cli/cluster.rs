@@ -352,9 +352,12 @@ impl Cluster {
         }
     }
 
-    /// One term: certificates first, for nothing else can be asked without them.
+    /// One term: certificates and nodes. If either ended by itself, the term would begin anew.
     async fn term(&self, shared: &Shared, reports: &watch::Receiver<Reports>) {
-        tokio::join!(self.lead_certificates(shared), self.keep_nodes(shared, reports));
+        tokio::select! {
+            () = self.lead_certificates(shared) => {}
+            () = self.keep_nodes(shared, reports) => {}
+        }
     }
 
     async fn keep_nodes(&self, shared: &Shared, reports: &watch::Receiver<Reports>) {

@@ -16,9 +16,10 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Event, watcher};
 use tokio::time::sleep;
 
+use super::history::FIELD_MANAGER;
 use super::registration::{
-    CaBundle, FIELD_MANAGER, POLL, Registration, SPACING, Trouble, in_time, is_conflict, is_gone, next_sign, only,
-    said, signs, signs_of,
+    CaBundle, POLL, Registration, SPACING, Trouble, in_time, is_conflict, is_gone, next_sign, only, said, signs,
+    signs_of,
 };
 use crate::tls::{self, Bundle, Pair, Step, SubjectName};
 

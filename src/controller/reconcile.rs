@@ -11,6 +11,7 @@ use jsonptr::PointerBuf;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 
+use super::change::{describe, reverts, summary};
 use super::events::Events;
 use super::fights::{Fights, Ground};
 use super::history::{FIELD_MANAGER, History};
@@ -20,7 +21,7 @@ use super::removals::{MaxRemovals, Removals};
 use crate::api::names::TaintId;
 use crate::api::state::{Change, SavedState};
 use crate::metrics::Metrics;
-use crate::policy::{FactsError, Field, Keep, Living, NodeChange, NodeFacts, PolicySet, keep, patch};
+use crate::policy::{FactsError, Keep, Living, NodeChange, NodeFacts, PolicySet, keep, patch};
 use crate::state::{ConfigMaps, Identity, StateWriter, WriteError};
 
 /// How nodes are kept.
@@ -218,13 +219,14 @@ impl Reconciler {
         let set = self.policies();
         let saved = self.saved(&facts);
         let keep = self.look(node, &facts, &set, &saved);
-        let (change, again) = self.admissible(node, &facts, &set, &saved, &keep);
+        let (change, again) = self.admissible(node, &set, &keep);
         let history = self.memory().history.pending(node.name());
         let mut done = summary(&facts, &keep, change.as_ref());
         done.again = again;
         if let Some(change) = &change {
             self.record(&facts, &saved, keep.record_before(Some(change)), &[]).await?;
             self.make(node, &facts, change).await?;
+            self.count_reverts(node, &facts, &saved, &keep, change);
             self.told(node, &keep).await;
         }
         match self.record(&facts, &self.saved(&facts), keep.record(change.as_ref()), &history).await {
@@ -237,14 +239,7 @@ impl Reconciler {
     }
 
     /// The change that grace, brake and fights leave over, and when to look again.
-    fn admissible(
-        &self,
-        node: &NodeObject,
-        facts: &NodeFacts<'_>,
-        set: &PolicySet,
-        saved: &SavedState,
-        keep: &Keep,
-    ) -> (Option<NodeChange>, Option<Duration>) {
+    fn admissible(&self, node: &NodeObject, set: &PolicySet, keep: &Keep) -> (Option<NodeChange>, Option<Duration>) {
         let mut memory = self.memory();
         let (due, mut again) = memory.removals.due(node.uid(), &keep.removals, Instant::now());
         if !keep.removals.is_empty() && due.is_empty() {
@@ -255,29 +250,41 @@ impl Reconciler {
             |removal| due.contains(removal),
             |field, key| !set.is_protected(key) && memory.fights.is_left_alone(&ground(field, key)),
         );
-        if let Some(change) = change.as_ref().filter(|_| !keep.first_sight) {
-            for (field, key, writer) in reverts(node, facts, saved, change) {
-                if set.is_protected(&key) {
-                    continue;
-                }
-                let giver = keep.giver(field, &key);
-                let policy = giver.map(|rule| &*rule.policy).unwrap_or_default();
-                if memory.fights.reverted(ground(field, &key), &writer, policy, Instant::now()) {
-                    let rule = giver.map(ToString::to_string).unwrap_or_default();
-                    tracing::warn!(node = node.name(), %field, key, writer, rule, "left alone: it was reverted again and again");
-                    self.metrics.controller.keys_left_alone.inc();
-                    self.events.later(
-                        node,
-                        "LeftAlone",
-                        format!(
-                            "{field} {key}: {writer:?} has undone rule {rule} five times in ten minutes; it is left \
-                             alone until the policies change"
-                        ),
-                    );
-                }
-            }
-        }
         (change, again)
+    }
+
+    /// Counts what was undone by somebody and has been done again; after a while that key is left alone.
+    fn count_reverts(
+        &self,
+        node: &NodeObject,
+        facts: &NodeFacts<'_>,
+        saved: &SavedState,
+        keep: &Keep,
+        change: &NodeChange,
+    ) {
+        if keep.first_sight {
+            return;
+        }
+        let set = self.policies();
+        for (field, key, writer) in reverts(node, facts, saved, change) {
+            if set.is_protected(&key) {
+                continue;
+            }
+            let rule = keep.giver(field, &key);
+            let policy = rule.map(|rule| &*rule.policy).unwrap_or_default();
+            let ground = Ground { uid: node.uid().to_owned(), field, key: key.clone() };
+            if !self.memory().fights.reverted(ground, &writer, policy, Instant::now()) {
+                continue;
+            }
+            let rule = rule.map(ToString::to_string).unwrap_or_default();
+            tracing::warn!(node = node.name(), %field, key, writer, rule, "left alone: it was reverted again and again");
+            self.metrics.controller.keys_left_alone.inc();
+            let note = format!(
+                "{field} {key}: {writer:?} has undone rule {rule} five times in ten minutes; it is left alone until the \
+                 policies change"
+            );
+            self.events.later(node, "LeftAlone", note);
+        }
     }
 
     /// Makes a change to the version of the node that was looked at.
@@ -360,64 +367,3 @@ impl Reconciler {
 const SOON: Duration = Duration::from_millis(250);
 /// How soon a node is looked at again whose removals are held back.
 const BRAKED: Duration = Duration::from_secs(5);
-
-/// Owned keys that somebody has changed or removed: what is repaired, with the writer as far as he is known.
-fn reverts(
-    node: &NodeObject,
-    facts: &NodeFacts<'_>,
-    saved: &SavedState,
-    change: &NodeChange,
-) -> Vec<(Field, String, String)> {
-    let Some(owned) = &saved.owned else { return Vec::new() };
-    let manager = |claim: Option<&crate::policy::Claim>| {
-        claim
-            .or_else(|| node.claims.last_writer())
-            .map_or_else(|| "unknown".to_owned(), |claim| claim.manager.to_string())
-    };
-    let mut found = Vec::new();
-    for (key, _) in change.labels().iter().filter(|(key, value)| value.is_some() && owned.labels.contains_key(*key)) {
-        let writer = facts.label(key).and_then(|_| node.claims.label_writer(key));
-        found.push((Field::Label, key.clone(), manager(writer)));
-    }
-    let annotations = change.annotations().iter();
-    for (key, _) in annotations.filter(|(key, value)| value.is_some() && owned.annotations.contains_key(*key)) {
-        let writer = facts.annotation(key).and_then(|_| node.claims.annotation_writer(key));
-        found.push((Field::Annotation, key.clone(), manager(writer)));
-    }
-    for (id, _) in change.taints().iter().filter(|(_, value)| value.is_some()) {
-        if owned.taints.iter().any(|taint| taint.id().as_ref() == Ok(id)) {
-            found.push((Field::Taint, id.to_string(), manager(node.claims.taint_writer())));
-        }
-    }
-    found
-}
-
-fn summary(facts: &NodeFacts<'_>, keep: &Keep, change: Option<&NodeChange>) -> Done {
-    let mut done = Done::default();
-    let mut count = |there: bool, wanted: bool| match (there, wanted) {
-        (false, true) => done.set += 1,
-        (true, true) => done.changed += 1,
-        (_, false) => done.removed += 1,
-    };
-    if let Some(change) = change {
-        change.labels().iter().for_each(|(key, value)| count(facts.label(key).is_some(), value.is_some()));
-        change.annotations().iter().for_each(|(key, value)| count(facts.annotation(key).is_some(), value.is_some()));
-        change.taints().iter().for_each(|(id, value)| {
-            count(facts.taint(id.key.as_str(), id.effect).is_some(), value.is_some());
-        });
-    }
-    let decision = &keep.decision;
-    let desired = decision.labels.len() + decision.annotations.len() + decision.taints.len();
-    done.kept = desired.saturating_sub(done.set + done.changed);
-    done.lingering = keep.removals.len().saturating_sub(done.removed);
-    done
-}
-
-/// A change in one line, for logs.
-fn describe(change: &NodeChange) -> String {
-    let sign = |value: bool| if value { "+" } else { "-" };
-    let labels = change.labels().iter().map(|(key, value)| format!("{}{key}", sign(value.is_some())));
-    let annotations = change.annotations().iter().map(|(key, value)| format!("{}{key}", sign(value.is_some())));
-    let taints = change.taints().iter().map(|(id, value)| format!("{}{id}", sign(value.is_some())));
-    labels.chain(annotations).chain(taints).collect::<Vec<_>>().join(" ")
-}

@@ -22,11 +22,10 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
+use super::history::FIELD_MANAGER;
 use crate::tls;
 use crate::watch::Changes;
 
-/// Who writes, as managed fields show it.
-pub(super) const FIELD_MANAGER: &str = "nodegate";
 /// How often everything is looked at although nothing told of a change.
 pub(super) const POLL: Duration = Duration::from_secs(10);
 /// How long one look may take.

@@ -38,7 +38,7 @@ const BRAKED_SURVEY: Duration = Duration::from_secs(10);
 /// How often saved state without a node is looked for.
 const COLLECT: Duration = Duration::from_secs(60);
 /// Longest wait before a failed node is tried again.
-const BACKOFF_MAX: Duration = Duration::from_secs(60);
+const BACKOFF_MAX: Duration = Duration::from_secs(15);
 
 /// What wakes the work on a node.
 type Queue = mpsc::UnboundedSender<ObjectRef<NodeObject>>;

@@ -204,3 +204,91 @@ async fn corrupt_state_counts_as_empty_and_the_operators_documents_are_adopted()
         admin.delete(name).await;
     }
 }
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn saved_state_outlives_its_node_for_the_retention_and_no_longer() {
+    let cluster = exclusive();
+    let policies: &[&str] = &["tests/suite/cluster/retention.yaml"];
+    let nodegate = Nodegate::start(cluster.plane, &Setup { policies, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let admin = Requester::admin(cluster.plane).await;
+    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
+    for name in ["gone-1", "stays-1"] {
+        admin.delete(name).await;
+        admin.create(&node(name, json!({"persist.demo/type": "expensive"}))).await.unwrap();
+        eventually_state(&maps, name, "saved", |state| state["labels"]["persist.demo/type"] == "expensive").await;
+    }
+    admin.delete("gone-1").await;
+    let mut waited = 0;
+    while maps.get_opt("node-labels-gone-1").await.unwrap().is_some() {
+        assert!(waited < 300, "it was never collected");
+        waited += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(maps.get_opt("node-labels-stays-1").await.unwrap().is_some(), "its node lives");
+    admin.delete("stays-1").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn nobody_is_stranded_by_a_leader_that_is_dead() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    admin.delete("kept-dead").await;
+    // Somebody holds the Lease for an hour and renews it no more.
+    let namespace = "nodegate-dead";
+    let _ = cluster.plane.kubectl(&["create", "namespace", namespace], None);
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "nodegate", "namespace": namespace},
+        "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 3600, "leaseTransitions": 1,
+                 "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2099-01-01T00:00:00.000000Z"}});
+    cluster
+        .plane
+        .kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], Some(&lease.to_string()))
+        .unwrap();
+    let nodegate =
+        Nodegate::start(cluster.plane, &Setup { policies: POLICY, namespace: Some(namespace), ..Setup::default() });
+    let kubelet = Requester::kubelet(cluster.plane, "kept-dead").await;
+    let created = kubelet.create(&node("kept-dead", json!({}))).await.unwrap();
+    assert!(!is_pending(&created), "nobody would lift it: {:?}", taints(&created));
+    assert!(taints(&created).contains(&"fleet=kept:NoSchedule".to_owned()), "{:?}", taints(&created));
+    assert!(!nodegate.probe("/metrics").unwrap().contains("\nnodegate_leading 1\n"));
+    admin.delete("kept-dead").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_node_that_waits_too_long_is_told_of_and_where_wanted_released() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    admin.delete("kept-stuck").await;
+    // Somebody else's policy refuses what ours wants to write.
+    let refusal = r#"{"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-workers"},
+         "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}]},
+                  "validations": [{"expression": "!('node-role.kubernetes.io/worker' in object.metadata.?labels.orValue({}))"}]}},
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "no-workers"},
+         "spec": {"policyName": "no-workers", "validationActions": ["Deny"],
+                  "matchResources": {"objectSelector": {"matchLabels": {"stuck": "yes"}}}}}]}"#;
+    cluster.plane.kubectl(&["apply", "-f", "-"], Some(refusal)).unwrap();
+    let serve: &[&str] = &["--pending-timeout", "2s", "--release-pending"];
+    let nodegate =
+        Nodegate::start(cluster.plane, &Setup { policies: POLICY, cluster: true, serve, ..Setup::default() });
+    until_led(&nodegate).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let kubelet = Requester::kubelet(cluster.plane, "kept-stuck").await;
+    let created = kubelet.create(&node("kept-stuck", json!({"stuck": "yes"}))).await.unwrap();
+    assert!(is_pending(&created));
+    let released = admin.eventually("kept-stuck", "released", |node| !is_pending(node)).await;
+    assert_eq!(label(&released, "node-role.kubernetes.io/worker"), None, "it was refused");
+    let events = || cluster.plane.kubectl(&["get", "events", "-A", "-o", "jsonpath={.items[*].reason}"], None).unwrap();
+    let mut waited = 0;
+    while !events().contains("PendingTooLong") {
+        assert!(waited < 100, "no event");
+        waited += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    cluster.plane.kubectl(&["delete", "-f", "-"], Some(refusal)).unwrap();
+    admin.eventually("kept-stuck", "made up for", |node| label(node, "node-role.kubernetes.io/worker").is_some()).await;
+    admin.delete("kept-stuck").await;
+}
