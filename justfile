@@ -18,7 +18,7 @@ deny:
     cargo deny --locked check bans licenses sources
 
 # Write the files that are rendered from the code: CRD, webhook configurations
-generate: (_render "webhook-config/nodepolicies.yaml" "crd") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass")
+generate: (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/crds/nodepolicies.yaml" "crd") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass")
 
 # A failed command must not leave an empty file behind.
 _render file args:

@@ -305,7 +305,7 @@ impl Reconciler {
                 drop(changed);
                 Ok(())
             }
-            Err(kube::Error::Api(status)) if status.code == 409 => Err(Failure::Conflict(node.name().to_owned())),
+            Err(kube::Error::Api(status)) if is_stale(&status) => Err(Failure::Conflict(node.name().to_owned())),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(Failure::Patch { node: node.name().to_owned(), error: Box::new(error) }),
         }
@@ -367,3 +367,11 @@ impl Reconciler {
 const SOON: Duration = Duration::from_millis(250);
 /// How soon a node is looked at again whose removals are held back.
 const BRAKED: Duration = Duration::from_secs(5);
+
+/// Whether a patch was refused because the node is not as it was when it was looked at. A `resourceVersion` that is not the
+/// present one is answered by 409; a `test` or `remove` that finds something else comes before that, and is answered by a
+/// 422 that names no field.
+fn is_stale(status: &kube::core::Status) -> bool {
+    let names_fields = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
+    status.code == 409 || (status.code == 422 && !names_fields)
+}

@@ -40,6 +40,9 @@ const COLLECT: Duration = Duration::from_secs(60);
 /// Longest wait before a failed node is tried again.
 const BACKOFF_MAX: Duration = Duration::from_secs(15);
 
+/// So many conflicts in a row are how things go: somebody else writes too, or this replica has not seen its own write yet.
+const CONFLICTS: u32 = 8;
+
 /// What wakes the work on a node.
 type Queue = mpsc::UnboundedSender<ObjectRef<NodeObject>>;
 
@@ -303,17 +306,17 @@ async fn stuck(node: &NodeObject, reconciler: &Reconciler) {
 
 /// What to do after a failure: tell once it lasts, and try again, later each time.
 fn failed(node: &NodeObject, failure: &Failure, reconciler: &Reconciler) -> Action {
-    if matches!(failure, Failure::Conflict(_)) {
-        return Action::requeue(Duration::from_millis(250));
-    }
     let failures = {
         let mut memory = reconciler.memory();
         let failures = memory.failures.entry(node.name().to_owned()).or_default();
         *failures = failures.saturating_add(1);
         *failures
     };
+    if matches!(failure, Failure::Conflict(_)) && failures <= CONFLICTS {
+        return Action::requeue(Duration::from_millis(250));
+    }
     tracing::warn!(node = node.name(), error = %failure, failures, "not as it should be; trying again");
-    if failures == 3 {
+    if failures == 3 || (failures == CONFLICTS + 1 && matches!(failure, Failure::Conflict(_))) {
         reconciler.events().later(node, "NotReconciled", failure.to_string());
     }
     Action::requeue(Duration::from_millis(500).saturating_mul(1 << failures.min(7)).min(BACKOFF_MAX))

@@ -20,7 +20,9 @@ fn passes(path: &str) {
 fn every_example_passes_its_cases() {
     for example in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples")).unwrap() {
         let path = example.unwrap().path();
-        if path.is_dir() {
+        let has_policy = path.join("policy.yaml").is_file();
+        assert!(has_policy || !path.is_dir() || path.ends_with("apply-job"), "{} has no policy", path.display());
+        if has_policy {
             passes(path.to_str().unwrap());
         }
     }

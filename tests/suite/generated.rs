@@ -33,3 +33,12 @@ fn webhook_configurations_are_what_render_prints() {
 fn the_crd_is_what_render_prints() {
     is_what_renders("webhook-config/nodepolicies.yaml", &["crd"]);
 }
+
+#[test]
+fn what_is_never_saved_is_documented_with_its_reason() {
+    let documented = include_str!("../../docs/persistence.md");
+    for (key, reason) in nodegate::policy::never_persisted::table() {
+        let row = format!("| `{key}` | {reason} |");
+        assert!(documented.contains(&row), "docs/persistence.md lacks: {row}");
+    }
+}

@@ -23,6 +23,7 @@ pub(crate) struct ControlPlane {
     pub(crate) server: String,
     directory: PathBuf,
     api: Mutex<Child>,
+    etcd: u32,
     api_arguments: Vec<String>,
     requests: mpsc::Sender<SpawnRequest>,
 }
@@ -153,6 +154,7 @@ impl ControlPlane {
             server: format!("https://127.0.0.1:{api}"),
             directory: directory.clone(),
             api: Mutex::new(api_child),
+            etcd: children[0].id(),
             api_arguments: api_arguments.to_vec(),
             requests,
         };
@@ -193,6 +195,18 @@ impl ControlPlane {
     /// Removes it, and all policies with it.
     pub(crate) fn remove_definition(&self) {
         self.kubectl(&["delete", "crd", "nodepolicies.nodegate.dev", "--ignore-not-found"], None).unwrap();
+    }
+
+    /// Has etcd stand still for a while, as on a disk that hangs.
+    pub(crate) fn stall_etcd(&self, length: Duration) {
+        let signal = |name: &str| {
+            let sent = Command::new("kill").args([name, &self.etcd.to_string()]).status();
+            assert!(sent.is_ok_and(|status| status.success()), "kill {name}");
+        };
+        signal("-STOP");
+        thread::sleep(length);
+        signal("-CONT");
+        self.wait_until_ready().unwrap();
     }
 
     fn spawn(&self, program: &'static str, arguments: Vec<String>) -> Child {

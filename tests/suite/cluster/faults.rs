@@ -314,3 +314,87 @@ async fn a_thousand_nodes_join_at_once() {
     let deletions = futures_util::stream::iter(&nodes).map(|name| admin.delete(name));
     deletions.buffer_unordered(50).collect::<Vec<()>>().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn etcd_hangs_for_longer_than_the_lease_holds() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    let nodes = names("kept-e", 10);
+    delete_all(&admin, &nodes).await;
+    let nodegate = Nodegate::start(cluster.plane, &Setup { policies: POLICY, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    join_all(cluster.plane, &nodes[..5]).await;
+    tokio::task::block_in_place(|| cluster.plane.stall_etcd(Duration::from_secs(8)));
+    assert!(nodegate.log().contains("not leading any more"), "it wrote on with a Lease it could not renew");
+    join_all(cluster.plane, &nodes[5..]).await;
+    all_right(&admin, &nodes).await;
+    delete_all(&admin, &nodes).await;
+}
+
+/// Takes the one place that a priority level without shares has, for up to 30 s: a write that waits for a webhook which
+/// accepts connections and says nothing.
+async fn occupy(plane: &ControlPlane, user: &str) -> (std::net::TcpListener, tokio::task::JoinHandle<()>) {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let webhook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "silent"}, "webhooks": [{
+            "name": "silent.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Ignore", "timeoutSeconds": 30,
+            "clientConfig": {"url": format!("https://{}/", silent.local_addr().unwrap())},
+            "matchConditions": [{"name": "this-one", "expression": "object.metadata.name == 'occupant'"}],
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]}]});
+    plane.kubectl(&["apply", "-f", "-"], Some(&webhook.to_string())).unwrap();
+    let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
+        kube::Api::default_namespaced(plane.client(Some((user, &["system:authenticated"]))).await);
+    let occupant = serde_json::from_value(json!({"metadata": {"name": "occupant"}})).unwrap();
+    let task = tokio::spawn(async move { drop(maps.create(&kube::api::PostParams::default(), &occupant).await) });
+    (silent, task)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn the_api_server_answers_429_for_a_while() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    let nodes = names("kept-t", 5);
+    delete_all(&admin, &nodes).await;
+    let namespace = "nodegate-throttled";
+    let user = format!("system:serviceaccount:{namespace}:nodegate");
+    let binding = format!("--user={user}");
+    let bind = ["create", "clusterrolebinding", "throttled", "--clusterrole=cluster-admin", binding.as_str()];
+    let _ = cluster.plane.kubectl(&bind, None);
+    let setup = Setup { policies: POLICY, namespace: Some(namespace), own_rights: true, ..Setup::default() };
+    let nodegate = Nodegate::start(cluster.plane, &setup);
+    until_led(&nodegate).await;
+    // Writes of nodes and ConfigMaps by this user have one place between them, and that one is taken.
+    let throttle = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "PriorityLevelConfiguration", "metadata": {"name": "nothing"},
+         "spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0,
+                                                 "limitResponse": {"type": "Reject"}}}},
+        {"apiVersion": "flowcontrol.apiserver.k8s.io/v1", "kind": "FlowSchema", "metadata": {"name": "nothing"},
+         "spec": {"matchingPrecedence": 2, "priorityLevelConfiguration": {"name": "nothing"},
+                  "rules": [{"subjects": [{"kind": "User", "user": {"name": user}}],
+                             "resourceRules": [{"verbs": ["create", "update", "patch"], "apiGroups": [""], "resources": ["nodes", "configmaps"],
+                                                "clusterScope": true, "namespaces": ["*"]}]}]}}]})
+    .to_string();
+    cluster.plane.kubectl(&["apply", "-f", "-"], Some(&throttle)).unwrap();
+    // The webhook and the priority level are in force a moment later than they are written.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (silent, occupant) = occupy(cluster.plane, &user).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    join_all(cluster.plane, &nodes).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let held = admin.get(&nodes[0]).await;
+    assert!(is_pending(&held), "it was not turned away, so nothing is shown: {:?}", taints(&held));
+    let counted = cluster.plane.kubectl(&["get", "--raw", "/metrics"], None).unwrap();
+    let rejected = "apiserver_flowcontrol_rejected_requests_total{flow_schema=\"nothing\"";
+    assert!(counted.lines().any(|line| line.starts_with(rejected)), "nobody was answered 429");
+    cluster.plane.kubectl(&["delete", "-f", "-"], Some(&throttle)).unwrap();
+    drop(silent);
+    occupant.abort();
+    cluster.plane.kubectl(&["delete", "validatingwebhookconfiguration/silent"], None).unwrap();
+    let _ = cluster.plane.kubectl(&["delete", "configmap/occupant"], None);
+    all_right(&admin, &nodes).await;
+    delete_all(&admin, &nodes).await;
+    cluster.plane.kubectl(&["delete", "clusterrolebinding", "throttled"], None).unwrap();
+}
