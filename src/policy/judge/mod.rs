@@ -179,6 +179,7 @@ impl<'a> Judge<'a, '_> {
             key: place.to_string(),
             operation: change.operation,
             overridden_by: None,
+            what: message.clone(),
             message,
             way: None,
         })
@@ -222,6 +223,7 @@ impl<'a> Judge<'a, '_> {
             key: place.to_string(),
             operation: change.operation,
             overridden_by: break_glass(documents, &strictest.entry, requester, glass),
+            what: message.clone(),
             message,
             way: Some(way(documents, &strictest.entry, glass)),
         })
@@ -359,6 +361,7 @@ fn made(
         operation,
         overridden_by: requester.and_then(|requester| break_glass(governance, entry, requester, exemptions)),
         message: format!("{} (policy {}, rule {}{except})", finding.what, entry.id.policy, entry.id.rule),
+        what: finding.what,
         way: Some(way(governance, entry, exemptions)),
     }
 }

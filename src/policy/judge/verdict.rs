@@ -55,7 +55,9 @@ pub struct Violation {
     pub operation: ChangeOperation,
     /// The break-glass group or user that overrides it, if any.
     pub overridden_by: Option<String>,
-    /// What is wrong, and who may do it.
+    /// What is wrong.
+    pub what: String,
+    /// What is wrong, by which rule, and who may do it.
     pub message: String,
     /// How to override it, where that is possible.
     pub way: Option<String>,
