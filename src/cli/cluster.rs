@@ -152,6 +152,9 @@ pub(crate) struct ControllerArgs {
     /// With --cert-dir: keep caBundle of the webhook configurations equal to ca.crt of that directory.
     #[arg(long, env = "NODEGATE_INJECT_CA", requires = "cert_dir")]
     inject_ca: bool,
+    /// Report what each node violates as ClusterReport objects of openreports.io, whose definition must be there.
+    #[arg(long, env = "NODEGATE_CLUSTER_REPORTS")]
+    cluster_reports: bool,
     /// Name of the mutating and of the validating webhook configuration.
     #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
     webhook_configuration: String,
@@ -178,6 +181,8 @@ pub struct ClusterConfig {
     pub release_pending: bool,
     /// Whether caBundle is kept equal to the `ca.crt` of the certificate directory.
     pub inject_ca: bool,
+    /// Whether `ClusterReport` objects are kept.
+    pub cluster_reports: bool,
     /// The name of the webhook configurations.
     pub webhook_configuration: String,
 }
@@ -194,6 +199,7 @@ impl ControllerArgs {
             pending_timeout: self.pending_timeout,
             release_pending: self.release_pending,
             inject_ca: self.inject_ca,
+            cluster_reports: self.cluster_reports,
             webhook_configuration: self.webhook_configuration.clone(),
         }
     }
@@ -386,8 +392,11 @@ impl Cluster {
             events,
             shared.metrics.clone(),
         );
-        let config =
-            TermConfig { resync: self.config.resync, configuration: self.config.webhook_configuration.clone() };
+        let config = TermConfig {
+            resync: self.config.resync,
+            configuration: self.config.webhook_configuration.clone(),
+            reports: self.config.cluster_reports,
+        };
         let (generation, reports) = (shared.generation.clone(), reports.clone());
         let term = Term::new(self.client.clone(), Arc::new(reconciler), config, generation, reports);
         tokio::select! {

@@ -14,6 +14,7 @@ pub mod policies;
 mod reconcile;
 pub mod registration;
 mod removals;
+mod reports;
 mod status;
 mod term;
 

@@ -15,5 +15,6 @@ mod outage;
 mod policies;
 mod race;
 mod replica;
+mod reports;
 mod rolling;
 mod scheduling;
