@@ -273,6 +273,12 @@ impl ControlPlane {
     pub(crate) fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
         run(kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments), input)
     }
+
+    /// Runs kubectl as the administrator: whether it did what it should, and what it told people.
+    pub(crate) fn kubectl_with_stderr(&self, arguments: &[&str]) -> (bool, String) {
+        let output = kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 }
 
 /// A running part of the control plane.

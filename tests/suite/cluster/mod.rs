@@ -5,6 +5,7 @@ pub(crate) mod control_plane;
 pub(crate) mod nodegate;
 pub(crate) mod requester;
 
+mod actors;
 mod certificates;
 mod faults;
 mod governance;
@@ -18,3 +19,4 @@ mod replica;
 mod reports;
 mod rolling;
 mod scheduling;
+mod verdicts;
