@@ -217,6 +217,27 @@ async fn a_certificate_is_worth_nothing_without_its_key() {
 }
 
 #[tokio::test]
+async fn a_refused_caller_that_is_sending_already_is_told_why() {
+    let server = Server::start(&Authority::new("callers").pem, &[]).await;
+    let tcp = TcpStream::connect(server.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    // With TLS 1.3 the client's side of the handshake is done before the server has looked at its certificate.
+    let mut client = TlsConnector::from(server.client(None, &TLS13)).connect(name, tcp).await.unwrap();
+    let refused = || server.seen(|event| matches!(event, Event::CallerRefused(Refusal::NoCertificate))) == 1;
+    server.until("it is refused", refused).await;
+    let told = async {
+        // To a socket that is closed already the first write is answered by a reset, and the second one fails.
+        for _ in 0..2 {
+            client.write_all(b"GET / HTTP/1.1\r\n").await?;
+            sleep(Duration::from_millis(20)).await;
+        }
+        client.read(&mut [0; 64]).await
+    };
+    let error = timeout(PATIENCE, told).await.unwrap().unwrap_err().to_string();
+    assert!(error.contains("CertificateRequired"), "{error}");
+}
+
+#[tokio::test]
 async fn without_names_every_certificate_of_the_ca_is_admitted() {
     let ca = Authority::new("callers");
     let server = Server::start(&ca.pem, &[]).await;
