@@ -1,12 +1,15 @@
 //! A CA of the tests' own, and the client certificates it signs.
 
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 /// A CA whose key is at hand.
 pub(crate) struct Authority {
@@ -81,4 +84,15 @@ pub(crate) fn client_config(
             builder.with_client_auth_cert(chain, key).unwrap()
         }
     })
+}
+
+/// Asks `path` once, as `localhost`, trusting `ca` (PEM) alone: the answer with its head, or why there is none.
+pub(crate) fn ask(address: &str, ca: &[u8], identity: Option<&Identity>, path: &str) -> io::Result<String> {
+    let name = ServerName::try_from("localhost").unwrap();
+    let client = rustls::ClientConnection::new(client_config(ca, identity, rustls::ALL_VERSIONS), name).unwrap();
+    let mut stream = rustls::StreamOwned::new(client, TcpStream::connect(address)?);
+    stream.sock.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map(|_| answer)
 }

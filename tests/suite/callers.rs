@@ -302,3 +302,11 @@ async fn an_expired_ca_beside_a_good_one_admits_nobody() {
     server.call(&server.client(Some(&ca.client("x")), &TLS13)).await.unwrap();
     server.refuses(&server.client(Some(&expired.client("x")), &TLS13), Refusal::UnknownCa, "UnknownCA").await;
 }
+
+#[test]
+fn every_reason_of_a_refusal_is_documented() {
+    let documented = include_str!("../../docs/mutual-tls.md");
+    for reason in Refusal::ALL.map(Refusal::as_str) {
+        assert!(documented.contains(&format!("\n| `{reason}` |")), "docs/mutual-tls.md lacks {reason}");
+    }
+}

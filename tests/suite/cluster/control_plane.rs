@@ -170,13 +170,24 @@ impl ControlPlane {
 
     /// Ends the API server as a crash would, and after `outage` starts it again at the same address.
     pub(crate) fn restart_api_server(&self, outage: Duration) {
+        self.restart_with(outage, &[]).unwrap();
+    }
+
+    /// Starts the API server again, with further arguments for as long as the answer lives.
+    pub(crate) fn with_arguments(&self, arguments: &[String]) -> Rearranged<'_> {
+        let rearranged = Rearranged(self);
+        self.restart_with(Duration::ZERO, arguments).unwrap();
+        rearranged
+    }
+
+    fn restart_with(&self, outage: Duration, arguments: &[String]) -> Result<(), String> {
         let mut api = self.api.lock().unwrap();
         let _ = api.kill();
         let _ = api.wait();
         thread::sleep(outage);
-        *api = self.spawn("kube-apiserver", self.api_arguments.clone());
+        *api = self.spawn("kube-apiserver", self.api_arguments.iter().chain(arguments).cloned().collect());
         drop(api);
-        self.wait_until_ready().unwrap();
+        self.wait_until_ready()
     }
 
     /// Installs the `NodePolicy` definition and waits until it is served.
@@ -272,6 +283,17 @@ impl ControlPlane {
     /// Runs `kubectl` as an administrator; `input` goes to its standard input.
     pub(crate) fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
         run(kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments), input)
+    }
+}
+
+/// An API server that runs with further arguments; with the usual ones again when this is dropped.
+pub(crate) struct Rearranged<'a>(&'a ControlPlane);
+
+impl Drop for Rearranged<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.restart_with(Duration::ZERO, &[]) {
+            eprintln!("the API server is not back: {error}");
+        }
     }
 }
 
