@@ -291,9 +291,8 @@ pub(crate) struct Rearranged<'a>(&'a ControlPlane);
 
 impl Drop for Rearranged<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.0.restart_with(Duration::ZERO, &[]) {
-            eprintln!("the API server is not back: {error}");
-        }
+        let back = self.0.restart_with(Duration::ZERO, &[]);
+        assert!(back.is_ok() || thread::panicking(), "the API server is not back: {back:?}");
     }
 }
 
