@@ -220,6 +220,11 @@ impl ControlPlane {
         self.wait_until_ready().unwrap();
     }
 
+    /// What the API server logged since it was started last.
+    pub(crate) fn api_server_log(&self) -> String {
+        fs::read_to_string(self.directory.join("kube-apiserver.log")).unwrap()
+    }
+
     fn spawn(&self, program: &'static str, arguments: Vec<String>) -> Child {
         let (answer, started) = mpsc::channel();
         self.requests.send((program, arguments, answer)).unwrap();

@@ -21,8 +21,9 @@ use crate::authority::{self, Authority, Identity};
 const DOCUMENTED: &str = include_str!("../../../docs/mutual-tls.md");
 /// Where the documentation has the API server's files.
 const DIRECTORY: &str = "/etc/kubernetes/nodegate";
-/// Where the documentation has a nodegate that is registered by URL.
+/// How the documentation names a nodegate that is registered by URL, and one that is by a Service at port 443.
 const HOST: &str = "nodegate.example.com:8443";
+const SERVICE: &str = "nodegate.nodegate.svc";
 
 /// The YAML block of a documented file.
 fn documented(file: &str) -> Value {
@@ -62,12 +63,16 @@ impl Files {
         ["--client-ca-file".to_owned(), file, "--client-name".to_owned(), "api-server".to_owned()]
     }
 
-    /// Starts the API server with the documented configuration: other paths and another address, nothing else.
-    fn documented<'a>(&self, plane: &'a ControlPlane, address: &str) -> Rearranged<'a> {
+    /// Starts the API server with the documented configuration: other paths and another port, nothing else.
+    fn documented<'a>(&self, plane: &'a ControlPlane, nodegate: &Nodegate<'_>) -> Rearranged<'a> {
         let flag = format!("--admission-control-config-file={DIRECTORY}/admission.yaml");
         assert!(DOCUMENTED.contains(&format!("`{flag}`")));
         assert_eq!(DOCUMENTED.matches("```yaml").count(), 2, "a documented file that no test uses");
-        let here = |text: &str| text.replace(DIRECTORY, &self.0.path().display().to_string()).replace(HOST, address);
+        let service = format!("{SERVICE}:{}", nodegate.ports().0);
+        let here = |text: &str| {
+            let text = text.replace(DIRECTORY, &self.0.path().display().to_string());
+            text.replace(HOST, &address(nodegate)).replace(SERVICE, &service)
+        };
         for file in ["admission.yaml", "kubeconfig.yaml"] {
             self.put(file, &here(&documented(file).to_string()));
         }
@@ -141,7 +146,7 @@ async fn the_api_server_is_answered_nobody_else_is_and_the_ca_changes_without_a_
         ..Setup::default()
     };
     let mut nodegate = Nodegate::start_unregistered(plane, &setup);
-    let _api_server = files.documented(plane, &address(&nodegate));
+    let mut api_server = Some(files.documented(plane, &nodegate));
     nodegate.register(&setup);
     assert_eq!(join(plane, "pgbee").await.as_deref(), Some("high-performance"));
 
@@ -167,11 +172,18 @@ async fn the_api_server_is_answered_nobody_else_is_and_the_ca_changes_without_a_
     assert_eq!(join(plane, "pgmac02").await.as_deref(), Some("high-performance"), "with the new certificate");
     call(plane, &nodegate, Some(&old.client("api-server"))).expect_err("the old CA is out");
 
-    // And nobody is answered for being the API server.
+    // And nobody is answered for being the API server: neither with another certificate nor without one.
     trust(&files, &nodegate, &other.pem);
-    let before = refused(&nodegate, "unknown_ca");
-    assert_eq!(join(plane, "pglenovo01").await, None, "admitted without its labels, as the failure policy says");
-    assert!(refused(&nodegate, "unknown_ca") > before);
+    for (reason, said) in [("unknown_ca", "unknown certificate authority"), ("no_certificate", "certificate required")]
+    {
+        let before = refused(&nodegate, reason);
+        assert_eq!(join(plane, "pglenovo01").await, None, "admitted without its labels, as the failure policy says");
+        assert!(refused(&nodegate, reason) > before, "{reason}:\n{}", nodegate.log());
+        let log = plane.api_server_log();
+        assert!(log.contains("failing open") && log.contains(&format!("remote error: tls: {said}")), "{log}");
+        // It is started again as it was, without a certificate.
+        drop(api_server.take());
+    }
 }
 
 #[tokio::test]
@@ -180,20 +192,21 @@ async fn with_a_cluster_the_api_server_is_answered_as_well_wherever_the_certific
     let cluster = exclusive();
     let plane = cluster.plane;
     let ca = Authority::new("callers");
-    for own_certificates in [true, false] {
+    for (own_certificates, service) in [(true, true), (true, false), (false, false)] {
         let files = Files::new();
         files.put("callers.pem", &ca.pem);
         files.show(&ca.client("api-server"));
         let flags = files.flags();
         let setup = Setup {
             policies: &["examples/fako/policy.yaml"],
-            serve: &flags.each_ref().map(String::as_str),
+            serve: &[&flags.each_ref().map(String::as_str)[..], &["--cert-name", SERVICE]].concat(),
             cluster: true,
             own_certificates,
+            service,
             ..Setup::default()
         };
         let mut nodegate = Nodegate::start_unregistered(plane, &setup);
-        let _api_server = files.documented(plane, &address(&nodegate));
+        let _api_server = files.documented(plane, &nodegate);
         nodegate.register(&setup);
         assert_eq!(join(plane, "pgbee").await.as_deref(), Some("high-performance"));
         call(plane, &nodegate, None).expect_err("a caller without a certificate");
