@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::control_plane::{ControlPlane, Rearranged, exclusive};
+use super::control_plane::{ApiServer, ControlPlane, exclusive, free_port};
 use super::join::example_nodes;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
@@ -63,20 +63,19 @@ impl Files {
         ["--client-ca-file".to_owned(), file, "--client-name".to_owned(), "api-server".to_owned()]
     }
 
-    /// Starts the API server with the documented configuration: other paths and another port, nothing else.
-    fn documented<'a>(&self, plane: &'a ControlPlane, nodegate: &Nodegate<'_>) -> Rearranged<'a> {
+    /// Starts an API server with the documented configuration: other paths, and another port of nodegate, nothing else.
+    fn documented(&self, plane: &ControlPlane, port: u16) -> ApiServer {
         let flag = format!("--admission-control-config-file={DIRECTORY}/admission.yaml");
         assert!(DOCUMENTED.contains(&format!("`{flag}`")));
         assert_eq!(DOCUMENTED.matches("```yaml").count(), 2, "a documented file that no test uses");
-        let service = format!("{SERVICE}:{}", nodegate.ports().0);
         let here = |text: &str| {
             let text = text.replace(DIRECTORY, &self.0.path().display().to_string());
-            text.replace(HOST, &address(nodegate)).replace(SERVICE, &service)
+            text.replace(HOST, &format!("127.0.0.1:{port}")).replace(SERVICE, &format!("{SERVICE}:{port}"))
         };
         for file in ["admission.yaml", "kubeconfig.yaml"] {
             self.put(file, &here(&documented(file).to_string()));
         }
-        plane.with_arguments(&[here(&flag)])
+        plane.another_api_server(&[here(&flag)])
     }
 }
 
@@ -134,20 +133,20 @@ async fn join(plane: &ControlPlane, name: &str) -> Option<String> {
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn the_api_server_is_answered_nobody_else_is_and_the_ca_changes_without_a_restart() {
     let cluster = exclusive();
-    let plane = cluster.plane;
     let (old, new, other) = (Authority::new("old"), Authority::new("new"), Authority::new("other"));
     let files = Files::new();
     files.put("callers.pem", &old.pem);
     files.show(&old.client("api-server"));
     let flags = files.flags();
+    let listen = free_port();
     let setup = Setup {
         policies: &["examples/fako/policy.yaml"],
         serve: &flags.each_ref().map(String::as_str),
+        listen: Some(listen),
         ..Setup::default()
     };
-    let mut nodegate = Nodegate::start_unregistered(plane, &setup);
-    let mut api_server = Some(files.documented(plane, &nodegate));
-    nodegate.register(&setup);
+    let plane = &files.documented(cluster.plane, listen);
+    let nodegate = Nodegate::start(plane, &setup);
     assert_eq!(join(plane, "pgbee").await.as_deref(), Some("high-performance"));
 
     for (identity, reason, alert) in [
@@ -174,15 +173,15 @@ async fn the_api_server_is_answered_nobody_else_is_and_the_ca_changes_without_a_
 
     // And nobody is answered for being the API server: neither with another certificate nor without one.
     trust(&files, &nodegate, &other.pem);
-    for (reason, said) in [("unknown_ca", "unknown certificate authority"), ("no_certificate", "certificate required")]
-    {
+    for (api_server, reason, said) in [
+        (&**plane, "unknown_ca", "unknown certificate authority"),
+        (cluster.plane, "no_certificate", "certificate required"),
+    ] {
         let before = refused(&nodegate, reason);
-        assert_eq!(join(plane, "pglenovo01").await, None, "admitted without its labels, as the failure policy says");
+        assert_eq!(join(api_server, "pglenovo01").await, None, "without its labels, as the failure policy says");
         assert!(refused(&nodegate, reason) > before, "{reason}:\n{}", nodegate.log());
-        let log = plane.api_server_log();
+        let log = api_server.api_server_log();
         assert!(log.contains("failing open") && log.contains(&format!("remote error: tls: {said}")), "{log}");
-        // It is started again as it was, without a certificate.
-        drop(api_server.take());
     }
 }
 
@@ -190,24 +189,23 @@ async fn the_api_server_is_answered_nobody_else_is_and_the_ca_changes_without_a_
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn with_a_cluster_the_api_server_is_answered_as_well_wherever_the_certificate_is_from() {
     let cluster = exclusive();
-    let plane = cluster.plane;
     let ca = Authority::new("callers");
     for (own_certificates, service) in [(true, true), (true, false), (false, false)] {
         let files = Files::new();
         files.put("callers.pem", &ca.pem);
         files.show(&ca.client("api-server"));
-        let flags = files.flags();
+        let (flags, listen) = (files.flags(), free_port());
         let setup = Setup {
             policies: &["examples/fako/policy.yaml"],
             serve: &[&flags.each_ref().map(String::as_str)[..], &["--cert-name", SERVICE]].concat(),
             cluster: true,
             own_certificates,
             service,
+            listen: Some(listen),
             ..Setup::default()
         };
-        let mut nodegate = Nodegate::start_unregistered(plane, &setup);
-        let _api_server = files.documented(plane, &nodegate);
-        nodegate.register(&setup);
+        let plane = &files.documented(cluster.plane, listen);
+        let nodegate = Nodegate::start(plane, &setup);
         assert_eq!(join(plane, "pgbee").await.as_deref(), Some("high-performance"));
         call(plane, &nodegate, None).expect_err("a caller without a certificate");
         assert_eq!(refused(&nodegate, "no_certificate"), 1);

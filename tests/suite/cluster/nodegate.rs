@@ -47,6 +47,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) own_certificates: bool,
     /// Register it at this port instead of its own: something stands before it.
     pub(crate) behind: Option<u16>,
+    /// The port of the webhook, where somebody has to know it before it is started.
+    pub(crate) listen: Option<u16>,
     /// Register it by the Service `nodegate/nodegate`, which is made and leads to this machine.
     pub(crate) service: bool,
     /// Leave the webhook out: only the controller runs.
@@ -92,7 +94,7 @@ impl<'a> Nodegate<'a> {
     /// Starts the server and waits until it is ready.
     pub(crate) fn start_unregistered(plane: &'a ControlPlane, setup: &Setup<'_>) -> Self {
         let directory = TempDir::with_prefix("nodegate-").unwrap();
-        let (listen, probe) = (free_port(), free_port());
+        let (listen, probe) = (setup.listen.unwrap_or_else(free_port), free_port());
         let state = directory.path().join("state");
         std::fs::create_dir(&state).unwrap();
         for (node, text) in setup.state {
