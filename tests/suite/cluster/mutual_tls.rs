@@ -173,15 +173,12 @@ async fn the_api_server_is_answered_nobody_else_is_and_the_ca_changes_without_a_
 
     // And nobody is answered for being the API server: neither with another certificate nor without one.
     trust(&files, &nodegate, &other.pem);
-    for (api_server, reason, said) in [
-        (&**plane, "unknown_ca", "unknown certificate authority"),
-        (cluster.plane, "no_certificate", "certificate required"),
-    ] {
+    for (api_server, reason) in [(&**plane, "unknown_ca"), (cluster.plane, "no_certificate")] {
         let before = refused(&nodegate, reason);
         assert_eq!(join(api_server, "pglenovo01").await, None, "without its labels, as the failure policy says");
         assert!(refused(&nodegate, reason) > before, "{reason}:\n{}", nodegate.log());
-        let log = api_server.api_server_log();
-        assert!(log.contains("failing open") && log.contains(&format!("remote error: tls: {said}")), "{log}");
+        // Whether the alert or the end of the connection is logged is a race inside of the API server.
+        assert!(api_server.api_server_log().contains("failing open mutate.nodegate.dev"));
     }
 }
 
