@@ -133,7 +133,7 @@ pub(super) struct Facts {
     pub(super) not_after: Timestamp,
     pub(super) is_ca: bool,
     names: Vec<String>,
-    subject: String,
+    pub(super) subject: String,
 }
 
 impl Facts {

@@ -75,6 +75,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (printf "%s-tls" (include "nodegate.fullname" .)) .Values.tls.existingSecret }}
 {{- end }}
 
+{{/* Whether callers have to show a client certificate: "true" or nothing. */}}
+{{- define "nodegate.clientAuth" -}}
+{{- with .Values.clientAuth }}
+{{- if and .caSecret .caConfigMap }}
+{{- fail "clientAuth.caSecret and clientAuth.caConfigMap: give one of them" }}
+{{- end }}
+{{- if or .caSecret .caConfigMap }}true
+{{- else if .names }}
+{{- fail "clientAuth.names: name the CA of these certificates in clientAuth.caSecret or clientAuth.caConfigMap" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* The names by which the Service is called, the API server's first. */}}
 {{- define "nodegate.dnsNames" -}}
 {{- $name := include "nodegate.fullname" . -}}

@@ -1,6 +1,7 @@
 //! `nodegate serve`: the only place where everything is put together.
 
 mod args;
+mod callers;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -118,7 +119,8 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     };
 
     let served = Served { certificate: Arc::default(), metrics: metrics.clone(), readiness: readiness.clone() };
-    let tls_config = tls::server_config(served.certificate.clone()).context("TLS")?;
+    let callers = config.callers.map(|callers| callers.open(&metrics)).transpose()?;
+    let https = tls::https(served.certificate.clone(), callers.clone()).context("TLS")?;
     let directory = match &config.cert_dir {
         Some(path) => {
             let (directory, pair) =
@@ -139,6 +141,9 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     if let Some(directory) = directory {
         let certificate = served.certificate.clone();
         tokio::spawn(tls::watch(directory, certificate, POLL, Timestamp::now, observer.clone(), shutdown.clone()));
+    }
+    if let Some(callers) = callers {
+        tokio::spawn(tls::watch_callers(callers, POLL, Timestamp::now, observer.clone(), shutdown.clone()));
     }
     let (loads, files) = tokio::sync::watch::channel(Arc::new(loaded));
     if cluster.is_none() {
@@ -170,7 +175,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let webhook = admission::router(Arc::new(context), Bounds::default());
     let probes = health::router(readiness.clone(), metrics.clone());
     let servers = Servers {
-        https: (listener, Protocol::Https(tls_config), webhook),
+        https: (listener, Protocol::Https(https), webhook),
         probes: (probe, probes),
         readiness: readiness.clone(),
         observer,
@@ -353,6 +358,9 @@ fn observer(metrics: Arc<Metrics>) -> Observer {
         Event::HandshakeFailed => {
             metrics.handshake_failures.inc();
         }
+        Event::CallerRefused(refusal) => metrics.callers.refused(refusal.as_str()),
+        Event::CallersReloaded => metrics.callers.reloaded(Reload::Success),
+        Event::CallersReloadFailed { .. } => metrics.callers.reloaded(Reload::Failure),
         Event::AcceptFailed { .. } => {
             metrics.accept_failures.inc();
         }

@@ -107,6 +107,11 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
             "controller",
             json!({"controller": {"identity": "name+providerID", "maxRemovals": 3, "writesPerSecond": 7, "resyncSeconds": 60}}),
         ),
+        (
+            "client auth",
+            json!({"clientAuth": {"caSecret": "mine", "key": "bundle.pem", "names": ["api-server", "it's \"quoted\""]}}),
+        ),
+        ("client auth of a ConfigMap", json!({"clientAuth": {"caConfigMap": "mine"}})),
         ("no webhooks", json!({"webhooks": {"enabled": false}})),
     ])
 }
@@ -388,6 +393,9 @@ fn values_that_cannot_work_are_refused_with_what_to_do() {
         (json!({"webhooks": {"validatingFailurePolicy": "Fail"}, "breakGlassGroups": ["a*b"]}), "a*b"),
         (json!({"tls": {"existingSecret": "s"}}), "tls.caBundle"),
         (json!({"tls": {"caBundle": pem}}), "tls.existingSecret"),
+        (json!({"clientAuth": {"caSecret": "a", "caConfigMap": "b"}}), "give one of them"),
+        (json!({"clientAuth": {"names": ["a"]}}), "clientAuth.caSecret"),
+        (json!({"clientAuth": {"caSecret": "a", "names": ["a,b"]}}), "names"),
         (json!({"tls": {"existingSecret": "s", "certManager": {"enabled": true}}}), "give one of them"),
         (json!({"serviceAccount": {"create": false}}), "serviceAccount.name"),
         (json!({"stateVolume": {"configMap": {"name": "s"}}}), "controller.enabled"),

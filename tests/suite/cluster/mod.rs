@@ -12,6 +12,7 @@ mod governance;
 mod identity;
 mod join;
 pub(crate) mod keeping;
+mod mutual_tls;
 mod outage;
 mod policies;
 mod race;

@@ -11,6 +11,9 @@ use tempfile::TempDir;
 
 use super::control_plane::{ControlPlane, free_port, run};
 
+const SERVICE: &str = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "nodegate", "namespace": "nodegate"},
+    "spec": {"type": "ExternalName", "externalName": "localhost"}}"#;
+
 /// A running `nodegate serve` and its registration. Both are gone when this is dropped.
 pub(crate) struct Nodegate<'a> {
     plane: &'a ControlPlane,
@@ -44,6 +47,10 @@ pub(crate) struct Setup<'a> {
     pub(crate) own_certificates: bool,
     /// Register it at this port instead of its own: something stands before it.
     pub(crate) behind: Option<u16>,
+    /// The port of the webhook, where somebody has to know it before it is started.
+    pub(crate) listen: Option<u16>,
+    /// Register it by the Service `nodegate/nodegate`, which is made and leads to this machine.
+    pub(crate) service: bool,
     /// Leave the webhook out: only the controller runs.
     pub(crate) unregistered: bool,
 }
@@ -87,7 +94,7 @@ impl<'a> Nodegate<'a> {
     /// Starts the server and waits until it is ready.
     pub(crate) fn start_unregistered(plane: &'a ControlPlane, setup: &Setup<'_>) -> Self {
         let directory = TempDir::with_prefix("nodegate-").unwrap();
-        let (listen, probe) = (free_port(), free_port());
+        let (listen, probe) = (setup.listen.unwrap_or_else(free_port), free_port());
         let state = directory.path().join("state");
         std::fs::create_dir(&state).unwrap();
         for (node, text) in setup.state {
@@ -145,7 +152,9 @@ impl<'a> Nodegate<'a> {
     pub(crate) fn register(&mut self, setup: &Setup<'_>) {
         let mut render = binary();
         let port = setup.behind.unwrap_or(self.listen);
-        render.args(["render", "webhooks", "--url", &format!("https://127.0.0.1:{port}")]).args(setup.render);
+        let url = format!("https://127.0.0.1:{port}");
+        let target = if setup.service { ["--service", "nodegate/nodegate"] } else { ["--url", &url] };
+        render.args(["render", "webhooks"]).args(target).args(setup.render);
         if !setup.own_certificates {
             render.arg("--ca-file").arg(self.directory.path().join("certs/ca.crt"));
         }
@@ -153,6 +162,11 @@ impl<'a> Nodegate<'a> {
             render.arg("--policy").arg(from_root(policy));
         }
         self.manifests = run(&mut render, None).unwrap();
+        if setup.service {
+            // A Service of type ExternalName is called at the port of the registration.
+            self.manifests = format!("{}---\n{SERVICE}", self.manifests.replace("port: 443", &format!("port: {port}")));
+            let _ = self.plane.kubectl(&["create", "namespace", "nodegate"], None);
+        }
         self.plane.kubectl(&["apply", "-f", "-"], Some(&self.manifests)).unwrap();
         self.wait_until_called();
     }
