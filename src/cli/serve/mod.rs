@@ -145,12 +145,13 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     if let Some(callers) = callers {
         tokio::spawn(tls::watch_callers(callers, POLL, Timestamp::now, observer.clone(), shutdown.clone()));
     }
+    let since = loaded.fingerprint;
     let (loads, files) = tokio::sync::watch::channel(Arc::new(loaded));
     if cluster.is_none() {
         in_force.put(files.borrow().set.clone());
     }
     let alone = cluster.is_none().then(|| in_force.clone());
-    tokio::spawn(watch_policies(config.sources, alone, loads, metrics.clone(), shutdown.clone()));
+    tokio::spawn(watch_policies((config.sources, since), alone, loads, metrics.clone(), shutdown.clone()));
 
     let synced = Arc::new(AtomicBool::new(cluster.is_none()));
     let pending_taint = pending_taint(config.pending_taint, config.pending_taint_key.clone(), cluster.as_ref());
@@ -315,7 +316,7 @@ impl InForce {
 
 /// Follows the files. Without a cluster what they hold is in force; with one it is put together with objects first.
 async fn watch_policies(
-    sources: Sources,
+    (sources, since): (Sources, u64),
     alone: Option<Arc<InForce>>,
     loads: tokio::sync::watch::Sender<Arc<Loaded>>,
     metrics: Arc<Metrics>,
@@ -335,7 +336,7 @@ async fn watch_policies(
             }
         }
     };
-    files::watch(sources, POLL, observer, shutdown).await;
+    files::watch(sources, since, POLL, observer, shutdown).await;
 }
 
 fn report_states(states: usize, errors: &[StateError], metrics: &Metrics) {
