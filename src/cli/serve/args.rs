@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::api::names::LabelKey;
-use crate::cli::cluster::{ClusterConfig, ConnectArgs, ControllerArgs};
+use crate::cli::cluster::{ClusterConfig, ControllerArgs};
+use crate::cli::connect::ConnectArgs;
 use crate::files::Sources;
 use crate::policy::Exemptions;
 use crate::tls::SubjectName;

@@ -205,6 +205,11 @@ impl<'a> Nodegate<'a> {
         (self.listen, self.probe)
     }
 
+    /// The CA of its certificate in files.
+    pub(crate) fn ca(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("certs/ca.crt")).unwrap()
+    }
+
     /// Ends the server as Kubernetes ends a pod, and waits for it.
     pub(crate) fn terminate(&mut self) {
         let process = self.child.id().to_string();
