@@ -14,6 +14,7 @@ pub(crate) mod keeping;
 mod outage;
 mod policies;
 mod race;
+mod reference;
 mod replica;
 mod rolling;
 mod scheduling;
