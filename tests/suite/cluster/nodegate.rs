@@ -44,6 +44,10 @@ pub(crate) struct Setup<'a> {
     pub(crate) own_certificates: bool,
     /// Register it at this port instead of its own: something stands before it.
     pub(crate) behind: Option<u16>,
+    /// How long the Lease holds, in seconds; zero for the usual three.
+    pub(crate) lease_seconds: u64,
+    /// Further environment variables of the server.
+    pub(crate) environment: &'a [(&'a str, &'a str)],
     /// Leave the webhook out: only the controller runs.
     pub(crate) unregistered: bool,
 }
@@ -114,8 +118,14 @@ impl<'a> Nodegate<'a> {
         }
         let namespace = setup.namespace.map_or_else(|| format!("nodegate-{listen}"), str::to_owned);
         if setup.cluster || setup.namespace.is_some() {
-            command.args(with_cluster(plane, &namespace, setup.own_rights));
+            let mut arguments = with_cluster(plane, &namespace, setup.own_rights);
+            if setup.lease_seconds > 0 {
+                let at = arguments.iter().position(|argument| argument == "--lease-seconds").unwrap();
+                arguments[at + 1] = setup.lease_seconds.to_string();
+            }
+            command.args(arguments);
         }
+        command.envs(setup.environment.iter().copied());
         let child = command
             .args(setup.serve)
             .stdin(Stdio::null())
@@ -212,13 +222,18 @@ impl<'a> Nodegate<'a> {
 
     /// Ends the server as Kubernetes ends a pod, and waits for it.
     pub(crate) fn terminate(&mut self) {
-        let process = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
+        self.signal("-TERM");
         let deadline = Instant::now() + Duration::from_secs(30);
         while self.child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "it does not end:\n{}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Sends the server a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill {name}");
     }
 
     /// Ends the server as a crash would; the registration stays.
