@@ -51,7 +51,12 @@ pub(crate) async fn eventually_state(
 
 /// Waits until somebody leads, so that `--pending-taint auto` sets the taint.
 pub(crate) async fn until_led(nodegate: &Nodegate<'_>) {
-    for _ in 0..200 {
+    led_within(nodegate, Duration::from_secs(20)).await;
+}
+
+/// The same where a Lease holds for long: a third of that may go by until its first renewal is seen.
+pub(crate) async fn led_within(nodegate: &Nodegate<'_>, patience: Duration) {
+    for _ in 0..patience.as_millis() / 100 {
         if nodegate.probe("/metrics").is_some_and(|text| text.contains("\nnodegate_leading 1\n")) {
             return;
         }

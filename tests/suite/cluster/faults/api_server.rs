@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::super::control_plane::{ControlPlane, exclusive};
-use super::super::keeping::{config_maps, eventually_state, is_pending, until_led};
+use super::super::keeping::{config_maps, eventually_state, is_pending, led_within, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, taints};
 use super::{POLICY, all_right, delete_all, join_all, names};
@@ -118,9 +118,9 @@ async fn a_watch_that_has_expired_is_begun_anew_with_what_is_there() {
     let nodes = names("kept-x", 6);
     delete_all(&admin, &nodes).await;
     // The term outlives the pause, and its watch of nodes with it.
-    let setup = Setup { policies: POLICY, cluster: true, lease_seconds: 120, ..Setup::default() };
+    let setup = Setup { policies: POLICY, cluster: true, lease_seconds: 90, ..Setup::default() };
     let nodegate = Nodegate::start(cluster.plane, &setup);
-    until_led(&nodegate).await;
+    led_within(&nodegate, Duration::from_secs(60)).await;
     let maps = config_maps(cluster.plane, &nodegate.namespace).await;
     join_all(cluster.plane, &nodes[..4]).await;
     all_right(&admin, &nodes[..4]).await;
@@ -129,11 +129,13 @@ async fn a_watch_that_has_expired_is_begun_anew_with_what_is_there() {
     }
 
     nodegate.signal("-STOP");
+    // Its connections are gone first, or what changes would wait for it in them.
+    tokio::task::block_in_place(|| cluster.plane.restart_api_server(Duration::ZERO));
     admin.merge_status(&nodes[0], json!({"metadata": {"labels": {"hardware.tier": "forged"}}})).await.unwrap();
     admin.label(&nodes[1], "persist.demo/more", json!("x")).await.unwrap();
     admin.delete(&nodes[2]).await;
     join_all(cluster.plane, &nodes[4..]).await;
-    // The API server that is started anew remembers nothing of what was before.
+    // An API server that is started anew remembers nothing of what was before.
     tokio::task::block_in_place(|| cluster.plane.restart_api_server(Duration::ZERO));
     nodegate.signal("-CONT");
 
