@@ -67,6 +67,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.controller.enabled (not .Values.tls.existingSecret) (not .Values.tls.certManager.enabled) }}true{{ end }}
 {{- end }}
 
+{{/* Whether the controller turns the validating webhook from Ignore to Fail when it serves: "true" or nothing. */}}
+{{- define "nodegate.armed" -}}
+{{- if and .Values.controller.enabled .Values.webhooks.enabled (eq .Values.webhooks.validatingFailurePolicy "Fail") }}true{{ end }}
+{{- end }}
+
 {{/* The Secret with the certificate. */}}
 {{- define "nodegate.tlsSecret" -}}
 {{- if and .Values.tls.existingSecret .Values.tls.certManager.enabled }}

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::callers::{CallersArgs, CallersConfig};
 use crate::api::names::LabelKey;
-use crate::cli::cluster::{ClusterConfig, ConnectArgs, ControllerArgs};
+use crate::cli::cluster::{ClusterConfig, ControllerArgs};
+use crate::cli::connect::ConnectArgs;
 use crate::files::Sources;
 use crate::policy::Exemptions;
 use crate::tls::SubjectName;

@@ -21,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 pub use args::{PendingTaintMode, ServeConfig};
 pub(super) use args::{ServeArgs, duration};
 
-use super::cluster::{Cluster, Shared, own_name};
+use super::cluster::{Cluster, Shared};
+use super::connect::own_name;
 use super::{Findings, output};
 use crate::admission::{self, Bounds, PendingTaint};
 use crate::api::names::{LabelKey, TaintEffect, TaintId};
@@ -293,6 +294,11 @@ impl Served {
         self.metrics.certificate_not_after.set(pair.not_after().as_second() as f64);
         self.certificate.swap(pair);
         self.readiness.certificate_loaded();
+    }
+
+    /// The pair served now.
+    pub(super) fn pair(&self) -> Option<Arc<Pair>> {
+        self.certificate.current()
     }
 }
 

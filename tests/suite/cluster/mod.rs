@@ -16,6 +16,7 @@ mod mutual_tls;
 mod outage;
 mod policies;
 mod race;
+mod reference;
 mod replica;
 mod reports;
 mod rolling;

@@ -51,6 +51,10 @@ pub(crate) struct Setup<'a> {
     pub(crate) listen: Option<u16>,
     /// Register it by the Service `nodegate/nodegate`, which is made and leads to this machine.
     pub(crate) service: bool,
+    /// How long the Lease holds, in seconds; zero for the usual three.
+    pub(crate) lease_seconds: u64,
+    /// Further environment variables of the server.
+    pub(crate) environment: &'a [(&'a str, &'a str)],
     /// Leave the webhook out: only the controller runs.
     pub(crate) unregistered: bool,
 }
@@ -121,8 +125,14 @@ impl<'a> Nodegate<'a> {
         }
         let namespace = setup.namespace.map_or_else(|| format!("nodegate-{listen}"), str::to_owned);
         if setup.cluster || setup.namespace.is_some() {
-            command.args(with_cluster(plane, &namespace, setup.own_rights));
+            let mut arguments = with_cluster(plane, &namespace, setup.own_rights);
+            if setup.lease_seconds > 0 {
+                let at = arguments.iter().position(|argument| argument == "--lease-seconds").unwrap();
+                arguments[at + 1] = setup.lease_seconds.to_string();
+            }
+            command.args(arguments);
         }
+        command.envs(setup.environment.iter().copied());
         let child = command
             .args(setup.serve)
             .stdin(Stdio::null())
@@ -219,15 +229,25 @@ impl<'a> Nodegate<'a> {
         (self.listen, self.probe)
     }
 
+    /// The CA of its certificate in files.
+    pub(crate) fn ca(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("certs/ca.crt")).unwrap()
+    }
+
     /// Ends the server as Kubernetes ends a pod, and waits for it.
     pub(crate) fn terminate(&mut self) {
-        let process = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
+        self.signal("-TERM");
         let deadline = Instant::now() + Duration::from_secs(30);
         while self.child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "it does not end:\n{}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Sends the server a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill {name}");
     }
 
     /// Ends the server as a crash would; the registration stays.
