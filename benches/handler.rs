@@ -53,6 +53,41 @@ fn context(spec: Value) -> Context {
     }
 }
 
+/// `count` governance entries of all kinds, `expressions` of them CEL; the reviewed write violates none of them.
+fn governance(count: usize, expressions: usize) -> Value {
+    let mut sections: std::collections::BTreeMap<&str, Vec<Value>> = std::collections::BTreeMap::new();
+    for at in 0..count - expressions {
+        let (section, entry) = match at % 6 {
+            0 => ("reserved", json!({"namespaces": [format!("reserved-{at}.example")], "allow": {"groups": ["x"]}})),
+            1 => ("required", json!({"keys": [format!("required-{at}")]})),
+            2 => ("allowed", json!({"key": format!("allowed-{at}"), "values": ["a", "b"]})),
+            3 => ("immutable", json!({"keys": [format!("immutable-{at}.example/*")], "match": {"selector": {"matchLabels": {"pool": "gpu"}}}})),
+            4 => ("dependencies", json!({"when": {format!("when-{at}"): "*"}, "require": {format!("then-{at}"): "*"}})),
+            _ => ("naming", json!({"keys": [format!("naming-{at}.example/*"), "team"], "pattern": "kebab-case"})),
+        };
+        sections.entry(section).or_default().push(entry);
+    }
+    for at in 0..expressions {
+        let expression = format!("object.metadata.labels[?\"key-{at}\"].orValue(\"\") != \"bad\" && object.spec.taints.all(t, t.key != \"bad-{at}\")");
+        sections.entry("expressions").or_default().push(json!({"expression": expression}));
+    }
+    json!(sections)
+}
+
+/// Prints percentiles of single calls, which criterion does not.
+fn percentiles(what: &str, body: &[u8], context: &Context) {
+    let mut times: Vec<_> = (0..20_000)
+        .map(|_| {
+            let started = std::time::Instant::now();
+            black_box(validate(black_box(body), context).expect("an answer"));
+            started.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    let at = |part: f64| times[(part * times.len() as f64) as usize];
+    println!("{what}: p50 {:?}, p99 {:?}, p99.9 {:?}", at(0.5), at(0.99), at(0.999));
+}
+
 fn handler(criterion: &mut Criterion) {
     let create = review::kubelet_create("bench-node");
     let mut group = criterion.benchmark_group("mutate, kubelet CREATE, 5 KB node");
@@ -76,7 +111,17 @@ fn handler(criterion: &mut Criterion) {
     group.bench_function("preset baseline", |bencher| {
         bencher.iter(|| validate(black_box(&update), &baseline).expect("an answer"));
     });
+    for expressions in [0, 20] {
+        let context = context(json!({"governance": governance(100, expressions)}));
+        let answer = validate(&update, &context).expect("an answer");
+        let body = String::from_utf8_lossy(&answer.body);
+        assert!(body.contains("\"allowed\":true") && !body.contains("unknown"), "{body}");
+        group.bench_function(BenchmarkId::from_parameter(format!("100 rules, {expressions} of them CEL")), |bencher| {
+            bencher.iter(|| validate(black_box(&update), &context).expect("an answer"));
+        });
+    }
     group.finish();
+    percentiles("validate, 100 rules, 20 of them CEL", &update, &context(json!({"governance": governance(100, 20)})));
 
     let mut group = criterion.benchmark_group("mutate with CEL");
     for count in [1, 5, 20] {
