@@ -56,7 +56,7 @@ pub fn decide<'a>(set: &'a PolicySet, write: &'a Write<'a>, circumstances: &Circ
     let (mut split, _) = Split::run(set, write, view, occasion);
     split.strip();
     if circumstances.stamps {
-        split.stamp(set, write, circumstances);
+        split.stamp(circumstances);
     }
     split.finish(circumstances)
 }
@@ -89,6 +89,7 @@ fn view<'a>(set: &PolicySet, write: &'a Write<'a>, circumstances: &Circumstances
             }
         }
     }
+    view.set_pending_aside(circumstances.pending_taint);
     if let Some(saved) = circumstances.saved.filter(|saved| is_of(saved, write)) {
         set_owned_aside(&mut view, saved);
         view.remember_publishers(&saved.publishers);
@@ -121,8 +122,8 @@ pub(super) fn set_owned_aside<'a>(view: &mut View<'a>, saved: &'a SavedState) {
 
 /// A decision under construction.
 pub(super) struct Split<'a> {
-    set: &'a PolicySet,
-    write: &'a Write<'a>,
+    pub(super) set: &'a PolicySet,
+    pub(super) write: &'a Write<'a>,
     carries: Carries,
     pub(super) decision: Decision,
     pub(super) change: ChangeBuilder,

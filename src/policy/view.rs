@@ -11,9 +11,10 @@ use super::facts::{NodeFacts, Readiness, TaintFact};
 use super::gpu::{self, GpuFacts, GpuSource};
 use super::index::RuleIndex;
 use super::matcher::{NameGroup, TaintPattern};
+use super::restriction::is_own;
 use super::rule::Rule;
 use super::tri::Tri;
-use crate::api::names::{Taint, TaintEffect, prefix_of};
+use crate::api::names::{Taint, TaintEffect, TaintId, prefix_of};
 use serde_json::Value as Json;
 
 /// One value that a rule gives to a key.
@@ -104,6 +105,13 @@ impl<'a> View<'a> {
     /// Makes a taint of the object not count.
     pub(crate) fn set_taint_aside(&mut self, key: &'a str, effect: &'a str) {
         self.taints_aside.push((key, effect));
+    }
+
+    /// Makes pending taints not count: they are nodegate's own, and come and go without anybody's doing.
+    pub(crate) fn set_pending_aside(&mut self, pending: impl IntoIterator<Item = &'a TaintId>) {
+        let own = self.facts.taints().iter().filter(|taint| is_own(&taint.key));
+        self.taints_aside.extend(own.map(|taint| (&*taint.key, &*taint.effect)));
+        self.taints_aside.extend(pending.into_iter().map(|id| (id.key.as_str(), id.effect.as_str())));
     }
 
     /// What `look` sees when the gifts of `rule` do not count.

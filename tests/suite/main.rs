@@ -5,6 +5,7 @@ mod admission;
 mod cases;
 mod chart;
 mod cluster;
+mod fuzzing;
 mod generated;
 mod hostile;
 mod image;
