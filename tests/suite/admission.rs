@@ -1,13 +1,14 @@
 //! The webhook's router, in process: what it answers to reviews and to everything else.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodegate::admission::{BODY_MAX, Bounds, Context, router};
+use nodegate::admission::{BODY_MAX, Bounds, Context, PendingTaint, router};
 use nodegate::metrics::Metrics;
 use nodegate::policy::{Exemptions, Origin, PolicyDocument, PolicySet};
 use nodegate::state::SavedStates;
@@ -128,7 +129,7 @@ async fn a_denial_is_a_403_that_says_who_may_and_how_to_override() {
 async fn what_is_no_review_of_nodes_is_refused_with_a_sentence() {
     let cases = [
         ("{", "not an AdmissionReview"),
-        ("[]", "expected kind AdmissionReview"),
+        ("[]", "not an AdmissionReview"),
         ("{}", "expected kind AdmissionReview"),
         (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "has no request"),
         (
@@ -204,10 +205,15 @@ async fn too_many_reviews_at_once_are_shed() {
     );
 }
 
-#[tokio::test]
-async fn expressions_are_evaluated_off_the_reactor_and_bounded() {
+/// A policy whose reviews evaluate an expression.
+fn expressive() -> Context {
     let rule = "    - name: cel\n      match: {expression: 'node.status.nodeInfo.architecture == \"amd64\"'}\n      labels: {arch.example.com/known: \"true\"}\n";
-    let context = Arc::new(context(&format!("{POLICY}{rule}")));
+    context(&format!("{POLICY}{rule}"))
+}
+
+#[tokio::test]
+async fn expressions_are_evaluated_and_bounded_in_number() {
+    let context = Arc::new(expressive());
     let (status, text) = send_to(&context, Bounds::default(), post("/mutate", CREATE)).await;
     assert_eq!(status, StatusCode::OK);
     let reply: Value = serde_json::from_str(&text).unwrap();
@@ -215,6 +221,32 @@ async fn expressions_are_evaluated_off_the_reactor_and_bounded() {
     assert!(String::from_utf8(patch).unwrap().contains("arch.example.com~1known"));
     let (status, _) = send_to(&context, Bounds { expressions: 0, ..Bounds::default() }, post("/mutate", CREATE)).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+/// The test's reactor has one thread: an evaluation on it would stop everything below.
+#[tokio::test]
+async fn an_evaluation_that_does_not_end_stalls_no_other_review_and_its_caller_no_longer_than_he_waits() {
+    let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let (let_go, waits) = std::sync::mpsc::channel::<()>();
+    let waits = std::sync::Mutex::new(waits);
+    let mut context = expressive();
+    context.pending_taint = Some(PendingTaint::new("nodegate.dev/pending".parse().unwrap(), move || {
+        let _ = begun.send(());
+        waits.lock().unwrap().recv_timeout(Duration::from_secs(10)).is_ok()
+    }));
+    let router = router(Arc::new(context), Bounds { expressions: 1, ..Bounds::default() });
+    let ask = |path: &str| router.clone().oneshot(post(path, CREATE));
+    let stuck = tokio::spawn(ask("/mutate?timeout=200ms"));
+    begins.recv().await.unwrap();
+
+    assert_eq!(send("/mutate", CREATE).await.0, StatusCode::OK, "others are answered");
+    let stuck = stuck.await.unwrap().unwrap().status();
+    assert_eq!(stuck, StatusCode::INTERNAL_SERVER_ERROR, "its caller is answered in time");
+    let shed = ask("/mutate").await.unwrap().status();
+    assert_eq!(shed, StatusCode::SERVICE_UNAVAILABLE, "the evaluation goes on, so its place is taken");
+    drop(let_go);
+    let free = async { while ask("/mutate").await.unwrap().status() != StatusCode::OK {} };
+    tokio::time::timeout(Duration::from_secs(60), free).await.expect("the place is free again when it has ended");
 }
 
 #[tokio::test]
