@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use super::cel::{EvaluationError, Expression, GpuVariables, Variables};
+use super::cel::{Budget, EvaluationError, Expression, GpuVariables, Variables};
 use super::decision::Strength;
 use super::facts::{NodeFacts, Readiness, TaintFact};
 use super::gpu::{self, GpuFacts, GpuSource};
@@ -53,6 +53,8 @@ pub(crate) struct View<'a> {
     gpu: OnceCell<Option<GpuFacts>>,
     /// The object as CEL walks it, read when the first expression is reached.
     object: OnceCell<Result<Json, String>>,
+    /// What is left to expressions.
+    budget: Budget,
     failures: std::cell::RefCell<Vec<String>>,
 }
 
@@ -93,6 +95,7 @@ impl<'a> View<'a> {
             annotations: BTreeMap::new(),
             gpu: OnceCell::new(),
             object: OnceCell::new(),
+            budget: Budget::default(),
             failures: std::cell::RefCell::default(),
         }
     }
@@ -255,7 +258,12 @@ impl<'a> View<'a> {
         let outcome = match object {
             Ok(object) => {
                 let node = Variables::node(object).with_gpu(&self.gpu_variables());
-                evaluate(&node.with(self.all_labels(), self.all_taints())).map_err(|error| error.to_string())
+                // Each evaluation is given all labels and taints anew, and a kubelet may send very many.
+                let items = self.facts.labels().count() + self.labels.len() + self.facts.taints().len();
+                let taken = self.budget.take(u64::try_from(items).unwrap_or(u64::MAX));
+                let variables = || node.with(self.all_labels(), self.all_taints());
+                let outcome = taken.and_then(|()| evaluate(&variables().within(&self.budget)));
+                outcome.map_err(|error| error.to_string())
             }
             Err(error) => Err(error.clone()),
         };
