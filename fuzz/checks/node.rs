@@ -51,7 +51,7 @@ fn carried(operation: &PatchOperation, writer: Writer) {
         ["metadata", "labels", key] => value.into_iter().for_each(|value| label_carried(key, value, writer)),
         ["metadata", "annotations", ..] => {}
         ["spec"] | ["spec", "taints", ..] => {
-            assert_ne!(writer, Writer::Living, "a kubelet's update may not carry taints")
+            assert_ne!(writer, Writer::Living, "a kubelet's update may not carry taints");
         }
         _ => panic!("{operation} is none of nodegate's business"),
     }
