@@ -94,7 +94,7 @@ fn decided(set: &PolicySet, scene: &Scene, review: &Value) -> (Decision, Option<
     let body = review.to_string();
     let review_read = Review::parse(body.as_bytes()).unwrap();
     let write = &review_read.write;
-    let circumstances = Circumstances { saved: scene.saved.as_ref(), pending_taint: None, stamps: false };
+    let circumstances = Circumstances { saved: scene.saved.as_ref(), pending_taint: None, ..Circumstances::default() };
     let decision = decide(set, write, &circumstances);
     let verdict = judge(set, write, &circumstances, &Exemptions::default());
     assert!(scene.writer != Writer::Joining || verdict.denial().is_none(), "a kubelet's CREATE is never denied");

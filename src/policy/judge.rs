@@ -224,6 +224,7 @@ impl Judge<'_, '_> {
         let view = || {
             self.view.get_or_init(|| {
                 View::new(&self.write.node, self.write.old.as_ref(), self.set.name_groups(&self.write.node.name))
+                    .within(self.circumstances.budget)
             })
         };
         let entries = self.set.governance().reserved(change.field, &change.key, |entry| {

@@ -54,7 +54,8 @@ pub(crate) struct View<'a> {
     /// The object as CEL walks it, read when the first expression is reached.
     object: OnceCell<Result<Json, String>>,
     /// What is left to expressions.
-    budget: Budget,
+    own_budget: Budget,
+    budget: Option<&'a Budget>,
     failures: std::cell::RefCell<Vec<String>>,
 }
 
@@ -95,7 +96,8 @@ impl<'a> View<'a> {
             annotations: BTreeMap::new(),
             gpu: OnceCell::new(),
             object: OnceCell::new(),
-            budget: Budget::default(),
+            own_budget: Budget::default(),
+            budget: None,
             failures: std::cell::RefCell::default(),
         }
     }
@@ -108,6 +110,11 @@ impl<'a> View<'a> {
     /// Makes a taint of the object not count.
     pub(crate) fn set_taint_aside(&mut self, key: &'a str, effect: &'a str) {
         self.taints_aside.push((key, effect));
+    }
+
+    /// Has expressions take their steps out of `budget`.
+    pub(crate) fn within(self, budget: Option<&'a Budget>) -> Self {
+        Self { budget, ..self }
     }
 
     /// Makes pending taints not count: they are nodegate's own, and come and go without anybody's doing.
@@ -260,9 +267,10 @@ impl<'a> View<'a> {
                 let node = Variables::node(object).with_gpu(&self.gpu_variables());
                 // Each evaluation is given all labels and taints anew, and a kubelet may send very many.
                 let items = self.facts.labels().count() + self.labels.len() + self.facts.taints().len();
-                let taken = self.budget.take(u64::try_from(items).unwrap_or(u64::MAX));
+                let budget = self.budget.unwrap_or(&self.own_budget);
+                let taken = budget.take(u64::try_from(items).unwrap_or(u64::MAX));
                 let variables = || node.with(self.all_labels(), self.all_taints());
-                let outcome = taken.and_then(|()| evaluate(&variables().within(&self.budget)));
+                let outcome = taken.and_then(|()| evaluate(&variables().within(budget)));
                 outcome.map_err(|error| error.to_string())
             }
             Err(error) => Err(error.clone()),

@@ -212,15 +212,42 @@ fn expressive() -> Context {
 }
 
 #[tokio::test]
-async fn expressions_are_evaluated_and_bounded_in_number() {
-    let context = Arc::new(expressive());
-    let (status, text) = send_to(&context, Bounds::default(), post("/mutate", CREATE)).await;
+async fn expressions_are_evaluated() {
+    let (status, text) = send_to(&Arc::new(expressive()), Bounds::default(), post("/mutate", CREATE)).await;
     assert_eq!(status, StatusCode::OK);
     let reply: Value = serde_json::from_str(&text).unwrap();
     let patch = STANDARD.decode(reply["response"]["patch"].as_str().unwrap()).unwrap();
     assert!(String::from_utf8(patch).unwrap().contains("arch.example.com~1known"));
-    let (status, _) = send_to(&context, Bounds { expressions: 0, ..Bounds::default() }, post("/mutate", CREATE)).await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+/// A policy with expressions that are costly on the node `n1` only.
+fn costly() -> Context {
+    let costly = "lists.range(10000).all(x, lists.range(10000).all(y, x != y + 10000))";
+    let rule =
+        format!("    - name: costly\n      match: {{names: [n1], expression: '{costly}'}}\n      labels: {{a: b}}\n");
+    context(&format!("{POLICY}{rule}"))
+}
+
+#[tokio::test]
+async fn reviews_with_costly_expressions_have_places_of_their_own() {
+    let context = Arc::new(costly());
+    let other = edited(CREATE, |review| review["request"]["object"]["metadata"]["name"] = json!("n2"));
+    let none = Bounds { costly_waiting: 0, ..Bounds::default() };
+    assert_eq!(send_to(&context, none, post("/mutate", CREATE)).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(send_to(&context, none, post("/mutate", other.clone())).await.0, StatusCode::OK, "others need none");
+    let full = Bounds { costly: 0, ..Bounds::default() };
+    let late = send_to(&context, full, post("/mutate?timeout=100ms", CREATE)).await.0;
+    assert_eq!(late, StatusCode::INTERNAL_SERVER_ERROR, "it waits for its turn, as long as its caller does");
+    assert_eq!(send_to(&context, full, post("/mutate", other)).await.0, StatusCode::OK);
+    let (status, text) = send_to(&context, Bounds::default(), post("/mutate", CREATE)).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    let notes: Vec<String> =
+        context.metrics.render().lines().filter(|line| line.contains("costly")).map(str::to_owned).collect();
+    assert_eq!(
+        notes,
+        [r#"nodegate_decision_notes_total{note="unknown",policy="p",rule="costly"} 1"#],
+        "tries do not count"
+    );
 }
 
 /// The test's reactor has one thread: an evaluation on it would stop everything below.
@@ -242,8 +269,8 @@ async fn an_evaluation_that_does_not_end_stalls_no_other_review_and_its_caller_n
     assert_eq!(send("/mutate", CREATE).await.0, StatusCode::OK, "others are answered");
     let stuck = stuck.await.unwrap().unwrap().status();
     assert_eq!(stuck, StatusCode::INTERNAL_SERVER_ERROR, "its caller is answered in time");
-    let shed = ask("/mutate").await.unwrap().status();
-    assert_eq!(shed, StatusCode::SERVICE_UNAVAILABLE, "the evaluation goes on, so its place is taken");
+    let next = ask("/mutate?timeout=200ms").await.unwrap().status();
+    assert_eq!(next, StatusCode::INTERNAL_SERVER_ERROR, "the evaluation goes on, so its place is taken");
     drop(let_go);
     let free = async { while ask("/mutate").await.unwrap().status() != StatusCode::OK {} };
     tokio::time::timeout(Duration::from_secs(60), free).await.expect("the place is free again when it has ended");

@@ -177,7 +177,7 @@ impl Expression {
             let mut evaluation = Evaluation::new(variables);
             let value = evaluation.value(&self.compiled.tree);
             if let Some(budget) = variables.budget() {
-                budget.take(evaluation.steps.taken())?;
+                budget.settle(&evaluation.steps, &value);
             }
             convert(value?)
         };

@@ -20,15 +20,32 @@ pub(super) const MAX_REVIEW_STEPS: u64 = 8 * MAX_STEPS;
 #[derive(Debug)]
 pub struct Budget {
     left: Cell<u64>,
+    brief: bool,
+    spent: Cell<bool>,
 }
+
+/// Steps of a [`Budget::brief`] one: some milliseconds at most, more than all expressions of an ordinary policy take.
+const BRIEF_STEPS: u64 = 50_000;
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { left: Cell::new(MAX_REVIEW_STEPS) }
+        Self { left: Cell::new(MAX_REVIEW_STEPS), brief: false, spent: Cell::new(false) }
     }
 }
 
 impl Budget {
+    /// For a first try, to tell reviews that are soon done from those that may take long.
+    #[must_use]
+    pub fn brief() -> Self {
+        Self { left: Cell::new(BRIEF_STEPS), brief: true, ..Self::default() }
+    }
+
+    /// Whether this was a first try that did not get to an end: what came of it is worth nothing.
+    #[must_use]
+    pub fn was_too_brief(&self) -> bool {
+        self.brief && self.spent.get()
+    }
+
     /// Takes `count` steps.
     ///
     /// # Errors
@@ -36,7 +53,14 @@ impl Budget {
     pub fn take(&self, count: u64) -> Result<(), EvaluationError> {
         let left = self.left.get().checked_sub(count);
         self.left.set(left.unwrap_or_default());
+        self.spent.set(self.spent.get() || left.is_none());
         left.map(|_| ()).ok_or(EvaluationError::Spent)
+    }
+
+    /// Takes what an evaluation has taken, and sees how it ended.
+    pub(super) fn settle<T>(&self, steps: &Steps, outcome: &Result<T, EvaluationError>) {
+        self.left.set(self.left.get().saturating_sub(steps.taken()));
+        self.spent.set(self.spent.get() || matches!(outcome, Err(EvaluationError::Spent)));
     }
 }
 
