@@ -11,6 +11,8 @@ test *args:
 # Check the format, and every lint as an error
 lint:
     cargo fmt --check
+    cargo fmt --check --manifest-path fuzz/Cargo.toml
+    cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null
     cargo clippy --locked --all-targets -- -D warnings
 
 # Check what is depended on: banned crates, licenses, sources (deny.toml)
@@ -37,6 +39,10 @@ tools *names:
 # Run the benchmarks
 bench *args:
     cargo bench {{ args }}
+
+# Fuzz each target for so many seconds, or `keep` what the last run came upon (tests/README.md)
+fuzz seconds="60" *targets:
+    @fuzz/run {{ seconds }} {{ targets }}
 
 # Show what nodegate does, on this machine, without a cluster
 demo *args:

@@ -1,7 +1,11 @@
 //! Time of the handler itself (parse, decide, patch, answer) by number of rules, of which five match.
 
 #![allow(missing_docs, reason = "criterion_group makes a public item")]
-#![allow(clippy::expect_used, reason = "a bench that cannot run ends")]
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a bench that cannot run ends, and one that can tells what it saw"
+)]
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -61,14 +65,19 @@ fn governance(count: usize, expressions: usize) -> Value {
             0 => ("reserved", json!({"namespaces": [format!("reserved-{at}.example")], "allow": {"groups": ["x"]}})),
             1 => ("required", json!({"keys": [format!("required-{at}")]})),
             2 => ("allowed", json!({"key": format!("allowed-{at}"), "values": ["a", "b"]})),
-            3 => ("immutable", json!({"keys": [format!("immutable-{at}.example/*")], "match": {"selector": {"matchLabels": {"pool": "gpu"}}}})),
+            3 => (
+                "immutable",
+                json!({"keys": [format!("immutable-{at}.example/*")], "match": {"selector": {"matchLabels": {"pool": "gpu"}}}}),
+            ),
             4 => ("dependencies", json!({"when": {format!("when-{at}"): "*"}, "require": {format!("then-{at}"): "*"}})),
             _ => ("naming", json!({"keys": [format!("naming-{at}.example/*"), "team"], "pattern": "kebab-case"})),
         };
         sections.entry(section).or_default().push(entry);
     }
     for at in 0..expressions {
-        let expression = format!("object.metadata.labels[?\"key-{at}\"].orValue(\"\") != \"bad\" && object.spec.taints.all(t, t.key != \"bad-{at}\")");
+        let expression = format!(
+            "object.metadata.labels[?\"key-{at}\"].orValue(\"\") != \"bad\" && object.spec.taints.all(t, t.key != \"bad-{at}\")"
+        );
         sections.entry("expressions").or_default().push(json!({"expression": expression}));
     }
     json!(sections)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::SendRequest;
-use hyper::{Request, header};
+use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -77,6 +77,12 @@ impl Client {
     }
 
     async fn ask(&self, sender: &mut SendRequest<Full<Bytes>>, body: Bytes) -> Bytes {
+        let (status, body) = self.answer(sender, body).await;
+        assert!(status.is_success(), "{status}: {}", String::from_utf8_lossy(&body));
+        body
+    }
+
+    async fn answer(&self, sender: &mut SendRequest<Full<Bytes>>, body: Bytes) -> (StatusCode, Bytes) {
         let request = Request::post(format!("{}?timeout=2s", self.path))
             .header(header::HOST, "localhost")
             .header(header::CONTENT_TYPE, "application/json")
@@ -87,9 +93,44 @@ impl Client {
         sender.ready().await.expect("the connection is open");
         let response = sender.send_request(request).await.expect("an answer");
         let status = response.status();
-        let body = response.into_body().collect().await.expect("a body").to_bytes();
-        assert!(status.is_success(), "{status}: {}", String::from_utf8_lossy(&body));
-        body
+        (status, response.into_body().collect().await.expect("a body").to_bytes())
+    }
+
+    /// Sends `body` over `connections` for `length`, on each one request after the other with `pause` between them.
+    /// How long each answer took, sorted, and how many were no answer.
+    #[allow(dead_code, reason = "not every bench leaves the server time")]
+    pub(crate) async fn paced(
+        self: Arc<Self>,
+        connections: usize,
+        body: Bytes,
+        pause: Duration,
+        length: Duration,
+    ) -> (Vec<Duration>, usize) {
+        let start = Instant::now();
+        let tasks: Vec<_> = (0..connections)
+            .map(|_| {
+                let (client, body) = (self.clone(), body.clone());
+                tokio::spawn(async move {
+                    let (mut sender, mut latencies, mut refused) = (client.connect().await, Vec::new(), 0);
+                    while start.elapsed() < length {
+                        let sent = Instant::now();
+                        let (status, _) = client.answer(&mut sender, body.clone()).await;
+                        latencies.push(sent.elapsed());
+                        refused += usize::from(!status.is_success());
+                        tokio::time::sleep(pause).await;
+                    }
+                    (latencies, refused)
+                })
+            })
+            .collect();
+        let (mut latencies, mut refused) = (Vec::new(), 0);
+        for task in tasks {
+            let (more, without) = task.await.expect("the load runs to its end");
+            latencies.extend(more);
+            refused += without;
+        }
+        latencies.sort_unstable();
+        (latencies, refused)
     }
 
     /// Sends `body` over `connections` for `length`, one request after the other on each.

@@ -6,6 +6,7 @@ use super::wire::{Reply, Review};
 use super::{Context, PendingTaint};
 use crate::api::policy::EntryMode;
 use crate::metrics::Outcome;
+use crate::policy::cel::Budget;
 use crate::policy::{
     Circumstances, Decision, Note, PolicySet, RuleId, Verdict, Violation, Write, decide, judge, patch,
 };
@@ -52,6 +53,11 @@ pub struct Answer {
 /// # Errors
 /// 400 for what does not belong here, 500 for a fault of ours.
 pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
+    whole(mutate_within(body, context, &Budget::default()))
+}
+
+/// As [`mutate`], within `budget`; `None` when that was too brief.
+pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
     let review = Review::parse(body)?;
     let mut reply = Reply::default();
     let own = context.exemptions.self_user.as_deref() == Some(&*review.write.requester.username);
@@ -64,8 +70,12 @@ pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
             saved: saved.as_deref(),
             pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
             stamps: context.stamps,
+            budget: Some(budget),
         };
         let decision = decide(&policies, &review.write, &circumstances);
+        if budget.was_too_brief() {
+            return Ok(None);
+        }
         count_notes(&decision.notes, context);
         reply.patch = decision.change.as_ref().map(|change| patch(&review.write.node, change));
         reply.warnings = decision_warnings(&decision);
@@ -73,7 +83,7 @@ pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
     }
     let outcome = if reply.patch.is_some() { Outcome::Patched } else { Outcome::Allowed };
     log(&review, "mutate", outcome, &reply);
-    finish(&review, &reply, outcome)
+    finish(&review, &reply, outcome).map(Some)
 }
 
 /// Answers `POST /validate`: judges the difference the write makes.
@@ -81,6 +91,11 @@ pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
 /// # Errors
 /// 400 for what does not belong here, 500 for a fault of ours.
 pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
+    whole(validate_within(body, context, &Budget::default()))
+}
+
+/// As [`validate`], within `budget`; `None` when that was too brief.
+pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
     let review = Review::parse(body)?;
     let policies: &PolicySet = &context.policies.load();
     let saved = context.saved.get(machine(&review.write));
@@ -88,8 +103,16 @@ pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
         saved: saved.as_deref(),
         pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
         stamps: context.stamps,
+        budget: Some(budget),
     };
     let verdict = judge(policies, &review.write, &circumstances, &context.exemptions);
+    if budget.was_too_brief() {
+        return Ok(None);
+    }
+    if let Some((rule, reason)) = &verdict.too_costly {
+        // Not a verdict: what happens then is the failure policy's to say.
+        return Err(Rejection::internal(format!("rule {rule} could not be judged: {reason}")));
+    }
     let reply = Reply {
         patch: None,
         denial: verdict.denial().map(|message| format!("nodegate: {message}")),
@@ -106,7 +129,12 @@ pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
     }
     let outcome = if reply.denial.is_some() { Outcome::Denied } else { Outcome::Allowed };
     log(&review, "validate", outcome, &reply);
-    finish(&review, &reply, outcome)
+    finish(&review, &reply, outcome).map(Some)
+}
+
+/// The answer of a try that was not brief.
+fn whole(answered: Result<Option<Answer>, Rejection>) -> Result<Answer, Rejection> {
+    answered?.ok_or_else(|| Rejection::internal("internal error: the review has no answer"))
 }
 
 /// Which machine a write is about. What it is stored as comes first: a later write may claim another ID.

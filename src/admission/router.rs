@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
@@ -15,8 +15,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
 use super::Context;
-use super::respond::{Answer, Rejection, mutate, validate};
+use super::respond::{Answer, Rejection, mutate_within, validate_within};
 use crate::metrics::{Endpoint, Outcome};
+use crate::policy::cel::Budget;
 
 /// Largest body: two objects of 3 MiB (etcd's limit with room to spare) and the envelope.
 pub const BODY_MAX: usize = 7 * 1024 * 1024;
@@ -27,26 +28,40 @@ pub struct Bounds {
     /// Reviews in flight; more are answered 503, without Retry-After (with that header the API server
     /// sleeps inside its own time limit).
     pub reviews: usize,
-    /// Reviews in flight that may evaluate CEL, each on a thread of its own.
+    /// Reviews that evaluate CEL at the same time, each on a thread of its own and for some milliseconds at most; others
+    /// wait for their turn.
     pub expressions: usize,
+    /// Reviews at the same time whose CEL takes longer than that. They leave processors to the others.
+    pub costly: usize,
+    /// Reviews that wait for their turn among the costly ones; more are answered 503.
+    pub costly_waiting: usize,
     /// Time for an answer when the caller names none; the API server's default.
     pub deadline: Duration,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { reviews: 512, expressions: 16, deadline: Duration::from_secs(10) }
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            reviews: 512,
+            expressions: 16,
+            costly: (processors / 2).max(1),
+            costly_waiting: 64,
+            deadline: Duration::from_secs(10),
+        }
     }
 }
 
-/// Answers a review from its body.
-type Respond = fn(&[u8], &Context) -> Result<Answer, Rejection>;
+/// Answers a review from its body, if the budget is enough.
+type Respond = fn(&[u8], &Context, &Budget) -> Result<Option<Answer>, Rejection>;
 
 struct Shared {
     context: Arc<Context>,
     bounds: Bounds,
     reviews: Semaphore,
     expressions: Arc<Semaphore>,
+    costly: Arc<Semaphore>,
+    costly_waiting: Semaphore,
 }
 
 /// The router of the webhook.
@@ -56,10 +71,12 @@ pub fn router(context: Arc<Context>, bounds: Bounds) -> Router {
         bounds,
         reviews: Semaphore::new(bounds.reviews),
         expressions: Arc::new(Semaphore::new(bounds.expressions)),
+        costly: Arc::new(Semaphore::new(bounds.costly)),
+        costly_waiting: Semaphore::new(bounds.costly_waiting),
     });
     Router::new()
-        .route("/mutate", post(|shared, request| answer(shared, request, Endpoint::Mutate, mutate)))
-        .route("/validate", post(|shared, request| answer(shared, request, Endpoint::Validate, validate)))
+        .route("/mutate", post(|shared, request| answer(shared, request, Endpoint::Mutate, mutate_within)))
+        .route("/validate", post(|shared, request| answer(shared, request, Endpoint::Validate, validate_within)))
         .with_state(shared)
 }
 
@@ -104,25 +121,24 @@ impl Shared {
             Ok(body) => body,
             Err(error) => return unreadable(&error),
         };
-        let answered = if self.context.policies.load().has_expressions() {
-            let Ok(slot) = self.expressions.clone().try_acquire_owned() else {
-                return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, "too many expressions in evaluation"));
-            };
-            let context = self.context.clone();
-            // The slot is held until the evaluation ends, also when the caller has stopped waiting.
-            let work = tokio::task::spawn_blocking(move || {
-                let answered = guarded(respond, &body, &context);
-                drop(slot);
-                answered
-            });
-            work.await.unwrap_or_else(|error| Err(Rejection::internal(error.to_string())))
+        let mut answered = if self.context.policies.load().has_expressions() {
+            self.evaluate(&self.expressions, body.clone(), respond, Budget::brief).await
         } else {
-            guarded(respond, &body, &self.context)
+            guarded(respond, &body, &self.context, &Budget::default())
         };
+        if let Ok(None) = answered {
+            // What takes long must not be in the way of what does not.
+            let Ok(_waiting) = self.costly_waiting.try_acquire() else {
+                let message = "too many reviews with costly expressions are waiting";
+                return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, message));
+            };
+            answered = self.evaluate(&self.costly, body, respond, Budget::default).await;
+        }
         match answered {
-            Ok(Answer { body, outcome }) => {
+            Ok(Some(Answer { body, outcome })) => {
                 (outcome, ([(header::CONTENT_TYPE, "application/json")], body).into_response())
             }
+            Ok(None) => (Outcome::Error, plain(StatusCode::INTERNAL_SERVER_ERROR, "internal error: no answer")),
             Err(Rejection { code, message }) => {
                 let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                 let outcome = if code.is_client_error() { Outcome::Invalid } else { Outcome::Error };
@@ -132,9 +148,30 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Answers on a thread of its own, when it is its turn.
+    async fn evaluate(
+        &self,
+        places: &Arc<Semaphore>,
+        body: Bytes,
+        respond: Respond,
+        budget: fn() -> Budget,
+    ) -> Result<Option<Answer>, Rejection> {
+        let place = places.clone().acquire_owned().await.map_err(|error| Rejection::internal(error.to_string()))?;
+        let context = self.context.clone();
+        // The place is held until the evaluation ends, also when the caller has stopped waiting.
+        let work = tokio::task::spawn_blocking(move || {
+            let answered = guarded(respond, &body, &context, &budget());
+            drop(place);
+            answered
+        });
+        work.await.unwrap_or_else(|error| Err(Rejection::internal(error.to_string())))
+    }
+}
+
 /// A panic costs one request.
-fn guarded(respond: Respond, body: &[u8], context: &Context) -> Result<Answer, Rejection> {
-    catch_unwind(AssertUnwindSafe(|| respond(body, context))).unwrap_or_else(|_| {
+fn guarded(respond: Respond, body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
+    catch_unwind(AssertUnwindSafe(|| respond(body, context, budget))).unwrap_or_else(|_| {
         tracing::error!("a review panicked; this is a fault of nodegate");
         Err(Rejection::internal("internal error: the review panicked"))
     })
@@ -187,10 +224,11 @@ mod tests {
             exemptions: crate::policy::Exemptions::default(),
             metrics: crate::metrics::Metrics::new(),
         };
-        let panics: Respond = |_, _| panic!("on purpose");
-        let rejection = guarded(panics, b"", &context).unwrap_err();
+        let panics: Respond = |_, _, _| panic!("on purpose");
+        let budget = Budget::default();
+        let rejection = guarded(panics, b"", &context, &budget).unwrap_err();
         assert_eq!(rejection.code, 500);
-        assert_eq!(guarded(mutate, b"{}", &context).unwrap_err().code, 400, "the next one is answered");
+        assert_eq!(guarded(mutate_within, b"{}", &context, &budget).unwrap_err().code, 400, "the next one is answered");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::respond::Rejection;
-use crate::policy::{NodeFacts, NodeFields, ObjectText, Operation, Requester, Text, Write};
+use crate::policy::{NodeFacts, NodeFields, Object, ObjectText, Operation, Requester, Text, Write};
 
 /// A review that belongs here: a CREATE or UPDATE of a core/v1 Node or its status.
 #[derive(Debug)]
@@ -22,14 +22,14 @@ pub struct Review<'a> {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "an AdmissionReview")]
 struct ReviewWire<'a> {
     #[serde(borrow, default)]
     api_version: Option<Text<'a>>,
     #[serde(borrow, default)]
     kind: Option<Text<'a>>,
     #[serde(borrow, default)]
-    request: Option<RequestWire<'a>>,
+    request: Option<Object<RequestWire<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -38,13 +38,13 @@ struct RequestWire<'a> {
     #[serde(borrow, default)]
     uid: Text<'a>,
     #[serde(borrow, default)]
-    resource: ResourceWire<'a>,
+    resource: Object<ResourceWire<'a>>,
     #[serde(borrow, default)]
     sub_resource: Option<Text<'a>>,
     #[serde(borrow, default)]
     operation: Text<'a>,
     #[serde(borrow, default)]
-    user_info: UserWire<'a>,
+    user_info: Object<UserWire<'a>>,
     #[serde(default)]
     dry_run: Option<bool>,
     #[serde(borrow, default)]
@@ -82,7 +82,7 @@ impl<'a> Review<'a> {
         // One check of the whole text is much cheaper than one of every string in it.
         let text = std::str::from_utf8(body)
             .map_err(|error| Rejection::bad_request(format!("the body is not UTF-8: {error}")))?;
-        let review: ReviewWire<'a> = serde_json::from_str(text).map_err(|error| {
+        let Object(review): Object<ReviewWire<'a>> = serde_json::from_str(text).map_err(|error| {
             Rejection::bad_request(format!("the body is not an AdmissionReview of a Node: {error}"))
         })?;
         let version = review.api_version.as_deref().unwrap_or_default();
@@ -92,7 +92,8 @@ impl<'a> Review<'a> {
                 "expected kind AdmissionReview of admission.k8s.io/v1, got {kind:?} of {version:?}; register the webhook with admissionReviewVersions: [v1]"
             )));
         }
-        let request = review.request.ok_or_else(|| Rejection::bad_request("the AdmissionReview has no request"))?;
+        let Object(request) =
+            review.request.ok_or_else(|| Rejection::bad_request("the AdmissionReview has no request"))?;
         if request.uid.is_empty() {
             return Err(Rejection::bad_request("the request has no uid, so it cannot be answered"));
         }
@@ -103,17 +104,22 @@ impl<'a> Review<'a> {
 
 impl<'a> RequestWire<'a> {
     fn write(self, text: &'a str) -> Result<Write<'a>, Rejection> {
-        let resource = &self.resource;
+        let Object(resource) = &self.resource;
         if (&*resource.group, &*resource.version, &*resource.resource) != ("", "v1", "nodes") {
             return Err(Rejection::bad_request(format!(
                 "expected core/v1 nodes, got {}/{} {}; register the webhook for nodes only",
-                &*resource.group, &*resource.version, &*resource.resource
+                resource.group.escape_debug(),
+                resource.version.escape_debug(),
+                resource.resource.escape_debug()
             )));
         }
         let status = match self.sub_resource.as_deref().unwrap_or_default() {
             "" => false,
             "status" => true,
-            other => return Err(Rejection::bad_request(format!("expected nodes or nodes/status, got nodes/{other}"))),
+            other => {
+                let message = format!("expected nodes or nodes/status, got nodes/{}", other.escape_debug());
+                return Err(Rejection::bad_request(message));
+            }
         };
         let operation = match &*self.operation {
             "CREATE" => Operation::Create,
@@ -128,7 +134,7 @@ impl<'a> RequestWire<'a> {
                 return Err(Rejection::bad_request("the request updates but has no oldObject"));
             }
         };
-        let UserWire { username, groups, uid } = self.user_info;
+        let Object(UserWire { username, groups, uid }) = self.user_info;
         let requester = Requester { username, groups: groups.unwrap_or_default(), uid };
         let dry_run = self.dry_run.unwrap_or_default();
         Ok(Write { operation, status, dry_run, requester, node: NodeFacts::new(node, ObjectText::ObjectOf(text)), old })

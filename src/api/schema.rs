@@ -4,6 +4,8 @@
 //! reports every unknown field and wrong type with its place, and takes the faulty values out, so
 //! that what is left can be checked for meaning in the same pass.
 
+use std::sync::LazyLock;
+
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value as Json, json};
@@ -34,8 +36,13 @@ pub fn schema_of<T: JsonSchema>() -> Json {
     schema
 }
 
-/// The schema of a whole `NodePolicy` file.
-pub fn document_schema() -> Json {
+/// The schema of a whole `NodePolicy` file. It takes longer to make than most files to read, so it is made once.
+pub fn document_schema() -> &'static Json {
+    static SCHEMA: LazyLock<Json> = LazyLock::new(make_document_schema);
+    &SCHEMA
+}
+
+fn make_document_schema() -> Json {
     json!({
         "type": "object",
         "required": ["apiVersion", "kind", "metadata", "spec"],
@@ -240,7 +247,7 @@ spec:
 ";
         let mut tree = parse_documents(text).unwrap().remove(0);
         let mut faults = Vec::new();
-        check(&mut tree, &document_schema(), &FieldPath::root(), &mut faults);
+        check(&mut tree, document_schema(), &FieldPath::root(), &mut faults);
         let found: Vec<String> = faults
             .iter()
             .map(|fault| format!("{}:{} {}: {}", fault.place.line, fault.place.column, fault.path, fault.message))
@@ -299,6 +306,6 @@ spec:
                 walk(inner);
             }
         }
-        walk(&document_schema());
+        walk(document_schema());
     }
 }

@@ -67,8 +67,11 @@ fn write<'a>(scene: &'a Scene, node: &'a str, old: Option<&'a str>) -> anyhow::R
 pub(crate) fn simulate(set: &PolicySet, scene: &Scene, exemptions: &Exemptions) -> anyhow::Result<Simulated> {
     let (raw, old) = (scene.node.to_string(), scene.old.as_ref().map(Json::to_string));
     let first = write(scene, &raw, old.as_deref())?;
-    let circumstances =
-        Circumstances { saved: scene.saved.as_ref(), pending_taint: scene.pending_taint.as_ref(), stamps: false };
+    let circumstances = Circumstances {
+        saved: scene.saved.as_ref(),
+        pending_taint: scene.pending_taint.as_ref(),
+        ..Circumstances::default()
+    };
     // nodes/status is validated, never mutated.
     let decision = if scene.status { Decision::default() } else { decide(set, &first, &circumstances) };
     let mut node = scene.node.clone();

@@ -43,6 +43,37 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
+/// A struct that is read from an object only: serde would also take its fields, in order, from a list.
+pub struct Object<T>(pub T);
+
+impl<T: Default> Default for Object<T> {
+    fn default() -> Self {
+        Self(T::default())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::deserialize(AsMap(deserializer)).map(Self)
+    }
+}
+
+/// Has whatever is asked for be an object.
+struct AsMap<D>(D);
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for AsMap<D> {
+    type Error = D::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_map(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
 /// A JSON object of texts, sorted by key. The API server sends keys sorted, so sorting is a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries<'a>(Vec<(Text<'a>, Text<'a>)>);

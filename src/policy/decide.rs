@@ -56,7 +56,7 @@ pub fn decide<'a>(set: &'a PolicySet, write: &'a Write<'a>, circumstances: &Circ
     let (mut split, _) = Split::run(set, write, view, occasion);
     split.strip();
     if circumstances.stamps {
-        split.stamp(set, write, circumstances);
+        split.stamp(circumstances);
     }
     split.finish(circumstances)
 }
@@ -73,7 +73,8 @@ pub(super) struct Occasion<'a> {
 /// What rules may match on: the object, without what nodegate itself put there and without what
 /// this requester may not assert.
 fn view<'a>(set: &PolicySet, write: &'a Write<'a>, circumstances: &Circumstances<'a>) -> View<'a> {
-    let mut view = View::new(&write.node, write.old.as_ref(), set.name_groups(&write.node.name));
+    let mut view =
+        View::new(&write.node, write.old.as_ref(), set.name_groups(&write.node.name)).within(circumstances.budget);
     if write.requester.is_kubelet() {
         let set_aside = |key: &str| set.is_protected(key) || is_own(key);
         let old = write.old.as_ref();
@@ -89,6 +90,7 @@ fn view<'a>(set: &PolicySet, write: &'a Write<'a>, circumstances: &Circumstances
             }
         }
     }
+    view.set_pending_aside(circumstances.pending_taint);
     if let Some(saved) = circumstances.saved.filter(|saved| is_of(saved, write)) {
         set_owned_aside(&mut view, saved);
         view.remember_publishers(&saved.publishers);
@@ -121,8 +123,8 @@ pub(super) fn set_owned_aside<'a>(view: &mut View<'a>, saved: &'a SavedState) {
 
 /// A decision under construction.
 pub(super) struct Split<'a> {
-    set: &'a PolicySet,
-    write: &'a Write<'a>,
+    pub(super) set: &'a PolicySet,
+    pub(super) write: &'a Write<'a>,
     carries: Carries,
     pub(super) decision: Decision,
     pub(super) change: ChangeBuilder,

@@ -102,7 +102,7 @@ impl PolicyDocument {
         trees
             .into_iter()
             .flat_map(flatten_list)
-            .filter_map(|tree| Self::from_tree(origin, tree, &schema, errors))
+            .filter_map(|tree| Self::from_tree(origin, tree, schema, errors))
             .collect()
     }
 

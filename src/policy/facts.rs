@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde_json::Value as Json;
 
-use super::borrowed::{Capacity, Entries, Text};
+use super::borrowed::{Capacity, Entries, Object, Text};
 use crate::api::names::TaintEffect;
 
 /// A taint as the node carries it.
@@ -120,29 +120,29 @@ impl<'a> NodeFacts<'a> {
     /// Reads the facts of a Node in JSON.
     ///
     /// # Errors
-    /// If it is not an object with a name, or a field read here has another type than Kubernetes gives it.
+    /// If it is not an object with metadata, or a field read here has another type than Kubernetes gives it.
     pub fn parse(object: &'a str) -> Result<Self, FactsError> {
         let fields = serde_json::from_str(object).map_err(|error| FactsError(error.to_string()))?;
         Ok(Self::new(fields, ObjectText::Whole(object)))
     }
 
     /// The facts in fields that were read already, together with where their text stands.
-    pub fn new(NodeFields(wire): NodeFields<'a>, object: ObjectText<'a>) -> Self {
-        let metadata = wire.metadata.unwrap_or_default();
+    pub fn new(NodeFields(Object(wire)): NodeFields<'a>, object: ObjectText<'a>) -> Self {
+        let Object(metadata) = wire.metadata;
         let has_spec = wire.spec.is_some();
-        let spec = wire.spec.unwrap_or_default();
-        let status = wire.status.unwrap_or_default();
+        let Object(spec) = wire.spec.unwrap_or_default();
+        let Object(status) = wire.status.unwrap_or_default();
         Self {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.filter(|uid| !uid.is_empty()),
             labels: metadata.labels,
             annotations: metadata.annotations,
-            taints: spec.taints,
+            taints: spec.taints.map(|taints| taints.into_iter().map(|Object(taint)| taint).collect()),
             has_spec,
             provider_id: spec.provider_id.filter(|id| !id.is_empty()),
             capacity: status.capacity.unwrap_or_default(),
             readiness: readiness(status.conditions.as_deref().unwrap_or_default()),
-            system_uuid: status.node_info.and_then(|info| info.system_uuid).filter(|id| !id.is_empty()),
+            system_uuid: status.node_info.and_then(|Object(info)| info.system_uuid).filter(|id| !id.is_empty()),
             object,
         }
     }
@@ -182,8 +182,12 @@ impl<'a> NodeFacts<'a> {
 /// own two timestamps, so that a decision does not depend on our clock.
 const SETTLING_SECONDS: i64 = 120;
 
-fn readiness(conditions: &[ConditionWire<'_>]) -> Readiness {
-    let Some(ready) = conditions.iter().find(|condition| condition.kind.as_deref() == Some("Ready")) else {
+fn readiness(conditions: &[Object<ConditionWire<'_>>]) -> Readiness {
+    let Some(ready) = conditions
+        .iter()
+        .map(|Object(condition)| condition)
+        .find(|condition| condition.kind.as_deref() == Some("Ready"))
+    else {
         return Readiness::Starting;
     };
     if ready.status.as_deref() != Some("True") {
@@ -201,16 +205,17 @@ fn readiness(conditions: &[ConditionWire<'_>]) -> Readiness {
 /// The fields of a Node that facts are made of, read from JSON without copying.
 #[derive(serde::Deserialize)]
 #[serde(transparent)]
-pub struct NodeFields<'a>(#[serde(borrow)] NodeWire<'a>);
+pub struct NodeFields<'a>(#[serde(borrow)] Object<NodeWire<'a>>);
 
 #[derive(serde::Deserialize)]
 struct NodeWire<'a> {
+    /// Every object has it, and labels are patched into it.
+    #[serde(borrow)]
+    metadata: Object<MetadataWire<'a>>,
     #[serde(borrow, default)]
-    metadata: Option<MetadataWire<'a>>,
+    spec: Option<Object<SpecWire<'a>>>,
     #[serde(borrow, default)]
-    spec: Option<SpecWire<'a>>,
-    #[serde(borrow, default)]
-    status: Option<StatusWire<'a>>,
+    status: Option<Object<StatusWire<'a>>>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -230,7 +235,7 @@ struct SpecWire<'a> {
     #[serde(rename = "providerID", borrow, default)]
     provider_id: Option<Text<'a>>,
     #[serde(borrow, default)]
-    taints: Option<Vec<TaintFact<'a>>>,
+    taints: Option<Vec<Object<TaintFact<'a>>>>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -239,9 +244,9 @@ struct StatusWire<'a> {
     #[serde(borrow, default)]
     capacity: Option<Capacity<'a>>,
     #[serde(borrow, default)]
-    conditions: Option<Vec<ConditionWire<'a>>>,
+    conditions: Option<Vec<Object<ConditionWire<'a>>>>,
     #[serde(borrow, default)]
-    node_info: Option<NodeInfoWire<'a>>,
+    node_info: Option<Object<NodeInfoWire<'a>>>,
 }
 
 #[derive(serde::Deserialize)]

@@ -31,7 +31,7 @@ mod stamp;
 mod tri;
 mod view;
 
-pub use borrowed::{Capacity, Entries, Text};
+pub use borrowed::{Capacity, Entries, Object, Text};
 pub use claims::{Claim, Claims};
 pub use decide::decide;
 pub use decision::{Decision, Desired, Field, NodeChange, Note, RuleId, Strength};

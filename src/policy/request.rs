@@ -1,6 +1,7 @@
 //! Who asks for what.
 
 use super::borrowed::Text;
+use super::cel::Budget;
 use super::facts::NodeFacts;
 use crate::api::names::TaintId;
 use crate::api::state::SavedState;
@@ -80,4 +81,6 @@ pub struct Circumstances<'a> {
     pub pending_taint: Option<&'a TaintId>,
     /// Whether the node is stamped with who changed it last.
     pub stamps: bool,
+    /// What expressions may take, of everything that shares it; without it, each look at the node has a budget of its own.
+    pub budget: Option<&'a Budget>,
 }

@@ -1,56 +1,29 @@
 //! Who changed a node last, where that matters: an annotation that the webhook keeps and nobody else may write.
 
 use super::decide::Split;
-use super::decision::{Desired, Field, RuleId, Strength};
-use super::request::{Circumstances, Write};
+use super::decision::{Desired, Field, Note, RuleId, Strength};
+use super::facts::{NodeFacts, TaintFact};
+use super::request::Circumstances;
+use super::restriction::is_own;
 use super::rule::REMOVE_AFTER;
-use super::set::PolicySet;
 
 /// The annotation.
 pub const LAST_CHANGE: &str = "nodegate.dev/last-change";
 
-/// What the annotation should say after a write: the requester when he changes something that matters, or else what
-/// it says already.
-fn wanted<'a>(set: &PolicySet, write: &'a Write<'_>, circumstances: &Circumstances<'_>) -> Option<&'a str> {
-    if matters(set, write, circumstances) {
-        return Some(&write.requester.username);
-    }
-    write.old.as_ref().and_then(|old| old.annotation(LAST_CHANGE))
-}
-
-/// Whether a governed, protected, owned or persisted label or taint changes.
-fn matters(set: &PolicySet, write: &Write<'_>, circumstances: &Circumstances<'_>) -> bool {
-    let old = write.old.as_ref();
-    let owned = circumstances.saved.and_then(|saved| saved.owned.as_ref());
-    let persisted = || set.persisting_rules().filter_map(|rule| rule.gives.saved.as_ref());
-    let governed = |field, key: &str| !set.governance().reserved(field, key, |_| true).is_empty();
-    let label_matters = |key: &str| {
-        set.is_protected(key)
-            || governed(Field::Label, key)
-            || owned.is_some_and(|owned| owned.labels.contains_key(key))
-            || persisted().any(|kept| kept.labels.contains(key))
-    };
-    let added = write.node.labels().filter(|(key, value)| old.and_then(|old| old.label(key)) != Some(value));
-    let gone = old.into_iter().flat_map(|old| old.labels()).filter(|(key, _)| write.node.label(key).is_none());
-    if added.chain(gone).any(|(key, _)| label_matters(key)) {
-        return true;
-    }
-    let taint_matters = |key: &str| {
-        let lasting = !key.starts_with("node.kubernetes.io/");
-        let owns = owned.is_some_and(|owned| owned.taints.iter().any(|taint| taint.key == key));
-        lasting && (owns || governed(Field::Taint, key) || persisted().any(|kept| kept.taints.contains(key)))
-    };
-    let (was, is) = (old.map(|old| old.taints()).unwrap_or_default(), write.node.taints());
-    let differ = is.iter().filter(|taint| !was.contains(taint)).chain(was.iter().filter(|taint| !is.contains(taint)));
-    differ.into_iter().any(|taint| taint_matters(&taint.key))
-}
-
 impl Split<'_> {
-    /// Puts the annotation right.
-    pub(super) fn stamp(&mut self, set: &PolicySet, write: &Write<'_>, circumstances: &Circumstances<'_>) {
-        let wanted = wanted(set, write, circumstances);
+    /// Puts the annotation right. To be called when everything else that this request carries is known.
+    pub(super) fn stamp(&mut self, circumstances: &Circumstances<'_>) {
+        let write = self.write;
+        let wanted = match self.matters(circumstances) {
+            true => Some(&*write.requester.username),
+            false => write.old.as_ref().and_then(|old| old.annotation(LAST_CHANGE)),
+        };
         if write.node.annotation(LAST_CHANGE) != wanted {
             self.change.annotations.insert(LAST_CHANGE.to_owned(), wanted.map(str::to_owned));
+        } else {
+            // It is our own word of before, not a kubelet's: the review is of an object that was patched already.
+            self.change.annotations.remove(LAST_CHANGE);
+            self.decision.notes.retain(|note| !matches!(note, Note::Stripped { key, .. } if key == LAST_CHANGE));
         }
         if let Some(wanted) = wanted {
             let by = RuleId { policy: "nodegate".into(), rule: "stamp-changes".into() };
@@ -58,6 +31,50 @@ impl Split<'_> {
             let desired = Desired { value, strength, by, remove_after: REMOVE_AFTER };
             self.decision.annotations.insert(LAST_CHANGE.to_owned(), desired);
         }
+    }
+
+    /// Whether a governed, protected, owned or persisted label or taint is changed by the requester: what nodegate
+    /// itself adds or takes back in this write is not his doing, also where it is there already.
+    fn matters(&self, circumstances: &Circumstances<'_>) -> bool {
+        let (set, old) = (self.set, self.write.old.as_ref());
+        let owned = circumstances.saved.and_then(|saved| saved.owned.as_ref());
+        let persisted = || set.persisting_rules().filter_map(|rule| rule.gives.saved.as_ref());
+        let governed = |field, key: &str| !set.governance().reserved(field, key, |_| true).is_empty();
+        let label_matters = |key: &str| {
+            set.is_protected(key)
+                || governed(Field::Label, key)
+                || owned.is_some_and(|owned| owned.labels.contains_key(key))
+                || persisted().any(|kept| kept.labels.contains(key))
+        };
+        let taint_matters = |key: &str| {
+            let pending = is_own(key) || circumstances.pending_taint.is_some_and(|pending| pending.key.as_str() == key);
+            let lasting = !pending && !key.starts_with("node.kubernetes.io/");
+            let owns = owned.is_some_and(|owned| owned.taints.iter().any(|taint| taint.key == key));
+            lasting && (owns || governed(Field::Taint, key) || persisted().any(|kept| kept.taints.contains(key)))
+        };
+        let nodes = || [Some(&self.write.node), old].into_iter().flatten();
+        nodes().flat_map(|node| node.labels()).any(|(key, _)| self.changes_label(key) && label_matters(key))
+            || nodes()
+                .flat_map(|node| node.taints())
+                .any(|taint| self.changes_taint(taint) && taint_matters(&taint.key))
+    }
+
+    fn changes_label(&self, key: &str) -> bool {
+        let stored = self.write.old.as_ref().and_then(|old| old.label(key));
+        let after = self.change.labels.get(key).map_or(self.write.node.label(key), Option::as_deref);
+        after != stored && (after.is_none() || after != self.decision.label(key))
+    }
+
+    fn changes_taint(&self, taint: &TaintFact<'_>) -> bool {
+        let value = |node: &NodeFacts<'_>| {
+            let same = node.taints().iter().find(|other| other.key == taint.key && other.effect == taint.effect);
+            same.map(|taint| taint.value().to_owned())
+        };
+        let stored = self.write.old.as_ref().and_then(value);
+        let ours = self.change.taints.iter().find(|(id, _)| taint.is(id.key.as_str(), id.effect));
+        let after = ours.map_or_else(|| value(&self.write.node), |(_, value)| value.clone());
+        let desired = taint.effect().and_then(|effect| self.decision.taint(&taint.key, effect));
+        after != stored && (after.is_none() || after.as_deref() != desired)
     }
 }
 
@@ -67,7 +84,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::policy::{Exemptions, NodeFacts, Operation, Origin, PolicyDocument, Requester, Text, decide, judge};
+    use crate::policy::{
+        Exemptions, NodeFacts, Operation, Origin, PolicyDocument, PolicySet, Requester, Text, Write, decide, judge,
+    };
 
     fn set() -> PolicySet {
         let spec = json!({"protect": {"keys": ["hardware.tier"]}, "persist": {"labels": ["persist.demo/*"]}});
@@ -110,5 +129,33 @@ mod tests {
         assert_eq!(stamped("bob", &before, &saved).0, Some(Some("bob".to_owned())));
         let already = node(json!({"hardware.tier": "silver"}), Some("bob"));
         assert_eq!(stamped("bob", &before, &already), (None, false), "after our own patch");
+    }
+
+    #[test]
+    fn asking_again_about_what_was_stamped_changes_nothing() {
+        let kubelet = "system:node:n1";
+        let forged = node(json!({"hardware.tier": "gold"}), None);
+        let saved = node(json!({"persist.demo/a": "b"}), None);
+        let joins = |object: &serde_json::Value| joined(kubelet, object);
+        assert_eq!(joins(&forged), None, "what is stripped is not changed");
+        assert_eq!(joins(&saved), Some(Some(kubelet.to_owned())));
+        assert_eq!(joins(&node(json!({"persist.demo/a": "b"}), Some(kubelet))), None);
+        assert_eq!(joins(&node(json!({}), Some(kubelet))), Some(None), "its own word is no stamp");
+    }
+
+    /// What a kubelet's CREATE does to the stamp.
+    fn joined(user: &str, object: &serde_json::Value) -> Option<Option<String>> {
+        let object = object.to_string();
+        let write = Write {
+            operation: Operation::Create,
+            status: false,
+            dry_run: false,
+            requester: Requester { username: Text(user.into()), groups: vec![Text("system:nodes".into())], uid: None },
+            node: NodeFacts::parse(&object).unwrap(),
+            old: None,
+        };
+        let (set, circumstances) = (set(), Circumstances { stamps: true, ..Circumstances::default() });
+        let decision = decide(&set, &write, &circumstances);
+        decision.change.as_ref().and_then(|change| change.annotations().get(LAST_CHANGE).cloned())
     }
 }

@@ -5,15 +5,16 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use super::cel::{EvaluationError, Expression, GpuVariables, Variables};
+use super::cel::{Budget, EvaluationError, Expression, GpuVariables, Variables};
 use super::decision::Strength;
 use super::facts::{NodeFacts, Readiness, TaintFact};
 use super::gpu::{self, GpuFacts, GpuSource};
 use super::index::RuleIndex;
 use super::matcher::{NameGroup, TaintPattern};
+use super::restriction::is_own;
 use super::rule::Rule;
 use super::tri::Tri;
-use crate::api::names::{Taint, TaintEffect, prefix_of};
+use crate::api::names::{Taint, TaintEffect, TaintId, prefix_of};
 use serde_json::Value as Json;
 
 /// One value that a rule gives to a key.
@@ -52,6 +53,9 @@ pub(crate) struct View<'a> {
     gpu: OnceCell<Option<GpuFacts>>,
     /// The object as CEL walks it, read when the first expression is reached.
     object: OnceCell<Result<Json, String>>,
+    /// What is left to expressions.
+    own_budget: Budget,
+    budget: Option<&'a Budget>,
     failures: std::cell::RefCell<Vec<String>>,
 }
 
@@ -92,6 +96,8 @@ impl<'a> View<'a> {
             annotations: BTreeMap::new(),
             gpu: OnceCell::new(),
             object: OnceCell::new(),
+            own_budget: Budget::default(),
+            budget: None,
             failures: std::cell::RefCell::default(),
         }
     }
@@ -104,6 +110,18 @@ impl<'a> View<'a> {
     /// Makes a taint of the object not count.
     pub(crate) fn set_taint_aside(&mut self, key: &'a str, effect: &'a str) {
         self.taints_aside.push((key, effect));
+    }
+
+    /// Has expressions take their steps out of `budget`.
+    pub(crate) fn within(self, budget: Option<&'a Budget>) -> Self {
+        Self { budget, ..self }
+    }
+
+    /// Makes pending taints not count: they are nodegate's own, and come and go without anybody's doing.
+    pub(crate) fn set_pending_aside(&mut self, pending: impl IntoIterator<Item = &'a TaintId>) {
+        let own = self.facts.taints().iter().filter(|taint| is_own(&taint.key));
+        self.taints_aside.extend(own.map(|taint| (&*taint.key, &*taint.effect)));
+        self.taints_aside.extend(pending.into_iter().map(|id| (id.key.as_str(), id.effect.as_str())));
     }
 
     /// What `look` sees when the gifts of `rule` do not count.
@@ -247,7 +265,13 @@ impl<'a> View<'a> {
         let outcome = match object {
             Ok(object) => {
                 let node = Variables::node(object).with_gpu(&self.gpu_variables());
-                evaluate(&node.with(self.all_labels(), self.all_taints())).map_err(|error| error.to_string())
+                // Each evaluation is given all labels and taints anew, and a kubelet may send very many.
+                let items = self.facts.labels().count() + self.labels.len() + self.facts.taints().len();
+                let budget = self.budget.unwrap_or(&self.own_budget);
+                let taken = budget.take(u64::try_from(items).unwrap_or(u64::MAX));
+                let variables = || node.with(self.all_labels(), self.all_taints());
+                let outcome = taken.and_then(|()| evaluate(&variables().within(budget)));
+                outcome.map_err(|error| error.to_string())
             }
             Err(error) => Err(error.clone()),
         };

@@ -1,6 +1,8 @@
 //! Hostile policy texts: everything ends in an error or a policy, in bounded time, memory and stack.
 
-use nodegate::policy::{Origin, PolicyDocument, PolicySet};
+use nodegate::policy::{
+    Circumstances, NodeFacts, Operation, Origin, PolicyDocument, PolicySet, Requester, Write, decide,
+};
 
 fn errors_of(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
@@ -75,6 +77,27 @@ fn ten_thousand_rules_load() {
         .map(|at| format!("{{name: r{at}, match: {{names: [\"rack-{at}-*\"]}}, labels: {{l{at}: x}}}}"))
         .collect();
     assert_eq!(errors_of(&policy(&format!("{{rules: [{}]}}", rules.join(", ")))), Vec::<String>::new());
+}
+
+#[test]
+fn very_many_costly_expressions_cost_no_more_than_a_few() {
+    let costly = "lists.range(100000).all(x, lists.range(100000).all(y, x != y + 100000))";
+    let rules = (0..100).map(|at| format!("{{name: r{at}, match: {{expression: '{costly}'}}, labels: {{l{at}: x}}}}"));
+    let text = policy(&format!("{{rules: [{}]}}", rules.collect::<Vec<_>>().join(", ")));
+    let documents = PolicyDocument::parse_all(&Origin::File("p.yaml".into()), &text, &mut Vec::new());
+    let set = PolicySet::compile(&documents).unwrap();
+    let write = Write {
+        operation: Operation::Create,
+        status: false,
+        dry_run: false,
+        requester: Requester::default(),
+        node: NodeFacts::parse(r#"{"metadata": {"name": "n"}}"#).unwrap(),
+        old: None,
+    };
+    let decision = decide(&set, &write, &Circumstances::default());
+    let alone = decision.notes.iter().filter(|note| note.to_string().contains("more than 500000 steps on")).count();
+    let together = decision.notes.iter().filter(|note| note.to_string().contains("steps together")).count();
+    assert_eq!((alone, together), (8, 92));
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod callers;
 mod cases;
 mod chart;
 mod cluster;
+mod fuzzing;
 mod generated;
 mod hostile;
 mod image;

@@ -184,7 +184,7 @@ fn decide_on(set: &PolicySet, scene: &Scene, node: &Value) -> (Decision, Value) 
         node: NodeFacts::parse(&object).unwrap(),
         old: old.as_ref().map(|old| NodeFacts::parse(old).unwrap()),
     };
-    let circumstances = Circumstances { saved: scene.saved.as_ref(), pending_taint: None, stamps: false };
+    let circumstances = Circumstances { saved: scene.saved.as_ref(), pending_taint: None, ..Circumstances::default() };
     let decision = decide(set, &write, &circumstances);
     let mut patched = node.clone();
     if let Some(change) = &decision.change {

@@ -27,7 +27,7 @@ pub(super) struct Evaluation<'a> {
 
 impl<'a> Evaluation<'a> {
     pub(super) fn new(variables: &'a Variables<'a>) -> Self {
-        Self { variables, locals: Vec::new(), steps: Steps::new() }
+        Self { variables, locals: Vec::new(), steps: Steps::new(variables.budget()) }
     }
 
     pub(super) fn value(&mut self, node: &'a Node) -> Outcome<'a> {

@@ -48,6 +48,9 @@ pub enum EvaluationError {
     /// The expression needed more steps than one evaluation may take.
     #[error("the expression takes more than {limit} steps on this node; make it look at less", limit = super::steps::MAX_STEPS)]
     TooExpensive,
+    /// The expressions evaluated before it took the steps of the whole review.
+    #[error("the expressions of all rules take more than {limit} steps together on this node; use fewer, or have them look at less", limit = super::steps::MAX_REVIEW_STEPS)]
+    Spent,
     /// A fault of this program.
     #[error("the expression could not be evaluated because of a fault in nodegate: {0}")]
     Internal(String),

@@ -7,7 +7,7 @@
 //!
 //! # Guarantees
 //! - Compiling and evaluating any text on any node takes bounded time, memory and stack; an
-//!   evaluation takes at most a fixed number of steps. Neither panics.
+//!   evaluation takes at most a fixed number of steps, and so do all within one [`Budget`]. Neither panics.
 //! - The same expression gives the same answer for the same variables: maps are walked in the
 //!   order of their keys, and there is no clock.
 //! - Nothing of a node is copied but labels, taints and what the answer consists of.
@@ -47,6 +47,7 @@ use std::sync::Arc;
 
 pub use fault::{EvaluationError, ExpressionError};
 pub use reads::{LabelRead, Polarity, Reads};
+pub use steps::Budget;
 pub use variables::{GpuVariables, NodeVariables, RequestVariables, Variables};
 
 use evaluate::Evaluation;
@@ -172,7 +173,14 @@ impl Expression {
         variables: &Variables<'_>,
         convert: impl FnOnce(Value<'_>) -> Result<T, EvaluationError>,
     ) -> Result<T, EvaluationError> {
-        let evaluated = || convert(Evaluation::new(variables).value(&self.compiled.tree)?);
+        let evaluated = || {
+            let mut evaluation = Evaluation::new(variables);
+            let value = evaluation.value(&self.compiled.tree);
+            if let Some(budget) = variables.budget() {
+                budget.settle(&evaluation.steps, &value);
+            }
+            convert(value?)
+        };
         catch_unwind(AssertUnwindSafe(evaluated)).unwrap_or_else(|panic| Err(EvaluationError::Internal(words(&*panic))))
     }
 }

@@ -1,4 +1,6 @@
-//! The bound on what one evaluation may do.
+//! The bounds on what one evaluation, and all of one review together, may do.
+
+use std::cell::Cell;
 
 use super::fault::EvaluationError;
 
@@ -9,22 +11,88 @@ use super::fault::EvaluationError;
 /// the node holds: labels and annotations are a kubelet's own word, and there may be many.
 pub(super) const MAX_STEPS: u64 = 500_000;
 
-/// The steps that are left.
+/// Steps of everything that is evaluated about one node in one review: each rule may have an expression, and be
+/// evaluated again when what it reads has changed. Some 100,000 ordinary conditions fit in.
+pub(super) const MAX_REVIEW_STEPS: u64 = 8 * MAX_STEPS;
+
+/// The steps that are left to all evaluations about one node in one review. It is no clock, so that the same review
+/// has the same answer, however busy the machine is.
+#[derive(Debug)]
+pub struct Budget {
+    left: Cell<u64>,
+    brief: bool,
+    spent: Cell<bool>,
+}
+
+/// Steps of a [`Budget::brief`] one: some milliseconds at most, more than all expressions of an ordinary policy take.
+const BRIEF_STEPS: u64 = 50_000;
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { left: Cell::new(MAX_REVIEW_STEPS), brief: false, spent: Cell::new(false) }
+    }
+}
+
+impl Budget {
+    /// For a first try, to tell reviews that are soon done from those that may take long.
+    #[must_use]
+    pub fn brief() -> Self {
+        Self { left: Cell::new(BRIEF_STEPS), brief: true, ..Self::default() }
+    }
+
+    /// Whether this was a first try that did not get to an end: what came of it is worth nothing.
+    #[must_use]
+    pub fn was_too_brief(&self) -> bool {
+        self.brief && self.spent.get()
+    }
+
+    /// Takes `count` steps.
+    ///
+    /// # Errors
+    /// When there are not so many left; then there are none.
+    pub fn take(&self, count: u64) -> Result<(), EvaluationError> {
+        let left = self.left.get().checked_sub(count);
+        self.left.set(left.unwrap_or_default());
+        self.spent.set(self.spent.get() || left.is_none());
+        left.map(|_| ()).ok_or(EvaluationError::Spent)
+    }
+
+    /// Takes what an evaluation has taken, and sees how it ended.
+    pub(super) fn settle<T>(&self, steps: &Steps, outcome: &Result<T, EvaluationError>) {
+        self.left.set(self.left.get().saturating_sub(steps.taken()));
+        self.spent.set(self.spent.get() || matches!(outcome, Err(EvaluationError::Spent)));
+    }
+}
+
+/// The steps that are left to one evaluation.
 #[derive(Debug)]
 pub(super) struct Steps {
     left: u64,
+    /// How many there were.
+    limit: u64,
 }
 
 impl Steps {
-    pub(super) fn new() -> Self {
-        Self { left: MAX_STEPS }
+    /// As many as one evaluation may take, or as there are left.
+    pub(super) fn new(budget: Option<&Budget>) -> Self {
+        let limit = budget.map_or(MAX_STEPS, |budget| budget.left.get().min(MAX_STEPS));
+        Self { left: limit, limit }
     }
 
     /// Takes `count` steps.
     pub(super) fn take(&mut self, count: usize) -> Result<(), EvaluationError> {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
-        self.left = self.left.checked_sub(count).ok_or(EvaluationError::TooExpensive)?;
-        Ok(())
+        match self.left.checked_sub(count) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None if self.limit < MAX_STEPS => {
+                self.left = 0;
+                Err(EvaluationError::Spent)
+            }
+            None => Err(EvaluationError::TooExpensive),
+        }
     }
 
     /// Takes the steps of reading or writing `bytes` bytes.
@@ -33,8 +101,7 @@ impl Steps {
     }
 
     /// How many have been taken.
-    #[cfg(test)]
     pub(super) fn taken(&self) -> u64 {
-        MAX_STEPS - self.left
+        self.limit - self.left
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map as JsonMap, Value as Json};
 
+use super::steps::Budget;
 use super::tree::Variable;
 use super::value::{Key, Map, Text, Value};
 
@@ -57,6 +58,7 @@ pub struct NodeVariables<'a> {
 #[derive(Clone, Debug)]
 pub struct Variables<'a> {
     values: Vec<(Variable, Value<'a>)>,
+    budget: Option<&'a Budget>,
 }
 
 impl<'a> NodeVariables<'a> {
@@ -95,7 +97,7 @@ impl<'a> NodeVariables<'a> {
         let node = node(self.node, texts(labels), Value::from(taints.collect::<Vec<_>>()));
         let mut values = vec![(Variable::Node, node), (Variable::Gpu, self.gpu.clone())];
         values.extend(self.inventory.clone().map(|inventory| (Variable::Inventory, inventory)));
-        Variables { values }
+        Variables { values, budget: None }
     }
 }
 
@@ -114,7 +116,17 @@ impl<'a> Variables<'a> {
             (Variable::OldObject, old.map_or(Value::Null, complete)),
             (Variable::Request, request.value()),
         ];
-        Self { values }
+        Self { values, budget: None }
+    }
+
+    /// Has evaluations take their steps out of `budget`; otherwise each has as many as one may take.
+    #[must_use]
+    pub fn within(self, budget: &'a Budget) -> Self {
+        Self { budget: Some(budget), ..self }
+    }
+
+    pub(super) fn budget(&self) -> Option<&'a Budget> {
+        self.budget
     }
 
     pub(super) fn get(&self, variable: Variable) -> Option<&Value<'a>> {

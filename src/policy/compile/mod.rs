@@ -53,7 +53,8 @@ impl PolicySet {
     /// names, cycles between rules, and keys given on a kubelet's word without `trustKubelet: true`.
     pub fn compile(documents: &[PolicyDocument]) -> Result<Self, Vec<PolicyError>> {
         let mut errors = Vec::new();
-        let documents = with_presets(documents, &mut errors);
+        let written = documents;
+        let documents = with_presets(written, &mut errors);
         duplicate_names(&documents, &mut errors);
 
         let mut names = NameIndexBuilder::default();
@@ -74,6 +75,7 @@ impl PolicySet {
         trust::check(&documents, &drafts, &protected, &mut errors);
         let drafts = order::order(&documents, drafts, &mut errors);
         if !errors.is_empty() {
+            place_preset_faults(written, &mut errors);
             errors.sort_by(|a, b| (&a.file, a.place, &a.policy).cmp(&(&b.file, b.place, &b.policy)));
             return Err(errors);
         }
@@ -125,6 +127,19 @@ fn with_presets(documents: &[PolicyDocument], errors: &mut Vec<PolicyError>) -> 
     }
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
+}
+
+/// Has a preset's faults told where it is named: they come of the policies around it, and its own text is nothing that
+/// whoever reads them can change.
+fn place_preset_faults(written: &[PolicyDocument], errors: &mut [PolicyError]) {
+    for error in errors {
+        let Some(preset) = error.policy.as_deref().and_then(|policy| policy.strip_prefix("preset:")) else { continue };
+        let place_in = |document: &PolicyDocument| document.spec.presets.iter().position(|name| name == preset);
+        if let Some((document, index)) = written.iter().find_map(|document| Some((document, place_in(document)?))) {
+            let message = format!("preset {preset}, {}: {}", error.path, error.message);
+            *error = document.fault(&FieldPath::root().key("spec").key("presets").index(index), message);
+        }
+    }
 }
 
 fn duplicate_names(documents: &[PolicyDocument], errors: &mut Vec<PolicyError>) {

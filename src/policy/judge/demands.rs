@@ -35,7 +35,7 @@ impl Finding {
 
     /// Whether it is found there as well.
     pub(super) fn is_in(&self, other: &[Self]) -> bool {
-        other.iter().any(|other| (other.field, &other.key) == (self.field, &self.key))
+        other.iter().any(|other| (other.field, &other.key, &other.value) == (self.field, &self.key, &self.value))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::demands::Finding;
 use super::side::Side;
-use crate::policy::cel::{RequestVariables, Variables};
+use crate::policy::cel::{EvaluationError, RequestVariables, Variables};
 use crate::policy::decision::Field;
 use crate::policy::governance::Demanded;
 use crate::policy::request::{Operation, Requester, Write};
@@ -16,14 +16,31 @@ pub(super) struct Asked<'s, 'a> {
     pub(super) write: Option<&'s Write<'a>>,
 }
 
+/// Why an expression has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// It reads what is not there, or the like.
+    Unknown(String),
+    /// It would take too long: whoever makes a node large must not get past what is demanded of it.
+    TooCostly(String),
+}
+
+impl From<EvaluationError> for Unanswered {
+    fn from(error: EvaluationError) -> Self {
+        match error {
+            EvaluationError::TooExpensive | EvaluationError::Spent => Self::TooCostly(error.to_string()),
+            EvaluationError::Failed(_) | EvaluationError::Internal(_) => Self::Unknown(error.to_string()),
+        }
+    }
+}
+
 /// What is wrong: one finding when the expression is false.
 ///
 /// # Errors
 /// Why it has no answer.
-pub(super) fn findings(demanded: &Demanded, asked: &Asked<'_, '_>) -> Result<Vec<Finding>, String> {
+pub(super) fn findings(demanded: &Demanded, asked: &Asked<'_, '_>) -> Result<Vec<Finding>, Unanswered> {
     with_variables(asked, |variables| {
-        let holds = demanded.expression.evaluate_bool(variables).map_err(|error| error.to_string())?;
-        if holds {
+        if demanded.expression.evaluate_bool(variables)? {
             return Ok(Vec::new());
         }
         let said = demanded.message_expression.as_ref().and_then(|message| message.evaluate_text(variables).ok());
@@ -36,8 +53,7 @@ pub(super) fn findings(demanded: &Demanded, asked: &Asked<'_, '_>) -> Result<Vec
 
 /// Whether the answer is no, and not unknown.
 pub(super) fn is_false(demanded: &Demanded, asked: &Asked<'_, '_>) -> bool {
-    with_variables(asked, |variables| demanded.expression.evaluate_bool(variables).map_err(|error| error.to_string()))
-        == Ok(false)
+    with_variables(asked, |variables| Ok(demanded.expression.evaluate_bool(variables)?)) == Ok(false)
 }
 
 /// Longest message that an expression may make, in characters.
@@ -53,10 +69,11 @@ fn cut(text: &str) -> String {
 
 fn with_variables<T>(
     asked: &Asked<'_, '_>,
-    evaluate: impl FnOnce(&Variables<'_>) -> Result<T, String>,
-) -> Result<T, String> {
-    let object = asked.new.object().map_err(str::to_owned)?;
-    let old = asked.old.map(Side::object).transpose().map_err(str::to_owned)?;
+    evaluate: impl FnOnce(&Variables<'_>) -> Result<T, Unanswered>,
+) -> Result<T, Unanswered> {
+    let unread = |error: &str| Unanswered::Unknown(error.to_owned());
+    let object = asked.new.object().map_err(unread)?;
+    let old = asked.old.map(Side::object).transpose().map_err(unread)?;
     let groups: Vec<String> = asked.requester.groups.iter().map(|group| (**group).to_owned()).collect();
     let request = RequestVariables {
         operation: match asked.write.map(|write| write.operation) {
@@ -70,5 +87,9 @@ fn with_variables<T>(
         uid: asked.requester.uid.as_deref(),
         groups: &groups,
     };
-    evaluate(&Variables::write(object, old, &request))
+    let variables = Variables::write(object, old, &request);
+    match asked.new.budget() {
+        Some(budget) => evaluate(&variables.within(budget)),
+        None => evaluate(&variables),
+    }
 }

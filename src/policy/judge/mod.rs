@@ -57,16 +57,17 @@ pub fn judge<'a>(
         exemptions,
         kubelet,
         changes: changes(write),
-        new: Side::new(set, &write.node, write.old.as_ref()),
-        old: write.old.as_ref().map(|old| Side::new(set, old, None)),
+        new: Side::new(set, &write.node, write.old.as_ref()).within(circumstances.budget),
+        old: write.old.as_ref().map(|old| Side::new(set, old, None).within(circumstances.budget)),
         asked: OnceCell::new(),
-        unknown: RefCell::default(),
+        unanswered: RefCell::default(),
     };
     let keys = judge.changes.iter().filter_map(|change| judge.key(change));
     let mut violations: Vec<Violation> = keys.collect();
     violations.extend(set.governance().demands().iter().flat_map(|demand| judge.demand(demand)));
     violations.sort_by(|a, b| a.importance().cmp(&b.importance()));
-    Verdict { violations, unknown: judge.unknown.take() }
+    let Unanswered { unknown, too_costly } = judge.unanswered.take();
+    Verdict { violations, unknown, too_costly }
 }
 
 /// What of all that is demanded a node lacks as it is, whoever made it so.
@@ -81,7 +82,8 @@ pub fn violations(set: &PolicySet, node: &NodeFacts<'_>) -> Verdict {
             Wanted::Expression(demanded) if demanded.expression.reads().old_object => continue,
             Wanted::Expression(demanded) => {
                 let asked = expressions::Asked { new: &side, old: None, requester: &requester, write: None };
-                expressions::findings(demanded, &asked).unwrap_or_else(|reason| {
+                expressions::findings(demanded, &asked).unwrap_or_else(|why| {
+                    let (expressions::Unanswered::Unknown(reason) | expressions::Unanswered::TooCostly(reason)) = why;
                     verdict.unknown.push((demand.entry.id.clone(), reason));
                     Vec::new()
                 })
@@ -109,7 +111,14 @@ struct Judge<'a, 'e> {
     old: Option<Side<'a>>,
     /// What the requester asked for, without what is not held against him.
     asked: OnceCell<Asked<'a>>,
-    unknown: RefCell<Vec<(RuleId, String)>>,
+    unanswered: RefCell<Unanswered>,
+}
+
+/// Expressions without an answer.
+#[derive(Default)]
+struct Unanswered {
+    unknown: Vec<(RuleId, String)>,
+    too_costly: Option<(RuleId, String)>,
 }
 
 /// A write without the changes that are not held against the requester.
@@ -129,7 +138,7 @@ impl<'a> Judge<'a, '_> {
             // A kubelet must be able to tell how its node is: of its writes only keys are judged.
             let old = self.write.old.as_ref();
             let around = old.filter(|_| self.kubelet).unwrap_or(&self.write.node);
-            let side = Side::without(self.set, &self.write.node, old, undone, around);
+            let side = Side::without(self.set, &self.write.node, old, undone, around).within(self.circumstances.budget);
             Asked { changes, side }
         })
     }
@@ -311,10 +320,15 @@ impl<'a> Judge<'a, '_> {
     }
 
     fn ask(&self, entry: &Entry, demanded: &super::governance::Demanded, side: &Side<'a>) -> Vec<Finding> {
-        expressions::findings(demanded, &self.about(side, self.old.as_ref())).unwrap_or_else(|reason| {
-            let mut unknown = self.unknown.borrow_mut();
-            if !unknown.iter().any(|(rule, _)| *rule == entry.id) {
-                unknown.push((entry.id.clone(), reason));
+        expressions::findings(demanded, &self.about(side, self.old.as_ref())).unwrap_or_else(|why| {
+            let mut unanswered = self.unanswered.borrow_mut();
+            match why {
+                expressions::Unanswered::TooCostly(reason) => unanswered.too_costly = Some((entry.id.clone(), reason)),
+                expressions::Unanswered::Unknown(reason) => {
+                    if !unanswered.unknown.iter().any(|(rule, _)| *rule == entry.id) {
+                        unanswered.unknown.push((entry.id.clone(), reason));
+                    }
+                }
             }
             Vec::new()
         })

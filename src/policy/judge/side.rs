@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use super::changes::{KeyChange, Place};
 use crate::api::names::TaintEffect;
+use crate::policy::cel::Budget;
 use crate::policy::decision::Field;
 use crate::policy::facts::NodeFacts;
 use crate::policy::matcher::{Matcher, TaintPattern};
@@ -20,6 +21,7 @@ pub(super) struct Side<'a> {
     facts: &'a NodeFacts<'a>,
     before: Option<&'a NodeFacts<'a>>,
     set: &'a PolicySet,
+    budget: Option<&'a Budget>,
     undone: Vec<KeyChange<'a>>,
     /// The object whose fields beside labels, annotations and taints count.
     around: &'a NodeFacts<'a>,
@@ -30,7 +32,18 @@ pub(super) struct Side<'a> {
 impl<'a> Side<'a> {
     /// The node as it is, and as it was before.
     pub(super) fn new(set: &'a PolicySet, facts: &'a NodeFacts<'a>, before: Option<&'a NodeFacts<'a>>) -> Self {
-        Self { facts, before, set, undone: Vec::new(), around: facts, view: OnceCell::new(), object: OnceCell::new() }
+        let (view, object) = (OnceCell::new(), OnceCell::new());
+        Self { facts, before, set, budget: None, undone: Vec::new(), around: facts, view, object }
+    }
+
+    /// Has expressions take their steps out of `budget`.
+    pub(super) fn within(self, budget: Option<&'a Budget>) -> Self {
+        Self { budget, ..self }
+    }
+
+    /// What expressions may take.
+    pub(super) fn budget(&self) -> Option<&'a Budget> {
+        self.budget
     }
 
     /// The node without some of the changes, and with all else as it is in `around`.
@@ -90,7 +103,8 @@ impl<'a> Side<'a> {
 
     fn view(&self) -> &View<'a> {
         self.view.get_or_init(|| {
-            let mut view = View::new(self.facts, self.before, self.set.name_groups(&self.facts.name));
+            let mut view =
+                View::new(self.facts, self.before, self.set.name_groups(&self.facts.name)).within(self.budget);
             for change in &self.undone {
                 match (change.place.field, change.place.effect) {
                     (Field::Label, _) => view.set_label_aside(change.place.key, change.old),

@@ -82,6 +82,8 @@ pub struct Verdict {
     pub violations: Vec<Violation>,
     /// Entries whose expression has no answer for this write, with the reason. They deny nothing.
     pub unknown: Vec<(RuleId, String)>,
+    /// An entry whose expression would take too long, with the reason: then there is no verdict.
+    pub too_costly: Option<(RuleId, String)>,
 }
 
 /// So many violations are told one by one.

@@ -134,6 +134,7 @@ impl<'a> Keeper<'a> {
         suspects: &[&'a str],
     ) -> Self {
         let mut view = View::new(living.node, None, set.name_groups(&living.node.name));
+        view.set_pending_aside(living.pending);
         if !first_sight {
             set_owned_aside(&mut view, living.saved);
             view.remember_publishers(&living.saved.publishers);

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::super::evaluate::Evaluation;
-use super::super::steps::MAX_STEPS;
-use super::super::{EvaluationError, Expression, Scope, Yields};
+use super::super::steps::{MAX_REVIEW_STEPS, MAX_STEPS};
+use super::super::{Budget, EvaluationError, Expression, Scope, Variables, Yields};
 use super::{compile, node, with_object};
 
 /// Runs on a thread with the stack that threads of tests and servers have.
@@ -158,6 +158,28 @@ fn whatever_grows_runs_out_of_steps() {
     // Nothing outweighs it.
     too_expensive("true && lists.range(1000000) == [] || [1].exists(x, lists.range(1000000) == [])");
     assert!(EvaluationError::TooExpensive.to_string().contains(&MAX_STEPS.to_string()));
+}
+
+#[test]
+fn all_evaluations_of_a_review_together_run_out_of_steps() {
+    let hostile = compile("lists.range(100000).all(x, lists.range(100000).all(y, x != y + 100000))", Yields::Bool);
+    let ordinary = compile("node.metadata.name == 'gpu-1'", Yields::Bool);
+    let budget = Budget::default();
+    let node = node();
+    let base = Variables::node(&node);
+    let variables = base.with([], []).within(&budget);
+    let limit = (MAX_REVIEW_STEPS / MAX_STEPS) as usize;
+    let answers: Vec<_> = (0..=limit).map(|_| hostile.evaluate_bool(&variables)).collect();
+    let too_expensive = answers.iter().filter(|answer| **answer == Err(EvaluationError::TooExpensive)).count();
+    assert!(too_expensive >= limit - 1, "{answers:?}");
+    assert_eq!(answers.last(), Some(&Err(EvaluationError::Spent)));
+    assert_eq!(
+        ordinary.evaluate_bool(&variables),
+        Err(EvaluationError::Spent),
+        "nothing is left for those that follow"
+    );
+    assert_eq!(ordinary.evaluate_bool(&base.with([], []).within(&Budget::default())), Ok(true), "the next review");
+    assert!(EvaluationError::Spent.to_string().contains(&MAX_REVIEW_STEPS.to_string()));
 }
 
 #[test]
