@@ -4,6 +4,7 @@ mod apply;
 mod certs;
 mod cluster;
 mod demo;
+mod export;
 mod history;
 mod nodes;
 mod output;
@@ -48,6 +49,7 @@ enum Command {
     Plan(plan::PlanArgs),
     Test(test::TestArgs),
     Render(render::RenderArgs),
+    Export(export::ExportArgs),
     Apply(apply::ApplyArgs),
     History(history::HistoryArgs),
     Certs(certs::CertsArgs),
@@ -85,6 +87,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Render(args) => render::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Apply(args) => apply::run(&args),
         Command::History(args) => history::run(&args),
         Command::Certs(args) => certs::run(&args),
