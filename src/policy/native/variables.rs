@@ -81,6 +81,7 @@ impl Variables {
         let mut kept: Vec<Json> = Vec::new();
         for (name, expression) in self.0.into_iter().rev() {
             if mentions(&needed, &name) {
+                needed.push('\n');
                 needed.push_str(&expression);
                 kept.push(json!({"name": name, "expression": expression}));
             }

@@ -10,6 +10,7 @@ mod faults;
 mod governance;
 mod identity;
 mod join;
+mod native;
 pub(crate) mod keeping;
 mod outage;
 mod policies;

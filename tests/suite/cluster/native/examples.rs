@@ -1,0 +1,1 @@
+//! The examples of this repository, exported and applied.
