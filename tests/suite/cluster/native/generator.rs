@@ -101,7 +101,8 @@ fn conditions(random: &mut Random, prefix: &str, expression: bool) -> Value {
         conditions["names"] = json!([format!("{prefix}{name}"), "elsewhere"]);
     }
     if random.chance(60) {
-        conditions["selector"] = json!({"matchExpressions": (0..random.below(3)).map(|_| requirement(random)).collect::<Vec<_>>()});
+        conditions["selector"] =
+            json!({"matchExpressions": (0..random.below(3)).map(|_| requirement(random)).collect::<Vec<_>>()});
     }
     if random.chance(20) {
         let key = random.of(&TAINT_KEYS);
@@ -113,7 +114,10 @@ fn conditions(random: &mut Random, prefix: &str, expression: bool) -> Value {
         conditions["taints"] = json!([pattern]);
     }
     if random.chance(20) {
-        let (resource, comparison) = (random.of(&["cpu", "memory", "nvidia.com/gpu", "absent.example.com/x"]), random.of(&[">=4", "<1", "==0", ">1500m", "<=2Gi"]));
+        let (resource, comparison) = (
+            random.of(&["cpu", "memory", "nvidia.com/gpu", "absent.example.com/x"]),
+            random.of(&[">=4", "<1", "==0", ">1500m", "<=2Gi"]),
+        );
         conditions["capacity"] = json!({resource: comparison});
     }
     if expression {
@@ -159,7 +163,8 @@ fn reserved(random: &mut Random, prefix: &str, at: u64) -> Value {
     if random.chance(40) {
         entry["keys"] = json!([random.of(&KEYS), random.of(&TAINT_KEYS)]);
     } else {
-        entry["namespaces"] = json!([random.of(&["example.com", "*.example.com", "nvidia.com", "*.com", "sub.example.com"])]);
+        entry["namespaces"] =
+            json!([random.of(&["example.com", "*.example.com", "nvidia.com", "*.com", "sub.example.com"])]);
     }
     if random.chance(60) {
         entry["of"] = match random.below(4) {
@@ -184,13 +189,14 @@ fn reserved(random: &mut Random, prefix: &str, at: u64) -> Value {
 /// A policy, which may be one that does not load.
 pub(super) fn policy(random: &mut Random, prefix: &str) -> Value {
     let rules: Vec<Value> = (0..=random.below(6)).map(|at| rule(random, prefix, at)).collect();
-    let entries: Vec<Value> = (0..random.below(5)).map(|at| reserved(random, prefix, at)).collect();
+    let entries: Vec<Value> = (0..=random.below(5)).map(|at| reserved(random, prefix, at)).collect();
     let mut governance = json!({"reserved": entries});
     if random.chance(30) {
         governance["breakGlass"] = json!({"users": ["alice"]});
     }
     let mut spec = json!({"rules": rules, "governance": governance});
-    let protect: Vec<&str> = ["hardware.tier", "pool", "nvidia.com/*", "a"].into_iter().filter(|_| random.chance(20)).collect();
+    let protect: Vec<&str> =
+        ["hardware.tier", "pool", "nvidia.com/*", "a"].into_iter().filter(|_| random.chance(20)).collect();
     if !protect.is_empty() {
         spec["protect"] = json!({"keys": protect});
     }
@@ -224,7 +230,9 @@ pub(super) fn node(random: &mut Random, name: &str) -> Value {
     }
     let mut taints = taints(random, 2);
     if random.chance(25) {
-        taints.push(json!({"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule", "value": "true"}));
+        taints.push(
+            json!({"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule", "value": "true"}),
+        );
     }
     if !taints.is_empty() {
         node["spec"] = json!({"taints": taints});
@@ -248,7 +256,8 @@ pub(super) fn patch(random: &mut Random, stored: &Value, who: &Who) -> (bool, Va
     // Something that is there goes away.
     if random.chance(50) {
         let there = stored["metadata"]["labels"].as_object().cloned().unwrap_or_default();
-        let removable: Vec<&str> = there.keys().map(String::as_str).filter(|key| !who.is_kubelet() || FREE.contains(key)).collect();
+        let removable: Vec<&str> =
+            there.keys().map(String::as_str).filter(|key| !who.is_kubelet() || FREE.contains(key)).collect();
         if !removable.is_empty() {
             changed.insert(random.of(&removable).to_owned(), Value::Null);
         }
@@ -263,7 +272,8 @@ pub(super) fn patch(random: &mut Random, stored: &Value, who: &Who) -> (bool, Va
     if !who.is_kubelet() && !status && random.chance(50) {
         // The taints of controllers stay, but for the one that the cloud controller takes away.
         let there = stored["spec"]["taints"].as_array().cloned().unwrap_or_default();
-        let mut all: Vec<Value> = there.into_iter().filter(|taint| taint["key"] == "node.kubernetes.io/not-ready").collect();
+        let mut all: Vec<Value> =
+            there.into_iter().filter(|taint| taint["key"] == "node.kubernetes.io/not-ready").collect();
         all.extend(taints(random, 2));
         patch["spec"] = json!({"taints": all});
     }

@@ -21,7 +21,7 @@ use expected::{Expected, Hidden};
 use generator::Random;
 use writer::{Outcome, Who, Writer};
 
-const SETS: u64 = 40;
+const SETS: u64 = 30;
 const NODES: u64 = 3;
 const UPDATES: u64 = 7;
 
@@ -128,12 +128,28 @@ async fn live(
     let node = generator::node(random, name);
     let who = Who::creator(random, name);
     let mut stored = None;
-    compare(writer, exported, hidden, &Step { who: &who, create: true, status: false, patch: &node, name }, &mut stored, tally).await;
+    compare(
+        writer,
+        exported,
+        hidden,
+        &Step { who: &who, create: true, status: false, patch: &node, name },
+        &mut stored,
+        tally,
+    )
+    .await;
     for _ in 0..UPDATES {
         let Some(old) = &stored else { return };
         let who = Who::any(random, name);
         let (status, patch) = generator::patch(random, old, &who);
-        compare(writer, exported, hidden, &Step { who: &who, create: false, status, patch: &patch, name }, &mut stored, tally).await;
+        compare(
+            writer,
+            exported,
+            hidden,
+            &Step { who: &who, create: false, status, patch: &patch, name },
+            &mut stored,
+            tally,
+        )
+        .await;
     }
     let _ = writer.delete(name).await;
 }
@@ -204,9 +220,7 @@ async fn apply(writer: &Writer, sets: &[Exported]) {
 
 /// Whether the policies of [`Exported::last`] act.
 async fn acts(writer: &Writer, last: &Exported) -> Result<(), String> {
-    let probe = |label: &str| {
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("{}probe", last.prefix), "labels": {label: "x"}}})
-    };
+    let probe = |label: &str| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("{}probe", last.prefix), "labels": {label: "x"}}});
     let denied = writer.create_dry_run(&probe("probe.test/deny")).await;
     let warned = writer.create_dry_run(&probe("probe.test/warn")).await;
     let given = warned.body["metadata"]["labels"].get("probe.test/given").is_some();
