@@ -134,6 +134,7 @@ pub struct Metrics {
     durations: [Histogram; ENDPOINTS.len()],
     notes: Family<NoteLabels, Counter>,
     violations: Family<ViolationLabels, Counter>,
+    denials: Family<ViolationLabels, Counter>,
     policy_reloads: Reloads,
     state_reloads: Reloads,
     certificate_reloads: Reloads,
@@ -262,6 +263,7 @@ impl Metrics {
             registry: Registry::with_prefix("nodegate"),
             notes: Family::default(),
             violations: Family::default(),
+            denials: Family::default(),
             policy_reloads: reloads(),
             state_reloads: reloads(),
             certificate_reloads: reloads(),
@@ -297,6 +299,7 @@ impl Metrics {
             "Governance violations; mode is what came of them: enforce, warn, audit or break_glass",
             self.violations.clone(),
         );
+        registry.register("denials", "Governance violations that denied a write", self.denials.clone());
         registry.register("policy_reloads", "Policy sets taken over or refused", self.policy_reloads.clone());
         registry.register("state_reloads", "Saved states read or refused", self.state_reloads.clone());
         registry.register(
@@ -338,10 +341,12 @@ impl Metrics {
     }
 
     /// Counts one violation by what came of it.
-    pub fn violated(&self, policy: &str, rule: &str, mode: &'static str) {
-        self.violations
-            .get_or_create(&ViolationLabels { policy: policy.to_owned(), rule: rule.to_owned(), mode })
-            .inc();
+    pub fn violated(&self, policy: &str, rule: &str, mode: &'static str, denies: bool) {
+        let labels = ViolationLabels { policy: policy.to_owned(), rule: rule.to_owned(), mode };
+        if denies {
+            self.denials.get_or_create(&labels).inc();
+        }
+        self.violations.get_or_create(&labels).inc();
     }
 
     /// Counts a policy set taken over (with its size) or refused. Series of policies that are gone go.
@@ -352,6 +357,7 @@ impl Metrics {
             self.rules.set(i64::try_from(rules).unwrap_or(i64::MAX));
             self.notes.clear();
             self.violations.clear();
+            self.denials.clear();
         }
     }
 

@@ -96,8 +96,13 @@ pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
         warnings: verdict_warnings(&verdict),
         audit_annotations: verdict_annotations(&verdict),
     };
+    for (rule, reason) in &verdict.unknown {
+        tracing::debug!(%rule, reason, "an expression has no answer, so it denies nothing");
+        context.metrics.noted("unknown", &rule.policy, &rule.rule);
+    }
     for violation in &verdict.violations {
-        context.metrics.violated(&violation.by.policy, &violation.by.rule, consequence(violation));
+        let (by, mode) = (&violation.by, consequence(violation));
+        context.metrics.violated(&by.policy, &by.rule, mode, violation.denies());
     }
     let outcome = if reply.denial.is_some() { Outcome::Denied } else { Outcome::Allowed };
     log(&review, "validate", outcome, &reply);
@@ -220,5 +225,6 @@ fn verdict_annotations(verdict: &Verdict) -> BTreeMap<&'static str, String> {
         .iter()
         .map(|violation| format!("{}:{}:{}", consequence(violation), violation.by, violation.key));
     annotate(&mut annotations, "violations", texts.collect());
+    annotate(&mut annotations, "unknown", verdict.unknown.iter().map(|(rule, _)| rule.to_string()).collect());
     annotations
 }

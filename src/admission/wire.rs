@@ -45,6 +45,8 @@ struct RequestWire<'a> {
     operation: Text<'a>,
     #[serde(borrow, default)]
     user_info: UserWire<'a>,
+    #[serde(default)]
+    dry_run: Option<bool>,
     #[serde(borrow, default)]
     object: Option<NodeFields<'a>>,
     #[serde(borrow, default)]
@@ -67,6 +69,8 @@ struct UserWire<'a> {
     username: Text<'a>,
     #[serde(borrow, default)]
     groups: Option<Vec<Text<'a>>>,
+    #[serde(borrow, default)]
+    uid: Option<Text<'a>>,
 }
 
 impl<'a> Review<'a> {
@@ -124,9 +128,10 @@ impl<'a> RequestWire<'a> {
                 return Err(Rejection::bad_request("the request updates but has no oldObject"));
             }
         };
-        let requester =
-            Requester { username: self.user_info.username, groups: self.user_info.groups.unwrap_or_default() };
-        Ok(Write { operation, status, requester, node: NodeFacts::new(node, ObjectText::ObjectOf(text)), old })
+        let UserWire { username, groups, uid } = self.user_info;
+        let requester = Requester { username, groups: groups.unwrap_or_default(), uid };
+        let dry_run = self.dry_run.unwrap_or_default();
+        Ok(Write { operation, status, dry_run, requester, node: NodeFacts::new(node, ObjectText::ObjectOf(text)), old })
     }
 }
 

@@ -400,7 +400,7 @@ pub struct SubjectsSpec {
     pub service_accounts: Vec<String>,
 }
 
-/// Which part of a node a reserved entry is about.
+/// Which part of a node an entry is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum GovernedField {
@@ -433,15 +433,18 @@ pub struct ReservedSpec {
     pub allow: Option<SubjectsSpec>,
 }
 
-/// Labels every node must have.
+/// Labels (or taints, or annotations) every node must have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequiredSpec {
     /// What every entry may carry.
     #[serde(flatten, default)]
     pub entry: EntrySpec,
-    /// Label keys.
+    /// Keys; a taint may have any effect.
     pub keys: Vec<String>,
+    /// `labels`, `taints`, `annotations`; labels when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<Vec<GovernedField>>,
 }
 
 /// Values a label may have: `values`, `pattern` or `range`.
@@ -451,8 +454,11 @@ pub struct AllowedSpec {
     /// What every entry may carry.
     #[serde(flatten, default)]
     pub entry: EntrySpec,
-    /// The label key.
+    /// The key; a node without it is not judged.
     pub key: String,
+    /// `labels`, `taints`, `annotations`; labels when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<Vec<GovernedField>>,
     /// The values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<Vec<String>>,
@@ -476,15 +482,19 @@ pub struct RangeSpec {
     pub max: Option<i64>,
 }
 
-/// Labels that do not change once set; the first setting is free.
+/// Labels (or taints, or annotations) that do not change once set; the first setting is free. Who is named in `except` may
+/// still change them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImmutableSpec {
     /// What every entry may carry.
     #[serde(flatten, default)]
     pub entry: EntrySpec,
-    /// Label keys, exact or `prefix/*`.
+    /// Keys, exact or `prefix/*`.
     pub keys: Vec<String>,
+    /// `labels`, `taints`, `annotations`; labels when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<Vec<GovernedField>>,
 }
 
 /// Labels that need others.
@@ -514,8 +524,12 @@ pub struct NamingSpec {
     /// What every entry may carry.
     #[serde(flatten, default)]
     pub entry: EntrySpec,
-    /// Which labels: exact, `prefix/*` or `*`.
+    /// Which keys: exact, `prefix/*`, or `*` for all that are not in a namespace of Kubernetes (`kubernetes.io`, `k8s.io` and
+    /// below).
     pub keys: Vec<String>,
+    /// `labels`, `taints`, `annotations`; labels when left out.
+    #[serde(rename = "in", default, skip_serializing_if = "Option::is_none")]
+    pub fields: Option<Vec<GovernedField>>,
     /// A named pattern: `kebab-case`, `lower-case`, `namespaced`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,

@@ -78,6 +78,19 @@ impl ConnectArgs {
     }
 }
 
+impl ConnectArgs {
+    /// The cluster that was named, for a command that only reads nodes and policies: no namespace is needed.
+    ///
+    /// # Errors
+    /// As [`ConnectArgs::place`].
+    pub(crate) fn reading_place(&self) -> anyhow::Result<Option<Place>> {
+        match (&self.kubeconfig, &self.namespace) {
+            (Some(_), None) => Self { namespace: Some("default".to_owned()), ..self.clone() }.place(),
+            _ => self.place(),
+        }
+    }
+}
+
 impl Place {
     /// A client for it.
     ///

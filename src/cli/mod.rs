@@ -10,6 +10,7 @@ mod nodes;
 mod output;
 mod plan;
 mod render;
+mod report;
 mod serve;
 mod simulate;
 mod test;
@@ -35,7 +36,7 @@ pub use serve::{PendingTaintMode, Running, ServeConfig, start};
                   Serve a policy:             nodegate serve --policy policy.yaml\n\
                   Register it:                nodegate render webhooks --url https://HOST:8443 --ca-file certs/ca.crt | kubectl apply -f -\n\
                   \n\
-                  Exit codes: 0 fine; 1 findings (failed cases, pending changes); 2 could not run."
+                  Exit codes: 0 fine; 1 findings (failed cases, violations, pending changes); 2 could not run."
 )]
 struct Root {
     #[command(subcommand)]
@@ -51,6 +52,7 @@ enum Command {
     Render(render::RenderArgs),
     Export(export::ExportArgs),
     Apply(apply::ApplyArgs),
+    Report(report::ReportArgs),
     History(history::HistoryArgs),
     Certs(certs::CertsArgs),
 }
@@ -89,6 +91,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Render(args) => render::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Apply(args) => apply::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::History(args) => history::run(&args),
         Command::Certs(args) => certs::run(&args),
     };

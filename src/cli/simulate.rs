@@ -49,9 +49,11 @@ fn write<'a>(scene: &'a Scene, node: &'a str, old: Option<&'a str>) -> anyhow::R
     Ok(Write {
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         status: scene.status,
+        dry_run: false,
         requester: Requester {
             username: Text(scene.username.as_str().into()),
             groups: scene.groups.iter().map(|group| Text(group.as_str().into())).collect(),
+            uid: None,
         },
         node: NodeFacts::parse(node)?,
         old: old.map(NodeFacts::parse).transpose()?,

@@ -292,8 +292,9 @@ fn differences(expect: &Expectation, simulated: &Simulated) -> Vec<String> {
         differ("verdict".to_owned(), &format!("{expected:?}"), Some(&format!("{:?}", verdict(&simulated.verdict))));
     }
     if let Some(text) = &expect.message {
-        let messages: Vec<&str> =
-            simulated.verdict.violations.iter().map(|violation| violation.message.as_str()).collect();
+        let denial = simulated.verdict.denial();
+        let each = simulated.verdict.violations.iter().map(|violation| violation.message.as_str());
+        let messages: Vec<&str> = each.chain(denial.as_deref()).collect();
         let there = messages.iter().any(|message| message.contains(text));
         differ(format!("a message that contains {text:?} among {messages:?}"), "there", there.then_some("there"));
     }

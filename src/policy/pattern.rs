@@ -130,10 +130,19 @@ impl KeySet {
 
     /// Whether `key` is in the set.
     pub(crate) fn contains(&self, key: &str) -> bool {
-        if self.all || self.exact.contains(key) {
-            return true;
-        }
-        !self.prefixes.is_empty() && key.split_once('/').is_some_and(|(prefix, _)| self.prefixes.contains(prefix))
+        self.all || self.names(key)
+    }
+
+    /// Whether `key` is in the set by its own name or its prefix, and not only by `*`.
+    pub(crate) fn names(&self, key: &str) -> bool {
+        self.exact.contains(key)
+            || (!self.prefixes.is_empty()
+                && key.split_once('/').is_some_and(|(prefix, _)| self.prefixes.contains(prefix)))
+    }
+
+    /// Whether `*` was given.
+    pub(crate) fn is_all(&self) -> bool {
+        self.all
     }
 
     /// The keys as written.

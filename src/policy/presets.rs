@@ -3,15 +3,24 @@
 use super::document::{Origin, PolicyDocument};
 
 /// The names that `presets` takes.
-pub(crate) const NAMES: [&str; 2] = ["baseline", "gpu"];
+pub(crate) const NAMES: [&str; 3] = ["baseline", "gpu", "vendor-guard"];
 
-const TEXTS: [&str; 2] = [include_str!("presets/baseline.yaml"), include_str!("presets/gpu.yaml")];
+const TEXTS: [&str; 3] = [
+    include_str!("presets/baseline.yaml"),
+    include_str!("presets/gpu.yaml"),
+    include_str!("presets/vendor-guard.yaml"),
+];
 
-/// A preset as a document. Its name has a `preset:` prefix that no other policy can have.
+/// The name of a preset as a document, with a prefix that no other policy can have.
+pub(crate) fn document_name(preset: &str) -> String {
+    format!("preset:{preset}")
+}
+
+/// A preset as a document.
 pub(crate) fn get(name: &str) -> Option<PolicyDocument> {
     let at = NAMES.iter().position(|known| *known == name)?;
     let mut document = PolicyDocument::parse_all(&Origin::Preset, TEXTS[at], &mut Vec::new()).pop()?;
-    document.name = format!("preset:{name}");
+    document.name = document_name(name);
     Some(document)
 }
 

@@ -12,6 +12,8 @@ pub struct Requester<'a> {
     pub username: Text<'a>,
     /// The groups.
     pub groups: Vec<Text<'a>>,
+    /// The uid, if it has one; only expressions ask for it.
+    pub uid: Option<Text<'a>>,
 }
 
 impl Requester<'_> {
@@ -42,6 +44,8 @@ pub struct Write<'a> {
     pub operation: Operation,
     /// Whether it goes to `nodes/status`.
     pub status: bool,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
     /// Who sends it.
     pub requester: Requester<'a>,
     /// The node as it would be stored.

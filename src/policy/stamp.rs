@@ -80,7 +80,8 @@ mod tests {
         let write = Write {
             operation: Operation::Update,
             status: false,
-            requester: Requester { username: Text(user.into()), groups: Vec::new() },
+            dry_run: false,
+            requester: Requester { username: Text(user.into()), groups: Vec::new(), uid: None },
             node: NodeFacts::parse(&new).unwrap(),
             old: Some(NodeFacts::parse(&old).unwrap()),
         };

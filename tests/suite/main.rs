@@ -10,6 +10,7 @@ mod hostile;
 mod image;
 mod layering;
 mod properties;
+mod report;
 mod runner;
 mod serve;
 mod tls;

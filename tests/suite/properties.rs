@@ -175,9 +175,11 @@ fn decide_on(set: &PolicySet, scene: &Scene, node: &Value) -> (Decision, Value) 
     let write = Write {
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         status: false,
+        dry_run: false,
         requester: Requester {
             username: Text(if scene.kubelet { "system:node:n1" } else { "admin" }.into()),
             groups: groups.into_iter().map(|group| Text(group.into())).collect(),
+            uid: None,
         },
         node: NodeFacts::parse(&object).unwrap(),
         old: old.as_ref().map(|old| NodeFacts::parse(old).unwrap()),

@@ -26,7 +26,7 @@ pub struct LabelRead {
 
 /// What an expression reads.
 ///
-/// Of an expression over a write, only [`Reads::old_object`] is told.
+/// Of an expression over a write, only [`Reads::object`] and [`Reads::old_object`] are told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
     /// Labels with keys that are written down, in order, each once: a label that is read both ways
@@ -44,6 +44,8 @@ pub struct Reads {
     pub inventory: bool,
     /// Anything else of the node: a kubelet's own word.
     pub other: bool,
+    /// `object`
+    pub object: bool,
     /// `oldObject`
     pub old_object: bool,
 }
@@ -134,7 +136,8 @@ impl Reads {
             Variable::Gpu => self.gpu = true,
             Variable::Inventory => self.inventory = true,
             Variable::OldObject => self.old_object = true,
-            Variable::Object | Variable::Request => {}
+            Variable::Object => self.object = true,
+            Variable::Request => {}
             Variable::Node => self.node(keys, present),
         }
     }

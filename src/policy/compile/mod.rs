@@ -70,6 +70,7 @@ impl PolicySet {
             governance.add(&mut names, &mut faults);
             sections::not_acted_on(document, &mut not_acted_on);
         }
+        let governance = governance.build(&documents, &mut errors);
         trust::check(&documents, &drafts, &protected, &mut errors);
         let drafts = order::order(&documents, drafts, &mut errors);
         if !errors.is_empty() {
@@ -81,7 +82,7 @@ impl PolicySet {
         Ok(Self::from_parts(SetParts {
             finder: RuleFinder::build(&rules),
             policies: documents.iter().map(|document| Arc::from(document.name.as_str())).collect(),
-            governance: governance.build(),
+            governance,
             rules,
             names,
             protected,

@@ -74,17 +74,7 @@ pub(super) fn check_migrations(faults: &mut Faults<'_>) {
 /// Sections of this document that `serve` does not act on yet, as `policy: section`.
 pub(super) fn not_acted_on(document: &PolicyDocument, found: &mut Vec<String>) {
     let spec = &document.spec;
-    let governance = spec.governance.as_ref();
-    let sections = [
-        ("inventory", !spec.inventory.is_empty()),
-        ("migrations", !spec.migrations.is_empty()),
-        ("governance.required", governance.is_some_and(|governance| !governance.required.is_empty())),
-        ("governance.allowed", governance.is_some_and(|governance| !governance.allowed.is_empty())),
-        ("governance.immutable", governance.is_some_and(|governance| !governance.immutable.is_empty())),
-        ("governance.dependencies", governance.is_some_and(|governance| !governance.dependencies.is_empty())),
-        ("governance.naming", governance.is_some_and(|governance| !governance.naming.is_empty())),
-        ("governance.expressions", governance.is_some_and(|governance| !governance.expressions.is_empty())),
-    ];
+    let sections = [("inventory", !spec.inventory.is_empty()), ("migrations", !spec.migrations.is_empty())];
     found.extend(
         sections.iter().filter(|(_, there)| *there).map(|(section, _)| format!("{}: {section}", document.name)),
     );

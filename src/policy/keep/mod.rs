@@ -96,6 +96,7 @@ pub fn keep(set: &PolicySet, living: &Living<'_>) -> Keep {
     let write = Write {
         operation: Operation::Update,
         status: false,
+        dry_run: false,
         requester: Requester::default(),
         node: living.node.clone(),
         old: None,

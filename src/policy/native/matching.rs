@@ -18,8 +18,22 @@ use crate::policy::view::is_of_publisher;
 pub(super) enum Asking {
     /// A rule: with what other rules give, without what a kubelet may not assert.
     Rule(usize),
-    /// An entry of governance: the object as it is.
+    /// An entry of governance: the object as it would be stored.
     Entry,
+    /// An entry of governance: the object as it is stored now, which has to be there.
+    EntryBefore,
+}
+
+impl Asking {
+    /// The object that is asked about.
+    fn object(self) -> &'static str {
+        if self == Self::EntryBefore { "oldObject" } else { "object" }
+    }
+
+    /// A variable of that object.
+    fn variable(self, now: &'static str, before: &'static str) -> &'static str {
+        if self == Self::EntryBefore { before } else { now }
+    }
 }
 
 /// Whether a matcher holds.
@@ -33,9 +47,9 @@ pub(super) fn matcher(selection: &Selection<'_>, asking: Asking, matcher: &Match
 
 fn conditions(selection: &Selection<'_>, asking: Asking, conditions: &Conditions) -> Condition {
     let reader = Reader { selection, asking };
-    let names = conditions
-        .names
-        .map(|group| is_one_of(r#"object.metadata.?name.orValue("")"#, selection.set().names_of(group)));
+    let names = conditions.names.map(|group| {
+        is_one_of(&format!("{}.metadata.?name.orValue(\"\")", asking.object()), selection.set().names_of(group))
+    });
     let taints =
         conditions.taints.as_ref().map(|patterns| Condition::any(patterns.iter().map(|pattern| reader.taint(pattern))));
     let expression = conditions
@@ -44,7 +58,7 @@ fn conditions(selection: &Selection<'_>, asking: Asking, conditions: &Conditions
         .and_then(|expression| expression.over_object(LABELS, TAINTS))
         .map(|text| Condition::When(format!("({text})")));
     let labels = conditions.labels.iter().map(|requirement| reader.label(requirement));
-    let capacity = conditions.capacity.iter().map(|(resource, comparison)| capacity(resource, *comparison));
+    let capacity = conditions.capacity.iter().map(|(resource, comparison)| capacity(asking, resource, *comparison));
     Condition::all(names.into_iter().chain(labels).chain(taints).chain(capacity).chain(expression))
 }
 
@@ -58,7 +72,7 @@ impl Reader<'_, '_> {
     /// reads what it gives reads its presence only, which its own gift does not change.
     fn givers(&self, gift: &Gift) -> Vec<usize> {
         match self.asking {
-            Asking::Entry => Vec::new(),
+            Asking::Entry | Asking::EntryBefore => Vec::new(),
             Asking::Rule(own) => self
                 .selection
                 .givers(gift)
@@ -163,7 +177,11 @@ impl Reader<'_, '_> {
 
     /// The labels that count for this key: a kubelet's word does not count for what it may not assert.
     fn labels(&self, key: &str) -> &'static str {
-        if self.asking == Asking::Entry { LABELS } else { labels_of(self.selection, key) }
+        match self.asking {
+            Asking::Rule(_) => labels_of(self.selection, key),
+            Asking::Entry => LABELS,
+            Asking::EntryBefore => "variables.oldLabels",
+        }
     }
 
     fn taint(&self, pattern: &TaintPattern) -> Condition {
@@ -192,7 +210,11 @@ impl Reader<'_, '_> {
             let given = Condition::any(givers.iter().map(|at| Condition::When(rule_variable(self.selection, *at))));
             own.push(in_brackets(Condition::all([of_effect, given])).not());
         }
-        ways.push(Condition::When(format!("{TAINTS}.exists(t, {})", Condition::all(own).text())));
+        ways.push(Condition::When(format!(
+            "{}.exists(t, {})",
+            self.asking.variable(TAINTS, "variables.oldTaints"),
+            Condition::all(own).text()
+        )));
         Condition::any(ways)
     }
 }
@@ -225,8 +247,8 @@ fn meets(requirement: &Requirement, value: Option<&str>) -> bool {
     }
 }
 
-fn capacity(resource: &str, comparison: Comparison) -> Condition {
-    let field = format!("object.?status.?capacity[?{}]", quote(resource));
+fn capacity(asking: Asking, resource: &str, comparison: Comparison) -> Condition {
+    let field = format!("{}.?status.?capacity[?{}]", asking.object(), quote(resource));
     let compare = |text: &str| {
         Condition::When(format!(
             "(quantity({text}).compareTo(quantity({})) {} 0)",
@@ -245,5 +267,11 @@ fn capacity(resource: &str, comparison: Comparison) -> Condition {
     }
     // A device plugin registers after the kubelet does: none is told from "not yet" by how settled the node is.
     let some = Condition::When(format!("(quantity({or_zero}).compareTo(quantity(\"0\")) != 0)"));
-    Condition::all([Condition::any([some, Condition::When("variables.settled".to_owned())]), holds])
+    Condition::all([
+        Condition::any([
+            some,
+            Condition::When(asking.variable("variables.settled", "variables.oldSettled").to_owned()),
+        ]),
+        holds,
+    ])
 }

@@ -7,6 +7,8 @@
 //! - Together with nodegate's webhooks nothing changes: both give the same.
 
 mod condition;
+mod demands;
+mod entry;
 mod matching;
 mod mutating;
 mod request;

@@ -5,7 +5,8 @@
 use serde_json::{Value as Json, json};
 
 use super::condition::{Condition, in_keys, is_own, list, quote};
-use super::matching;
+use super::demands;
+use super::entry::Judging;
 use super::request::{CAN_VIOLATE, KUBELET};
 use super::reserved;
 use super::selection::{Gift, Selection, value};
@@ -52,7 +53,9 @@ pub(super) fn policies(selection: &Selection<'_>, options: &NativeOptions, left_
         add_changes(selection, field, title, &mut variables);
     }
     let mut validations = protect(selection, &mut variables);
-    validations.extend(reserved::validations(selection, options, &mut variables, left_out));
+    let judging = Judging { selection, options };
+    validations.extend(reserved::validations(judging, &mut variables, left_out));
+    validations.extend(demands::validations(judging, &mut variables, left_out));
     let modes = [
         (EntryMode::Enforce, "enforce", "Deny"),
         (EntryMode::Warn, "warn", "Warn"),
@@ -102,6 +105,7 @@ fn is_governed(selection: &Selection<'_>, (field, key): &Gift) -> bool {
     let in_place = |place: &Place<'_>| reserved::contains(*place, plain);
     (*field == Field::Label && set.is_protected(key))
         || set.governance().places(*field).iter().any(|(place, _)| in_place(place))
+        || set.governance().demands().iter().any(|demand| demands::is_about(demand, *field, plain))
 }
 
 /// What exported rules give of what is judged.
@@ -195,7 +199,7 @@ fn perhaps_given(selection: &Selection<'_>, field: Field) -> Vec<Condition> {
 }
 
 /// Whether the taint `key:Effect` in `k` has a key in the set.
-fn taint_in_keys(keys: &KeySet) -> Condition {
+pub(super) fn taint_in_keys(keys: &KeySet) -> Condition {
     Condition::any(keys.written().map(|written| match written.strip_suffix("/*") {
         _ if written == "*" => Condition::Always,
         Some(prefix) => Condition::When(format!("k.startsWith({})", quote(&format!("{prefix}/")))),
@@ -251,9 +255,4 @@ fn assertion(field: Field, title: &str, name: &str, policy: &str, rule: &str) ->
         message: format!("\"nodegate: \" + {} + {}", told(field, title, &variable), quote(&reason)),
         fallback: format!("nodegate: this {field} may not be changed{reason}"),
     }
-}
-
-/// Whether an entry's match holds.
-pub(super) fn entry_matcher(selection: &Selection<'_>, matcher: &crate::policy::matcher::Matcher) -> Condition {
-    matching::matcher(selection, matching::Asking::Entry, matcher)
 }

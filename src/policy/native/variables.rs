@@ -31,7 +31,8 @@ impl Variables {
             // What a kubelet says of labels it may not assert does not count: what is stored does.
             ("trustedLabels", "variables.kubelet ? variables.oldLabels : variables.labels"),
             ("initial", &format!("variables.create || ({before} && !{now})")),
-            ("settled", SETTLED),
+            ("settled", &settled("object")),
+            ("oldSettled", &settled("oldObject")),
         ] {
             variables.add(name, text);
         }
@@ -92,7 +93,11 @@ impl Variables {
 }
 
 /// Ready for two minutes by the kubelet's own clock.
-const SETTLED: &str = r#"object.?status.?conditions.orValue([]).exists(c, c.type == "Ready" && c.status == "True" && !(c.?lastHeartbeatTime.orValue(null) != null && c.?lastTransitionTime.orValue(null) != null && timestamp(c.lastHeartbeatTime) - timestamp(c.lastTransitionTime) < duration("120s")))"#;
+fn settled(object: &str) -> String {
+    format!("{object}{SETTLED}")
+}
+
+const SETTLED: &str = r#".?status.?conditions.orValue([]).exists(c, c.type == "Ready" && c.status == "True" && !(c.?lastHeartbeatTime.orValue(null) != null && c.?lastTransitionTime.orValue(null) != null && timestamp(c.lastHeartbeatTime) - timestamp(c.lastTransitionTime) < duration("120s")))"#;
 
 fn mentions(text: &str, name: &str) -> bool {
     let wanted = format!("variables.{name}");

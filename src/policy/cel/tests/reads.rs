@@ -177,9 +177,11 @@ fn what_every_node_has_is_not_read_by_asking_for_it() {
 }
 
 #[test]
-fn of_a_write_only_the_old_object_is_told() {
+fn of_a_write_only_the_objects_are_told() {
     let reads = |source| Expression::compile(source, Scope::Write, Yields::Bool).unwrap().reads().clone();
-    assert_eq!(reads("object.metadata.labels.a == 'b' && request.operation == 'UPDATE'"), Reads::default());
+    assert_eq!(reads("request.operation == 'UPDATE'"), Reads::default());
+    let new = Reads { object: true, ..Reads::default() };
+    assert_eq!(reads("object.metadata.labels.a == 'b' && request.operation == 'UPDATE'"), new);
     let old = Reads { old_object: true, ..Reads::default() };
     assert_eq!(reads("oldObject == null"), old);
     assert_eq!(reads("has(oldObject.metadata.labels.a)"), old);

@@ -14,11 +14,15 @@ use super::Step;
 use super::writer::{Outcome, Who};
 
 /// Keys of rules that are not exported: of these the answers may differ.
-pub(super) struct Hidden(BTreeSet<String>);
+pub(super) struct Hidden {
+    keys: BTreeSet<String>,
+    /// Entries that are not exported.
+    entries: BTreeSet<String>,
+}
 
 impl Hidden {
     pub(super) fn of(spec: &Value, left_out: &[LeftOut]) -> Self {
-        let mut keys = BTreeSet::new();
+        let (mut keys, mut entries) = (BTreeSet::new(), BTreeSet::new());
         for one in left_out {
             let (name, part) =
                 one.what.split_once(": ").map_or((one.what.as_str(), None), |(name, part)| (name, Some(part)));
@@ -28,33 +32,39 @@ impl Hidden {
                     let key = part.split_once(' ').map_or(part, |(_, key)| key);
                     keys.insert(key.to_owned());
                 }
-                _ => keys.extend(keys_of(spec, name)),
+                _ => match keys_of(spec, name) {
+                    Some(given) => keys.extend(given),
+                    None => {
+                        entries.insert(name.to_owned());
+                    }
+                },
             }
         }
-        Self(keys)
+        Self { keys, entries }
+    }
+
+    /// Whether a violation is by an entry, or about a key, that is not exported.
+    fn covers(&self, violation: &Violation) -> bool {
+        self.entries.contains(&*violation.by.rule) || self.has(&violation.key)
     }
 
     fn has(&self, key: &str) -> bool {
         let prefix = key.split_once('/').map(|(prefix, _)| format!("{prefix}/*"));
-        self.0.contains(key) || prefix.is_some_and(|prefix| self.0.contains(&prefix))
+        self.keys.contains(key) || prefix.is_some_and(|prefix| self.keys.contains(&prefix))
     }
 }
 
-/// Everything a rule gives or an entry is about; namespaces as `prefix/*`.
-fn keys_of(spec: &Value, name: &str) -> Vec<String> {
+/// Everything a rule gives; prefixes as `prefix/*`. `None` if there is no such rule.
+fn keys_of(spec: &Value, name: &str) -> Option<Vec<String>> {
     if name == "persist" {
-        return spec["persist"]["labels"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|key| key.as_str().unwrap().to_owned())
-            .collect();
+        let keys = spec["persist"]["labels"].as_array().into_iter().flatten();
+        return Some(keys.map(|key| key.as_str().unwrap().to_owned()).collect());
     }
     if let Some(label) = name.strip_prefix("derived:") {
-        return vec![label.to_owned()];
+        return Some(vec![label.to_owned()]);
     }
     let rules = spec["rules"].as_array().into_iter().flatten();
-    let rule = rules.clone().find(|rule| rule["name"] == name).unwrap_or_else(|| panic!("{name} is left out"));
+    let rule = rules.clone().find(|rule| rule["name"] == name)?;
     let mut keys: Vec<String> = ["labels", "annotations", "labelExpressions"]
         .iter()
         .flat_map(|field| rule[*field].as_object().into_iter().flatten())
@@ -64,7 +74,7 @@ fn keys_of(spec: &Value, name: &str) -> Vec<String> {
     keys.extend(
         taints.map(|taint| format!("{}:{}", taint["key"].as_str().unwrap(), taint["effect"].as_str().unwrap())),
     );
-    keys
+    Some(keys)
 }
 
 /// Labels, annotations and taints of a node by key.
@@ -132,12 +142,12 @@ impl Expected {
     /// How the API server's answer differs.
     pub(super) fn difference(&self, outcome: &Outcome, hidden: &Hidden) -> Option<String> {
         let told = outcome.body["message"].as_str().unwrap_or_default();
-        let denied: Vec<&Violation> = self.denied_by.iter().filter(|one| !hidden.has(&one.key)).collect();
+        let denied: Vec<&Violation> = self.denied_by.iter().filter(|one| !hidden.covers(one)).collect();
         let hidden_denial = denied.len() < self.denied_by.len();
         if outcome.code == 403 {
             let named = |one: &&Violation| told.contains(&format!("{:?}", one.key)) && told.contains(&*one.by.rule);
             // Of a rule that is not exported nodegate sets back what the API server can only refuse.
-            let about_hidden = hidden.0.iter().any(|key| told.contains(&format!("{key:?}")));
+            let about_hidden = hidden.keys.iter().any(|key| told.contains(&format!("{key:?}")));
             let agrees = about_hidden || self.denied_by.iter().any(|one| named(&one));
             return (!agrees).then(|| format!("nodegate: denied by {:?}; API server: {told}", self.denied_by));
         }
@@ -170,7 +180,7 @@ impl Expected {
             .filter(|text| text.contains("nodegate"))
             .map(|text| text.replace('\\', ""))
             .collect();
-        for one in self.warned.iter().filter(|one| !hidden.has(&one.key)) {
+        for one in self.warned.iter().filter(|one| !hidden.covers(one)) {
             let quoted = format!("{:?}", one.key);
             if !ours.iter().any(|text| text.contains(&quoted) && text.contains(&*one.by.rule)) {
                 return Some(format!("nodegate warns of {one:?}; API server: {:?}", outcome.warnings));
@@ -197,9 +207,11 @@ fn write<'a>(step: &Step<'a>, object: &'a str, old: Option<&'a str>) -> Write<'a
     Write {
         operation: if step.create { Operation::Create } else { Operation::Update },
         status: step.status,
+        dry_run: false,
         requester: Requester {
             username: Text(user.as_str().into()),
             groups: groups.iter().map(|group| Text((*group).into())).collect(),
+            uid: None,
         },
         node: NodeFacts::parse(object).unwrap(),
         old: old.map(|old| NodeFacts::parse(old).unwrap()),

@@ -186,11 +186,53 @@ fn reserved(random: &mut Random, prefix: &str, at: u64) -> Value {
     entry
 }
 
+/// `of` of an entry, or nothing.
+fn fields(random: &mut Random, entry: &mut Value) {
+    if random.chance(50) {
+        entry["of"] = json!([random.of(&["labels", "taints"]), "annotations"]);
+    }
+}
+
+/// Entries about what a node must be like, by kind.
+fn demands(random: &mut Random, prefix: &str) -> Value {
+    let mut governance = json!({});
+    for kind in ["immutable", "required", "allowed"] {
+        if random.chance(60) {
+            continue;
+        }
+        let mut entry = json!({"name": format!("{kind}-entry"), "mode": random.of(&["enforce", "enforce", "warn"])});
+        fields(random, &mut entry);
+        if random.chance(30) {
+            entry["except"] = subjects(random);
+        }
+        if random.chance(30) {
+            entry["match"] = conditions(random, prefix, false);
+        }
+        if random.chance(25) {
+            entry["operations"] = json!([random.of(&["add", "change", "remove"]), random.of(&["add", "change"])]);
+        }
+        match kind {
+            "immutable" => entry["keys"] = json!([random.of(&KEYS), random.of(&["dedicated", "example.com/*"])]),
+            "required" => entry["keys"] = json!([random.of(&["a", "b", "pool"])]),
+            _ => {
+                entry["key"] = json!(random.of(&["a", "b", "pool", "dedicated", "example.com/x"]));
+                match random.chance(50) {
+                    true => entry["values"] = json!([random.of(&VALUES), random.of(&VALUES)]),
+                    false => entry["pattern"] = json!(random.of(&["tru?e", "[a-z]+", "1|gold"])),
+                }
+            }
+        }
+        governance[kind] = json!([entry]);
+    }
+    governance
+}
+
 /// A policy, which may be one that does not load.
 pub(super) fn policy(random: &mut Random, prefix: &str) -> Value {
     let rules: Vec<Value> = (0..=random.below(6)).map(|at| rule(random, prefix, at)).collect();
     let entries: Vec<Value> = (0..=random.below(5)).map(|at| reserved(random, prefix, at)).collect();
-    let mut governance = json!({"reserved": entries});
+    let mut governance = demands(random, prefix);
+    governance["reserved"] = json!(entries);
     if random.chance(30) {
         governance["breakGlass"] = json!({"users": ["alice"]});
     }

@@ -1,8 +1,14 @@
-//! Compiled governance: who may write what.
+//! Compiled governance: who may write what, and how labels, taints and annotations must be.
+
+mod demand;
+mod naming;
 
 use std::collections::BTreeSet;
 
 use foldhash::HashMap;
+
+pub(crate) use demand::{Accepted, Demand, Demanded, Dependency, Naming, TextPattern, Wanted};
+pub(crate) use naming::Pattern;
 
 use super::decision::{Field, RuleId};
 use super::matcher::Matcher;
@@ -39,24 +45,39 @@ impl Subjects {
     }
 }
 
-/// One entry of `governance.reserved`.
+/// What every entry has.
 #[derive(Clone, Debug)]
-pub(crate) struct Reserved {
+pub(crate) struct Entry {
     pub(crate) id: RuleId,
     pub(crate) mode: EntryMode,
     pub(crate) matcher: Matcher,
+    /// The changes it is about; all where nothing is said.
     pub(crate) operations: Option<BTreeSet<ChangeOperation>>,
+    /// Who is not judged by it.
     pub(crate) except: Subjects,
-    pub(crate) allow: Subjects,
     /// Index of the document in [`Governance::documents`].
     pub(crate) document: usize,
+}
+
+impl Entry {
+    /// Whether it is about a change like this.
+    pub(crate) fn is_about(&self, operation: ChangeOperation) -> bool {
+        self.operations.as_ref().is_none_or(|operations| operations.contains(&operation))
+    }
+}
+
+/// One entry of `governance.reserved`.
+#[derive(Clone, Debug)]
+pub(crate) struct Reserved {
+    pub(crate) entry: Entry,
+    pub(crate) allow: Subjects,
 }
 
 /// What a document says besides its entries.
 #[derive(Clone, Debug)]
 pub(crate) struct GovernedDocument {
-    /// Who may break glass for this document.
-    pub(crate) break_glass: Subjects,
+    /// Who may break glass for this document: those it names, and for a preset those that the documents which name it name.
+    pub(crate) break_glass: Vec<Subjects>,
     /// The id under which its `protect` section is reported.
     pub(crate) protect_id: RuleId,
     /// Its protected keys.
@@ -88,6 +109,7 @@ struct Places {
 pub(crate) struct Governance {
     reserved: Vec<Reserved>,
     places: HashMap<Field, Places>,
+    demands: Vec<Demand>,
     documents: Vec<GovernedDocument>,
 }
 
@@ -118,6 +140,21 @@ impl Governance {
             }
             places.subdomains.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
         }
+    }
+
+    /// Adds what an entry of another section demands.
+    pub(crate) fn add_demand(&mut self, demand: Demand) {
+        self.demands.push(demand);
+    }
+
+    /// The demand with this index, to be completed.
+    pub(crate) fn demand_mut(&mut self, index: usize) -> &mut Demand {
+        &mut self.demands[index]
+    }
+
+    /// Everything that is demanded of nodes.
+    pub(crate) fn demands(&self) -> &[Demand] {
+        &self.demands
     }
 
     /// The entries that decide on a key: those of the most specific place that has any that apply.
@@ -157,6 +194,12 @@ impl Governance {
         &self.documents
     }
 
+    /// Whoever may break glass for one document may do so for another.
+    pub(crate) fn open_also(&mut self, index: usize, other: usize) {
+        let opened_by = self.documents[index].break_glass.clone();
+        self.documents[other].break_glass.extend(opened_by);
+    }
+
     /// The document with this index.
     pub(crate) fn document(&self, index: usize) -> &GovernedDocument {
         &self.documents[index]
@@ -169,12 +212,16 @@ impl Governance {
 
     /// Whether judging may evaluate CEL.
     pub(crate) fn has_expressions(&self) -> bool {
-        self.reserved.iter().any(|entry| entry.matcher.conditions().any(|conditions| conditions.expression.is_some()))
+        let entries = self.reserved.iter().map(|reserved| &reserved.entry);
+        let mut matchers = entries.chain(self.demands.iter().map(|demand| &demand.entry)).map(|entry| &entry.matcher);
+        matchers.any(|matcher| matcher.conditions().any(|conditions| conditions.expression.is_some()))
+            || self.demands.iter().any(|demand| matches!(demand.what, Wanted::Expression(_)))
     }
 
     /// Every group that may break glass in some document, sorted.
     pub(crate) fn break_glass_groups(&self) -> Vec<String> {
-        let groups = self.documents.iter().flat_map(|document| document.break_glass.groups.written());
+        let subjects = self.documents.iter().flat_map(|document| &document.break_glass);
+        let groups = subjects.flat_map(|subjects| subjects.groups.written());
         groups.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
     }
 }

@@ -1,0 +1,180 @@
+//! `nodegate report`: what today's fleet is like, measured by policies.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use super::cluster::ConnectArgs;
+use super::nodes;
+use super::output::{self, Format};
+use super::simulate::{Scene, identity, node_name, simulate};
+use super::{Findings, telemetry_for_command};
+use crate::api::policy::EntryMode;
+use crate::controller::policies;
+use crate::files::Sources;
+use crate::policy::{Exemptions, NodeFacts, PolicySet, violations};
+
+/// Nodes asked for at a time.
+const PAGE: u32 = 500;
+
+/// List what the nodes of today violate, so that a policy can be tried before it is enforced.
+///
+/// Judged are required, allowed and named keys, dependencies and expressions; who may write a key, and what does not change
+/// once set, is about writes and not about nodes. A node counts as it is with what the policies themselves give it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportArgs {
+    /// Violations of governance
+    #[arg(long, required = true)]
+    violations: bool,
+    /// Files or directories with Nodes, as `kubectl get nodes -o yaml` prints them; - for standard input. Without them the
+    /// nodes of the cluster
+    #[arg(value_name = "PATH")]
+    nodes: Vec<PathBuf>,
+    /// NodePolicy file, or directory of them; without it the NodePolicy objects of the cluster, or the preset `baseline`
+    #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
+    policies: Vec<PathBuf>,
+    /// Directory of flat label files
+    #[arg(long, value_name = "DIR", env = "NODEGATE_LABELS_DIR")]
+    labels_dir: Option<PathBuf>,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// One violation of one node.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    node: String,
+    policy: String,
+    rule: String,
+    /// `enforce`, `warn`, `audit`; `unknown` when an expression has no answer.
+    mode: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    key: String,
+    message: String,
+}
+
+pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Findings> {
+    telemetry_for_command()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let (set, nodes) = runtime.block_on(gather(args))?;
+    let mut lines = Vec::new();
+    for node in &nodes {
+        lines.extend(judge(&set, node).with_context(|| format!("node {}", node_name(node)))?);
+    }
+    match args.output {
+        Format::Table => output::print(&text(&lines, nodes.len()))?,
+        format => output::print(&output::structured(format, &lines)?)?,
+    }
+    Ok(if lines.iter().any(|line| line.mode != "unknown") { Findings::Some } else { Findings::None })
+}
+
+/// The policies, and the nodes to judge.
+async fn gather(args: &ReportArgs) -> anyhow::Result<(PolicySet, Vec<Json>)> {
+    let sources =
+        Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
+    let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
+    let from_files = || sources.load().map_err(|errors| output::load_errors(&errors));
+    let mut found: Vec<Json> = Vec::new();
+    if !args.nodes.is_empty() {
+        found.extend(nodes::read(&args.nodes)?.into_iter().map(|found| found.node));
+    }
+    let Some(place) = args.connect.reading_place()? else {
+        if args.nodes.is_empty() {
+            bail!("which nodes? name files with them (- for standard input), or a cluster by --kubeconfig FILE");
+        }
+        return Ok((from_files()?, found));
+    };
+    let client = place.client().await?;
+    let set = if args.policies.is_empty() {
+        let objects = policies::read(client.clone()).await.context("NodePolicy objects could not be read")?;
+        let combined = objects.combine(&loaded.documents, loaded.stands_in);
+        for (name, report) in combined.reports.iter().filter(|(_, report)| !report.errors.is_empty()) {
+            tracing::warn!("NodePolicy {name} is left out: {}", report.errors.join("; "));
+        }
+        combined.set
+    } else {
+        from_files()?
+    };
+    if args.nodes.is_empty() {
+        let nodes = ApiResource::erase::<Node>(&());
+        found = of_cluster(&Api::all_with(client, &nodes)).await?;
+    }
+    Ok((set, found))
+}
+
+async fn of_cluster(api: &Api<DynamicObject>) -> anyhow::Result<Vec<Json>> {
+    let mut found = Vec::new();
+    let mut parameters = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list(&parameters).await.context("nodes could not be listed")?;
+        for node in page.items {
+            found.push(serde_json::to_value(node)?);
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// What one node violates.
+fn judge(set: &PolicySet, node: &Json) -> anyhow::Result<Vec<Line>> {
+    let (username, groups) = identity("admin", node_name(node), &[]);
+    let old = Some(node.clone());
+    let scene = Scene { node: node.clone(), old, status: false, username, groups, saved: None, pending_taint: None };
+    let object = simulate(set, &scene, &Exemptions::default())?.node.to_string();
+    let verdict = violations(set, &NodeFacts::parse(&object)?);
+    let line = |by: &crate::policy::RuleId, mode, key: &str, message: &str| Line {
+        node: node_name(node).to_owned(),
+        policy: by.policy.to_string(),
+        rule: by.rule.to_string(),
+        mode,
+        key: key.to_owned(),
+        message: message.to_owned(),
+    };
+    let found = verdict.violations.iter().map(|violation| {
+        let mode = match violation.mode {
+            EntryMode::Enforce => "enforce",
+            EntryMode::Warn => "warn",
+            EntryMode::Audit => "audit",
+        };
+        line(&violation.by, mode, &violation.key, &violation.what)
+    });
+    let unknown = verdict.unknown.iter().map(|(by, reason)| line(by, "unknown", "", reason));
+    Ok(found.chain(unknown).collect())
+}
+
+fn text(lines: &[Line], nodes: usize) -> String {
+    let of = |mode: &str| lines.iter().filter(|line| line.mode == mode).count();
+    let mut violating: Vec<&str> =
+        lines.iter().filter(|line| line.mode != "unknown").map(|line| line.node.as_str()).collect();
+    violating.sort_unstable();
+    violating.dedup();
+    let mut text = String::new();
+    if !lines.is_empty() {
+        let mut table = output::table(&["node", "policy", "rule", "mode", "violation"]);
+        for line in lines {
+            table.add_row([&line.node, &line.policy, &line.rule, line.mode, &line.message]);
+        }
+        text.push_str(&format!("{}\n\n", table.trim_fmt()));
+    }
+    let (enforce, warn, audit, unknown) = (of("enforce"), of("warn"), of("audit"), of("unknown"));
+    text.push_str(&format!(
+        "{nodes} nodes, {} with violations: {enforce} of entries that enforce, {warn} that warn, {audit} that audit",
+        violating.len()
+    ));
+    if unknown > 0 {
+        text.push_str(&format!("; {unknown} expressions had no answer"));
+    }
+    text.push('\n');
+    text
+}

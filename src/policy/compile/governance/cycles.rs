@@ -1,0 +1,109 @@
+//! Dependencies between labels: cycles are refused, chains are told.
+
+use std::collections::{BTreeSet, HashMap};
+
+use petgraph::algo::tarjan_scc;
+use petgraph::graph::DiGraph;
+
+use crate::api::source::FieldPath;
+use crate::policy::document::{PolicyDocument, PolicyError};
+use crate::policy::governance::{Dependency, Governance, Wanted};
+
+/// So much of a chain is told.
+const FURTHER_MAX: usize = 8;
+
+type Label = (Box<str>, Option<Box<str>>);
+
+/// Whether a label that is required so can be what another entry asks for.
+fn may_be(required: &Label, asked: &Label) -> bool {
+    required.0 == asked.0 && (required.1.is_none() || asked.1.is_none() || required.1 == asked.1)
+}
+
+/// Whether a label that is required so is what another entry asks for, whatever its value.
+fn is(required: &Label, asked: &Label) -> bool {
+    required.0 == asked.0 && (asked.1.is_none() || required.1 == asked.1)
+}
+
+/// Refuses labels that need each other: neither could be set before the other.
+pub(super) fn refuse(
+    governance: &Governance,
+    places: &[(usize, FieldPath, usize)],
+    documents: &[PolicyDocument],
+    errors: &mut Vec<PolicyError>,
+) {
+    let entries: Vec<(usize, &Dependency)> = dependencies(governance).collect();
+    let by_key: HashMap<&str, Vec<usize>> =
+        entries.iter().enumerate().fold(HashMap::new(), |mut map, (at, (_, entry))| {
+            entry.when.iter().for_each(|(key, _)| map.entry(&**key).or_default().push(at));
+            map
+        });
+    let mut graph = DiGraph::<usize, ()>::new();
+    let vertices: Vec<_> = (0..entries.len()).map(|at| graph.add_node(at)).collect();
+    for (from, (_, entry)) in entries.iter().enumerate() {
+        for required in &entry.require {
+            for to in by_key.get(&*required.0).into_iter().flatten() {
+                if entries[*to].1.when.iter().any(|asked| may_be(required, asked)) {
+                    graph.update_edge(vertices[from], vertices[*to], ());
+                }
+            }
+        }
+    }
+    for mut component in tarjan_scc(&graph) {
+        component.sort();
+        let Some(first) = component.first().copied() else { continue };
+        if component.len() == 1 && !graph.contains_edge(first, first) {
+            continue;
+        }
+        let keys: BTreeSet<&str> =
+            component.iter().flat_map(|vertex| entries[graph[*vertex]].1.when.iter().map(|(key, _)| &**key)).collect();
+        let keys = keys.into_iter().collect::<Vec<_>>().join(", ");
+        let rules: Vec<String> = component
+            .iter()
+            .map(|vertex| governance.demands()[entries[graph[*vertex]].0].entry.id.to_string())
+            .collect();
+        let demand = entries[graph[first]].0;
+        let Some((document, path, _)) = places.iter().find(|(_, _, at)| *at == demand) else { continue };
+        let message =
+            format!("these labels need each other: {keys} ({}); leave one of the dependencies out", rules.join(" -> "));
+        errors.push(documents[*document].fault(path, message));
+    }
+}
+
+/// Notes of each dependency what its required labels need in their turn.
+pub(super) fn note_further(governance: &mut Governance) {
+    let notes: Vec<(usize, Vec<String>)> =
+        dependencies(governance).map(|(at, entry)| (at, further(governance, at, entry))).collect();
+    for (at, found) in notes {
+        if let Wanted::Dependency(dependency) = &mut governance.demand_mut(at).what {
+            dependency.further = found;
+        }
+    }
+}
+
+fn further(governance: &Governance, at: usize, entry: &Dependency) -> Vec<String> {
+    let mut there: Vec<Label> = entry.when.iter().chain(&entry.require).cloned().collect();
+    let mut used = BTreeSet::from([at]);
+    let mut found = Vec::new();
+    while found.len() < FURTHER_MAX
+        && let Some((next, dependency)) = dependencies(governance).find(|(next, dependency)| {
+            !used.contains(next) && dependency.when.iter().all(|asked| there.iter().any(|label| is(label, asked)))
+        })
+    {
+        used.insert(next);
+        for label in dependency.require.iter().filter(|label| !there.iter().any(|known| is(known, label))) {
+            found.push(match &label.1 {
+                Some(value) => format!("{}={value}", label.0),
+                None => label.0.to_string(),
+            });
+        }
+        there.extend(dependency.require.iter().cloned());
+    }
+    found
+}
+
+fn dependencies(governance: &Governance) -> impl Iterator<Item = (usize, &Dependency)> {
+    governance.demands().iter().enumerate().filter_map(|(at, demand)| match &demand.what {
+        Wanted::Dependency(dependency) => Some((at, dependency)),
+        _ => None,
+    })
+}

@@ -1,0 +1,186 @@
+//! `required`, `allowed`, `immutable`, `dependencies`, `naming` and `expressions` become [`Demand`]s.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Entries, fields};
+use crate::api::names::{check_label_key, check_label_value};
+use crate::api::policy::{
+    AllowedSpec, DependencySpec, EntrySpec, ExpressionSpec, GovernanceSpec, ImmutableSpec, NamedPart, NamingSpec,
+    RequiredSpec,
+};
+use crate::api::source::FieldPath;
+use crate::policy::cel::{Expression, Scope, Yields};
+use crate::policy::compile::Faults;
+use crate::policy::decision::Field;
+use crate::policy::governance::{Accepted, Demand, Demanded, Dependency, Naming, Pattern, TextPattern, Wanted};
+use crate::policy::matcher::TaintPattern;
+use crate::policy::pattern::KeySet;
+
+/// What is demanded where nothing is said.
+const LABELS: [Field; 1] = [Field::Label];
+
+/// Compiles every entry of one document but `reserved`. What has a fault is left out.
+pub(super) fn compile(spec: &GovernanceSpec, entries: &mut Entries<'_, '_>) -> Vec<(FieldPath, Demand)> {
+    let mut found = Vec::new();
+    section("required", &spec.required, |spec| &spec.entry, required, entries, &mut found);
+    section("allowed", &spec.allowed, |spec| &spec.entry, allowed, entries, &mut found);
+    section("immutable", &spec.immutable, |spec| &spec.entry, immutable, entries, &mut found);
+    section("dependencies", &spec.dependencies, |spec| &spec.entry, dependency, entries, &mut found);
+    section("naming", &spec.naming, |spec| &spec.entry, naming, entries, &mut found);
+    section("expressions", &spec.expressions, |spec| &spec.entry, expression, entries, &mut found);
+    found
+}
+
+fn section<S>(
+    name: &str,
+    specs: &[S],
+    entry_of: impl Fn(&S) -> &EntrySpec,
+    what: impl Fn(&S, &FieldPath, &mut Faults<'_>) -> Option<Wanted>,
+    entries: &mut Entries<'_, '_>,
+    found: &mut Vec<(FieldPath, Demand)>,
+) {
+    for (at, spec) in specs.iter().enumerate() {
+        let (entry, path) = entries.entry(name, at, entry_of(spec));
+        let what = what(spec, &path, entries.faults);
+        found.extend(what.map(|what| (path, Demand { entry, what })));
+    }
+}
+
+fn key_set(keys: &[String], path: &FieldPath, faults: &mut Faults<'_>) -> KeySet {
+    if keys.is_empty() {
+        faults.at(&path.key("keys"), "the list is empty, so nothing is governed; write keys");
+    }
+    KeySet::compile(keys.iter().map(String::as_str), |index, message| {
+        faults.at(&path.key("keys").index(index), message);
+    })
+}
+
+fn required(spec: &RequiredSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Wanted> {
+    if spec.keys.is_empty() {
+        faults.at(&path.key("keys"), "the list is empty, so nothing is required; write keys");
+    }
+    for (index, key) in spec.keys.iter().enumerate() {
+        faults.check(&path.key("keys").index(index), check_label_key(key));
+    }
+    let keys = spec.keys.iter().map(|key| key.as_str().into()).collect();
+    Some(Wanted::Required { keys, of: fields(spec.of.as_deref(), &LABELS, &path.key("of"), faults) })
+}
+
+fn allowed(spec: &AllowedSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Wanted> {
+    faults.check(&path.key("key"), check_label_key(&spec.key));
+    let of = fields(spec.of.as_deref(), &LABELS, &path.key("of"), faults);
+    let accepted = match (&spec.values, &spec.pattern, spec.range) {
+        (Some(values), None, None) => {
+            for (index, value) in values.iter().enumerate().filter(|_| !of.contains(&Field::Annotation)) {
+                faults.check(&path.key("values").index(index), check_label_value(value));
+            }
+            if values.is_empty() {
+                faults.at(&path.key("values"), "the list is empty, so no value would be allowed; write values");
+            }
+            Accepted::Values(values.iter().map(|value| value.as_str().into()).collect())
+        }
+        (None, Some(pattern), None) => Accepted::Matching(text_pattern(pattern, &path.key("pattern"), faults)?),
+        (None, None, Some(range)) => {
+            match (range.min, range.max) {
+                (None, None) => faults.at(&path.key("range"), "write min, max or both"),
+                (Some(min), Some(max)) if min > max => faults.at(&path.key("range"), "min is larger than max"),
+                _ => {}
+            }
+            Accepted::Range { min: range.min, max: range.max }
+        }
+        _ => {
+            faults.at(path, "write exactly one of values, pattern and range");
+            return None;
+        }
+    };
+    Some(Wanted::Allowed { key: spec.key.as_str().into(), of, accepted })
+}
+
+fn immutable(spec: &ImmutableSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Wanted> {
+    let keys = key_set(&spec.keys, path, faults);
+    Some(Wanted::Immutable { keys, of: fields(spec.of.as_deref(), &LABELS, &path.key("of"), faults) })
+}
+
+fn dependency(spec: &DependencySpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Wanted> {
+    let mut labels = |field: &str, labels: &BTreeMap<String, String>| -> Vec<(Box<str>, Option<Box<str>>)> {
+        let path = path.key(field);
+        for (key, value) in labels {
+            faults.check(&path.key(key), check_label_key(key));
+            if value != "*" {
+                faults.check(&path.key(key), check_label_value(value));
+            }
+        }
+        let value = |value: &String| (value != "*").then(|| value.as_str().into());
+        labels.iter().map(|(key, text)| (key.as_str().into(), value(text))).collect()
+    };
+    let (when, require) = (labels("when", &spec.when), labels("require", &spec.require));
+    let mut require_taints = Vec::new();
+    for (index, taint) in spec.require_taints.iter().enumerate() {
+        let pattern = faults.check(&path.key("requireTaints").index(index), TaintPattern::parse(taint));
+        require_taints.extend(pattern.map(|pattern| (pattern, taint.as_str().into())));
+    }
+    for (index, key) in spec.forbid.iter().enumerate() {
+        faults.check(&path.key("forbid").index(index), check_label_key(key));
+    }
+    if spec.when.is_empty() || (spec.require.is_empty() && spec.require_taints.is_empty() && spec.forbid.is_empty()) {
+        faults.at(path, "write when, and require, requireTaints or forbid");
+    }
+    let forbid = spec.forbid.iter().map(|key| key.as_str().into()).collect();
+    Some(Wanted::Dependency(Dependency { when, require, require_taints, forbid, further: Vec::new() }))
+}
+
+fn naming(spec: &NamingSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Wanted> {
+    let names = Pattern::NAMED.map(|(name, _)| name).join(", ");
+    let pattern = spec.pattern.as_deref().and_then(|written| {
+        let found = Pattern::NAMED.iter().find(|(name, _)| *name == written).map(|(_, pattern)| *pattern);
+        if found.is_none() {
+            faults.at(&path.key("pattern"), format!("there is no pattern {written:?}; write {names} or use regex"));
+        }
+        found
+    });
+    let part = spec.of.unwrap_or_default();
+    if pattern == Some(Pattern::Namespaced) && part != NamedPart::Key {
+        faults.at(&path.key("of"), "namespaced is about keys; write `of: key` or leave it out");
+    }
+    if spec.pattern.is_none() && spec.regex.is_none() && spec.max_length.is_none() {
+        faults.at(path, "write pattern, regex or maxLength");
+    }
+    let regex = spec.regex.as_deref().and_then(|regex| text_pattern(regex, &path.key("regex"), faults));
+    Some(Wanted::Naming(Naming {
+        keys: key_set(&spec.keys, path, faults),
+        of: fields(spec.fields.as_deref(), &LABELS, &path.key("in"), faults),
+        part,
+        pattern,
+        regex,
+        max_length: spec.max_length,
+    }))
+}
+
+fn expression(spec: &ExpressionSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Wanted> {
+    let compiled = Expression::compile(&spec.expression, Scope::Write, Yields::Bool);
+    let compiled = faults.check(&path.key("expression"), compiled);
+    if compiled.as_ref().is_some_and(|compiled| !compiled.reads().object && !compiled.reads().old_object) {
+        let message = "it reads neither object nor oldObject, so no write could change its answer; to ask about one kind of \
+                       write, compare object with oldObject";
+        faults.at(&path.key("expression"), message);
+    }
+    let message_expression = spec.message_expression.as_deref().and_then(|source| {
+        let compiled = Expression::compile(source, Scope::Write, Yields::Text);
+        faults.check(&path.key("messageExpression"), compiled).map(Arc::new)
+    });
+    let message = spec.message.as_deref().map(Into::into);
+    Some(Wanted::Expression(Demanded { expression: Arc::new(compiled?), message, message_expression }))
+}
+
+/// Compiles a regular expression that a whole text must match.
+fn text_pattern(written: &str, path: &FieldPath, faults: &mut Faults<'_>) -> Option<TextPattern> {
+    let compile = |text: &str| regex::RegexBuilder::new(text).size_limit(REGEX_SIZE_MAX).build();
+    // Alone first: an error must speak of what was written, and `)(` must not become valid by the brackets around it.
+    let compiled = compile(written).and_then(|_| compile(&format!("^(?:{written})$")));
+    let compiled = compiled.map_err(|error| format!("{written:?} is not a regular expression: {error}"));
+    faults.check(path, compiled).map(|whole| TextPattern { written: written.into(), whole })
+}
+
+/// Largest compiled regular expression, in bytes.
+const REGEX_SIZE_MAX: usize = 1 << 20;

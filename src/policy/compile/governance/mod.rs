@@ -1,0 +1,165 @@
+//! `governance` and `protect` become [`Governance`].
+
+mod cycles;
+mod demands;
+
+use std::sync::Arc;
+
+use super::Faults;
+use super::rules::matcher;
+use crate::api::names::{check_label_key, is_dns_subdomain};
+use crate::api::policy::{EntrySpec, GovernanceSpec, GovernedField, ReservedSpec, SubjectsSpec};
+use crate::api::source::FieldPath;
+use crate::policy::decision::{Field, RuleId};
+use crate::policy::document::{PolicyDocument, PolicyError};
+use crate::policy::governance::{Entry, Governance, GovernedDocument, Reserved, Subjects, Wanted};
+use crate::policy::index::NameIndexBuilder;
+use crate::policy::pattern::{KeySet, TextSet};
+use crate::policy::presets;
+
+/// Governance under construction.
+#[derive(Default)]
+pub(super) struct Builder {
+    governance: Governance,
+    /// Where each dependency stands: index of the document, path, index of the demand.
+    dependencies: Vec<(usize, FieldPath, usize)>,
+}
+
+impl Builder {
+    /// Adds what one document says.
+    pub(super) fn add(&mut self, names: &mut NameIndexBuilder, faults: &mut Faults<'_>) {
+        let document = faults.document;
+        let path = FieldPath::root().key("spec").key("governance");
+        let empty = GovernanceSpec::default();
+        let spec = document.spec.governance.as_ref().unwrap_or(&empty);
+        let policy: Arc<str> = document.name.as_str().into();
+        let index = self.governance.add_document(GovernedDocument {
+            break_glass: spec
+                .break_glass
+                .iter()
+                .map(|spec| subjects(Some(spec), &path.key("breakGlass"), faults))
+                .collect(),
+            protect_id: RuleId { policy: policy.clone(), rule: "protect".into() },
+            // Faults in protect are reported where it is compiled for deciding.
+            protect: document
+                .spec
+                .protect
+                .as_ref()
+                .map(|protect| KeySet::compile(protect.keys.iter().map(String::as_str), |_, _| {}))
+                .unwrap_or_default(),
+        });
+        let mut entries = Entries { policy, document: index, path, names, faults };
+        for (at, spec) in spec.reserved.iter().enumerate() {
+            let (entry, path) = entries.entry("reserved", at, &spec.entry);
+            self.reserved(spec, entry, &path, entries.faults);
+        }
+        for (path, demand) in demands::compile(spec, &mut entries) {
+            if matches!(demand.what, Wanted::Dependency(_)) {
+                self.dependencies.push((index, path, self.governance.demands().len()));
+            }
+            self.governance.add_demand(demand);
+        }
+    }
+
+    /// The finished governance.
+    pub(super) fn build(mut self, documents: &[PolicyDocument], errors: &mut Vec<PolicyError>) -> Governance {
+        // A preset is part of the documents that name it.
+        for (at, document) in documents.iter().enumerate() {
+            for name in document.spec.presets.iter().map(|name| presets::document_name(name)) {
+                if let Some(preset) = documents.iter().position(|document| document.name == name) {
+                    self.governance.open_also(at, preset);
+                }
+            }
+        }
+        cycles::refuse(&self.governance, &self.dependencies, documents, errors);
+        cycles::note_further(&mut self.governance);
+        self.governance
+    }
+
+    fn reserved(&mut self, spec: &ReservedSpec, entry: Entry, path: &FieldPath, faults: &mut Faults<'_>) {
+        if spec.namespaces.is_empty() && spec.keys.is_empty() {
+            faults.at(path, "nothing is reserved; add namespaces or keys");
+        }
+        for (index, namespace) in spec.namespaces.iter().enumerate() {
+            let prefix = namespace.strip_prefix("*.").unwrap_or(namespace);
+            if !is_dns_subdomain(prefix) {
+                let message = format!(
+                    "{namespace:?} is not a namespace; write a prefix such as example.com, or *.example.com for its subdomains"
+                );
+                faults.at(&path.key("namespaces").index(index), message);
+            }
+        }
+        for (index, key) in spec.keys.iter().enumerate() {
+            faults.check(&path.key("keys").index(index), check_label_key(key));
+        }
+        let fields = fields(spec.of.as_deref(), &[Field::Label, Field::Taint], &path.key("of"), faults);
+        let entry = Reserved { entry, allow: subjects(spec.allow.as_ref(), &path.key("allow"), faults) };
+        self.governance.add_reserved(entry, &fields, &spec.namespaces, &spec.keys);
+    }
+}
+
+/// The entries of one document on their way.
+struct Entries<'e, 'd> {
+    policy: Arc<str>,
+    document: usize,
+    path: FieldPath,
+    names: &'e mut NameIndexBuilder,
+    faults: &'e mut Faults<'d>,
+}
+
+impl Entries<'_, '_> {
+    /// What every entry has, and where it stands.
+    fn entry(&mut self, section: &str, at: usize, spec: &EntrySpec) -> (Entry, FieldPath) {
+        let path = self.path.key(section).index(at);
+        let rule = spec.name.clone().unwrap_or_else(|| format!("{section}[{at}]"));
+        if spec.operations.as_ref().is_some_and(Vec::is_empty) {
+            let message = "the list is empty, so nothing is judged; write add, change or remove, or leave it out";
+            self.faults.at(&path.key("operations"), message);
+        }
+        let entry = Entry {
+            id: RuleId { policy: self.policy.clone(), rule: rule.into() },
+            mode: spec.mode.unwrap_or_default(),
+            matcher: matcher(spec.match_.as_ref(), self.names, &path.key("match"), self.faults),
+            operations: spec.operations.as_ref().map(|operations| operations.iter().copied().collect()),
+            except: subjects(spec.except.as_ref(), &path.key("except"), self.faults),
+            document: self.document,
+        };
+        (entry, path)
+    }
+}
+
+/// The parts of a node an entry is about.
+fn fields(of: Option<&[GovernedField]>, default: &[Field], path: &FieldPath, faults: &mut Faults<'_>) -> Vec<Field> {
+    let Some(of) = of else { return default.to_vec() };
+    if of.is_empty() {
+        faults.at(path, "the list is empty, so nothing is governed; write labels, taints or annotations");
+    }
+    let field = |field: &GovernedField| match field {
+        GovernedField::Labels => Field::Label,
+        GovernedField::Taints => Field::Taint,
+        GovernedField::Annotations => Field::Annotation,
+    };
+    of.iter().map(field).collect()
+}
+
+fn subjects(spec: Option<&SubjectsSpec>, path: &FieldPath, faults: &mut Faults<'_>) -> Subjects {
+    let Some(spec) = spec else { return Subjects::default() };
+    for (index, account) in spec.service_accounts.iter().enumerate() {
+        if !account.contains(':') {
+            faults.at(
+                &path.key("serviceAccounts").index(index),
+                format!("{account:?} is not a service account; write namespace:name"),
+            );
+        }
+    }
+    let mut set = |field: &str, texts: &[String]| {
+        TextSet::compile(texts.iter().map(String::as_str), |index, message| {
+            faults.at(&path.key(field).index(index), message);
+        })
+    };
+    Subjects {
+        users: set("users", &spec.users),
+        groups: set("groups", &spec.groups),
+        service_accounts: set("serviceAccounts", &spec.service_accounts),
+    }
+}

@@ -1,0 +1,218 @@
+//! What a node lacks of what is demanded of it.
+
+use super::changes::{KeyChange, Place, past};
+use super::side::Side;
+use crate::api::policy::{ChangeOperation, NamedPart};
+use crate::policy::decision::Field;
+use crate::policy::governance::{Accepted, Dependency, Naming, Wanted};
+
+/// One thing that is not as demanded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) field: Field,
+    /// The key, with the effect of a taint; what names the finding from one side of a write to the other.
+    pub(super) key: String,
+    /// The value, where that is what is wrong.
+    pub(super) value: Option<String>,
+    /// How far it is from right, where that can be said.
+    pub(super) distance: u64,
+    /// What is wrong, in words.
+    pub(super) what: String,
+}
+
+impl Finding {
+    fn new(place: Place<'_>, what: String) -> Self {
+        Self { field: place.field, key: place.to_string(), value: None, distance: 0, what }
+    }
+
+    /// Whether the same was wrong before, or worse.
+    pub(super) fn was_in(&self, before: &[Self]) -> bool {
+        before.iter().any(|old| {
+            (old.field, &old.key, old.value.is_some()) == (self.field, &self.key, self.value.is_some())
+                && (old.value == self.value || self.distance < old.distance)
+        })
+    }
+
+    /// Whether it is found there as well.
+    pub(super) fn is_in(&self, other: &[Self]) -> bool {
+        other.iter().any(|other| (other.field, &other.key) == (self.field, &self.key))
+    }
+}
+
+/// What a node on one side lacks. Immutable keys and expressions are about the write: nothing is found here.
+pub(super) fn findings(wanted: &Wanted, side: &Side<'_>) -> Vec<Finding> {
+    match wanted {
+        Wanted::Required { keys, of } => of.iter().flat_map(|field| missing(*field, keys, side)).collect(),
+        Wanted::Allowed { key, of, accepted } => {
+            of.iter().flat_map(|field| unaccepted(*field, key, accepted, side)).collect()
+        }
+        Wanted::Dependency(dependency) => unmet(dependency, side),
+        Wanted::Naming(naming) => naming.of.iter().flat_map(|field| misnamed(*field, naming, side)).collect(),
+        Wanted::Immutable { .. } | Wanted::Expression(_) => Vec::new(),
+    }
+}
+
+/// Whether a write that makes these changes can have to do with a demand, on a node that it is about before and after.
+pub(super) fn touches(wanted: &Wanted, changes: &[KeyChange<'_>]) -> bool {
+    changes.iter().any(|change| {
+        let Place { field, key, .. } = change.place;
+        match wanted {
+            Wanted::Required { keys, of } => of.contains(&field) && keys.iter().any(|wanted| **wanted == *key),
+            Wanted::Allowed { key: wanted, of, .. } => of.contains(&field) && **wanted == *key,
+            Wanted::Immutable { keys, of } => of.contains(&field) && keys.contains(key),
+            Wanted::Dependency(dependency) => dependency.mentions(field, key),
+            Wanted::Naming(naming) => naming.is_about(field, key),
+            Wanted::Expression(_) => true,
+        }
+    })
+}
+
+/// Whether a change has to do with a finding.
+pub(super) fn concerns(wanted: &Wanted, finding: &Finding, change: &KeyChange<'_>) -> bool {
+    match wanted {
+        Wanted::Dependency(dependency) => dependency.mentions(change.place.field, change.place.key),
+        Wanted::Required { .. } => change.place.field == finding.field && change.place.key == finding.key,
+        _ => change.place.field == finding.field && change.place.to_string() == finding.key,
+    }
+}
+
+/// Changes of keys that do not change.
+pub(super) fn frozen(wanted: &Wanted, changes: &[KeyChange<'_>]) -> Vec<Finding> {
+    let Wanted::Immutable { keys, of } = wanted else { return Vec::new() };
+    let touched = changes.iter().filter(|change| change.operation != ChangeOperation::Add);
+    let touched = touched.filter(|change| of.contains(&change.place.field) && keys.contains(change.place.key));
+    let finding = |change: &KeyChange<'_>| {
+        let mut what = format!(
+            "{} {:?} does not change once set: it may not be {}",
+            change.place.field,
+            change.place.to_string(),
+            past(change.operation)
+        );
+        if let (Some(old), Some(new)) = (change.old, change.new) {
+            what.push_str(&format!(" from {old:?} to {new:?}"));
+        }
+        Finding::new(change.place, what)
+    };
+    touched.map(finding).collect()
+}
+
+fn missing(field: Field, keys: &[Box<str>], side: &Side<'_>) -> Vec<Finding> {
+    let there = |key: &str| match field {
+        Field::Taint => side.entries(field).iter().any(|(place, _)| place.key == key),
+        _ => side.value(field, key).is_some(),
+    };
+    let missing = keys.iter().filter(|key| !there(key));
+    missing
+        .map(|key| Finding::new(Place { field, key, effect: None }, format!("{field} {key:?} is required and missing")))
+        .collect()
+}
+
+fn unaccepted(field: Field, key: &str, accepted: &Accepted, side: &Side<'_>) -> Vec<Finding> {
+    let values: Vec<(Place<'_>, &str)> = match field {
+        Field::Taint => side.entries(field).into_iter().filter(|(place, _)| place.key == key).collect(),
+        _ => side.value(field, key).map(|value| (Place { field, key, effect: None }, value)).into_iter().collect(),
+    };
+    let judge = |(place, value): (Place<'_>, &str)| {
+        let (distance, rather) = match accepted {
+            Accepted::Values(values) if values.iter().any(|allowed| **allowed == *value) => return None,
+            Accepted::Values(values) => (0, format!("allowed are {}", values.join(", "))),
+            Accepted::Matching(pattern) if pattern.whole.is_match(value) => return None,
+            Accepted::Matching(pattern) => (0, format!("it must match {}", pattern.written)),
+            Accepted::Range { min, max } => match distance(value, *min, *max) {
+                0 => return None,
+                far => (far, format!("it must be a whole number {}", range_words(*min, *max))),
+            },
+        };
+        let what = format!("{field} {:?} may not be {value:?}: {rather}", place.to_string());
+        Some(Finding { value: Some(value.to_owned()), distance, ..Finding::new(place, what) })
+    };
+    values.into_iter().filter_map(judge).collect()
+}
+
+/// How far a value is from a range; the farthest when it is no whole number.
+fn distance(value: &str, min: Option<i64>, max: Option<i64>) -> u64 {
+    let Ok(number) = value.parse::<i64>() else { return u64::MAX };
+    match (min, max) {
+        (Some(min), _) if number < min => number.abs_diff(min),
+        (_, Some(max)) if number > max => number.abs_diff(max),
+        _ => 0,
+    }
+}
+
+fn range_words(min: Option<i64>, max: Option<i64>) -> String {
+    match (min, max) {
+        (Some(min), Some(max)) => format!("from {min} to {max}"),
+        (Some(min), None) => format!("of at least {min}"),
+        (None, Some(max)) => format!("of at most {max}"),
+        (None, None) => String::new(),
+    }
+}
+
+fn unmet(dependency: &Dependency, side: &Side<'_>) -> Vec<Finding> {
+    let is = |(key, value): &(Box<str>, Option<Box<str>>)| {
+        side.value(Field::Label, key).is_some_and(|there| value.as_ref().is_none_or(|value| **value == *there))
+    };
+    if !dependency.when.iter().all(is) {
+        return Vec::new();
+    }
+    let written =
+        |key: &str, value: Option<&str>| value.map_or_else(|| key.to_owned(), |value| format!("{key}={value}"));
+    let when: Vec<String> =
+        dependency.when.iter().map(|(key, _)| written(key, side.value(Field::Label, key))).collect();
+    let when = format!("label {}", when.join(" with "));
+    let further = match dependency.further.as_slice() {
+        [] => String::new(),
+        further => format!(", which needs {}", further.join(" and ")),
+    };
+    let finding = |field, key: &str, what: String| Finding::new(Place { field, key, effect: None }, what);
+    let lacking = dependency.require.iter().filter(|label| !is(label)).map(|(key, value)| {
+        let there = side.value(Field::Label, key).map_or_else(String::new, |there| format!(", not {there:?}"));
+        finding(Field::Label, key, format!("{when} needs label {}{there}{further}", written(key, value.as_deref())))
+    });
+    let untainted = dependency.require_taints.iter().filter(|(pattern, _)| !side.has_taint(pattern));
+    let untainted = untainted.map(|(_, taint)| finding(Field::Taint, taint, format!("{when} needs taint {taint}")));
+    let forbidden = dependency.forbid.iter().filter(|key| side.value(Field::Label, key).is_some());
+    let forbidden =
+        forbidden.map(|key| finding(Field::Label, key, format!("{when} does not go together with label {key}")));
+    lacking.chain(untainted).chain(forbidden).collect()
+}
+
+fn misnamed(field: Field, naming: &Naming, side: &Side<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (place, value) in side.entries(field) {
+        if !naming.is_about(field, place.key) {
+            continue;
+        }
+        let of_key = (naming.part != NamedPart::Value).then_some(("key", place.key, true));
+        let of_value = (naming.part != NamedPart::Key).then_some(("value", value, false));
+        for (part, text, is_key) in of_key.into_iter().chain(of_value) {
+            let (distance, faults) = faults(naming, text, is_key);
+            if faults.is_empty() {
+                continue;
+            }
+            let what = format!("{field} {:?}: its {part} {}", place.to_string(), faults.join(", "));
+            let value = (!is_key).then(|| text.to_owned());
+            found.push(Finding { value, distance, ..Finding::new(place, what) });
+        }
+    }
+    found
+}
+
+/// What is wrong with a text, and by how many characters it is too long where nothing else is.
+fn faults(naming: &Naming, text: &str, is_key: bool) -> (u64, Vec<String>) {
+    let mut found = Vec::new();
+    if let Some(pattern) = naming.pattern.filter(|pattern| !pattern.is_kept_by(text, is_key)) {
+        let instead = pattern.instead_of(text, is_key).map(|instead| format!("; write {instead:?}"));
+        found.push(format!("is not {}{}", pattern.describe(), instead.unwrap_or_default()));
+    }
+    if let Some(regex) = naming.regex.as_ref().filter(|regex| !regex.whole.is_match(text)) {
+        found.push(format!("does not match {}", regex.written));
+    }
+    let length = text.chars().count();
+    let excess = naming.max_length.map_or(0, |max| length.saturating_sub(usize::from(max)));
+    let distance = if found.is_empty() { excess as u64 } else { u64::MAX };
+    if excess > 0 {
+        found.push(format!("has {length} characters, more than {}", naming.max_length.unwrap_or_default()));
+    }
+    (distance, found)
+}

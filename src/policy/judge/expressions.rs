@@ -1,0 +1,74 @@
+//! What expressions over a write say.
+
+use super::demands::Finding;
+use super::side::Side;
+use crate::policy::cel::{RequestVariables, Variables};
+use crate::policy::decision::Field;
+use crate::policy::governance::Demanded;
+use crate::policy::request::{Operation, Requester, Write};
+
+/// What an expression is asked about.
+pub(super) struct Asked<'s, 'a> {
+    pub(super) new: &'s Side<'a>,
+    pub(super) old: Option<&'s Side<'a>>,
+    pub(super) requester: &'s Requester<'a>,
+    /// `None` when a node is looked at that nobody writes.
+    pub(super) write: Option<&'s Write<'a>>,
+}
+
+/// What is wrong: one finding when the expression is false.
+///
+/// # Errors
+/// Why it has no answer.
+pub(super) fn findings(demanded: &Demanded, asked: &Asked<'_, '_>) -> Result<Vec<Finding>, String> {
+    with_variables(asked, |variables| {
+        let holds = demanded.expression.evaluate_bool(variables).map_err(|error| error.to_string())?;
+        if holds {
+            return Ok(Vec::new());
+        }
+        let said = demanded.message_expression.as_ref().and_then(|message| message.evaluate_text(variables).ok());
+        let said = said.filter(|text| !text.trim().is_empty()).map(|text| cut(&text));
+        let what = said.or_else(|| demanded.message.as_deref().map(str::to_owned));
+        let what = what.unwrap_or_else(|| format!("this must hold: {}", demanded.expression.source()));
+        Ok(vec![Finding { field: Field::Label, key: String::new(), value: None, distance: 0, what }])
+    })
+}
+
+/// Whether the answer is no, and not unknown.
+pub(super) fn is_false(demanded: &Demanded, asked: &Asked<'_, '_>) -> bool {
+    with_variables(asked, |variables| demanded.expression.evaluate_bool(variables).map_err(|error| error.to_string()))
+        == Ok(false)
+}
+
+/// Longest message that an expression may make, in characters.
+const MESSAGE_MAX: usize = 500;
+
+fn cut(text: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if text.chars().count() <= MESSAGE_MAX {
+        return text;
+    }
+    text.chars().take(MESSAGE_MAX - 1).chain(['…']).collect()
+}
+
+fn with_variables<T>(
+    asked: &Asked<'_, '_>,
+    evaluate: impl FnOnce(&Variables<'_>) -> Result<T, String>,
+) -> Result<T, String> {
+    let object = asked.new.object().map_err(str::to_owned)?;
+    let old = asked.old.map(Side::object).transpose().map_err(str::to_owned)?;
+    let groups: Vec<String> = asked.requester.groups.iter().map(|group| (**group).to_owned()).collect();
+    let request = RequestVariables {
+        operation: match asked.write.map(|write| write.operation) {
+            Some(Operation::Update) => "UPDATE",
+            _ => "CREATE",
+        },
+        name: asked.write.map_or("", |write| &*write.node.name),
+        sub_resource: if asked.write.is_some_and(|write| write.status) { "status" } else { "" },
+        dry_run: asked.write.is_some_and(|write| write.dry_run),
+        username: &asked.requester.username,
+        uid: asked.requester.uid.as_deref(),
+        groups: &groups,
+    };
+    evaluate(&Variables::write(object, old, &request))
+}
