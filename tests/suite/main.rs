@@ -5,6 +5,7 @@ mod admission;
 mod cases;
 mod chart;
 mod cluster;
+mod export;
 mod generated;
 mod hostile;
 mod image;

@@ -195,7 +195,7 @@ impl Reader<'_, '_> {
         let mut ways = Vec::new();
         let mut own: Vec<Condition> = vec![Condition::When(format!("t.key == {}", quote(&pattern.key)))];
         own.extend(pattern.effect.map(|effect| Condition::When(format!("t.effect == {}", quote(effect.as_str())))));
-        own.extend(pattern.value.as_deref().map(|value| taint_value(value)));
+        own.extend(pattern.value.as_deref().map(taint_value));
         for gift in &ids {
             let givers = self.givers(gift);
             let effect = gift.1.rsplit_once(':').map_or("", |(_, effect)| effect);
