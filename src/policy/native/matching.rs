@@ -127,6 +127,9 @@ impl Reader<'_, '_> {
                 _ => steps.push((outcome, vec![matches])),
             }
         }
+        if steps.len() > NESTED_MAX {
+            return first_of(steps, rest);
+        }
         steps.into_iter().rev().fold(rest, |rest, (outcome, matches)| {
             let matches = Condition::any(matches);
             match outcome {
@@ -217,6 +220,18 @@ impl Reader<'_, '_> {
         )));
         Condition::any(ways)
     }
+}
+
+/// Steps written inside each other, at most: cel-go reads 250 brackets deep.
+const NESTED_MAX: usize = 20;
+
+/// The outcome of the first step that matches, as a flat list.
+fn first_of(steps: Vec<(Condition, Vec<Condition>)>, rest: Condition) -> Condition {
+    let step = |(outcome, matches): (Condition, Vec<Condition>)| {
+        format!("?({} ? optional.of({}) : optional.none())", Condition::any(matches).text(), outcome.text())
+    };
+    let steps: Vec<String> = steps.into_iter().map(step).collect();
+    Condition::When(format!("[{}][?0].orValue({})", steps.join(", "), rest.text()))
 }
 
 /// A comparison as an operand of `!`.

@@ -52,6 +52,8 @@ const FREE: [&str; 9] = [
     "sub.example.com/y",
     "nodegate.dev/own",
 ];
+/// Those that rules, nodes and writes often have in common, so that they have to do with each other.
+const COMMON: [&str; 3] = ["a", "pool", "hardware.tier"];
 const VALUES: [&str; 4] = ["", "1", "true", "gold"];
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const TAINT_KEYS: [&str; 5] = ["a", "dedicated", "example.com/x", "sub.example.com/y", "pool"];
@@ -64,8 +66,12 @@ const EXPRESSIONS: [&str; 6] = [
     r#"node.spec.?providerID.orValue("").startsWith("aws")"#,
 ];
 
+fn key<'k>(random: &mut Random, keys: &[&'k str]) -> &'k str {
+    if random.chance(50) { random.of(&COMMON) } else { random.of(keys) }
+}
+
 fn labels(random: &mut Random, keys: &[&str], most: u64) -> Map<String, Value> {
-    (0..random.below(most + 1)).map(|_| (random.of(keys).to_owned(), json!(random.of(&VALUES)))).collect()
+    (0..random.below(most + 1)).map(|_| (key(random, keys).to_owned(), json!(random.of(&VALUES)))).collect()
 }
 
 fn taints(random: &mut Random, most: u64) -> Vec<Value> {
@@ -85,7 +91,7 @@ fn taints(random: &mut Random, most: u64) -> Vec<Value> {
 }
 
 fn requirement(random: &mut Random) -> Value {
-    let key = random.of(&KEYS);
+    let key = key(random, &KEYS);
     match random.below(4) {
         0 => json!({"key": key, "operator": "Exists"}),
         1 => json!({"key": key, "operator": "DoesNotExist"}),
@@ -238,7 +244,7 @@ pub(super) fn policy(random: &mut Random, prefix: &str) -> Value {
     }
     let mut spec = json!({"rules": rules, "governance": governance});
     let protect: Vec<&str> =
-        ["hardware.tier", "pool", "nvidia.com/*", "a"].into_iter().filter(|_| random.chance(20)).collect();
+        ["hardware.tier", "pool", "nvidia.com/*", "a"].into_iter().filter(|_| random.chance(40)).collect();
     if !protect.is_empty() {
         spec["protect"] = json!({"keys": protect});
     }
