@@ -22,8 +22,8 @@ use generator::Random;
 use writer::{Outcome, Who, Writer};
 
 const SETS: u64 = 30;
-const NODES: u64 = 3;
-const UPDATES: u64 = 7;
+const NODES: u64 = 6;
+const UPDATES: u64 = 4;
 
 const SELF_USER: &str = "system:serviceaccount:nodegate:nodegate";
 const BREAK_GLASS: &str = "nodegate:break-glass";
@@ -106,7 +106,11 @@ async fn native_policies_answer_as_nodegate_does() {
         tally.left_out += exported.left_out.len();
         let hidden = Hidden::of(&exported.spec, &exported.left_out);
         for number in 0..NODES {
-            let name = format!("{}{}", exported.prefix, ["n1", "gpu-7", "yeezyai"][usize::try_from(number).unwrap()]);
+            let name = format!(
+                "{}{}",
+                exported.prefix,
+                ["n1", "gpu-7", "yeezyai", "x", "gpu-8", "y"][usize::try_from(number).unwrap()]
+            );
             live(&writer, exported, &hidden, &name, &mut random, &mut tally).await;
         }
     }
