@@ -53,7 +53,7 @@ const FREE: [&str; 9] = [
     "nodegate.dev/own",
 ];
 /// Those that rules, nodes and writes often have in common, so that they have to do with each other.
-const COMMON: [&str; 3] = ["a", "pool", "hardware.tier"];
+const COMMON: [&str; 4] = ["a", "pool", "hardware.tier", "sub.example.com/y"];
 const VALUES: [&str; 4] = ["", "1", "true", "gold"];
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const TAINT_KEYS: [&str; 5] = ["a", "dedicated", "example.com/x", "sub.example.com/y", "pool"];
@@ -171,10 +171,9 @@ fn subjects(random: &mut Random) -> Value {
 fn reserved(random: &mut Random, prefix: &str, at: u64) -> Value {
     let mut entry = json!({"name": format!("entry-{at}"), "allow": subjects(random), "mode": random.of(&["enforce", "enforce", "warn", "audit"])});
     if random.chance(40) {
-        entry["keys"] = json!([random.of(&KEYS), random.of(&TAINT_KEYS)]);
+        entry["keys"] = json!([random.of(&COMMON), random.of(&TAINT_KEYS)]);
     } else {
-        entry["namespaces"] =
-            json!([random.of(&["example.com", "*.example.com", "nvidia.com", "*.com", "sub.example.com"])]);
+        entry["namespaces"] = json!([random.of(&["example.com", "*.example.com", "*.com", "sub.example.com"])]);
     }
     if random.chance(60) {
         entry["of"] = match random.below(4) {

@@ -196,7 +196,7 @@ async fn compare(
             step.status,
             step.name,
             step.patch,
-            stored.as_ref().map_or(Value::Null, |node| expected::essence(node)),
+            stored.as_ref().map_or(Value::Null, expected::essence),
             exported.spec,
             exported.left_out,
         ));
