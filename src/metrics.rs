@@ -1,5 +1,7 @@
 //! Every metric, by name. Label values are bounded: words of this file, or policies and rules in force.
 
+mod callers;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -11,6 +13,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+
+pub use callers::CallerMetrics;
 
 /// Which path was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -152,6 +156,8 @@ pub struct Metrics {
     pub handshake_failures: Counter,
     /// Failures of `accept`.
     pub accept_failures: Counter,
+    /// Who was refused for want of a client certificate.
+    pub callers: CallerMetrics,
     /// What the controller does.
     pub controller: ControllerMetrics,
 }
@@ -274,6 +280,7 @@ impl Metrics {
             connections: Gauge::default(),
             handshake_failures: Counter::default(),
             accept_failures: Counter::default(),
+            callers: CallerMetrics::default(),
             controller: ControllerMetrics::default(),
         };
         metrics.registry.register("admission_requests", "Admission reviews by how they were answered", requests);
@@ -326,6 +333,7 @@ impl Metrics {
             "Connections the operating system could not hand over",
             self.accept_failures.clone(),
         );
+        self.callers.register(registry);
         self.controller.register(registry);
     }
 

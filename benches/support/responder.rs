@@ -9,7 +9,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, header};
-use nodegate::tls::{Certificate, Directory, Limits, Protocol, serve, server_config};
+use nodegate::tls::{Certificate, Directory, Limits, Protocol, https, serve};
 use tokio_util::sync::CancellationToken;
 
 const ARGUMENT: &str = "--static-responder";
@@ -38,7 +38,7 @@ fn static_responder(certs: &Path, address: &str) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let (_, pair) = Directory::open(certs, &[], jiff::Timestamp::now()).expect("certificates");
-        let protocol = Protocol::Https(server_config(Certificate::new(pair)).expect("TLS"));
+        let protocol = Protocol::Https(https(Certificate::new(pair), None).expect("TLS"));
         let listener = tokio::net::TcpListener::bind(address).await.expect("bound");
         let service = service_fn(|request: Request<Incoming>| async {
             let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();

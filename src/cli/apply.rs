@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde::Serialize;
 
-use super::cluster::ConnectArgs;
+use super::connect::ConnectArgs;
 use super::output::{self, Format};
 use super::{Findings, telemetry_for_command};
 use crate::api::names::{LabelKey, TaintEffect, TaintId};

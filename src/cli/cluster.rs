@@ -1,19 +1,18 @@
-//! Running with a cluster: how it is reached, and everything that then runs besides the webhook.
+//! Running with a cluster: everything that then runs besides the webhook.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::connect::Place;
 use super::serve::{InForce, Served};
 use crate::api::names::TaintId;
+use crate::controller::arming;
 use crate::controller::certificates::ClusterCertificates;
 use crate::controller::leader::{self, LeaseConfig, LeaseView};
 use crate::controller::policies::{self, Combined, Reports};
@@ -24,106 +23,6 @@ use crate::health::Readiness;
 use crate::metrics::{Metrics, Reload};
 use crate::state::{ConfigMaps, Identity, Problem, SavedStates};
 use crate::tls::SubjectName;
-
-/// Where a pod finds who it is.
-const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-
-/// How the cluster is reached. Never the current context by accident: a file must be named, unless this is a pod.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ConnectArgs {
-    /// Kubeconfig file of the cluster to work on. In a pod, --namespace alone means the cluster it runs in.
-    #[arg(long, value_name = "FILE", env = "NODEGATE_KUBECONFIG")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of that file [default: its current one]
-    #[arg(long, value_name = "NAME", env = "NODEGATE_CONTEXT", requires = "kubeconfig")]
-    pub(crate) context: Option<String>,
-    /// Namespace of saved state, the Lease and the certificate.
-    #[arg(long, value_name = "NAMESPACE", env = "NODEGATE_NAMESPACE")]
-    pub(crate) namespace: Option<String>,
-}
-
-/// A cluster to work on.
-#[derive(Clone, Debug)]
-pub struct Place {
-    kubeconfig: Option<PathBuf>,
-    context: Option<String>,
-    /// The namespace of saved state, the Lease and the certificate.
-    pub namespace: String,
-}
-
-impl ConnectArgs {
-    /// The cluster that was named; `None` when none was.
-    ///
-    /// # Errors
-    /// If a kubeconfig is named without a namespace.
-    pub(crate) fn place(&self) -> anyhow::Result<Option<Place>> {
-        // The label operator's name for it; it may be set for other reasons, so it does not choose a mode by itself.
-        let operator = || std::env::var("OPERATOR_NAMESPACE").ok().filter(|namespace| !namespace.is_empty());
-        let named = self.namespace.clone().filter(|namespace| !namespace.is_empty()).or_else(operator);
-        let place = |namespace| Place { kubeconfig: self.kubeconfig.clone(), context: self.context.clone(), namespace };
-        match (&self.kubeconfig, named) {
-            (Some(_), Some(namespace)) => Ok(Some(place(namespace))),
-            (Some(file), None) => {
-                bail!(
-                    "--kubeconfig {} needs --namespace: name the namespace for saved state and the Lease",
-                    file.display()
-                )
-            }
-            (None, Some(namespace)) if std::path::Path::new(POD_TOKEN).exists() => Ok(Some(place(namespace))),
-            (None, _) if self.namespace.is_some() => bail!(
-                "--namespace without --kubeconfig works only in a pod with a service account token; name a kubeconfig file"
-            ),
-            (None, _) => Ok(None),
-        }
-    }
-}
-
-impl ConnectArgs {
-    /// The cluster that was named, for a command that only reads nodes and policies: no namespace is needed.
-    ///
-    /// # Errors
-    /// As [`ConnectArgs::place`].
-    pub(crate) fn reading_place(&self) -> anyhow::Result<Option<Place>> {
-        match (&self.kubeconfig, &self.namespace) {
-            (Some(_), None) => Self { namespace: Some("default".to_owned()), ..self.clone() }.place(),
-            _ => self.place(),
-        }
-    }
-}
-
-impl Place {
-    /// A client for it.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or names no such context.
-    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
-        let config = match &self.kubeconfig {
-            Some(file) => {
-                let read = Kubeconfig::read_from(file).with_context(|| format!("--kubeconfig {}", file.display()))?;
-                let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-                Config::from_custom_kubeconfig(read, &options)
-                    .await
-                    .with_context(|| format!("--kubeconfig {}", file.display()))?
-            }
-            None => Config::incluster().context("this pod's service account")?,
-        };
-        Ok(Client::try_from(config)?)
-    }
-}
-
-/// Who we are in the cluster, asked of the API server.
-///
-/// # Errors
-/// If it cannot be asked.
-pub(crate) async fn own_name(client: &Client) -> anyhow::Result<String> {
-    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
-    let review = reviews
-        .create(&kube::api::PostParams::default(), &SelfSubjectReview::default())
-        .await
-        .context("the API server did not say who we are (SelfSubjectReview)")?;
-    let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
-    user.context("the API server did not say who we are")
-}
 
 /// Flags of `serve` that matter with a cluster only.
 #[derive(Clone, Debug, clap::Args)]
@@ -152,6 +51,13 @@ pub(crate) struct ControllerArgs {
     /// With --cert-dir: keep caBundle of the webhook configurations equal to ca.crt of that directory.
     #[arg(long, env = "NODEGATE_INJECT_CA", requires = "cert_dir")]
     inject_ca: bool,
+    /// Report what each node violates as ClusterReport objects of openreports.io, whose definition must be there.
+    #[arg(long, env = "NODEGATE_CLUSTER_REPORTS")]
+    cluster_reports: bool,
+    /// Set failurePolicy Fail on the entries that the annotation nodegate.dev/failure-policy of the validating webhook
+    /// configuration names (ENTRY=Fail), once this serves and callers trust its certificate.
+    #[arg(long, env = "NODEGATE_KEEP_FAILURE_POLICY")]
+    keep_failure_policy: bool,
     /// Name of the mutating and of the validating webhook configuration.
     #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
     webhook_configuration: String,
@@ -178,6 +84,10 @@ pub struct ClusterConfig {
     pub release_pending: bool,
     /// Whether caBundle is kept equal to the `ca.crt` of the certificate directory.
     pub inject_ca: bool,
+    /// Whether `ClusterReport` objects are kept.
+    pub cluster_reports: bool,
+    /// Whether the annotated failure policy is kept while this serves.
+    pub keep_failure_policy: bool,
     /// The name of the webhook configurations.
     pub webhook_configuration: String,
 }
@@ -194,6 +104,8 @@ impl ControllerArgs {
             pending_timeout: self.pending_timeout,
             release_pending: self.release_pending,
             inject_ca: self.inject_ca,
+            cluster_reports: self.cluster_reports,
+            keep_failure_policy: self.keep_failure_policy,
             webhook_configuration: self.webhook_configuration.clone(),
         }
     }
@@ -365,10 +277,23 @@ impl Cluster {
         }
     }
 
-    /// One term: certificates and nodes. If either ended by itself, the term would begin anew.
+    /// What the leader does for the failure policy, once it serves itself.
+    async fn keep_failure_policy(&self, shared: &Shared) {
+        if !self.config.keep_failure_policy {
+            std::future::pending::<()>().await;
+        }
+        let serving = || {
+            let ready = shared.synced.load(Ordering::Relaxed) && shared.readiness.unmet().is_empty();
+            ready.then(|| shared.served.pair()).flatten()
+        };
+        arming::keep_failure_policy(self.client.clone(), self.config.webhook_configuration.clone(), serving).await;
+    }
+
+    /// One term: certificates, the failure policy and nodes. If either ended by itself, the term would begin anew.
     async fn term(&self, shared: &Shared, reports: &watch::Receiver<Reports>) {
         tokio::select! {
             () = self.lead_certificates(shared) => {}
+            () = self.keep_failure_policy(shared) => {}
             () = self.keep_nodes(shared, reports) => {}
         }
     }
@@ -386,8 +311,11 @@ impl Cluster {
             events,
             shared.metrics.clone(),
         );
-        let config =
-            TermConfig { resync: self.config.resync, configuration: self.config.webhook_configuration.clone() };
+        let config = TermConfig {
+            resync: self.config.resync,
+            configuration: self.config.webhook_configuration.clone(),
+            reports: self.config.cluster_reports,
+        };
         let (generation, reports) = (shared.generation.clone(), reports.clone());
         let term = Term::new(self.client.clone(), Arc::new(reconciler), config, generation, reports);
         tokio::select! {

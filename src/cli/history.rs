@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value as Json, json};
 
-use super::cluster::ConnectArgs;
+use super::connect::ConnectArgs;
 use super::output::{self, Format};
 use super::{Findings, telemetry_for_command};
 use crate::api::state::{Change, SavedState};

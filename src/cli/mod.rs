@@ -3,6 +3,7 @@
 mod apply;
 mod certs;
 mod cluster;
+mod connect;
 mod demo;
 mod export;
 mod history;

@@ -9,7 +9,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::cluster::ConnectArgs;
+use super::connect::ConnectArgs;
 use super::nodes;
 use super::output::{self, Format};
 use super::simulate::{Scene, identity, node_name, simulate};

@@ -2,19 +2,25 @@
 //!
 //! The Lease is taken and renewed by kube-lease-manager. What a holder may do is decided by what is *seen* of the
 //! Lease: nobody writes who has not seen his own renewal within the lease's duration by his own clock, so that a
-//! holder that cannot reach the API server, or whose clock jumped, stops by himself.
+//! holder that cannot reach the API server, or whose clock jumped, stops by himself. What was not renewed for long by
+//! that clock is freed: the library compares times of day, and would wait for as long as a holder's clock was ahead.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
+use json_patch::{AddOperation, PatchOperation};
+use jsonptr::PointerBuf;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use kube_lease_manager::{LeaseManagerBuilder, LeaseManagerError};
+use serde_json::Value as Json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use super::registration::write_to;
 
 /// The name of the Lease.
 pub const LEASE: &str = "nodegate";
@@ -47,6 +53,20 @@ struct Seen {
     renewed: Option<k8s_openapi::jiff::Timestamp>,
     /// When its renewal was seen, by our own clock that does not jump.
     at: Option<Instant>,
+    /// Since when it has been known to be renewed as it is, by that clock.
+    since: Option<Instant>,
+    /// How long it holds, by what it says itself.
+    duration: Option<Duration>,
+    version: Option<String>,
+}
+
+impl Seen {
+    /// How long until the holder is one who does not renew any more: twice the time that the Lease holds, so that the
+    /// library has had its turn. `None` when nobody holds it.
+    fn lives(&self, usually: Duration) -> Option<Duration> {
+        self.holder.as_ref()?;
+        Some((self.duration.unwrap_or(usually) * 2).saturating_sub(self.since?.elapsed()))
+    }
 }
 
 /// The Lease as it is seen from here. Cheap to share.
@@ -86,15 +106,34 @@ impl LeaseView {
         let spec = lease.and_then(|lease| lease.spec.as_ref());
         let holder = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
         let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+        let duration = spec.and_then(|spec| u64::try_from(spec.lease_duration_seconds?).ok()).map(Duration::from_secs);
+        let version = lease.and_then(ResourceExt::resource_version);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.holder != holder || seen.renewed != renewed {
             // A list shows a renewal of some time before: it counts no more than what was seen then.
             let before = seen.at.filter(|_| seen.holder == holder);
             let at = if listing { before } else { Some(Instant::now()) };
-            *seen = Seen { holder, renewed, at };
+            *seen = Seen { holder, renewed, at, since: Some(Instant::now()), duration, version: None };
         }
+        seen.version = version;
         drop(seen);
         self.changed.send_replace(());
+    }
+
+    /// Returns the version of a Lease that is held by somebody who does not renew it any more.
+    async fn abandoned(&self) -> Option<String> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            let seen = self.last();
+            let lives = seen.lives(self.duration);
+            if lives.is_some_and(|lives| lives.is_zero()) {
+                return seen.version;
+            }
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = tokio::time::sleep(lives.unwrap_or(self.duration)) => {}
+            }
+        }
     }
 
     /// Watches the Lease; runs until dropped.
@@ -115,7 +154,8 @@ impl LeaseView {
 }
 
 /// Runs `work` whenever `config.identity` leads, and drops it at once when it does not any more; until `shutdown`,
-/// when the Lease is released so that another replica can lead at once.
+/// when the Lease is released so that another replica can lead at once. Also returns when a Lease that nobody renewed has
+/// been freed; begin again then.
 ///
 /// # Errors
 /// If the Lease can neither be read nor made.
@@ -127,7 +167,7 @@ pub async fn lead<Work: Future<Output = ()>>(
     leading: impl Fn(bool),
     shutdown: CancellationToken,
 ) -> Result<(), LeaseManagerError> {
-    let manager = LeaseManagerBuilder::new(client, LEASE)
+    let manager = LeaseManagerBuilder::new(client.clone(), LEASE)
         .with_namespace(&config.namespace)
         .with_identity(&config.identity)
         .with_duration(config.duration.as_secs())
@@ -143,6 +183,7 @@ pub async fn lead<Work: Future<Output = ()>>(
     tokio::select! {
         () = terms => {}
         () = shutdown.cancelled() => {}
+        () = free_abandoned(client, config, view) => {}
     }
     leading(false);
     // The keeper releases the Lease when nobody listens to it any more.
@@ -151,6 +192,29 @@ pub async fn lead<Work: Future<Output = ()>>(
         tracing::warn!("the Lease could not be released; another replica leads when it has expired");
     }
     Ok(())
+}
+
+/// Frees a Lease whose holder has been seen not to renew it. Returns when it is freed, or was by somebody else: the
+/// library, which may be asleep for as long as that holder's clock was ahead, must be begun anew.
+async fn free_abandoned(client: Client, config: &LeaseConfig, view: &LeaseView) {
+    let api: Api<Lease> = Api::namespaced(client, &config.namespace);
+    loop {
+        let version = view.abandoned().await;
+        let nothing = ["holderIdentity", "acquireTime", "renewTime", "leaseDurationSeconds"].map(|field| {
+            PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(["spec", field]), value: Json::Null })
+        });
+        match write_to(&api, LEASE, version.as_deref(), nothing.to_vec()).await {
+            Ok(true) => {
+                tracing::warn!("freed the Lease: its holder has not renewed it for twice the time it holds");
+                return;
+            }
+            Ok(false) => return,
+            Err(error) => {
+                tracing::debug!(%error, "a Lease that is not renewed could not be freed; trying again");
+                tokio::time::sleep(config.duration).await;
+            }
+        }
+    }
 }
 
 /// One term, from the first renewal that is seen to the last.

@@ -2,6 +2,7 @@
 //!
 //! One replica leads and writes; it watches nodes, decides with the same rules as admission, and makes what differs so.
 
+pub mod arming;
 pub mod certificates;
 mod change;
 mod events;
@@ -14,6 +15,7 @@ pub mod policies;
 mod reconcile;
 pub mod registration;
 mod removals;
+mod reports;
 mod status;
 mod term;
 

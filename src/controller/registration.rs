@@ -123,17 +123,36 @@ impl Registration {
     where
         K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug,
     {
-        let Some(patch) = read.and_then(|read| read.patch(ca_pem)) else { return Ok(()) };
-        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let api = Api::<PartialObjectMeta<K>>::all(self.client.clone());
-        match api.patch(&self.name, &parameters, &Patch::Json::<()>(patch)).await {
-            Ok(_) => {
-                tracing::info!(kind = %K::kind(&()), name = self.name, "caBundle written");
-                Ok(())
-            }
-            Err(error) if is_conflict(&error) || is_gone(&error) => Ok(()),
-            Err(error) => Err(error),
+        let Some((read, operations)) = read.map(|read| (read, read.operations(ca_pem))) else { return Ok(()) };
+        if operations.is_empty() {
+            return Ok(());
         }
+        let api = Api::<PartialObjectMeta<K>>::all(self.client.clone());
+        if write_to(&api, &self.name, read.resource_version.as_deref(), operations).await? {
+            tracing::info!(kind = %K::kind(&()), name = self.name, "caBundle written");
+        }
+        Ok(())
+    }
+}
+
+/// Changes the very version of an object that was read; whether that version was still there.
+pub(super) async fn write_to<K>(
+    api: &Api<K>,
+    name: &str,
+    read: Option<&str>,
+    mut operations: Vec<PatchOperation>,
+) -> Result<bool, kube::Error>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    // The API server answers 409 when the present resourceVersion is another one.
+    let path = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
+    operations.push(PatchOperation::Add(AddOperation { path, value: json!(read) }));
+    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch(name, &parameters, &Patch::Json::<()>(JsonPatch(operations))).await {
+        Ok(_) => Ok(true),
+        Err(error) if is_conflict(&error) || is_gone(&error) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -150,21 +169,12 @@ impl Configuration {
         self.ca_bundles.iter().enumerate().filter(move |(_, text)| differs(text)).map(|(place, _)| place)
     }
 
-    fn patch(&self, ca_pem: &str) -> Option<JsonPatch> {
-        let add = |path: PointerBuf, value| PatchOperation::Add(AddOperation { path, value });
+    fn operations(&self, ca_pem: &str) -> Vec<PatchOperation> {
         let ca_bundle = json!(ByteString(ca_pem.as_bytes().to_vec()));
-        let mut operations: Vec<PatchOperation> = self
-            .differing(ca_pem)
+        self.differing(ca_pem)
             .map(|place| PointerBuf::from_tokens(["webhooks", &place.to_string(), "clientConfig", "caBundle"]))
-            .map(|path| add(path, ca_bundle.clone()))
-            .collect();
-        if operations.is_empty() {
-            return None;
-        }
-        // The API server answers 409 when the present resourceVersion is another one.
-        let path = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
-        operations.push(add(path, json!(self.resource_version)));
-        Some(JsonPatch(operations))
+            .map(|path| PatchOperation::Add(AddOperation { path, value: ca_bundle.clone() }))
+            .collect()
     }
 }
 

@@ -27,6 +27,8 @@ pub(super) struct Findings {
     pub(super) conflicts: BTreeMap<String, BTreeSet<String>>,
     /// Keys that are left alone, by the policy whose they are.
     pub(super) contested: BTreeMap<String, BTreeSet<String>>,
+    /// What each node violates, where that is reported.
+    pub(super) violations: super::reports::Wanted,
     /// Why removals are held back.
     pub(super) brake: Option<String>,
 }

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 use super::node::{NodeObject, machine};
 use super::policies::Reports;
 use super::reconcile::{Done, Failure, Reconciler};
+use super::reports;
 use super::status::{self, Findings};
 use crate::api::state::SavedState;
 use crate::state::Identity;
@@ -29,6 +30,8 @@ pub struct TermConfig {
     pub resync: Duration,
     /// The name of the webhook configurations.
     pub configuration: String,
+    /// Whether `ClusterReport` objects are kept.
+    pub reports: bool,
 }
 
 /// How many nodes are worked on at a time.
@@ -159,6 +162,11 @@ impl Term {
             let findings = self.look_at_fleet(&store).await;
             let reports = self.reports.borrow().clone();
             status::write(&self.client, &reports, &findings, &self.reconciler).await;
+            if self.config.reports
+                && let Err(error) = reports::keep(&self.client, findings.violations, &self.reconciler).await
+            {
+                tracing::warn!(%error, "ClusterReports were not kept; is the definition of openreports.io there?");
+            }
             if changed || braked {
                 for node in store.state() {
                     let _ = queue.send(ObjectRef::from_obj(&*node));
@@ -175,6 +183,9 @@ impl Term {
         let mut pending = 0;
         let now = Timestamp::now();
         for (count, node) in nodes.iter().enumerate() {
+            if self.config.reports {
+                findings.violations.extend(reports::of_node(&set, node));
+            }
             if let Some(keep) = self.reconciler.inspect(node, &set) {
                 losing += usize::from(!keep.removals.is_empty());
                 findings.note(node.name(), &keep);

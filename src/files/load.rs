@@ -30,6 +30,8 @@ pub struct Sources {
 /// Policies that were read and compile.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
+    /// What the files contained, for [`super::watch`].
+    pub fingerprint: u64,
     /// What was read, presets left out.
     pub documents: Vec<PolicyDocument>,
     /// Whether no source was named, so that the preset `baseline` stands in.
@@ -93,6 +95,8 @@ impl Sources {
     /// # Errors
     /// As [`Self::load`].
     pub fn load_documents(&self) -> Result<Loaded, Vec<LoadError>> {
+        // Taken first: what changes while we read is seen as a change.
+        let fingerprint = self.fingerprint();
         let mut errors = Vec::new();
         let mut policy_errors = Vec::new();
         let mut documents = Vec::new();
@@ -126,7 +130,7 @@ impl Sources {
         match compiled {
             Ok(set) if errors.is_empty() => {
                 documents.retain(|document| document.origin != Origin::Preset);
-                Ok(Loaded { documents, stands_in: self.are_empty(), set })
+                Ok(Loaded { documents, stands_in: self.are_empty(), set, fingerprint })
             }
             _ => Err(errors),
         }

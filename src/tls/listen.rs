@@ -1,7 +1,9 @@
 //! The accept loop: bounded connections, bounded handshakes, graceful drain.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +15,17 @@ use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncWrite};
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::callers::{Callers, Refusal};
 use super::{Event, Observer};
 
 /// Bounds of the accept loop.
@@ -56,9 +61,38 @@ impl Default for Limits {
 #[derive(Clone)]
 pub enum Protocol {
     /// HTTP over TLS.
-    Https(Arc<ServerConfig>),
+    Https(Https),
     /// Plain HTTP: the probe address.
     Http,
+}
+
+/// How hands are shaken, and with whom.
+#[derive(Clone)]
+pub struct Https {
+    config: Arc<ServerConfig>,
+    callers: Option<Arc<Callers>>,
+}
+
+impl Https {
+    pub(super) fn new(config: Arc<ServerConfig>, callers: Option<Arc<Callers>>) -> Self {
+        Self { config, callers }
+    }
+
+    /// Returns when the caller at the other end may not call any more; never where anybody may.
+    async fn until_withdrawn(&self, chain: Option<&[CertificateDer<'static>]>) {
+        match (&self.callers, chain) {
+            (Some(callers), Some(chain)) => callers.until_withdrawn(chain).await,
+            _ => pending().await,
+        }
+    }
+
+    /// Tells of a handshake that failed because of the caller's certificate. Returns whether it did.
+    fn tell(&self, error: &io::Error, peer: Option<SocketAddr>, observer: &Observer) -> bool {
+        let (Some(callers), Some(refusal)) = (&self.callers, Refusal::of(error)) else { return false };
+        callers.log(refusal, error, peer);
+        observer(Event::CallerRefused(refusal));
+        true
+    }
 }
 
 /// How a drain ended.
@@ -68,6 +102,8 @@ pub struct Drained {
     pub cut_off: usize,
 }
 
+/// How long a caller that was refused may take to hang up.
+const LINGER: Duration = Duration::from_secs(1);
 const BACKOFF_FIRST: Duration = Duration::from_millis(10);
 const BACKOFF_LAST: Duration = Duration::from_secs(1);
 
@@ -159,20 +195,64 @@ async fn connection<S, B>(
     observer(Event::Opened);
     let _closed = Closed(&observer);
     let _ = stream.set_nodelay(true);
-    let config = match protocol {
+    let https = match protocol {
         Protocol::Http => return http(stream, service, limits, closing).await,
-        Protocol::Https(config) => config,
+        Protocol::Https(https) => https,
     };
+    let peer = stream.peer_addr().ok();
+    let accept = TlsAcceptor::from(https.config.clone()).accept(stream).into_fallible();
     let handshake = tokio::select! {
-        handshake = timeout(limits.handshake, TlsAcceptor::from(config).accept(stream)) => handshake,
+        handshake = timeout(limits.handshake, accept) => handshake,
         () = closing.cancelled() => return,
     };
     match handshake {
-        Ok(Ok(stream)) => return http(stream, service, limits, closing).await,
-        Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
+        Ok(Ok(stream)) => return admitted(stream, &https, service, limits, closing).await,
+        Ok(Err((error, stream))) => {
+            tracing::debug!(%error, "handshake failed");
+            if https.tell(&error, peer, &observer) {
+                tokio::select! { () = linger(stream) => {}, () = closing.cancelled() => {} }
+            }
+        }
         Err(_) => tracing::debug!("handshake took too long"),
     }
     observer(Event::HandshakeFailed);
+}
+
+/// Waits until the caller has read why it is refused. With TLS 1.3 it may be sending its request already, and closing
+/// a socket with something unread resets the connection: the reason would be lost.
+async fn linger(mut stream: TcpStream) {
+    let read = async {
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+    };
+    // Whatever comes of it, the connection ends now.
+    drop(timeout(LINGER, read).await);
+}
+
+/// Serves one connection to its end, which also comes when its caller may not call any more.
+async fn admitted<S, B>(
+    stream: TlsStream<TcpStream>,
+    https: &Https,
+    service: S,
+    limits: Limits,
+    closing: CancellationToken,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let chain = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
+    let ending = closing.child_token();
+    let withdrawn = async {
+        https.until_withdrawn(chain.as_deref()).await;
+        tracing::info!("a caller is not admitted any more, its connection ends");
+        ending.cancel();
+        pending::<()>().await;
+    };
+    tokio::select! {
+        () = http(stream, service, limits, ending.clone()) => {}
+        () = withdrawn => {}
+    }
 }
 
 /// Serves one connection to its end.

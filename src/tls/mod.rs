@@ -4,6 +4,7 @@
 //! TLS 1.2 and 1.3 by rustls with aws-lc-rs. This layer knows nothing of what is served.
 
 mod bundle;
+mod callers;
 mod directory;
 mod issue;
 mod listen;
@@ -15,16 +16,17 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
-use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerConfig};
 use rustls::sign::CertifiedKey;
 
 pub use bundle::{Bundle, Phase, Unusable, certificates};
+pub use callers::{Callers, CallersError, Refusal};
 pub use directory::{Directory, DirectoryError, DirectoryOwner};
 pub use issue::{IssueError, SubjectName};
-pub use listen::{Drained, Limits, Protocol, serve};
+pub use listen::{Drained, Https, Limits, Protocol, serve};
 pub use pair::{Pair, PairError};
 pub use rotate::{Change, PROPAGATION, Step, step};
-pub use watch::watch;
+pub use watch::{watch, watch_callers};
 
 /// What happens in here, for metrics and logs.
 #[derive(Clone, Debug)]
@@ -50,6 +52,15 @@ pub enum Event {
     Closed,
     /// A handshake failed or took too long.
     HandshakeFailed,
+    /// A handshake failed because of the caller's certificate; [`Event::HandshakeFailed`] comes as well.
+    CallerRefused(Refusal),
+    /// Other CAs of callers are trusted from now on.
+    CallersReloaded,
+    /// The file of callers' CAs cannot be used; the last good ones are still trusted.
+    CallersReloadFailed {
+        /// Why.
+        error: String,
+    },
     /// `accept` failed; the loop backs off.
     AcceptFailed {
         /// Why.
@@ -87,16 +98,23 @@ impl ResolvesServerCert for Certificate {
     }
 }
 
-/// A server configuration: TLS 1.2 and 1.3, HTTP/1.1 by ALPN, no client certificates.
+/// HTTPS: TLS 1.2 and 1.3, HTTP/1.1 by ALPN; client certificates are asked for when `callers` says who may call.
 ///
 /// # Errors
 /// If the crypto provider does not support these versions, which aws-lc-rs does.
-pub fn server_config(certificate: Arc<Certificate>) -> Result<Arc<ServerConfig>, rustls::Error> {
+pub fn https(certificate: Arc<Certificate>, callers: Option<Arc<Callers>>) -> Result<Https, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_cert_resolver(certificate);
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = match &callers {
+        Some(callers) => builder.with_client_cert_verifier(callers.clone()),
+        None => builder.with_no_client_auth(),
+    }
+    .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    if callers.is_some() {
+        // A session that is taken up again is not verified again, so a CA that was withdrawn would go on admitting.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Ok(Https::new(Arc::new(config), callers))
 }

@@ -105,6 +105,14 @@ impl Pair {
         self.key.cert.first()
     }
 
+    /// Whether a caller that trusts the certificates of `pem` alone takes the chain at `now`: one of them signed it, or is the
+    /// leaf itself. Names are not looked at.
+    pub fn is_trusted_with(&self, pem: &str, now: Timestamp) -> bool {
+        let trusted = super::certificates(pem);
+        let itself = self.is_valid_at(now) && self.leaf().is_some_and(|leaf| trusted.contains(leaf));
+        itself || self.is_trusted_by(&trusted, now)
+    }
+
     /// Whether a caller that trusts `roots` alone takes the chain at `now`. Names are not looked at.
     pub(super) fn is_trusted_by<'a>(
         &self,
@@ -133,7 +141,7 @@ pub(super) struct Facts {
     pub(super) not_after: Timestamp,
     pub(super) is_ca: bool,
     names: Vec<String>,
-    subject: String,
+    pub(super) subject: String,
 }
 
 impl Facts {

@@ -1,11 +1,13 @@
-//! Keeps the served certificate in step with its directory, and renews our own.
+//! Keeps the served certificate in step with its directory, and renews our own; and callers' CAs with their file.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
+use super::callers::Callers;
 use super::directory::{Directory, DirectoryError};
 use super::pair::Pair;
 use super::{Certificate, Event, Observer};
@@ -45,6 +47,45 @@ pub async fn watch(
         if let Some(error) = error.as_ref().filter(|error| reported.as_ref() != Some(error)) {
             tracing::error!(directory = %directory.path().display(), %error, "certificate not reloaded, the last good one stays");
             observer(Event::ReloadFailed { error: error.clone() });
+        }
+        reported = error;
+    }
+}
+
+/// Trusts the CAs in the file of `callers` as it changes, until `shutdown`.
+///
+/// # Guarantees
+/// A broken file keeps the last good CAs and is reported once, not at every poll.
+pub async fn watch_callers(
+    callers: Arc<Callers>,
+    poll: Duration,
+    now: fn() -> Timestamp,
+    observer: Observer,
+    shutdown: CancellationToken,
+) {
+    let parent = callers.path().parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut changes = Changes::new(vec![parent.map_or_else(|| PathBuf::from("."), Path::to_owned)], poll);
+    let mut reported: Option<String> = None;
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = changes.next() => {}
+        }
+        let reader = callers.clone();
+        let reloaded = tokio::task::spawn_blocking(move || reader.reload(now())).await;
+        let error = match reloaded.map_err(|error| error.to_string()) {
+            Ok(Ok(false)) => None,
+            Ok(Ok(true)) => {
+                tracing::info!(file = %callers.path().display(), cas = callers.authorities(), "callers of other CAs are admitted");
+                observer(Event::CallersReloaded);
+                None
+            }
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(error) => Some(error),
+        };
+        if let Some(error) = error.as_ref().filter(|error| reported.as_ref() != Some(error)) {
+            tracing::error!(%error, "CAs of callers not reloaded, the last good ones stay");
+            observer(Event::CallersReloadFailed { error: error.clone() });
         }
         reported = error;
     }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod admission;
+mod authority;
+mod callers;
 mod cases;
 mod chart;
 mod cluster;

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::authority::{self, Authority, Identity};
+
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Serve {
@@ -217,6 +219,75 @@ fn saved_state_is_read_as_it_appears_and_a_bad_file_keeps_the_last_good() {
 }
 
 #[test]
+fn callers_have_to_show_a_certificate_and_the_probe_address_asks_for_none() {
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    let environment = [("NODEGATE_CLIENT_NAME", "api-server,api-server.example")];
+    let serve = Serve::start(&["--client-ca-file", "DIR/mount/ca.crt"], &environment, |directory| {
+        for (version, pem) in [("..v1", old.pem.clone()), ("..v2", format!("{}{}", old.pem, new.pem))] {
+            fs::create_dir_all(directory.join("mount").join(version)).unwrap();
+            fs::write(directory.join("mount").join(version).join("ca.crt"), pem).unwrap();
+        }
+        std::os::unix::fs::symlink("..v1", directory.join("mount/..data")).unwrap();
+        std::os::unix::fs::symlink("..data/ca.crt", directory.join("mount/ca.crt")).unwrap();
+    });
+    let ask = |identity: Option<&Identity>| {
+        authority::ask(&serve.address, &fs::read(serve.path("certs/ca.crt")).unwrap(), identity, "/mutate")
+    };
+    serve.metric(r#"nodegate_callers_refused_total{reason="no_certificate"} 0"#).expect("there from the start");
+    assert!(ask(Some(&old.client("api-server.example"))).unwrap().starts_with("HTTP/1.1 405"));
+    for (identity, reason) in [
+        (None, "no_certificate"),
+        (Some(old.client("kubelet")), "name_not_allowed"),
+        (Some(new.client("api-server")), "unknown_ca"),
+    ] {
+        let error = ask(identity.as_ref()).expect_err(reason).to_string();
+        assert!(error.contains("fatal alert"), "{error}");
+        until(reason, || serve.metric(&format!(r#"nodegate_callers_refused_total{{reason="{reason}"}} 1"#)));
+        assert!(
+            serve.lines().iter().any(|line| line["reason"] == reason && line["level"] == "WARN"),
+            "{}",
+            serve.log()
+        );
+    }
+    assert!(serve.get("/readyz").starts_with("HTTP/1.1 200"));
+
+    std::os::unix::fs::symlink("..v2", serve.path("mount/..data_tmp")).unwrap();
+    fs::rename(serve.path("mount/..data_tmp"), serve.path("mount/..data")).unwrap();
+    until("the swap is taken up", || serve.metric(r#"nodegate_client_ca_reloads_total{result="success"} 1"#));
+    assert!(ask(Some(&new.client("api-server"))).unwrap().starts_with("HTTP/1.1 405"));
+    fs::write(serve.path("mount/..v2/ca.crt"), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
+    until("the broken file is counted", || serve.metric(r#"nodegate_client_ca_reloads_total{result="failure"} 1"#));
+    assert!(ask(Some(&new.client("api-server"))).unwrap().starts_with("HTTP/1.1 405"));
+}
+
+#[test]
+fn a_broken_file_of_callers_cas_ends_it_with_2_and_says_what_to_put_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ca.pem");
+    let ca = Authority::new("callers");
+    for (text, part) in [
+        (None, "No such file"),
+        (Some(String::new()), "no certificate in it"),
+        (Some(ca.client("leaf").certificate), "certificate 1 (CN=leaf) is not of a CA"),
+        (Some(Authority::valid("gone", (2020, 2021)).pem), "no CA in it is valid now"),
+        (Some(ca.pem[..ca.pem.len() / 2].to_owned()), "not whole"),
+    ] {
+        if let Some(text) = text {
+            fs::write(&file, text).unwrap();
+        }
+        let output =
+            command().arg("serve").env("NODEGATE_CLIENT_CA_FILE", &file).current_dir(&directory).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said.contains("--client-ca-file: ") && said.contains("ca.pem") && said.contains(part),
+            "{part}: {said}"
+        );
+        assert!(!directory.path().join("certs").exists());
+    }
+}
+
+#[test]
 fn a_broken_policy_ends_it_with_2_and_every_error() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.yaml"), policy("a", "not a key").replace("rules:", "rulez: []\n  rules:"))
@@ -247,6 +318,9 @@ fn a_broken_policy_ends_it_with_2_and_every_error() {
 fn flags_that_cannot_be_understood_end_it_with_2() {
     for (arguments, environment, part) in [
         (&["serve", "--listen", "nowhere"] as &[&str], ("LOG_LEVEL", "INFO"), "--listen"),
+        (&["serve", "--client-name", "api-server"], ("LOG_LEVEL", "INFO"), "--client-ca-file"),
+        (&["serve"], ("NODEGATE_CLIENT_NAME", "api-server"), "--client-ca-file"),
+        (&["serve", "--client-ca-file", "ca.pem", "--client-name", ""], ("LOG_LEVEL", "INFO"), "--client-name"),
         (&["serve", "--pending-taint", "often"], ("LOG_LEVEL", "INFO"), "auto"),
         (&["serve"], ("LOG_LEVEL", "LOUD"), "LOG_LEVEL"),
         (&["serve", "--policy", "/nonexistent.yaml"], ("LOG_LEVEL", "WARNING"), "/nonexistent.yaml"),

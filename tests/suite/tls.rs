@@ -68,7 +68,7 @@ impl Server {
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("ok"))))
             }
         });
-        let protocol = Protocol::Https(tls::server_config(certificate).unwrap());
+        let protocol = Protocol::Https(tls::https(certificate, None).unwrap());
         let served = tokio::spawn(tls::serve(listener, protocol, service, limits, observer, shutdown.clone()));
         Self { directory, address, events, shutdown, served, requests }
     }

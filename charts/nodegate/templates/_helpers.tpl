@@ -67,12 +67,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.controller.enabled (not .Values.tls.existingSecret) (not .Values.tls.certManager.enabled) }}true{{ end }}
 {{- end }}
 
+{{/* Whether the controller turns the validating webhook from Ignore to Fail when it serves: "true" or nothing. */}}
+{{- define "nodegate.armed" -}}
+{{- if and .Values.controller.enabled .Values.webhooks.enabled (eq .Values.webhooks.validatingFailurePolicy "Fail") }}true{{ end }}
+{{- end }}
+
 {{/* The Secret with the certificate. */}}
 {{- define "nodegate.tlsSecret" -}}
 {{- if and .Values.tls.existingSecret .Values.tls.certManager.enabled }}
 {{- fail "tls.existingSecret and tls.certManager.enabled: give one of them" }}
 {{- end }}
 {{- default (printf "%s-tls" (include "nodegate.fullname" .)) .Values.tls.existingSecret }}
+{{- end }}
+
+{{/* Whether callers have to show a client certificate: "true" or nothing. */}}
+{{- define "nodegate.clientAuth" -}}
+{{- with .Values.clientAuth }}
+{{- if and .caSecret .caConfigMap }}
+{{- fail "clientAuth.caSecret and clientAuth.caConfigMap: give one of them" }}
+{{- end }}
+{{- if or .caSecret .caConfigMap }}true
+{{- else if .names }}
+{{- fail "clientAuth.names: name the CA of these certificates in clientAuth.caSecret or clientAuth.caConfigMap" }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* The names by which the Service is called, the API server's first. */}}

@@ -95,3 +95,71 @@ rules:
   expression: |-
     {{- printf "request.userInfo.username != %q" (include "nodegate.user" .) | nindent 4 }}
 {{- end }}
+
+{{/* Both configurations. They take a dictionary: root, caBundle, annotations. */}}
+{{- define "nodegate.mutatingConfiguration" -}}
+# Deleting this object, and the validating one, always recovers a cluster.
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata:
+  name: {{ include "nodegate.fullname" .root }}
+  labels: {{- include "nodegate.labels" .root | nindent 4 }}
+  {{- with .annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+webhooks:
+  - name: mutate.nodegate.dev
+    {{- include "nodegate.webhook" (dict "root" .root "path" "/mutate" "caBundle" .caBundle "resources" (list "nodes")) | nindent 4 }}
+    failurePolicy: Ignore
+    reinvocationPolicy: IfNeeded
+    matchConditions:
+      - name: can-matter
+        expression: |-
+          {{- include "nodegate.mutateChanges" .root | nindent 10 }}
+      - name: not-nodegate-itself
+        expression: |-
+          {{- printf "request.userInfo.username != %q" (include "nodegate.user" .root) | nindent 10 }}
+{{- end }}
+
+{{- define "nodegate.validatingConfiguration" -}}
+{{- $policy := .root.Values.webhooks.validatingFailurePolicy }}
+{{- $annotations := .annotations }}
+{{- $first := $policy }}
+{{- if include "nodegate.armed" .root }}
+{{- $first = "Ignore" }}
+{{- $annotations = merge (dict "nodegate.dev/failure-policy" "validate.nodegate.dev=Fail") $annotations }}
+{{- end }}
+{{- $validate := include "nodegate.webhook" (dict "root" .root "path" "/validate" "caBundle" .caBundle "resources" (list "nodes" "nodes/status")) }}
+{{- $conditions := include "nodegate.validateConditions" .root }}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata:
+  name: {{ include "nodegate.fullname" .root }}
+  labels: {{- include "nodegate.labels" .root | nindent 4 }}
+  {{- with $annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+webhooks:
+  - name: validate.nodegate.dev
+    {{- $validate | nindent 4 }}
+    {{- if ne $first $policy }}
+    # The leader makes it {{ $policy }} once it serves.
+    {{- end }}
+    failurePolicy: {{ $first }}
+    matchConditions:
+      {{- $conditions | nindent 6 }}
+  {{- if eq $policy "Fail" }}
+  {{- $spared := include "nodegate.spared" .root }}
+      - name: not-spared
+        expression: |-
+          {{- printf "!(%s)" $spared | nindent 10 }}
+  - name: validate-spared.nodegate.dev
+    {{- $validate | nindent 4 }}
+    failurePolicy: Ignore
+    matchConditions:
+      {{- $conditions | nindent 6 }}
+      - name: spared
+        expression: |-
+          {{- $spared | nindent 10 }}
+  {{- end }}
+{{- end }}

@@ -78,6 +78,7 @@ impl Workplace {
                 "localhost".parse().map_err(anyhow::Error::msg)?,
                 "127.0.0.1".parse().map_err(anyhow::Error::msg)?,
             ],
+            callers: None,
             state_dir: self.0.join("state"),
             pending_taint: PendingTaintMode::Never,
             pending_taint_key: "nodegate.dev/pending".parse()?,

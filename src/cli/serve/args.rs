@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::callers::{CallersArgs, CallersConfig};
 use crate::api::names::LabelKey;
-use crate::cli::cluster::{ClusterConfig, ConnectArgs, ControllerArgs};
+use crate::cli::cluster::{ClusterConfig, ControllerArgs};
+use crate::cli::connect::ConnectArgs;
 use crate::files::Sources;
 use crate::policy::Exemptions;
 use crate::tls::SubjectName;
@@ -35,6 +37,8 @@ pub(crate) struct ServeArgs {
     /// Further name or address in our own certificate, besides localhost, 127.0.0.1 and ::1.
     #[arg(long = "cert-name", value_name = "NAME", env = "NODEGATE_CERT_NAME", value_delimiter = ',')]
     cert_names: Vec<SubjectName>,
+    #[command(flatten)]
+    callers: CallersArgs,
     /// Directory of saved state, one <node>.json per node; watched, never written.
     #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", default_value = "state")]
     state_dir: PathBuf,
@@ -103,6 +107,8 @@ pub struct ServeConfig {
     pub cert_dir: Option<PathBuf>,
     /// Names in our own certificate.
     pub cert_names: Vec<SubjectName>,
+    /// Who may call; anybody when not said.
+    pub callers: Option<CallersConfig>,
     /// Directory of saved state; not read with a cluster.
     pub state_dir: PathBuf,
     /// When the pending taint is set.
@@ -138,6 +144,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             probe_listen: args.probe_listen.unwrap_or_else(|| SocketAddr::from((host, 8080))),
             cert_dir: args.cert_dir.or_else(|| cluster.is_none().then(|| PathBuf::from("certs"))),
             cert_names: loopback.chain(args.cert_names).collect(),
+            callers: args.callers.config(),
             state_dir: args.state_dir,
             pending_taint: args.pending_taint,
             pending_taint_key: args.pending_taint_key,

@@ -1,6 +1,7 @@
 //! `nodegate serve`: the only place where everything is put together.
 
 mod args;
+mod callers;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 pub use args::{PendingTaintMode, ServeConfig};
 pub(super) use args::{ServeArgs, duration};
 
-use super::cluster::{Cluster, Shared, own_name};
+use super::cluster::{Cluster, Shared};
+use super::connect::own_name;
 use super::{Findings, output};
 use crate::admission::{self, Bounds, PendingTaint};
 use crate::api::names::{LabelKey, TaintEffect, TaintId};
@@ -118,7 +120,8 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     };
 
     let served = Served { certificate: Arc::default(), metrics: metrics.clone(), readiness: readiness.clone() };
-    let tls_config = tls::server_config(served.certificate.clone()).context("TLS")?;
+    let callers = config.callers.map(|callers| callers.open(&metrics)).transpose()?;
+    let https = tls::https(served.certificate.clone(), callers.clone()).context("TLS")?;
     let directory = match &config.cert_dir {
         Some(path) => {
             let (directory, pair) =
@@ -140,12 +143,16 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
         let certificate = served.certificate.clone();
         tokio::spawn(tls::watch(directory, certificate, POLL, Timestamp::now, observer.clone(), shutdown.clone()));
     }
+    if let Some(callers) = callers {
+        tokio::spawn(tls::watch_callers(callers, POLL, Timestamp::now, observer.clone(), shutdown.clone()));
+    }
+    let since = loaded.fingerprint;
     let (loads, files) = tokio::sync::watch::channel(Arc::new(loaded));
     if cluster.is_none() {
         in_force.put(files.borrow().set.clone());
     }
     let alone = cluster.is_none().then(|| in_force.clone());
-    tokio::spawn(watch_policies(config.sources, alone, loads, metrics.clone(), shutdown.clone()));
+    tokio::spawn(watch_policies((config.sources, since), alone, loads, metrics.clone(), shutdown.clone()));
 
     let synced = Arc::new(AtomicBool::new(cluster.is_none()));
     let pending_taint = pending_taint(config.pending_taint, config.pending_taint_key.clone(), cluster.as_ref());
@@ -170,7 +177,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let webhook = admission::router(Arc::new(context), Bounds::default());
     let probes = health::router(readiness.clone(), metrics.clone());
     let servers = Servers {
-        https: (listener, Protocol::Https(tls_config), webhook),
+        https: (listener, Protocol::Https(https), webhook),
         probes: (probe, probes),
         readiness: readiness.clone(),
         observer,
@@ -288,6 +295,11 @@ impl Served {
         self.certificate.swap(pair);
         self.readiness.certificate_loaded();
     }
+
+    /// The pair served now.
+    pub(super) fn pair(&self) -> Option<Arc<Pair>> {
+        self.certificate.current()
+    }
 }
 
 /// The policies in force, and everybody who wants to know of others.
@@ -310,7 +322,7 @@ impl InForce {
 
 /// Follows the files. Without a cluster what they hold is in force; with one it is put together with objects first.
 async fn watch_policies(
-    sources: Sources,
+    (sources, since): (Sources, u64),
     alone: Option<Arc<InForce>>,
     loads: tokio::sync::watch::Sender<Arc<Loaded>>,
     metrics: Arc<Metrics>,
@@ -330,7 +342,7 @@ async fn watch_policies(
             }
         }
     };
-    files::watch(sources, POLL, observer, shutdown).await;
+    files::watch(sources, since, POLL, observer, shutdown).await;
 }
 
 fn report_states(states: usize, errors: &[StateError], metrics: &Metrics) {
@@ -353,6 +365,9 @@ fn observer(metrics: Arc<Metrics>) -> Observer {
         Event::HandshakeFailed => {
             metrics.handshake_failures.inc();
         }
+        Event::CallerRefused(refusal) => metrics.callers.refused(refusal.as_str()),
+        Event::CallersReloaded => metrics.callers.reloaded(Reload::Success),
+        Event::CallersReloadFailed { .. } => metrics.callers.reloaded(Reload::Failure),
         Event::AcceptFailed { .. } => {
             metrics.accept_failures.inc();
         }

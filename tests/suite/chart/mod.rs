@@ -2,8 +2,10 @@
 //! with `NODEGATE_REQUIRE_CLUSTER=1` they fail.
 
 mod api_server;
+mod arming;
 mod pod;
 mod rights;
+mod uninstall;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -107,17 +109,26 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
             "controller",
             json!({"controller": {"identity": "name+providerID", "maxRemovals": 3, "writesPerSecond": 7, "resyncSeconds": 60}}),
         ),
+        (
+            "client auth",
+            json!({"clientAuth": {"caSecret": "mine", "key": "bundle.pem", "names": ["api-server", "it's \"quoted\""]}}),
+        ),
+        ("client auth of a ConfigMap", json!({"clientAuth": {"caConfigMap": "mine"}})),
         ("no webhooks", json!({"webhooks": {"enabled": false}})),
     ])
 }
 
-/// The objects of one rendering.
+/// The objects of one rendering, without hooks.
 struct Objects(Vec<Value>);
+
+fn is_hook(object: &Value) -> bool {
+    object["metadata"]["annotations"]["helm.sh/hook"].is_string()
+}
 
 impl Objects {
     fn render(values: &Value) -> Option<Self> {
         let objects = serde_saphyr::from_multiple::<Value>(&manifests(values)?).unwrap();
-        Some(Self(objects.into_iter().filter(|object| !object.is_null()).collect()))
+        Some(Self(objects.into_iter().filter(|object| !object.is_null() && !is_hook(object)).collect()))
     }
 
     fn kind(&self, kind: &str) -> Vec<&Value> {
@@ -236,38 +247,9 @@ fn webhooks_are_those_that_render_prints() {
         let rendered = serde_saphyr::from_multiple::<Value>(&run(&mut render, None).unwrap()).unwrap();
         for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
             let expected = rendered.iter().find(|object| object["kind"] == kind).unwrap();
-            assert_eq!(json!(objects.webhooks(kind)), expected["webhooks"], "{name}");
+            assert_eq!(json!(arming::become_of(objects.only(kind))), expected["webhooks"], "{name}");
         }
     }
-}
-
-#[test]
-fn fail_is_two_entries_and_tolerates_what_new_nodes_carry() {
-    let tolerated = |objects: &Objects| -> Vec<String> {
-        let no_schedule = |toleration: &&Value| toleration["effect"] == "NoSchedule";
-        let tolerations = items(&objects.pod()["spec"]["tolerations"]).iter().filter(no_schedule);
-        tolerations.map(|toleration| toleration["key"].as_str().unwrap().to_owned()).collect()
-    };
-    let policies = |objects: &Objects| -> Vec<Value> {
-        objects.webhooks("ValidatingWebhookConfiguration").iter().map(|entry| entry["failurePolicy"].clone()).collect()
-    };
-    let always = ["nodegate.dev/pending", "node-role.kubernetes.io/control-plane"];
-    let new = ["node.kubernetes.io/not-ready", "node.kubernetes.io/network-unavailable"];
-
-    let Some(ignore) = Objects::render(&value_sets()["defaults"]) else { return };
-    assert_eq!(policies(&ignore), ["Ignore"]);
-    assert!(always.iter().all(|key| tolerated(&ignore).contains(&(*key).to_owned())), "{:?}", tolerated(&ignore));
-    // Otherwise a pod would rather wait on a broken node, which is empty, than run on a sound one.
-    assert!(!new.iter().any(|key| tolerated(&ignore).contains(&(*key).to_owned())), "{:?}", tolerated(&ignore));
-
-    let Some(fail) = Objects::render(&value_sets()["fail"]) else { return };
-    assert_eq!(policies(&fail), ["Fail", "Ignore"]);
-    assert_eq!(fail.webhooks("MutatingWebhookConfiguration")[0]["failurePolicy"], "Ignore");
-    assert!(
-        always.iter().chain(&new).all(|key| tolerated(&fail).contains(&(*key).to_owned())),
-        "{:?}",
-        tolerated(&fail)
-    );
 }
 
 #[test]
@@ -388,6 +370,9 @@ fn values_that_cannot_work_are_refused_with_what_to_do() {
         (json!({"webhooks": {"validatingFailurePolicy": "Fail"}, "breakGlassGroups": ["a*b"]}), "a*b"),
         (json!({"tls": {"existingSecret": "s"}}), "tls.caBundle"),
         (json!({"tls": {"caBundle": pem}}), "tls.existingSecret"),
+        (json!({"clientAuth": {"caSecret": "a", "caConfigMap": "b"}}), "give one of them"),
+        (json!({"clientAuth": {"names": ["a"]}}), "clientAuth.caSecret"),
+        (json!({"clientAuth": {"caSecret": "a", "names": ["a,b"]}}), "names"),
         (json!({"tls": {"existingSecret": "s", "certManager": {"enabled": true}}}), "give one of them"),
         (json!({"serviceAccount": {"create": false}}), "serviceAccount.name"),
         (json!({"stateVolume": {"configMap": {"name": "s"}}}), "controller.enabled"),

@@ -1,22 +1,21 @@
 //! A pod without a kubelet: the chart's volumes as files, the container's arguments, the real server.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use serde_json::Value;
+use rustls::pki_types::ServerName;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{NAMESPACE, Objects, items, nodegate, value_sets};
+use crate::authority::{Authority, Identity, client_config};
 
 /// A running server; gone when this is dropped.
 struct Pod {
@@ -27,9 +26,11 @@ struct Pod {
 }
 
 impl Pod {
-    fn start(objects: &Objects) -> Self {
+    /// Starts with the chart's volumes, and what `mount` puts beside them.
+    fn start(objects: &Objects, mount: impl FnOnce(&Path)) -> Self {
         let root = tempfile::tempdir().unwrap();
         objects.mount(root.path());
+        mount(root.path());
         let log = root.path().join("log");
         let arguments =
             items(&objects.container()["args"]).iter().map(|argument| here(argument.as_str().unwrap(), root.path()));
@@ -66,46 +67,81 @@ fn here(argument: &str, root: &Path) -> String {
     }
 }
 
-/// Posts over TLS, trusting only `ca` for `name`; the answer with its head.
-fn post(address: &str, name: &str, ca: &[u8], path: &str, body: &[u8]) -> String {
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(ca) {
-        roots.add(certificate.unwrap()).unwrap();
+/// Where an API server finds the webhook, and what it sends there.
+struct Called {
+    name: String,
+    ca: Vec<u8>,
+    path: String,
+}
+
+impl Called {
+    fn by(objects: &Objects) -> Self {
+        let config = &objects.webhooks("MutatingWebhookConfiguration")[0]["clientConfig"];
+        Self {
+            name: format!("{}.{NAMESPACE}.svc", config["service"]["name"].as_str().unwrap()),
+            ca: BASE64.decode(config["caBundle"].as_str().unwrap()).unwrap(),
+            path: config["service"]["path"].as_str().unwrap().to_owned(),
+        }
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = ServerName::try_from(name.to_owned()).unwrap();
-    let client = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+}
+
+/// Posts a review of a kubelet's CREATE over TLS, as the API server does; the answer with its head.
+fn post(address: &str, called: &Called, identity: Option<&Identity>) -> io::Result<String> {
+    let review = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/admission-reviews/kubelet-create.json");
+    let body = fs::read(review).unwrap();
+    let config = client_config(&called.ca, identity, rustls::ALL_VERSIONS);
+    let name = ServerName::try_from(called.name.clone()).unwrap();
+    let client = rustls::ClientConnection::new(config, name).unwrap();
     let mut stream = rustls::StreamOwned::new(client, TcpStream::connect(address).unwrap());
     stream.sock.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let length = body.len();
+    let (length, path) = (body.len(), &called.path);
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(body).unwrap();
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(&body)?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    stream.read_to_string(&mut answer).map(|_| answer)
 }
 
 #[test]
 fn a_pod_answers_by_the_charts_policies_under_the_name_and_ca_that_the_api_server_knows() {
     let Some(objects) = Objects::render(&value_sets()["policies"]) else { return };
-    let pod = Pod::start(&objects);
-    let called = &objects.webhooks("MutatingWebhookConfiguration")[0]["clientConfig"];
-    let name = format!("{}.{NAMESPACE}.svc", called["service"]["name"].as_str().unwrap());
-    let ca = BASE64.decode(called["caBundle"].as_str().unwrap()).unwrap();
-    let review = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/admission-reviews/kubelet-create.json");
-    let answer =
-        post(&pod.address, &name, &ca, called["service"]["path"].as_str().unwrap(), &fs::read(review).unwrap());
+    let pod = Pod::start(&objects, |_| {});
+    let answer = post(&pod.address, &Called::by(&objects), None).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
     let response = &serde_json::from_str::<Value>(body).unwrap()["response"];
     let patch = String::from_utf8(BASE64.decode(response["patch"].as_str().unwrap()).unwrap()).unwrap();
     assert!(patch.contains("tier"), "{patch}");
+}
+
+#[test]
+fn a_pod_with_client_auth_answers_only_who_has_such_a_certificate() {
+    let ca = Authority::new("callers");
+    for source in ["caSecret", "caConfigMap"] {
+        let mut values = value_sets()["policies"].clone();
+        values["clientAuth"] = json!({source: "mine", "key": "bundle.pem", "names": ["api-server", "other"]});
+        let Some(objects) = Objects::render(&values) else { return };
+        let pod = Pod::start(&objects, |root| {
+            // What the kubelet does with an object that is not the chart's.
+            let volumes = items(&objects.pod()["spec"]["volumes"]);
+            let volume = volumes.iter().find(|volume| volume["name"] == "callers").unwrap();
+            let source = if source == "caSecret" { &volume["secret"] } else { &volume["configMap"] };
+            let name = if source["secretName"].is_string() { &source["secretName"] } else { &source["name"] };
+            assert_eq!((name, &source["items"][0]["key"]), (&json!("mine"), &json!("bundle.pem")));
+            let mounts = items(&objects.container()["volumeMounts"]);
+            let mount = mounts.iter().find(|mount| mount["name"] == "callers").unwrap()["mountPath"].as_str().unwrap();
+            let directory = root.join(mount.trim_start_matches('/'));
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join(source["items"][0]["path"].as_str().unwrap()), &ca.pem).unwrap();
+        });
+        let called = Called::by(&objects);
+        for allowed in ["api-server", "other"] {
+            let answer = post(&pod.address, &called, Some(&ca.client(allowed))).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
+        post(&pod.address, &called, None).expect_err("without a certificate");
+        post(&pod.address, &called, Some(&ca.client("kubelet"))).expect_err("of another name");
+    }
 }

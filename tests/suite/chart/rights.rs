@@ -11,7 +11,7 @@ use crate::cluster::nodegate::{Nodegate, Setup};
 use crate::cluster::requester::{Requester, label};
 
 /// The account and its rights, applied; the text to delete them by.
-fn permit(plane: &ControlPlane, objects: &Objects) -> String {
+pub(super) fn permit(plane: &ControlPlane, objects: &Objects) -> String {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}).to_string();
     plane.kubectl(&["apply", "-f", "-"], Some(&namespace)).unwrap();
     let rights = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
@@ -107,6 +107,8 @@ async fn the_account_can_do_its_work_and_nothing_more() {
         ("patch", "nodepolicies.nodegate.dev", ""),
         ("get", "mutatingwebhookconfigurations/another", ""),
         ("delete", "mutatingwebhookconfigurations/nodegate", ""),
+        ("patch", "validatingwebhookconfigurations/another", ""),
+        ("delete", "validatingwebhookconfigurations/nodegate", ""),
         ("create", "serviceaccounts#token", NAMESPACE),
         ("impersonate", "users", ""),
     ] {

@@ -29,7 +29,7 @@ pub(crate) struct ControlPlane {
 }
 
 /// Children must be started by the thread that lives as long as the process.
-type SpawnRequest = (&'static str, Vec<String>, mpsc::Sender<Result<Child, String>>);
+type SpawnRequest = (&'static str, Vec<String>, PathBuf, mpsc::Sender<Result<Child, String>>);
 
 /// Exclusive use of the control plane: webhook configurations are cluster-wide.
 pub(crate) struct Exclusive {
@@ -47,12 +47,13 @@ pub(crate) fn exclusive() -> Exclusive {
         thread::spawn(move || {
             let (requests, wanted) = mpsc::channel::<SpawnRequest>();
             let started = ControlPlane::start(requests);
-            let directory = started.as_ref().ok().map(|plane| plane.directory.clone());
+            let failed = started.is_err();
             let _ = sender.send(started);
-            let Some(directory) = directory else { return };
+            if failed {
+                return;
+            }
             // The children are ended by the kernel with this thread's process, not by a destructor.
-            while let Ok((program, arguments, answer)) = wanted.recv() {
-                let log = directory.join(format!("{program}.log"));
+            while let Ok((program, arguments, log, answer)) = wanted.recv() {
                 let _ = answer.send(spawn(&assets().join(program), &arguments, &log));
             }
         });
@@ -179,6 +180,28 @@ impl ControlPlane {
         self.wait_until_ready().unwrap();
     }
 
+    /// Starts one more API server before the same etcd, with further arguments; it ends when it is dropped. This one goes
+    /// on undisturbed.
+    pub(crate) fn another_api_server(&self, arguments: &[String]) -> ApiServer {
+        let port = free_port();
+        let directory = self.directory.join(format!("api-server-{port}"));
+        fs::create_dir(&directory).unwrap();
+        // The last one of a flag counts.
+        let own = [format!("--secure-port={port}"), format!("--cert-dir={}", directory.display())];
+        let api_arguments: Vec<String> = self.api_arguments.iter().chain(&own).chain(arguments).cloned().collect();
+        let api = self.spawn_logged("kube-apiserver", api_arguments.clone(), directory.join("kube-apiserver.log"));
+        let started = ApiServer(Self {
+            server: format!("https://127.0.0.1:{port}"),
+            directory,
+            api: Mutex::new(api),
+            etcd: self.etcd,
+            api_arguments,
+            requests: self.requests.clone(),
+        });
+        started.0.wait_until_ready().unwrap();
+        started
+    }
+
     /// Installs the `NodePolicy` definition and waits until it is served.
     pub(crate) fn install_definition(&self) {
         let crd = concat!(env!("CARGO_MANIFEST_DIR"), "/webhook-config/nodepolicies.yaml");
@@ -209,9 +232,18 @@ impl ControlPlane {
         self.wait_until_ready().unwrap();
     }
 
+    /// What the API server logged since it was started last.
+    pub(crate) fn api_server_log(&self) -> String {
+        fs::read_to_string(self.directory.join("kube-apiserver.log")).unwrap()
+    }
+
     fn spawn(&self, program: &'static str, arguments: Vec<String>) -> Child {
+        self.spawn_logged(program, arguments, self.directory.join(format!("{program}.log")))
+    }
+
+    fn spawn_logged(&self, program: &'static str, arguments: Vec<String>, log: PathBuf) -> Child {
         let (answer, started) = mpsc::channel();
-        self.requests.send((program, arguments, answer)).unwrap();
+        self.requests.send((program, arguments, log, answer)).unwrap();
         started.recv().unwrap().unwrap()
     }
 
@@ -272,6 +304,31 @@ impl ControlPlane {
     /// Runs `kubectl` as an administrator; `input` goes to its standard input.
     pub(crate) fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
         run(kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments), input)
+    }
+
+    /// Runs kubectl as the administrator: whether it did what it should, and what it told people.
+    pub(crate) fn kubectl_with_stderr(&self, arguments: &[&str]) -> (bool, String) {
+        let output = kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+/// One more API server; it ends when this is dropped.
+pub(crate) struct ApiServer(ControlPlane);
+
+impl std::ops::Deref for ApiServer {
+    type Target = ControlPlane;
+
+    fn deref(&self) -> &ControlPlane {
+        &self.0
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        let api = self.0.api.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _ = api.kill();
+        let _ = api.wait();
     }
 }
 

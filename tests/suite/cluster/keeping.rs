@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
@@ -52,7 +51,12 @@ pub(crate) async fn eventually_state(
 
 /// Waits until somebody leads, so that `--pending-taint auto` sets the taint.
 pub(crate) async fn until_led(nodegate: &Nodegate<'_>) {
-    for _ in 0..200 {
+    led_within(nodegate, Duration::from_secs(20)).await;
+}
+
+/// The same where a Lease holds for long: a third of that may go by until its first renewal is seen.
+pub(crate) async fn led_within(nodegate: &Nodegate<'_>, patience: Duration) {
+    for _ in 0..patience.as_millis() / 100 {
         if nodegate.probe("/metrics").is_some_and(|text| text.contains("\nnodegate_leading 1\n")) {
             return;
         }
@@ -76,39 +80,6 @@ async fn what_a_kubelet_may_not_carry_is_given_and_then_the_pending_taint_is_lif
     assert_eq!(label(&done, "node-role.kubernetes.io/worker"), Some(""), "never lifted before the role is there");
     assert!(taints(&done).contains(&"fleet=kept:NoSchedule".to_owned()));
     admin.delete("kept-1").await;
-}
-
-#[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_recreated_node_has_its_persisted_labels_and_taints_in_the_object_the_create_returns() {
-    let cluster = exclusive();
-    let nodegate = Nodegate::start(cluster.plane, &setup());
-    until_led(&nodegate).await;
-    let (admin, kubelet) = (Requester::admin(cluster.plane).await, Requester::kubelet(cluster.plane, "back-1").await);
-    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
-    admin.delete("back-1").await;
-    kubelet.create(&node("back-1", json!({}))).await.unwrap();
-    let dedicated = json!([{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]);
-    admin.label("back-1", "persist.demo/type", json!("expensive")).await.unwrap();
-    admin.merge("back-1", json!({"spec": {"taints": dedicated}})).await.unwrap();
-    eventually_state(&maps, "back-1", "label and taint saved", |state| {
-        state["labels"]["persist.demo/type"] == "expensive" && state["taints"][0]["key"] == "dedicated"
-    })
-    .await;
-    admin.delete("back-1").await;
-    let again = kubelet.create(&node("back-1", json!({}))).await.unwrap();
-    assert_eq!(label(&again, "persist.demo/type"), Some("expensive"));
-    assert!(taints(&again).contains(&"dedicated=ml:NoSchedule".to_owned()));
-    // Existing node: the node is authoritative, for changes and for deletions.
-    let uid = again["metadata"]["uid"].clone();
-    eventually_state(&maps, "back-1", "the new object is recorded", |state| state["nodeUID"] == uid).await;
-    admin.label("back-1", "persist.demo/type", json!("cheap")).await.unwrap();
-    eventually_state(&maps, "back-1", "changed", |state| state["labels"]["persist.demo/type"] == "cheap").await;
-    admin.label("back-1", "persist.demo/type", Value::Null).await.unwrap();
-    eventually_state(&maps, "back-1", "gone", |state| state["labels"] == json!({})).await;
-    // Deleted: what is saved stays, with the time of its end.
-    admin.delete("back-1").await;
-    eventually_state(&maps, "back-1", "its end is noted", |state| state["deletedAt"].is_string()).await;
 }
 
 #[tokio::test]
@@ -163,44 +134,6 @@ async fn owned_keys_go_when_their_rule_is_false_and_foreign_ones_stay() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(label(&admin.get("foreign-1").await, "team.example.com/quota"), Some("large"));
     for name in ["own-1", "foreign-1"] {
-        admin.delete(name).await;
-    }
-}
-
-#[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn corrupt_state_counts_as_empty_and_the_operators_documents_are_adopted() {
-    let cluster = exclusive();
-    let admin = Requester::admin(cluster.plane).await;
-    let nodegate = Nodegate::start(cluster.plane, &setup());
-    until_led(&nodegate).await;
-    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
-    let map = |node: &str, text: &str| -> ConfigMap {
-        let data = json!({"state.json": text, "notes": "not ours"});
-        serde_json::from_value(json!({"metadata": {"name": format!("node-labels-{node}")}, "data": data})).unwrap()
-    };
-    let operators = r#"{"nodeName": "adopted-1", "labels": {"persist.demo/type": "expensive"}, "capturedAt": "2026-01-14T17:00:00Z"}"#;
-    maps.create(&Default::default(), &map("corrupt-1", "{nonsense")).await.unwrap();
-    maps.create(&Default::default(), &map("adopted-1", operators)).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    for name in ["corrupt-1", "adopted-1"] {
-        admin.delete(name).await;
-        let kubelet = Requester::kubelet(cluster.plane, name).await;
-        let created = kubelet.create(&node(name, json!({"persist.demo/own": "x"}))).await.unwrap();
-        let expected = (name == "adopted-1").then_some("expensive");
-        assert_eq!(label(&created, "persist.demo/type"), expected);
-    }
-    eventually_state(&maps, "corrupt-1", "written anew", |state| state["labels"]["persist.demo/own"] == "x").await;
-    let data = maps.get("node-labels-corrupt-1").await.unwrap().data.unwrap();
-    assert!(data.iter().any(|(key, text)| key.starts_with("corrupt-") && text == "{nonsense"), "{data:?}");
-    assert_eq!(data["notes"], "not ours");
-    // Edited to nonsense by hand while the node lives: the node is authoritative.
-    let nonsense = Patch::Merge(json!({"data": {"state.json": "[]"}}));
-    maps.patch("node-labels-adopted-1", &PatchParams::default(), &nonsense).await.unwrap();
-    eventually_state(&maps, "adopted-1", "written anew", |state| state["labels"]["persist.demo/type"] == "expensive")
-        .await;
-    assert!(nodegate.probe("/metrics").unwrap().contains("nodegate_unreadable_states_total"));
-    for name in ["corrupt-1", "adopted-1"] {
         admin.delete(name).await;
     }
 }

@@ -11,6 +11,9 @@ use tempfile::TempDir;
 
 use super::control_plane::{ControlPlane, free_port, run};
 
+const SERVICE: &str = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "nodegate", "namespace": "nodegate"},
+    "spec": {"type": "ExternalName", "externalName": "localhost"}}"#;
+
 /// A running `nodegate serve` and its registration. Both are gone when this is dropped.
 pub(crate) struct Nodegate<'a> {
     plane: &'a ControlPlane,
@@ -44,6 +47,14 @@ pub(crate) struct Setup<'a> {
     pub(crate) own_certificates: bool,
     /// Register it at this port instead of its own: something stands before it.
     pub(crate) behind: Option<u16>,
+    /// The port of the webhook, where somebody has to know it before it is started.
+    pub(crate) listen: Option<u16>,
+    /// Register it by the Service `nodegate/nodegate`, which is made and leads to this machine.
+    pub(crate) service: bool,
+    /// How long the Lease holds, in seconds; zero for the usual three.
+    pub(crate) lease_seconds: u64,
+    /// Further environment variables of the server.
+    pub(crate) environment: &'a [(&'a str, &'a str)],
     /// Leave the webhook out: only the controller runs.
     pub(crate) unregistered: bool,
 }
@@ -87,7 +98,7 @@ impl<'a> Nodegate<'a> {
     /// Starts the server and waits until it is ready.
     pub(crate) fn start_unregistered(plane: &'a ControlPlane, setup: &Setup<'_>) -> Self {
         let directory = TempDir::with_prefix("nodegate-").unwrap();
-        let (listen, probe) = (free_port(), free_port());
+        let (listen, probe) = (setup.listen.unwrap_or_else(free_port), free_port());
         let state = directory.path().join("state");
         std::fs::create_dir(&state).unwrap();
         for (node, text) in setup.state {
@@ -114,8 +125,14 @@ impl<'a> Nodegate<'a> {
         }
         let namespace = setup.namespace.map_or_else(|| format!("nodegate-{listen}"), str::to_owned);
         if setup.cluster || setup.namespace.is_some() {
-            command.args(with_cluster(plane, &namespace, setup.own_rights));
+            let mut arguments = with_cluster(plane, &namespace, setup.own_rights);
+            if setup.lease_seconds > 0 {
+                let at = arguments.iter().position(|argument| argument == "--lease-seconds").unwrap();
+                arguments[at + 1] = setup.lease_seconds.to_string();
+            }
+            command.args(arguments);
         }
+        command.envs(setup.environment.iter().copied());
         let child = command
             .args(setup.serve)
             .stdin(Stdio::null())
@@ -145,7 +162,9 @@ impl<'a> Nodegate<'a> {
     pub(crate) fn register(&mut self, setup: &Setup<'_>) {
         let mut render = binary();
         let port = setup.behind.unwrap_or(self.listen);
-        render.args(["render", "webhooks", "--url", &format!("https://127.0.0.1:{port}")]).args(setup.render);
+        let url = format!("https://127.0.0.1:{port}");
+        let target = if setup.service { ["--service", "nodegate/nodegate"] } else { ["--url", &url] };
+        render.args(["render", "webhooks"]).args(target).args(setup.render);
         if !setup.own_certificates {
             render.arg("--ca-file").arg(self.directory.path().join("certs/ca.crt"));
         }
@@ -153,6 +172,11 @@ impl<'a> Nodegate<'a> {
             render.arg("--policy").arg(from_root(policy));
         }
         self.manifests = run(&mut render, None).unwrap();
+        if setup.service {
+            // A Service of type ExternalName is called at the port of the registration.
+            self.manifests = format!("{}---\n{SERVICE}", self.manifests.replace("port: 443", &format!("port: {port}")));
+            let _ = self.plane.kubectl(&["create", "namespace", "nodegate"], None);
+        }
         self.plane.kubectl(&["apply", "-f", "-"], Some(&self.manifests)).unwrap();
         self.wait_until_called();
     }
@@ -205,15 +229,25 @@ impl<'a> Nodegate<'a> {
         (self.listen, self.probe)
     }
 
+    /// The CA of its certificate in files.
+    pub(crate) fn ca(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("certs/ca.crt")).unwrap()
+    }
+
     /// Ends the server as Kubernetes ends a pod, and waits for it.
     pub(crate) fn terminate(&mut self) {
-        let process = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
+        self.signal("-TERM");
         let deadline = Instant::now() + Duration::from_secs(30);
         while self.child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "it does not end:\n{}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Sends the server a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill {name}");
     }
 
     /// Ends the server as a crash would; the registration stays.

@@ -217,7 +217,7 @@ impl Replica {
         let (swapped, counted) = (certificate.clone(), pairs.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let protocol = Protocol::Https(tls::server_config(certificate.clone()).unwrap());
+        let protocol = Protocol::Https(tls::https(certificate.clone(), None).unwrap());
         let service =
             service_fn(|_: Request<Incoming>| async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) });
         let observer: Observer = Arc::new(|_| {});

@@ -1,5 +1,7 @@
 //! Writes to nodes as a kubelet, an administrator or anybody else.
 
+use std::collections::BTreeMap;
+
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
@@ -10,6 +12,20 @@ use super::control_plane::ControlPlane;
 /// Somebody who writes to nodes. Objects are plain JSON, so that nothing is lost on the way.
 pub(crate) struct Requester {
     nodes: Api<DynamicObject>,
+}
+
+/// How a node is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    Merge,
+    Strategic,
+    Json,
+    Put,
+    Apply,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 5] = [Self::Merge, Self::Strategic, Self::Json, Self::Put, Self::Apply];
 }
 
 /// What the API server refused, and why.
@@ -86,6 +102,70 @@ impl Requester {
     /// Sets (or with null removes) one label through `nodes`.
     pub(crate) async fn label(&self, name: &str, key: &str, value: Value) -> Outcome {
         self.merge(name, json!({"metadata": {"labels": {key: value}}})).await
+    }
+
+    /// Makes labels what is given, `None` for absent, in any of the ways; those not named stay but in an apply, where they go
+    /// if they came by an apply.
+    pub(crate) async fn set_labels(
+        &self,
+        name: &str,
+        way: Way,
+        status: bool,
+        labels: &BTreeMap<String, Option<String>>,
+    ) -> Outcome {
+        let there: BTreeMap<&String, &String> =
+            labels.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))).collect();
+        let merge = json!({"metadata": {"labels": labels}});
+        let patch: Patch<Value> = match way {
+            Way::Merge => Patch::Merge(merge),
+            Way::Strategic => Patch::Strategic(merge),
+            Way::Json => {
+                let now = self.get(name).await;
+                let mut operations = Vec::new();
+                if now["metadata"]["labels"].is_null() {
+                    operations.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));
+                }
+                for (key, value) in labels {
+                    let path = format!("/metadata/labels/{}", key.replace('/', "~1"));
+                    match value {
+                        Some(value) => operations.push(json!({"op": "add", "path": path, "value": value})),
+                        None if now["metadata"]["labels"][key].is_string() => {
+                            operations.push(json!({"op": "remove", "path": path}));
+                        }
+                        None => {}
+                    }
+                }
+                Patch::Json(serde_json::from_value(Value::Array(operations)).unwrap())
+            }
+            Way::Apply => {
+                Patch::Apply(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": there}}))
+            }
+            Way::Put => {
+                let mut node = self.get(name).await;
+                for (key, value) in labels {
+                    match value {
+                        Some(value) => node["metadata"]["labels"][key] = json!(value),
+                        None => {
+                            node["metadata"]["labels"].as_object_mut().map(|labels| labels.remove(key));
+                        }
+                    }
+                }
+                let object: DynamicObject = serde_json::from_value(node).unwrap();
+                let parameters = PostParams::default();
+                return outcome(match status {
+                    false => self.nodes.replace(name, &parameters, &object).await,
+                    true => self.nodes.replace_status(name, &parameters, &object).await,
+                });
+            }
+        };
+        let parameters = match way {
+            Way::Apply => PatchParams::apply("tests").force(),
+            _ => PatchParams::default(),
+        };
+        outcome(match status {
+            false => self.nodes.patch(name, &parameters, &patch).await,
+            true => self.nodes.patch_status(name, &parameters, &patch).await,
+        })
     }
 
     /// Replaces the whole node, as the cloud controller manager does.

@@ -80,7 +80,7 @@ impl Balancer {
 }
 
 /// Admission calls to nodegate that failed so far, by the API server's own counters.
-fn failed_calls(plane: &ControlPlane) -> f64 {
+pub(super) fn failed_calls(plane: &ControlPlane) -> f64 {
     let metrics = plane.kubectl(&["get", "--raw", "/metrics"], None).unwrap();
     let ours = |line: &&str| {
         (line.starts_with("apiserver_admission_webhook_fail_open_count")

@@ -1,0 +1,49 @@
+//! Who may call the webhook: the flags of mutual TLS.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::builder::NonEmptyStringValueParser;
+use jiff::Timestamp;
+
+use crate::metrics::Metrics;
+use crate::tls::{Callers, Refusal};
+
+/// Flags of mutual TLS.
+#[derive(Debug, clap::Args)]
+pub(super) struct CallersArgs {
+    /// CAs (PEM) of the client certificates without which nobody is answered; watched. The probe address asks for none.
+    #[arg(long, value_name = "FILE", env = "NODEGATE_CLIENT_CA_FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// Common name or DNS name that such a certificate may have, exactly [default: any]
+    #[arg(long = "client-name", value_name = "NAME", env = "NODEGATE_CLIENT_NAME", value_delimiter = ',', requires = "client_ca_file", value_parser = NonEmptyStringValueParser::new())]
+    client_names: Vec<String>,
+}
+
+/// Who may call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallersConfig {
+    /// The CAs of their certificates.
+    pub ca_file: PathBuf,
+    /// The names their certificates may have; any when there are none.
+    pub names: Vec<String>,
+}
+
+impl CallersArgs {
+    pub(super) fn config(self) -> Option<CallersConfig> {
+        self.client_ca_file.map(|ca_file| CallersConfig { ca_file, names: self.client_names })
+    }
+}
+
+impl CallersConfig {
+    /// Reads the CAs.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is no bundle of CAs.
+    pub(super) fn open(self, metrics: &Metrics) -> anyhow::Result<Arc<Callers>> {
+        let callers = Callers::open(&self.ca_file, self.names, Timestamp::now()).context("--client-ca-file")?;
+        metrics.callers.begin(Refusal::ALL.map(Refusal::as_str));
+        Ok(callers)
+    }
+}

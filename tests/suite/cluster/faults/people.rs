@@ -1,0 +1,153 @@
+//! People: policies that go too far, changes to be taken back, somebody who undoes every repair.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::super::control_plane::{ControlPlane, exclusive};
+use super::super::keeping::{config_maps, node, state, until_led};
+use super::super::nodegate::{Nodegate, Setup, with_cluster};
+use super::super::requester::{Requester, label};
+use super::{POLICY, delete_all, names};
+
+/// Runs `nodegate` with the cluster, to its end.
+fn command(plane: &ControlPlane, namespace: &str, arguments: &[&str]) -> (i32, String) {
+    let connect = with_cluster(plane, namespace, false).into_iter().take(4);
+    let output = Command::new(env!("CARGO_BIN_EXE_nodegate"))
+        .args(arguments)
+        .args(connect)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output.status.code().unwrap_or(-1), text)
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_policy_that_would_strip_the_fleet_strips_nothing_until_it_is_confirmed() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    let nodes = names("kept-s", 12);
+    delete_all(&admin, &nodes).await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    let policy = |rules: &str| {
+        let text = format!(
+            "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {{name: strip}}\nspec:\n  rules: [{rules}]\n"
+        );
+        std::fs::write(&file, text).unwrap();
+    };
+    policy(
+        r#"{name: tier, match: {names: ["kept-s-*"]}, labels: {tier: gold}, removeAfter: 0s}, {name: other, labels: {other: x}}"#,
+    );
+    let path = file.to_str().unwrap();
+    let nodegate = Nodegate::start(cluster.plane, &Setup { policies: &[path], cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    for name in &nodes {
+        admin.create(&node(name, json!({}))).await.unwrap();
+    }
+    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
+    for name in &nodes {
+        while state(&maps, name).await["owned"]["labels"]["tier"] != "gold" {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    policy(r#"{name: other, labels: {other: x}}"#);
+    let held = |count: &str| {
+        let text = nodegate.probe("/metrics").unwrap_or_default();
+        text.contains(&format!("\nnodegate_removals_held_back_nodes {count}\n"))
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !held("12") {
+        assert!(Instant::now() < deadline, "the brake did not come:\n{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for name in &nodes {
+        assert_eq!(label(&admin.get(name).await, "tier"), Some("gold"));
+    }
+    let (code, text) = command(cluster.plane, &nodegate.namespace, &["apply", "--policy", path]);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("--confirm"), "{text}");
+    let (code, text) = command(cluster.plane, &nodegate.namespace, &["apply", "--policy", path, "--confirm"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("12 removed"), "{text}");
+    for name in &nodes {
+        assert_eq!(label(&admin.get(name).await, "tier"), None);
+    }
+    let (code, text) = command(cluster.plane, &nodegate.namespace, &["apply", "--policy", path]);
+    assert_eq!((code, text.contains(" 0 keys set, 0 changed, 0 removed")), (0, true), "{text}");
+    delete_all(&admin, &nodes).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn history_says_who_changed_what_and_takes_it_back() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    admin.delete("history-1").await;
+    let nodegate = Nodegate::start(cluster.plane, &Setup { policies: POLICY, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    admin.create(&node("history-1", json!({"color": "red"}))).await.unwrap();
+    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
+    while state(&maps, "history-1").await["nodeUID"].is_null() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    cluster.plane.kubectl(&["label", "node", "history-1", "color=blue", "--overwrite"], None).unwrap();
+    let history = async || state(&maps, "history-1").await["history"].as_array().cloned().unwrap_or_default();
+    while history().await.is_empty() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let (code, text) = command(cluster.plane, &nodegate.namespace, &["history", "history-1"]);
+    assert_eq!(code, 0, "{text}");
+    for part in ["kubectl-label", "update", "color", r#""red" → "blue""#] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+    let id = history().await[0]["id"].to_string();
+    let (code, text) = command(cluster.plane, &nodegate.namespace, &["history", "history-1", "--revert", &id]);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(label(&admin.get("history-1").await, "color"), Some("red"));
+    let (code, text) = command(cluster.plane, &nodegate.namespace, &["history", "nobody"]);
+    assert_eq!(code, 2, "{text}");
+    admin.delete("history-1").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn somebody_who_undoes_a_repair_again_and_again_is_left_alone() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    admin.delete("kept-f").await;
+    let nodegate = Nodegate::start(cluster.plane, &Setup { policies: POLICY, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    admin.create(&node("kept-f", json!({}))).await.unwrap();
+    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
+    while state(&maps, "kept-f").await["owned"]["labels"]["hardware.tier"].is_null() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Through nodes/status, which no mutating webhook may see.
+    for turn in 0..5 {
+        admin.eventually("kept-f", "repaired", |node| label(node, "hardware.tier") == Some("standard")).await;
+        let value = format!("mine-{turn}");
+        admin.merge_status("kept-f", json!({"metadata": {"labels": {"hardware.tier": value}}})).await.unwrap();
+        if turn < 4 {
+            admin.eventually("kept-f", "repaired", |node| label(node, "hardware.tier") == Some("standard")).await;
+        }
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let events = || cluster.plane.kubectl(&["get", "events", "-A", "-o", "jsonpath={.items[*].reason}"], None).unwrap();
+    while !events().split(' ').collect::<BTreeSet<_>>().contains("LeftAlone") {
+        assert!(Instant::now() < deadline, "no event:\n{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    // The fifth revert was still repaired; from now on it is not.
+    admin.merge_status("kept-f", json!({"metadata": {"labels": {"hardware.tier": "mine"}}})).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(label(&admin.get("kept-f").await, "hardware.tier"), Some("mine"));
+    admin.delete("kept-f").await;
+}

@@ -1,0 +1,126 @@
+//! Replicas of nodegate that are killed, away, or have much to do at once.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use serde_json::json;
+
+use super::super::control_plane::exclusive;
+use super::super::keeping::{config_maps, node, state, until_led};
+use super::super::nodegate::{Nodegate, Setup};
+use super::super::requester::{Requester, taints};
+use super::{POLICY, all_right, delete_all, is_right, join_all, names};
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn another_replica_leads_when_the_leader_is_killed() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    let (before, after) = (names("kept-a", 3), names("kept-b", 3));
+    delete_all(&admin, &before).await;
+    delete_all(&admin, &after).await;
+    let mut leader = Nodegate::start(cluster.plane, &Setup { policies: POLICY, cluster: true, ..Setup::default() });
+    until_led(&leader).await;
+    let namespace = leader.namespace.clone();
+    let follower = Nodegate::start(
+        cluster.plane,
+        &Setup { policies: POLICY, namespace: Some(&namespace), unregistered: true, ..Setup::default() },
+    );
+    assert!(!follower.probe("/metrics").unwrap().contains("\nnodegate_leading 1\n"), "two lead");
+    join_all(cluster.plane, &before).await;
+    all_right(&admin, &before).await;
+    leader.kill();
+    let killed = Instant::now();
+    join_all(cluster.plane, &after).await;
+    until_led(&follower).await;
+    // The Lease holds for 3 s; the rest is waiting for a turn and this machine's slowness.
+    assert!(killed.elapsed() < Duration::from_secs(15), "took over after {:?}", killed.elapsed());
+    all_right(&admin, &after).await;
+    delete_all(&admin, &before).await;
+    delete_all(&admin, &after).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn killed_between_any_two_writes_it_goes_on_where_it_was() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    let nodes = names("kept-k", 12);
+    delete_all(&admin, &nodes).await;
+    let setup = Setup { policies: POLICY, cluster: true, unregistered: true, ..Setup::default() };
+    let mut nodegate = Nodegate::start(cluster.plane, &setup);
+    let namespace = nodegate.namespace.clone();
+    // Without the webhook everything is the controller's to write: two records and a change for each node.
+    join_all(cluster.plane, &nodes).await;
+    for delay in [20, 60, 110, 170, 240] {
+        until_led(&nodegate).await;
+        tokio::time::sleep(Duration::from_millis(delay)).await;
+        nodegate.kill();
+        nodegate = Nodegate::start(
+            cluster.plane,
+            &Setup { namespace: Some(&namespace), serve: &["--writes-per-second", "20"], ..setup.clone() },
+        );
+    }
+    all_right(&admin, &nodes).await;
+    let maps = config_maps(cluster.plane, &namespace).await;
+    for name in &nodes {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while state(&maps, name).await["owned"]["labels"]["hardware.tier"] != "standard" {
+            assert!(Instant::now() < deadline, "{name}: what was written is not owned: {:#}", state(&maps, name).await);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    delete_all(&admin, &nodes).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn fifty_nodes_join_while_the_webhook_is_away_and_one_is_recreated_while_the_controller_is() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    let nodes = names("kept-w", 50);
+    delete_all(&admin, &nodes).await;
+    let mut nodegate = Nodegate::start(cluster.plane, &Setup { policies: POLICY, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let namespace = nodegate.namespace.clone();
+    join_all(cluster.plane, &nodes[..1]).await;
+    all_right(&admin, &nodes[..1]).await;
+    let maps = config_maps(cluster.plane, &namespace).await;
+    while state(&maps, &nodes[0]).await["labels"]["persist.demo/own"] != "kept-w-0" {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    nodegate.kill();
+    admin.delete(&nodes[0]).await;
+    let kubelet = Requester::kubelet(cluster.plane, &nodes[0]).await;
+    kubelet.create(&node(&nodes[0], json!({"hardware.tier": "forged"}))).await.unwrap();
+    join_all(cluster.plane, &nodes[1..]).await;
+    let _back =
+        Nodegate::start(cluster.plane, &Setup { policies: POLICY, namespace: Some(&namespace), ..Setup::default() });
+    all_right(&admin, &nodes).await;
+    delete_all(&admin, &nodes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_thousand_nodes_join_at_once() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    let setup = Setup { policies: POLICY, cluster: true, serve: &["--writes-per-second", "1000"], ..Setup::default() };
+    let nodegate = Nodegate::start(cluster.plane, &setup);
+    until_led(&nodegate).await;
+    let nodes = names("kept-m", 1000);
+    let joins = futures_util::stream::iter(nodes.clone()).map(|name| async move {
+        let created = Requester::kubelet(cluster.plane, &name).await.create(&node(&name, json!({}))).await.unwrap();
+        assert!(taints(&created).contains(&"fleet=kept:NoSchedule".to_owned()), "{name}");
+    });
+    joins.buffer_unordered(50).collect::<Vec<()>>().await;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    for name in &nodes {
+        while !is_right(&admin.get(name).await) {
+            assert!(Instant::now() < deadline, "{name} is not as it should be:\n{}", admin.get(name).await);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    let deletions = futures_util::stream::iter(&nodes).map(|name| admin.delete(name));
+    deletions.buffer_unordered(50).collect::<Vec<()>>().await;
+}
