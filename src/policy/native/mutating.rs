@@ -146,28 +146,8 @@ fn entries(
     let mut lists = vec![new.clone()];
     let mut patches = vec![format!("{new}.map(k, JSONPatch{{op: \"add\", path: {path}, value: {desired}[k]}})")];
     if corrects_kubelets {
-        let guarded = match field {
-            Field::Label => Condition::any([
-                is_own("k"),
-                Condition::all([
-                    Condition::When("variables.create".to_owned()),
-                    in_keys("k", selection.set().protected()),
-                ]),
-            ]),
-            _ => is_own("k"),
-        };
+        add_corrected(selection, field, (plural, title), variables);
         let (stripped, lost) = (format!("variables.stripped{title}"), format!("variables.lost{title}"));
-        variables.add(
-            format!("stripped{title}"),
-            format!(
-                "variables.kubelet ? {now}.filter(k, {} && !(k in {before} && {before}[k] == {now}[k]) && !(k in {desired} && {desired}[k] == {now}[k]) && !(k in {new})) : []",
-                guarded.text()
-            ),
-        );
-        variables.add(
-            format!("lost{title}"),
-            format!("variables.kubelet ? {before}.filter(k, {} && !(k in {now})) : []", is_own("k").text()),
-        );
         patches.push(format!(
             "{stripped}.map(k, k in {before} ? JSONPatch{{op: \"add\", path: {path}, value: {before}[k]}} : JSONPatch{{op: \"remove\", path: {path}}})"
         ));
@@ -180,6 +160,30 @@ fn entries(
         any.join(" || ")
     ));
     operations.append(&mut patches);
+}
+
+/// What a kubelet sent that it may not assert, and nodegate's own that it took away.
+fn add_corrected(selection: &Selection<'_>, field: Field, (plural, title): (&str, &str), variables: &mut Variables) {
+    let (now, before) = (format!("variables.{plural}"), format!("variables.old{title}"));
+    let (new, desired) = (format!("variables.new{title}"), format!("variables.desired{title}"));
+    let create = Condition::When("variables.create".to_owned());
+    let guarded = match field {
+        Field::Label => {
+            Condition::any([is_own("k"), Condition::all([create, in_keys("k", selection.set().protected())])])
+        }
+        _ => is_own("k"),
+    };
+    variables.add(
+        format!("stripped{title}"),
+        format!(
+            "variables.kubelet ? {now}.filter(k, {} && !(k in {before} && {before}[k] == {now}[k]) && !(k in {desired} && {desired}[k] == {now}[k]) && !(k in {new})) : []",
+            guarded.text()
+        ),
+    );
+    variables.add(
+        format!("lost{title}"),
+        format!("variables.kubelet ? {before}.filter(k, {} && !(k in {now})) : []", is_own("k").text()),
+    );
 }
 
 /// A kubelet may not change taints of a living node.
