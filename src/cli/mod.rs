@@ -5,6 +5,7 @@ mod certs;
 mod cluster;
 mod connect;
 mod demo;
+mod export;
 mod history;
 mod nodes;
 mod output;
@@ -50,6 +51,7 @@ enum Command {
     Plan(plan::PlanArgs),
     Test(test::TestArgs),
     Render(render::RenderArgs),
+    Export(export::ExportArgs),
     Apply(apply::ApplyArgs),
     Report(report::ReportArgs),
     History(history::HistoryArgs),
@@ -88,6 +90,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Render(args) => render::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Apply(args) => apply::run(&args),
         Command::Report(args) => report::run(&args),
         Command::History(args) => history::run(&args),

@@ -24,6 +24,12 @@ pub(crate) fn error(error: &anyhow::Error) {
     let _ = writeln!(io::stderr().lock(), "error: {error:#}");
 }
 
+/// Writes something that people should hear of, beside the result, to standard error.
+pub(crate) fn note(text: &str) {
+    // If standard error is closed too, nobody can be told.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
 /// All load errors as one: each on its line.
 pub(crate) fn load_errors(errors: &[crate::files::LoadError]) -> anyhow::Error {
     let lines: Vec<String> = errors.iter().map(|error| format!("\n  {error}")).collect();

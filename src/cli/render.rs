@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::{Findings, output};
 use crate::api::crd::node_policy_crd;
 use crate::files::Sources;
+use crate::policy::native::{CAN_MATTER, KUBELET};
 
 /// Print webhook configurations or the NodePolicy CRD as YAML.
 #[derive(Debug, clap::Args)]
@@ -100,13 +101,6 @@ pub(super) fn run(args: &RenderArgs) -> anyhow::Result<Findings> {
 fn document(comment: &str, object: &impl Serialize) -> anyhow::Result<String> {
     Ok(format!("# {comment}\n{}", serde_saphyr::to_string(object).context("YAML")?))
 }
-
-/// Who a kubelet is, in CEL.
-const KUBELET: &str = r#"(request.userInfo.username.startsWith("system:node:") && "system:nodes" in request.userInfo.?groups.orValue([]))"#;
-
-/// An UPDATE that can matter to a decision. Heartbeats go to `nodes/status` and are never seen here. Condition taints flip by the thousand in a zone outage and
-/// decide nothing, so they are left out.
-const MUTATE_CHANGES: &str = r#"request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({}) || object.?spec.?providerID.orValue("") != oldObject.?spec.?providerID.orValue("") || object.?spec.?taints.orValue([]).filter(t, !t.key.startsWith("node.kubernetes.io/")) != oldObject.?spec.?taints.orValue([]).filter(t, !t.key.startsWith("node.kubernetes.io/"))"#;
 
 /// A write that can violate a policy: labels, taints, or the annotation that names who changed them.
 const VALIDATE_CHANGES: &str = r#"request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.?spec.?taints.orValue([]) != oldObject.?spec.?taints.orValue([]) || object.metadata.?annotations[?"nodegate.dev/last-change"].orValue("") != oldObject.metadata.?annotations[?"nodegate.dev/last-change"].orValue("")"#;
@@ -195,7 +189,7 @@ fn not_self(args: &WebhooksArgs) -> Option<MatchCondition> {
 }
 
 fn mutating_webhook(args: &WebhooksArgs, client: &WebhookClientConfig) -> MutatingWebhook {
-    let conditions = [Some(condition("can-matter", MUTATE_CHANGES)), not_self(args)];
+    let conditions = [Some(condition("can-matter", CAN_MATTER)), not_self(args)];
     MutatingWebhook {
         admission_review_versions: vec!["v1".to_owned()],
         client_config: at(client, "/mutate"),

@@ -25,7 +25,8 @@ pub(crate) struct NameIndex {
     prefix_lengths: BTreeSet<usize>,
     globs: GlobSet,
     glob_groups: Vec<NameGroup>,
-    groups: u32,
+    /// The names of each group as written.
+    written: Vec<Box<[Box<str>]>>,
 }
 
 /// A [`NameIndex`] under construction.
@@ -38,8 +39,8 @@ pub(crate) struct NameIndexBuilder {
 impl NameIndexBuilder {
     /// Adds a group of names; `fault` gets the index and a sentence for each that is no glob.
     pub(crate) fn add(&mut self, names: &[String], mut fault: impl FnMut(usize, String)) -> NameGroup {
-        let group = NameGroup(self.index.groups);
-        self.index.groups += 1;
+        let group = NameGroup(u32::try_from(self.index.written.len()).unwrap_or(u32::MAX));
+        self.index.written.push(names.iter().map(|name| name.as_str().into()).collect());
         for (at, name) in names.iter().enumerate() {
             if !is_glob(name) {
                 self.index.exact.entry(name.as_str().into()).or_default().push(group);
@@ -76,6 +77,11 @@ impl NameIndexBuilder {
 }
 
 impl NameIndex {
+    /// The names of a group as written.
+    pub(crate) fn written(&self, group: NameGroup) -> impl Iterator<Item = &str> {
+        self.written.get(group.0 as usize).into_iter().flatten().map(|name| &**name)
+    }
+
     /// The groups that `name` is in, sorted.
     pub(crate) fn groups(&self, name: &str) -> Vec<NameGroup> {
         let mut groups: Vec<NameGroup> = self.exact.get(name).into_iter().flatten().copied().collect();

@@ -18,6 +18,7 @@ mod index;
 mod judge;
 mod keep;
 mod matcher;
+pub mod native;
 pub mod never_persisted;
 mod patch;
 mod pattern;

@@ -95,6 +95,25 @@ enum ComparisonOperator {
 }
 
 impl Comparison {
+    /// The operator as written.
+    pub(crate) fn sign(self) -> &'static str {
+        match self.operator {
+            ComparisonOperator::AtLeast => ">=",
+            ComparisonOperator::MoreThan => ">",
+            ComparisonOperator::AtMost => "<=",
+            ComparisonOperator::LessThan => "<",
+            ComparisonOperator::Equal => "==",
+        }
+    }
+
+    /// What is compared with, exactly, as Kubernetes writes quantities.
+    pub(crate) fn with(self) -> String {
+        match self.with.0 % NANO {
+            0 => (self.with.0 / NANO).to_string(),
+            _ => format!("{}n", self.with.0),
+        }
+    }
+
     /// Whether `quantity` satisfies it.
     pub(crate) fn holds(self, quantity: Quantity) -> bool {
         let order = quantity.cmp(&self.with);

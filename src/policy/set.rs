@@ -51,6 +51,16 @@ impl PolicySet {
         self.parts.names.groups(name)
     }
 
+    /// The names of a group as written.
+    pub(crate) fn names_of(&self, group: NameGroup) -> impl Iterator<Item = &str> {
+        self.parts.names.written(group)
+    }
+
+    /// What a kubelet may not assert about its own node.
+    pub(crate) fn protected(&self) -> &KeySet {
+        &self.parts.protected
+    }
+
     pub(crate) fn governance(&self) -> &Governance {
         &self.parts.governance
     }

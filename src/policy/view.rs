@@ -80,6 +80,11 @@ pub(crate) fn publishers(facts: &NodeFacts<'_>) -> Vec<String> {
     found
 }
 
+/// Whether a label is one of a family whose publisher may restart.
+pub(crate) fn is_of_publisher(key: &str) -> bool {
+    prefix_of(key).is_some_and(|prefix| PUBLISHERS.contains(&prefix))
+}
+
 impl<'a> View<'a> {
     /// A view of the object as it is.
     pub(crate) fn new(facts: &'a NodeFacts<'a>, old: Option<&'a NodeFacts<'a>>, name_groups: Vec<NameGroup>) -> Self {

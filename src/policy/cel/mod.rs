@@ -29,6 +29,7 @@ mod operators;
 mod parser;
 mod pattern;
 mod reads;
+mod rename;
 mod scope;
 mod steps;
 mod syntax;

@@ -84,6 +84,17 @@ pub(crate) struct GovernedDocument {
     pub(crate) protect: KeySet,
 }
 
+/// What a reserved entry is about; the more specific ones come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place<'a> {
+    /// One key.
+    Key(&'a str),
+    /// One prefix.
+    Namespace(&'a str),
+    /// A suffix of prefixes such as `.kubernetes.io`.
+    Subdomains(&'a str),
+}
+
 /// Reserved entries by what they are about.
 #[derive(Clone, Debug, Default)]
 struct Places {
@@ -163,6 +174,24 @@ impl Governance {
             })
             .find(|entries| !entries.is_empty())
             .unwrap_or_default()
+    }
+
+    /// The entries of one field by place, the most specific place first.
+    pub(crate) fn places(&self, field: Field) -> Vec<(Place<'_>, Vec<&Reserved>)> {
+        let Some(places) = self.places.get(&field) else { return Vec::new() };
+        let entries = |at: &Vec<usize>| at.iter().map(|at| &self.reserved[*at]).collect();
+        let mut keys: Vec<_> = places.keys.iter().map(|(key, at)| (Place::Key(key), entries(at))).collect();
+        let mut namespaces: Vec<_> =
+            places.namespaces.iter().map(|(prefix, at)| (Place::Namespace(prefix), entries(at))).collect();
+        keys.sort_by_key(|(place, _)| *place);
+        namespaces.sort_by_key(|(place, _)| *place);
+        let subdomains = places.subdomains.iter().map(|(suffix, at)| (Place::Subdomains(suffix), entries(at)));
+        keys.into_iter().chain(namespaces).chain(subdomains).collect()
+    }
+
+    /// All documents.
+    pub(crate) fn documents(&self) -> &[GovernedDocument] {
+        &self.documents
     }
 
     /// Whoever may break glass for one document may do so for another.

@@ -13,6 +13,7 @@ mod identity;
 mod join;
 pub(crate) mod keeping;
 mod mutual_tls;
+mod native;
 mod outage;
 mod policies;
 mod race;

@@ -1,0 +1,159 @@
+//! Conditions as CEL text, put together so that they can be nested anywhere.
+
+use crate::policy::pattern::{KeySet, glob, is_glob};
+
+/// A condition in the API server's CEL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// It always holds.
+    Always,
+    /// It never holds.
+    Never,
+    /// Text that can be an operand of `!`, `&&`, `||` and `?:` as it stands.
+    When(String),
+}
+
+impl Condition {
+    /// Holds if all do.
+    pub(super) fn all(parts: impl IntoIterator<Item = Self>) -> Self {
+        Self::joined(parts, &Self::Always, &Self::Never, " && ")
+    }
+
+    /// Holds if one does.
+    pub(super) fn any(parts: impl IntoIterator<Item = Self>) -> Self {
+        Self::joined(parts, &Self::Never, &Self::Always, " || ")
+    }
+
+    fn joined(parts: impl IntoIterator<Item = Self>, neutral: &Self, decisive: &Self, operator: &str) -> Self {
+        let mut texts: Vec<String> = Vec::new();
+        for part in parts {
+            match part {
+                part if part == *decisive => return part,
+                Self::When(text) => texts.push(text),
+                _ => {}
+            }
+        }
+        match texts.len() {
+            0 => neutral.clone(),
+            1 => Self::When(texts.remove(0)),
+            _ => Self::When(format!("({})", texts.join(operator))),
+        }
+    }
+
+    /// Holds if this does not.
+    pub(super) fn not(self) -> Self {
+        match self {
+            Self::Always => Self::Never,
+            Self::Never => Self::Always,
+            Self::When(text) => Self::When(match text.strip_prefix('!') {
+                Some(inner) => inner.to_owned(),
+                None => format!("!{text}"),
+            }),
+        }
+    }
+
+    /// The text.
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Always => "true".to_owned(),
+            Self::Never => "false".to_owned(),
+            Self::When(text) => text,
+        }
+    }
+}
+
+impl From<bool> for Condition {
+    fn from(holds: bool) -> Self {
+        if holds { Self::Always } else { Self::Never }
+    }
+}
+
+/// A string literal. JSON's escapes are CEL's as well.
+pub(super) fn quote(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A list of string literals.
+pub(super) fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let quoted: Vec<String> = texts.into_iter().map(quote).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+/// Whether `subject` is one of exact texts or matches one of the globs.
+pub(super) fn is_one_of<'a>(subject: &str, texts: impl IntoIterator<Item = &'a str>) -> Condition {
+    let (globs, exact): (Vec<&str>, Vec<&str>) = texts.into_iter().partition(|text| is_glob(text));
+    let exact = match exact.as_slice() {
+        [] => Condition::Never,
+        [one] => Condition::When(format!("({subject} == {})", quote(one))),
+        many => Condition::When(format!("({subject} in {})", list(many.iter().copied()))),
+    };
+    let globs = globs.into_iter().map(|text| match text.strip_suffix('*').filter(|prefix| is_plain(prefix)) {
+        Some("") => Condition::Always,
+        Some(prefix) => Condition::When(format!("{subject}.startsWith({})", quote(prefix))),
+        None => match re2(text) {
+            Some(pattern) => Condition::When(format!("{subject}.matches({})", quote(&pattern))),
+            None => Condition::Never,
+        },
+    });
+    Condition::any([exact].into_iter().chain(globs))
+}
+
+fn is_plain(text: &str) -> bool {
+    !is_glob(text) && !text.contains('\\')
+}
+
+/// The regular expression of a glob in RE2's dialect. What nodegate itself matches with is this text with byte
+/// semantics, which is the same for ASCII.
+fn re2(text: &str) -> Option<String> {
+    let pattern = glob(text).ok()?;
+    Some(format!("(?s){}", pattern.regex().strip_prefix("(?-u)")?))
+}
+
+/// Whether globs among these texts mean something else to RE2.
+pub(super) fn has_foreign_glob<'a>(texts: impl IntoIterator<Item = &'a str>) -> bool {
+    texts.into_iter().any(|text| is_glob(text) && !text.is_ascii())
+}
+
+/// Whether the key in the variable `key` is in the set.
+pub(super) fn in_keys(key: &str, keys: &KeySet) -> Condition {
+    let (mut exact, mut others) = (Vec::new(), Vec::new());
+    for written in keys.written() {
+        match written.strip_suffix("/*") {
+            _ if written == "*" => others.push(Condition::Always),
+            Some(prefix) => others.push(Condition::When(format!("{key}.startsWith({})", quote(&format!("{prefix}/"))))),
+            None => exact.push(written),
+        }
+    }
+    Condition::any([is_one_of(key, exact)].into_iter().chain(others))
+}
+
+/// Whether the key in the variable `key` is nodegate's own.
+pub(super) fn is_own(key: &str) -> Condition {
+    let prefix = crate::policy::restriction::OWN_PREFIX;
+    let (exact, below) = (quote(&format!("{prefix}/")), quote(&format!(".{prefix}/")));
+    Condition::When(format!("({key}.startsWith({exact}) || {key}.contains({below}))"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_simplify_and_nest() {
+        let when = |text: &str| Condition::When(text.to_owned());
+        assert_eq!(
+            Condition::all([when("a"), Condition::Always, Condition::any([when("b"), when("c")])]).text(),
+            "(a && (b || c))"
+        );
+        assert_eq!(Condition::all([when("a"), Condition::Never]), Condition::Never);
+        assert_eq!(when("a").not().not(), when("a"));
+        assert_eq!(Condition::any([]).not(), Condition::Always);
+    }
+
+    #[test]
+    fn globs_become_re2() {
+        assert_eq!(is_one_of("n", ["a", "gpu-*"]).text(), "((n == \"a\") || n.startsWith(\"gpu-\"))");
+        assert_eq!(re2("a?[0-9].{x,y}*").unwrap(), r"(?s)^a.[0-9]\.(?:x|y).*$");
+    }
+}

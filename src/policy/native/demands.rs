@@ -1,0 +1,211 @@
+//! Governance by what a node must be like. One function a kind; kinds and entries that are not exported are listed.
+//!
+//! Only the difference is judged. Which keys a write changes is known here, so entries about single keys are exported
+//! where no write changes whether they are about the node.
+
+use super::LeftOut;
+use super::condition::{Condition, in_keys, list, quote};
+use super::entry::{Judging, is_about_change, is_about_names, is_about_node, is_subject, reason};
+use super::validating::{FIELDS, Validation, now, told};
+use super::variables::Variables;
+use crate::api::policy::ChangeOperation;
+use crate::policy::decision::Field;
+use crate::policy::governance::{Accepted, Demand, Subjects, Wanted};
+use crate::policy::pattern::KeySet;
+
+/// Whether a demand that may be exported is about this key (of a taint without its effect).
+pub(super) fn is_about(demand: &Demand, field: Field, key: &str) -> bool {
+    match &demand.what {
+        Wanted::Immutable { keys, of } => of.contains(&field) && keys.contains(key),
+        Wanted::Allowed { key: wanted, of, .. } => of.contains(&field) && **wanted == *key,
+        Wanted::Required { .. } | Wanted::Dependency(_) | Wanted::Naming(_) | Wanted::Expression(_) => false,
+    }
+}
+
+/// The validations of all demands.
+pub(super) fn validations(
+    judging: Judging<'_, '_>,
+    variables: &mut Variables,
+    left_out: &mut Vec<LeftOut>,
+) -> Vec<Validation> {
+    let mut validations = Vec::new();
+    for (number, demand) in judging.selection.set().governance().demands().iter().enumerate() {
+        if let Some(reason) = why_not(judging, demand) {
+            left_out.push(LeftOut::of(&demand.entry.id, "", reason));
+            continue;
+        }
+        let excepted = is_subject(&demand.entry.except);
+        for (field, title) in FIELDS {
+            let Some((keys, wrong)) = keys(judging, demand, field, title) else { continue };
+            let name = format!("demand{number}_{title}");
+            let judged = Condition::all([excepted.clone().not(), Condition::When(format!("({keys}.size() > 0)"))]);
+            variables.add(&name, format!("{} ? {keys} : []", judged.text()));
+            let variable = format!("variables.{name}");
+            let told = match demand.what {
+                Wanted::Required { .. } => format!(r#"{variable}.map(k, "{field} \"" + k + "\"").join(", ")"#),
+                _ => told(field, title, &variable),
+            };
+            validations.extend(judging.validations(&demand.entry, &variable, &told, &because(judging, demand, &wrong)));
+        }
+    }
+    validations
+}
+
+/// The sentence after the keys: what is wrong, by which rule, and how to override it.
+fn because(judging: Judging<'_, '_>, demand: &Demand, wrong: &str) -> String {
+    let entry = &demand.entry;
+    let except = entry.except.describe();
+    let except = if except.is_empty() { String::new() } else { format!("; not asked of {}", except.join("; ")) };
+    format!("{wrong} (policy {}, rule {}{except}); {}", entry.id.policy, entry.id.rule, judging.way(entry))
+}
+
+/// Why a demand is not exported.
+fn why_not(judging: Judging<'_, '_>, demand: &Demand) -> Option<&'static str> {
+    let entry = &demand.entry;
+    let own = match &demand.what {
+        Wanted::Immutable { .. } => None,
+        Wanted::Required { .. } => names_only(demand),
+        Wanted::Allowed { accepted: Accepted::Matching(pattern), of, .. } => names_only(demand).or_else(|| {
+            let same = is_same_to_re2(&pattern.written) && !of.contains(&Field::Annotation);
+            (!same).then_some("its pattern may mean something else to the API server's regular expressions (RE2)")
+        }),
+        Wanted::Allowed { accepted: Accepted::Range { .. }, .. } => {
+            Some("a range lets a value come nearer, which is judged by nodegate only")
+        }
+        Wanted::Allowed { .. } => names_only(demand),
+        Wanted::Dependency(_) => Some("dependencies compare the whole node before and after, without what rules give"),
+        Wanted::Naming(_) => Some("naming is judged by nodegate only"),
+        Wanted::Expression(_) => {
+            Some("an expression is asked again about the node before, and without what rules give")
+        }
+    };
+    own.or_else(|| reason(judging.selection.set(), entry, &Subjects::default()))
+}
+
+fn names_only(demand: &Demand) -> Option<&'static str> {
+    (!is_about_names(&demand.entry))
+        .then_some("its match reads what a write may change, so that the node before has to be judged as well")
+}
+
+/// CEL for the keys of one field that are not as demanded, and what is wrong with them.
+fn keys(judging: Judging<'_, '_>, demand: &Demand, field: Field, title: &str) -> Option<(String, String)> {
+    match &demand.what {
+        Wanted::Immutable { keys, of } => of
+            .contains(&field)
+            .then(|| (immutable(judging, demand, keys, field, title), ": it does not change once set".to_owned())),
+        Wanted::Required { keys, of } => of
+            .contains(&field)
+            .then(|| (required(judging, demand, keys, field, title), " is required and missing".to_owned())),
+        Wanted::Allowed { key, of, accepted } => {
+            let rather = match accepted {
+                Accepted::Values(values) => format!(": allowed are {}", values.join(", ")),
+                Accepted::Matching(pattern) => format!(": it must match {}", pattern.written),
+                Accepted::Range { .. } => return None,
+            };
+            of.contains(&field).then(|| (allowed(judging, demand, key, accepted, field, title), rather))
+        }
+        Wanted::Dependency(_) | Wanted::Naming(_) | Wanted::Expression(_) => None,
+    }
+}
+
+/// Keys that are there do not change and do not go.
+fn immutable(judging: Judging<'_, '_>, demand: &Demand, keys: &KeySet, field: Field, title: &str) -> String {
+    let violates = Condition::all([
+        in_place(field, keys),
+        Condition::When(format!("(k in variables.old{title})")),
+        is_about_change(&demand.entry, field, title),
+        is_about_node(judging.selection, &demand.entry),
+    ]);
+    format!("variables.changed{title}.filter(k, {})", violates.text())
+}
+
+/// Keys that a node is made without, or that a write takes away.
+fn required(judging: Judging<'_, '_>, demand: &Demand, keys: &[Box<str>], field: Field, title: &str) -> String {
+    let about = |operation: ChangeOperation| Condition::from(demand.entry.is_about(operation));
+    let (there, taken) = if field == Field::Taint {
+        (
+            r#"variables.taintValues.exists(id, id.startsWith(k + ":"))"#.to_owned(),
+            format!("variables.changed{title}.exists(id, id.startsWith(k + \":\"))"),
+        )
+    } else {
+        (format!("(k in {})", now(field)), format!("(k in variables.changed{title})"))
+    };
+    let create = Condition::When("variables.create".to_owned());
+    let lost = Condition::any([
+        Condition::all([create.clone(), about(ChangeOperation::Add)]),
+        Condition::all([create.not(), Condition::When(taken), about(ChangeOperation::Remove)]),
+    ]);
+    let about_node = is_about_node(judging.selection, &demand.entry);
+    let violates = Condition::all([Condition::When(there).not(), lost, about_node]);
+    format!("{}.filter(k, {})", list(keys.iter().map(|key| &**key)), violates.text())
+}
+
+/// A key that is there has one of these values.
+fn allowed(
+    judging: Judging<'_, '_>,
+    demand: &Demand,
+    key: &str,
+    accepted: &Accepted,
+    field: Field,
+    title: &str,
+) -> String {
+    let value = format!("{}[k]", now(field));
+    let accepted = match accepted {
+        Accepted::Values(values) => format!("({value} in {})", list(values.iter().map(|value| &**value))),
+        Accepted::Matching(pattern) => format!("{value}.matches({})", quote(&format!("^(?:{})$", pattern.written))),
+        Accepted::Range { .. } => "true".to_owned(),
+    };
+    let violates = Condition::all([
+        in_place(field, &KeySet::compile([key], |_, _| {})),
+        Condition::When(format!("(k in {})", now(field))),
+        Condition::When(accepted).not(),
+        is_about_change(&demand.entry, field, title),
+        is_about_node(judging.selection, &demand.entry),
+    ]);
+    format!("variables.changed{title}.filter(k, {})", violates.text())
+}
+
+/// Whether the key in `k` (of a taint `key:Effect`) is in the set.
+fn in_place(field: Field, keys: &KeySet) -> Condition {
+    if field == Field::Taint { super::validating::taint_in_keys(keys) } else { in_keys("k", keys) }
+}
+
+/// Whether a pattern means the same in both dialects: nothing but what they share.
+fn is_same_to_re2(pattern: &str) -> bool {
+    let mut rest = pattern;
+    while let Some(first) = rest.chars().next() {
+        let next = rest.get(1..).and_then(|rest| rest.chars().next());
+        let shared = match (first, next) {
+            ('\\', Some(escaped)) => {
+                rest = rest.get(1..).unwrap_or_default();
+                "dwsDWS.-/+*?()|[]{}^$\\".contains(escaped)
+            }
+            ('\\', None) => false,
+            ('(', Some('?')) => rest.starts_with("(?:"),
+            ('&' | '~', _) => false,
+            ('-', Some('-')) => false,
+            ('[', Some('[' | ':')) => false,
+            (other, _) => other.is_ascii_graphic() || other == ' ',
+        };
+        if !shared {
+            return false;
+        }
+        rest = rest.get(1..).unwrap_or_default();
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_same_to_re2;
+
+    #[test]
+    fn only_patterns_that_mean_the_same_are_exported() {
+        for pattern in ["a|b", r"rack-[0-9]{2}\.[a-z]+", "(?:x|y)*", r"\d+"] {
+            assert!(is_same_to_re2(pattern), "{pattern}");
+        }
+        for pattern in ["(?x) a", "(?<n>a)", "[a-z&&[^b]]", r"\p{Greek}", r"\bx", "é", "[[:alpha:]]", "\\"] {
+            assert!(!is_same_to_re2(pattern), "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What every entry of governance has: which nodes, which changes, who is excepted, who overrides it.
+
+use std::collections::BTreeSet;
+
+use super::NativeOptions;
+use super::condition::{Condition, has_foreign_glob, is_one_of, list, quote};
+use super::matching::{self, Asking};
+use super::selection::Selection;
+use super::validating::{Validation, now};
+use crate::api::policy::{ChangeOperation, EntryMode};
+use crate::policy::decision::Field;
+use crate::policy::governance::{Entry, GovernedDocument, Subjects};
+use crate::policy::set::PolicySet;
+
+/// What entries are exported with.
+#[derive(Clone, Copy)]
+pub(super) struct Judging<'j, 'a> {
+    pub(super) selection: &'j Selection<'a>,
+    pub(super) options: &'j NativeOptions,
+}
+
+/// Why an entry cannot be exported.
+pub(super) fn reason(set: &PolicySet, entry: &Entry, allow: &Subjects) -> Option<&'static str> {
+    let foreign = |subjects: &Subjects| {
+        has_foreign_glob(subjects.users.written())
+            || has_foreign_glob(subjects.groups.written())
+            || has_foreign_glob(subjects.service_accounts.written())
+    };
+    let glass = &set.governance().document(entry.document).break_glass;
+    if [allow, &entry.except].into_iter().chain(glass).any(foreign) {
+        return Some("has a glob with characters outside ASCII");
+    }
+    entry.matcher.conditions().find_map(|conditions| {
+        if conditions.gpu.is_some() {
+            return Some("matches on GPU inference, which only nodegate has");
+        }
+        if conditions.names.is_some_and(|group| has_foreign_glob(set.names_of(group))) {
+            return Some("has a name glob with characters outside ASCII");
+        }
+        let expression = conditions.expression.is_some();
+        expression.then_some("matches by an expression, which may fail; nodegate then passes over the entry, the API server over the whole validation")
+    })
+}
+
+/// Whether the entry's match is about names alone, which no write changes.
+pub(super) fn is_about_names(entry: &Entry) -> bool {
+    entry.matcher.conditions().all(|conditions| {
+        conditions.labels.is_empty()
+            && conditions.taints.is_none()
+            && conditions.capacity.is_empty()
+            && conditions.gpu.is_none()
+            && conditions.expression.is_none()
+    })
+}
+
+/// Whether the entry is about this node, before or after the write.
+pub(super) fn is_about_node(selection: &Selection<'_>, entry: &Entry) -> Condition {
+    let after = matching::matcher(selection, Asking::Entry, &entry.matcher);
+    if is_about_names(entry) {
+        return after;
+    }
+    let there = Condition::When("(oldObject != null)".to_owned());
+    let before = Condition::all([there, matching::matcher(selection, Asking::EntryBefore, &entry.matcher)]);
+    Condition::any([after, before])
+}
+
+/// Whether the entry is about what is done to the key in `k`.
+pub(super) fn is_about_change(entry: &Entry, field: Field, title: &str) -> Condition {
+    let (now, before) = (now(field), format!("variables.old{title}"));
+    let all = BTreeSet::from([ChangeOperation::Add, ChangeOperation::Change, ChangeOperation::Remove]);
+    let operations = entry.operations.as_ref().filter(|operations| **operations != all);
+    let Some(operations) = operations else { return Condition::Always };
+    Condition::any(operations.iter().map(|operation| {
+        Condition::When(match operation {
+            ChangeOperation::Add => format!("!(k in {before})"),
+            ChangeOperation::Change => format!("(k in {now} && k in {before})"),
+            ChangeOperation::Remove => format!("!(k in {now})"),
+        })
+    }))
+}
+
+/// Whether a requester is one of the subjects.
+pub(super) fn is_subject(subjects: &Subjects) -> Condition {
+    let user = "request.userInfo.username";
+    let accounts: Vec<String> =
+        subjects.service_accounts.written().map(|account| format!("system:serviceaccount:{account}")).collect();
+    let groups = match is_one_of("g", subjects.groups.written()) {
+        Condition::When(text) => Condition::When(format!("request.userInfo.?groups.orValue([]).exists(g, {text})")),
+        Condition::Always => Condition::When("(request.userInfo.?groups.orValue([]).size() > 0)".to_owned()),
+        Condition::Never => Condition::Never,
+    };
+    let users = is_one_of(user, subjects.users.written());
+    Condition::any([users, groups, is_one_of(user, accounts.iter().map(String::as_str))])
+}
+
+impl Judging<'_, '_> {
+    fn document(&self, entry: &Entry) -> &GovernedDocument {
+        self.selection.set().governance().document(entry.document)
+    }
+
+    /// Whether the requester overrides the entry.
+    fn breaks_glass(&self, entry: &Entry) -> Condition {
+        let open = &self.options.break_glass_groups;
+        let by_flag = (!open.is_empty()).then(|| {
+            let groups = list(open.iter().map(String::as_str));
+            Condition::When(format!("request.userInfo.?groups.orValue([]).exists(g, g in {groups})"))
+        });
+        let glass = self.document(entry).break_glass.iter().map(is_subject);
+        Condition::any(by_flag.into_iter().chain(glass))
+    }
+
+    /// How to override the entry.
+    pub(super) fn way(&self, entry: &Entry) -> String {
+        let subjects = self.document(entry).break_glass.iter();
+        let mut glass: Vec<&str> = subjects.flat_map(|subjects| subjects.groups.written()).collect();
+        glass.extend(self.options.break_glass_groups.iter().map(String::as_str));
+        glass.sort_unstable();
+        glass.dedup();
+        if glass.is_empty() {
+            "to override, name a break-glass group in the policy".to_owned()
+        } else {
+            format!("to override, act as a member of break-glass group {}", glass.join(" or "))
+        }
+    }
+
+    /// The validations that a list of violating keys is empty. What a break-glass group overrides warns.
+    ///
+    /// `told` is CEL for what is wrong, `reason` what follows it, `fallback` what is said where CEL fails.
+    pub(super) fn validations(&self, entry: &Entry, variable: &str, told: &str, reason: &str) -> Vec<Validation> {
+        let none = Condition::When(format!("({variable}.size() == 0)"));
+        let made = |mode: EntryMode, passes: Condition, prefix: &str| Validation {
+            mode,
+            expression: passes.text(),
+            message: format!("{} + {told} + {}", quote(prefix), quote(reason)),
+            fallback: format!("{prefix}this write is not allowed{reason}"),
+        };
+        let glass = self.breaks_glass(entry);
+        if entry.mode != EntryMode::Enforce || glass == Condition::Never {
+            return vec![made(entry.mode, none, "nodegate: ")];
+        }
+        vec![
+            made(EntryMode::Enforce, Condition::any([none.clone(), glass.clone()]), "nodegate: "),
+            made(EntryMode::Warn, Condition::any([none, glass.not()]), "nodegate: break glass: "),
+        ]
+    }
+}

@@ -1,0 +1,129 @@
+//! The part of the policies that the API server can evaluate by itself, as native admission policies
+//! (`admissionregistration.k8s.io/v1`), so that static rules hold while no nodegate is up.
+//!
+//! # Guarantees
+//! - What is exported answers as [`decide`](super::decide) and [`judge`](super::judge) do without saved state.
+//! - What cannot be exported is listed with the reason, and so is what depends on it.
+//! - Together with nodegate's webhooks nothing changes: both give the same.
+
+mod condition;
+mod demands;
+mod entry;
+mod matching;
+mod mutating;
+mod request;
+mod reserved;
+mod selection;
+mod validating;
+mod variables;
+
+use serde_json::{Value as Json, json};
+
+use super::decision::RuleId;
+use super::set::PolicySet;
+use selection::Selection;
+
+pub use request::{CAN_MATTER, KUBELET};
+
+/// The variable with the labels of the object under review.
+const LABELS: &str = "variables.labels";
+/// The variable with its taints.
+const TAINTS: &str = "variables.taints";
+
+/// What exports depend on besides the policies.
+#[derive(Clone, Debug, Default)]
+pub struct NativeOptions {
+    /// The name of the objects, and the prefix of their names.
+    pub name: String,
+    /// Groups that may override every policy.
+    pub break_glass_groups: Vec<String>,
+    /// nodegate's own user name in the cluster.
+    pub self_user: Option<String>,
+    /// Of the validating policies.
+    pub failure_policy: FailurePolicy,
+}
+
+/// What the API server does with a write when a validation cannot be evaluated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub enum FailurePolicy {
+    /// The write passes.
+    #[default]
+    Ignore,
+    /// The write is refused.
+    Fail,
+}
+
+/// Something that is not exported.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct LeftOut {
+    /// The policy.
+    pub policy: String,
+    /// The rule, entry or section, and the key if it is only about one.
+    pub what: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl LeftOut {
+    fn of(id: &RuleId, part: &str, reason: impl Into<String>) -> Self {
+        let what = if part.is_empty() { id.rule.to_string() } else { format!("{}: {part}", id.rule) };
+        Self { policy: id.policy.to_string(), what, reason: reason.into() }
+    }
+}
+
+/// Native policies, and what is not in them.
+#[derive(Clone, Debug, Default)]
+pub struct Native {
+    /// Policies and their bindings, as objects to apply.
+    pub objects: Vec<Json>,
+    /// What is not exported, sorted.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Exports a set.
+pub fn export(set: &PolicySet, options: &NativeOptions) -> Native {
+    let selection = Selection::of(set);
+    let mut left_out = selection.left_out();
+    left_out.extend(set.not_acted_on().iter().map(|section| {
+        let (policy, what) = section.split_once(": ").unwrap_or(("", section));
+        let reason = "nodegate itself does not act on it yet";
+        LeftOut { policy: policy.to_owned(), what: what.to_owned(), reason: reason.to_owned() }
+    }));
+    let mut objects = mutating::policies(&selection, options);
+    objects.extend(validating::policies(&selection, options, &mut left_out));
+    left_out.sort();
+    left_out.dedup();
+    Native { objects, left_out }
+}
+
+/// A policy and its binding.
+fn with_binding(kind: &str, name: &str, spec: Json, actions: Option<&str>) -> [Json; 2] {
+    let object = |kind: String, spec: Json| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "nodegate"}}, "spec": spec,
+        })
+    };
+    let mut binding = json!({"policyName": name});
+    if let Some(action) = actions {
+        binding["validationActions"] = json!([action]);
+    }
+    [object(kind.to_owned(), spec), object(format!("{kind}Binding"), binding)]
+}
+
+/// What a policy is about.
+fn constraints(resources: &[&str]) -> Json {
+    json!({"resourceRules": [{
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": resources, "scope": "Cluster",
+    }]})
+}
+
+fn match_condition(name: &str, expression: impl Into<String>) -> Json {
+    json!({"name": name, "expression": expression.into()})
+}
+
+/// nodegate's own writes are neither changed nor judged.
+fn not_self(options: &NativeOptions) -> Option<Json> {
+    let user = options.self_user.as_deref()?;
+    Some(match_condition("not-nodegate-itself", format!("request.userInfo.username != {}", condition::quote(user))))
+}

@@ -1,0 +1,193 @@
+//! `MutatingAdmissionPolicy`: what nodes get, split by what the requester's request may carry.
+//!
+//! Everything is JSON patches: `ApplyConfiguration` may not set taints, and merges by keys that nodes violate. Rules
+//! that share a key or read each other's keys stand in one policy, as order among policies is not defined.
+
+use serde_json::{Value as Json, json};
+
+use super::condition::{Condition, in_keys, is_own, list};
+use super::request::CAN_MATTER;
+use super::selection::{Gift, Selection};
+use super::variables::Variables;
+use super::{NativeOptions, constraints, match_condition, not_self, with_binding};
+use crate::policy::decision::Field;
+use crate::policy::restriction::is_restricted;
+
+/// Rules in one policy, at most; more only if they belong together.
+const RULES_MAX: usize = 200;
+
+/// All mutating policies with their bindings.
+pub(super) fn policies(selection: &Selection<'_>, options: &NativeOptions) -> Vec<Json> {
+    let (alone, together): (Vec<usize>, Vec<usize>) = selection.exported().partition(|at| selection.stands_alone(*at));
+    let mut objects = Vec::new();
+    for (number, rules) in parts(selection, &together).into_iter().enumerate() {
+        let name = if number == 0 { options.name.clone() } else { format!("{}-{number}", options.name) };
+        objects.extend(policy(selection, options, &name, &rules, number == 0));
+    }
+    for (number, at) in alone.into_iter().enumerate() {
+        objects.extend(policy(selection, options, &format!("{}-expression-{number}", options.name), &[at], false));
+    }
+    objects
+}
+
+/// Rules by policy. The first also corrects what kubelets may not assert, so rules for protected labels are there.
+fn parts(selection: &Selection<'_>, rules: &[usize]) -> Vec<Vec<usize>> {
+    let mut first = Vec::new();
+    let mut parts: Vec<Vec<usize>> = Vec::new();
+    for group in groups(selection, rules) {
+        let guards = |at: &usize| {
+            selection.gifts(*at).any(|(field, key)| field == Field::Label && selection.set().is_protected(&key))
+        };
+        if group.iter().any(guards) {
+            first.extend(group);
+            continue;
+        }
+        match parts.last_mut().filter(|part| part.len() + group.len() <= RULES_MAX) {
+            Some(part) => part.extend(group),
+            None => parts.push(group),
+        }
+    }
+    match parts.first_mut().filter(|part| part.len() + first.len() <= RULES_MAX) {
+        Some(part) => part.extend(first),
+        None => parts.insert(0, first),
+    }
+    parts.iter_mut().for_each(|part| part.sort_unstable());
+    parts
+}
+
+/// Rules that share keys or read each other's.
+fn groups(selection: &Selection<'_>, rules: &[usize]) -> Vec<Vec<usize>> {
+    let mut sets = petgraph::unionfind::UnionFind::<usize>::new(rules.iter().max().map_or(0, |most| most + 1));
+    for at in rules {
+        for other in selection.reads_from(*at) {
+            sets.union(*at, other);
+        }
+        for gift in selection.gifts(*at) {
+            for other in selection.givers(&gift).into_iter().filter(|other| !selection.stands_alone(*other)) {
+                sets.union(*at, other);
+            }
+        }
+    }
+    let mut found: Vec<(usize, Vec<usize>)> = Vec::new();
+    for at in rules {
+        let root = sets.find(*at);
+        match found.iter_mut().find(|(of, _)| *of == root) {
+            Some((_, group)) => group.push(*at),
+            None => found.push((root, vec![*at])),
+        }
+    }
+    found.into_iter().map(|(_, group)| group).collect()
+}
+
+fn policy(
+    selection: &Selection<'_>,
+    options: &NativeOptions,
+    name: &str,
+    rules: &[usize],
+    corrects_kubelets: bool,
+) -> [Json; 2] {
+    let mut variables = Variables::new();
+    let mut evaluated: Vec<usize> =
+        rules.iter().flat_map(|at| selection.reads_from(*at)).chain(rules.iter().copied()).collect();
+    evaluated.sort_unstable();
+    evaluated.dedup();
+    variables.add_rules(selection, &evaluated);
+    let mut gifts: Vec<Gift> = rules.iter().flat_map(|at| selection.gifts(*at)).collect();
+    gifts.sort();
+    gifts.dedup();
+    variables.add_desired(selection, &gifts);
+    let mut operations = Vec::new();
+    entries(selection, Field::Label, &gifts, corrects_kubelets, &mut variables, &mut operations);
+    entries(selection, Field::Annotation, &gifts, corrects_kubelets, &mut variables, &mut operations);
+    if gifts.iter().any(|gift| gift.0 == Field::Taint) {
+        variables.add("newTaints", NEW_TAINTS);
+        operations.push(PATCH_TAINTS.to_owned());
+    }
+    let expression = operations.join(" +\n");
+    let conditions = [Some(match_condition("can-matter", CAN_MATTER)), not_self(options)];
+    let spec = json!({
+        // What is missed can be made up for; a node that cannot join cannot.
+        "failurePolicy": "Ignore",
+        "reinvocationPolicy": "IfNeeded",
+        "matchConstraints": constraints(&["nodes"]),
+        "matchConditions": conditions.into_iter().flatten().collect::<Vec<_>>(),
+        "variables": variables.needed_by(&expression),
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+    });
+    with_binding("MutatingAdmissionPolicy", name, spec, None)
+}
+
+/// Labels or annotations: variables and operations.
+fn entries(
+    selection: &Selection<'_>,
+    field: Field,
+    gifts: &[Gift],
+    corrects_kubelets: bool,
+    variables: &mut Variables,
+    operations: &mut Vec<String>,
+) {
+    let (plural, title) = if field == Field::Label { ("labels", "Labels") } else { ("annotations", "Annotations") };
+    let keys: Vec<&str> = gifts.iter().filter(|gift| gift.0 == field).map(|(_, key)| key.as_str()).collect();
+    if keys.is_empty() && !corrects_kubelets {
+        return;
+    }
+    let (now, before) = (format!("variables.{plural}"), format!("variables.old{title}"));
+    let (new, desired) = (format!("variables.new{title}"), format!("variables.desired{title}"));
+    // NodeRestriction judges this patch as the kubelet's own.
+    let restricted: Vec<&str> =
+        keys.iter().copied().filter(|key| field == Field::Label && is_restricted(key)).collect();
+    let carried = match restricted.as_slice() {
+        [] => Condition::Always,
+        keys => Condition::When(format!("!(variables.kubelet && k in {})", list(keys.iter().copied()))),
+    };
+    let differs = Condition::When(format!("!(k in {now} && {now}[k] == {desired}[k])"));
+    variables.add(format!("new{title}"), format!("{desired}.filter(k, {})", Condition::all([differs, carried]).text()));
+    let path = format!("\"/metadata/{plural}/\" + jsonpatch.escapeKey(k)");
+    let mut lists = vec![new.clone()];
+    let mut patches = vec![format!("{new}.map(k, JSONPatch{{op: \"add\", path: {path}, value: {desired}[k]}})")];
+    if corrects_kubelets {
+        add_corrected(selection, field, (plural, title), variables);
+        let (stripped, lost) = (format!("variables.stripped{title}"), format!("variables.lost{title}"));
+        patches.push(format!(
+            "{stripped}.map(k, k in {before} ? JSONPatch{{op: \"add\", path: {path}, value: {before}[k]}} : JSONPatch{{op: \"remove\", path: {path}}})"
+        ));
+        patches.push(format!("{lost}.map(k, JSONPatch{{op: \"add\", path: {path}, value: {before}[k]}})"));
+        lists.push(lost);
+    }
+    let any: Vec<String> = lists.iter().map(|list| format!("{list}.size() > 0")).collect();
+    operations.push(format!(
+        "(!has(object.metadata.{plural}) && ({}) ? [JSONPatch{{op: \"add\", path: \"/metadata/{plural}\", value: {{}}}}] : [])",
+        any.join(" || ")
+    ));
+    operations.append(&mut patches);
+}
+
+/// What a kubelet sent that it may not assert, and nodegate's own that it took away.
+fn add_corrected(selection: &Selection<'_>, field: Field, (plural, title): (&str, &str), variables: &mut Variables) {
+    let (now, before) = (format!("variables.{plural}"), format!("variables.old{title}"));
+    let (new, desired) = (format!("variables.new{title}"), format!("variables.desired{title}"));
+    let create = Condition::When("variables.create".to_owned());
+    let guarded = match field {
+        Field::Label => {
+            Condition::any([is_own("k"), Condition::all([create, in_keys("k", selection.set().protected())])])
+        }
+        _ => is_own("k"),
+    };
+    variables.add(
+        format!("stripped{title}"),
+        format!(
+            "variables.kubelet ? {now}.filter(k, {} && !(k in {before} && {before}[k] == {now}[k]) && !(k in {desired} && {desired}[k] == {now}[k]) && !(k in {new})) : []",
+            guarded.text()
+        ),
+    );
+    variables.add(
+        format!("lost{title}"),
+        format!("variables.kubelet ? {before}.filter(k, {} && !(k in {now})) : []", is_own("k").text()),
+    );
+}
+
+/// A kubelet may not change taints of a living node.
+const NEW_TAINTS: &str = r#"variables.kubelet && !variables.create ? [] : variables.desiredTaints.filter(d, !variables.taints.exists(t, t.key == d.key && t.effect == d.effect && t.?value.orValue("") == d.value))"#;
+
+/// Plain maps in a plain list: a list of `Object…{}` initialisers panics the request.
+const PATCH_TAINTS: &str = r#"(variables.newTaints.size() > 0 ? [JSONPatch{op: "add", path: "/spec/taints", value: variables.taints.filter(t, !variables.newTaints.exists(n, n.key == t.key && n.effect == t.effect)) + variables.newTaints}] : [])"#;

@@ -1,0 +1,258 @@
+//! `ValidatingAdmissionPolicy`: what may change, and by whom; one policy for each consequence.
+//!
+//! One function a kind of governance. What a rule gives is never held against the requester.
+
+use serde_json::{Value as Json, json};
+
+use super::condition::{Condition, in_keys, is_own, list, quote};
+use super::demands;
+use super::entry::Judging;
+use super::request::{CAN_VIOLATE, KUBELET};
+use super::reserved;
+use super::selection::{Gift, Selection, value};
+use super::variables::{Variables, rule_variable};
+use super::{LeftOut, NativeOptions, constraints, match_condition, not_self, with_binding};
+use crate::api::policy::EntryMode;
+use crate::policy::decision::Field;
+use crate::policy::governance::Place;
+use crate::policy::pattern::KeySet;
+use crate::policy::restriction::RECONCILED_LABELS;
+
+/// A condition that must hold, and what the requester is told if it does not.
+pub(super) struct Validation {
+    pub(super) mode: EntryMode,
+    pub(super) expression: String,
+    /// CEL for the message.
+    pub(super) message: String,
+    /// The message if that cannot be evaluated.
+    pub(super) fallback: String,
+}
+
+/// The three fields that are judged, and the names of their variables.
+pub(super) const FIELDS: [(Field, &str); 3] =
+    [(Field::Label, "Labels"), (Field::Annotation, "Annotations"), (Field::Taint, "TaintValues")];
+
+/// The variable with a field as it would be stored, by key; a taint's key is `key:Effect`.
+pub(super) fn now(field: Field) -> &'static str {
+    match field {
+        Field::Label => "variables.labels",
+        Field::Annotation => "variables.annotations",
+        Field::Taint => "variables.taintValues",
+    }
+}
+
+/// All validating policies with their bindings.
+pub(super) fn policies(selection: &Selection<'_>, options: &NativeOptions, left_out: &mut Vec<LeftOut>) -> Vec<Json> {
+    let mut variables = Variables::new();
+    for (name, of) in [("taintValues", "variables.taints"), ("oldTaintValues", "variables.oldTaints")] {
+        let map = format!("{of}.transformMapEntry(i, t, {{t.key + \":\" + t.effect: t.?value.orValue(\"\")}})");
+        variables.add(name, map);
+    }
+    add_given(selection, &mut variables);
+    for (field, title) in FIELDS {
+        add_changes(selection, field, title, &mut variables);
+    }
+    let mut validations = protect(selection, &mut variables);
+    let judging = Judging { selection, options };
+    validations.extend(reserved::validations(judging, &mut variables, left_out));
+    validations.extend(demands::validations(judging, &mut variables, left_out));
+    let modes = [
+        (EntryMode::Enforce, "enforce", "Deny"),
+        (EntryMode::Warn, "warn", "Warn"),
+        (EntryMode::Audit, "audit", "Audit"),
+    ];
+    let made = modes.into_iter().filter_map(|(mode, suffix, action)| {
+        let of_mode: Vec<&Validation> = validations.iter().filter(|validation| validation.mode == mode).collect();
+        let name = format!("{}-{suffix}", options.name);
+        (!of_mode.is_empty()).then(|| policy(&of_mode, variables.clone(), options, &name, action))
+    });
+    made.flatten().collect()
+}
+
+fn policy(
+    validations: &[&Validation],
+    variables: Variables,
+    options: &NativeOptions,
+    name: &str,
+    action: &str,
+) -> [Json; 2] {
+    let texts: Vec<&str> = validations.iter().flat_map(|one| [one.expression.as_str(), one.message.as_str()]).collect();
+    let variables = variables.needed_by(&texts.join("\n"));
+    let validations: Vec<Json> = validations
+        .iter()
+        .map(|one| {
+            json!({"expression": one.expression, "messageExpression": one.message, "message": one.fallback, "reason": "Forbidden"})
+        })
+        .collect();
+    // A restarted kubelet sends CREATE again: denied, it could not come back.
+    let not_joining =
+        match_condition("not-a-kubelet-joining", format!(r#"!(request.operation == "CREATE" && {KUBELET})"#));
+    let conditions = [Some(match_condition("can-violate", CAN_VIOLATE)), Some(not_joining), not_self(options)];
+    let spec = json!({
+        "failurePolicy": options.failure_policy,
+        "matchConstraints": constraints(&["nodes", "nodes/status"]),
+        "matchConditions": conditions.into_iter().flatten().collect::<Vec<_>>(),
+        "variables": variables,
+        "validations": validations,
+    });
+    with_binding("ValidatingAdmissionPolicy", name, spec, Some(action))
+}
+
+/// Whether some entry may judge this key.
+fn is_governed(selection: &Selection<'_>, (field, key): &Gift) -> bool {
+    let set = selection.set();
+    let plain = if *field == Field::Taint { key.rsplit_once(':').map_or(key.as_str(), |(key, _)| key) } else { key };
+    let in_place = |place: &Place<'_>| reserved::contains(*place, plain);
+    (*field == Field::Label && set.is_protected(key))
+        || set.governance().places(*field).iter().any(|(place, _)| in_place(place))
+        || set.governance().demands().iter().any(|demand| demands::is_about(demand, *field, plain))
+}
+
+/// What exported rules give of what is judged.
+fn add_given(selection: &Selection<'_>, variables: &mut Variables) {
+    let mut gifts: Vec<Gift> = selection.exported().flat_map(|at| selection.gifts(at).collect::<Vec<_>>()).collect();
+    gifts.sort();
+    gifts.dedup();
+    gifts.retain(|gift| is_governed(selection, gift));
+    let givers = gifts.iter().flat_map(|gift| selection.givers(gift));
+    let mut rules: Vec<usize> = givers.flat_map(|at| selection.reads_from(at).into_iter().chain([at])).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    variables.add_rules(selection, &rules);
+    // Those whose condition may fail are asked only about their very key and value.
+    gifts.retain(|gift| !selection.givers(gift).iter().any(|at| selection.stands_alone(*at)));
+    variables.add_desired(selection, &gifts);
+    variables.add(
+        "desiredTaintValues",
+        "variables.desiredTaints.transformMapEntry(i, d, {d.key + \":\" + d.effect: d.value})",
+    );
+}
+
+/// The keys of a field that the write changes to something that no rule gives.
+fn add_changes(selection: &Selection<'_>, field: Field, title: &str, variables: &mut Variables) {
+    let (now, before) = (now(field), format!("variables.old{title}"));
+    let desired = format!("variables.desired{title}");
+    let given = Condition::When(format!("(k in {desired} && {desired}[k] == {now}[k])"));
+    let given = Condition::any([given].into_iter().chain(perhaps_given(selection, field)));
+    let given = Condition::all([Condition::When(format!("k in {now}")), given]);
+    let reconciled = match field {
+        Field::Label => Condition::When(format!("(variables.kubelet && k in {})", list(RECONCILED_LABELS))),
+        _ => Condition::Never,
+    };
+    let counts = Condition::any([given, reconciled]).not().text();
+    variables.add(
+        format!("changed{title}"),
+        format!(
+            "({now}.filter(k, !(k in {before} && {before}[k] == {now}[k])) + {before}.filter(k, !(k in {now}))).filter(k, {counts})"
+        ),
+    );
+    let guarded = match field {
+        Field::Taint => None,
+        _ => Some(Condition::all([Condition::When("variables.kubelet".to_owned()), guarded(selection, field)])),
+    };
+    let open = guarded.clone().map_or(Condition::Always, Condition::not).text();
+    variables.add(format!("governed{title}"), format!("variables.changed{title}.filter(k, {open})"));
+    if let Some(guarded) = guarded {
+        variables.add(format!("asserted{title}"), format!("variables.changed{title}.filter(k, {})", guarded.text()));
+    }
+}
+
+/// What a kubelet may not assert about itself.
+fn guarded(selection: &Selection<'_>, field: Field) -> Condition {
+    match field {
+        Field::Label => Condition::any([is_own("k"), in_keys("k", selection.set().protected())]),
+        _ => is_own("k"),
+    }
+}
+
+/// Values that rules may give which are not evaluated here, or whose condition may fail.
+fn perhaps_given(selection: &Selection<'_>, field: Field) -> Vec<Condition> {
+    let mut ways = Vec::new();
+    for (at, rule) in selection.set().rules().iter().enumerate() {
+        let exported: Vec<Gift> = selection.gifts(at).collect();
+        for gift in super::selection::gifts(rule).filter(|gift| gift.0 == field && is_governed(selection, gift)) {
+            let is = |when: &str| {
+                let (key, value) = (quote(&gift.1), quote(value(rule, &gift)));
+                Condition::When(format!("(k == {key} && {}[k] == {value}{when})", now(field)))
+            };
+            if !exported.contains(&gift) {
+                ways.push(is(""));
+            } else if selection.stands_alone(at) {
+                ways.push(is(&format!(" && {}", rule_variable(selection, at))));
+            }
+        }
+        if field == Field::Label {
+            let keys = rule.gives.label_expressions.iter().map(|(key, _)| quote(key.as_str()));
+            ways.extend(keys.map(|key| Condition::When(format!("(k == {key})"))));
+            ways.extend(rule.gives.label_map.iter().map(|(keys, _)| in_keys("k", keys)));
+        }
+        if let Some(saved) = &rule.gives.saved {
+            let keys = match field {
+                Field::Label => in_keys("k", &saved.labels),
+                Field::Annotation => Condition::Never,
+                Field::Taint => taint_in_keys(&saved.taints),
+            };
+            ways.push(Condition::all([Condition::When("variables.initial".to_owned()), keys]));
+        }
+    }
+    ways
+}
+
+/// Whether the taint `key:Effect` in `k` has a key in the set.
+pub(super) fn taint_in_keys(keys: &KeySet) -> Condition {
+    Condition::any(keys.written().map(|written| match written.strip_suffix("/*") {
+        _ if written == "*" => Condition::Always,
+        Some(prefix) => Condition::When(format!("k.startsWith({})", quote(&format!("{prefix}/")))),
+        None => Condition::When(format!("k.startsWith({})", quote(&format!("{written}:")))),
+    }))
+}
+
+/// What was done to the keys in `variable`, in CEL: `label "a" may not be changed, …`.
+pub(super) fn told(field: Field, title: &str, variable: &str) -> String {
+    let (now, before) = (now(field), format!("variables.old{title}"));
+    format!(
+        r#"{variable}.map(k, "{field} \"" + k + "\" may not be " + (k in {now} ? (k in {before} ? "changed" : "added") : "removed")).join(", ")"#
+    )
+}
+
+/// A kubelet that asserts about itself what it may not.
+fn protect(selection: &Selection<'_>, variables: &mut Variables) -> Vec<Validation> {
+    let mut validations = Vec::new();
+    for (field, title) in &FIELDS[..2] {
+        let name = format!("own{title}");
+        variables.add(&name, format!("variables.asserted{title}.filter(k, {})", is_own("k").text()));
+        validations.push(assertion(*field, title, &name, "nodegate", "own-keys"));
+    }
+    let mut earlier: Vec<Condition> = vec![is_own("k")];
+    for (number, document) in selection.set().governance().documents().iter().enumerate() {
+        let keys = in_keys("k", &document.protect);
+        if keys == Condition::Never {
+            continue;
+        }
+        let name = format!("protected{number}");
+        let first = Condition::any(earlier.iter().cloned()).not();
+        let these = Condition::all([first, keys.clone()]).text();
+        variables.add(&name, format!("variables.assertedLabels.filter(k, {these})"));
+        earlier.push(keys);
+        validations.push(assertion(
+            Field::Label,
+            "Labels",
+            &name,
+            &document.protect_id.policy,
+            &document.protect_id.rule,
+        ));
+    }
+    validations
+}
+
+fn assertion(field: Field, title: &str, name: &str, policy: &str, rule: &str) -> Validation {
+    let variable = format!("variables.{name}");
+    let reason =
+        format!(" by a kubelet: policy {policy} protects it ({rule}); an administrator or a policy rule may set it");
+    Validation {
+        mode: EntryMode::Enforce,
+        expression: format!("{variable}.size() == 0"),
+        message: format!("\"nodegate: \" + {} + {}", told(field, title, &variable), quote(&reason)),
+        fallback: format!("nodegate: this {field} may not be changed{reason}"),
+    }
+}

@@ -1,0 +1,188 @@
+//! The variables of native policies: who asks, what is there, which rules match, and what they give.
+
+use serde_json::{Value as Json, json};
+
+use super::condition::{Condition, quote};
+use super::matching::{self, Asking, labels_of};
+use super::request::KUBELET;
+use super::selection::{Gift, Selection, value};
+use crate::policy::decision::{Field, Strength};
+use crate::policy::request::UNINITIALIZED_TAINT;
+
+/// Named expressions, each of which may use those before it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Variables(Vec<(String, String)>);
+
+impl Variables {
+    /// What every policy may need of the request.
+    pub(super) fn new() -> Self {
+        let uninitialized = |taints: &str| format!("{taints}.exists(t, t.key == {})", quote(UNINITIALIZED_TAINT));
+        let (now, before) = (uninitialized("variables.taints"), uninitialized("variables.oldTaints"));
+        let mut variables = Self::default();
+        for (name, text) in [
+            ("kubelet", KUBELET),
+            ("create", r#"request.operation == "CREATE""#),
+            ("labels", "object.metadata.?labels.orValue({})"),
+            ("oldLabels", "oldObject == null ? {} : oldObject.metadata.?labels.orValue({})"),
+            ("annotations", "object.metadata.?annotations.orValue({})"),
+            ("oldAnnotations", "oldObject == null ? {} : oldObject.metadata.?annotations.orValue({})"),
+            ("taints", "object.?spec.?taints.orValue([])"),
+            ("oldTaints", "oldObject == null ? [] : oldObject.?spec.?taints.orValue([])"),
+            // What a kubelet says of labels it may not assert does not count: what is stored does.
+            ("trustedLabels", "variables.kubelet ? variables.oldLabels : variables.labels"),
+            ("initial", &format!("variables.create || ({before} && !{now})")),
+            ("settled", &settled("object")),
+            ("oldSettled", &settled("oldObject")),
+        ] {
+            variables.add(name, text);
+        }
+        variables
+    }
+
+    /// Adds one.
+    pub(super) fn add(&mut self, name: impl Into<String>, text: impl Into<String>) {
+        self.0.push((name.into(), text.into()));
+    }
+
+    /// Whether these rules match, in the order of evaluation.
+    pub(super) fn add_rules(&mut self, selection: &Selection<'_>, rules: &[usize]) {
+        for at in rules {
+            let rule = selection.rule(*at);
+            let matches = matching::matcher(selection, Asking::Rule(*at), &rule.matcher);
+            let matches = match rule.strength {
+                Strength::Default => Condition::all([Condition::When("variables.initial".to_owned()), matches]),
+                _ => matches,
+            };
+            self.add(variable_name(selection, *at), matches.text());
+        }
+    }
+
+    /// What these rules give, as maps by key: `desiredLabels`, `desiredAnnotations`, and `desiredTaints` as a list.
+    pub(super) fn add_desired(&mut self, selection: &Selection<'_>, gifts: &[Gift]) {
+        let of = |field: Field| gifts.iter().filter(move |gift| gift.0 == field);
+        let map = |field: Field| {
+            let entry = |gift: &Gift| format!("?{}: {}", quote(&gift.1), desired(selection, gift, &quote_value));
+            braces('{', of(field).map(entry).collect(), '}')
+        };
+        self.add("desiredLabels", map(Field::Label));
+        self.add("desiredAnnotations", map(Field::Annotation));
+        let taint = |gift: &Gift| {
+            let (key, effect) = gift.1.rsplit_once(':').unwrap_or_default();
+            let object = |value: &str| {
+                format!("{{\"key\": {}, \"value\": {}, \"effect\": {}}}", quote(key), quote(value), quote(effect))
+            };
+            format!("?{}", desired(selection, gift, &object))
+        };
+        self.add("desiredTaints", braces('[', of(Field::Taint).map(taint).collect(), ']'));
+    }
+
+    /// Those that `texts` need, as the field of a policy.
+    pub(super) fn needed_by(self, texts: &str) -> Json {
+        let mut needed = texts.to_owned();
+        let mut kept: Vec<Json> = Vec::new();
+        for (name, expression) in self.0.into_iter().rev() {
+            if mentions(&needed, &name) {
+                needed.push('\n');
+                needed.push_str(&expression);
+                kept.push(json!({"name": name, "expression": expression}));
+            }
+        }
+        kept.reverse();
+        kept.into()
+    }
+}
+
+/// Ready for two minutes by the kubelet's own clock.
+fn settled(object: &str) -> String {
+    format!("{object}{SETTLED}")
+}
+
+const SETTLED: &str = r#".?status.?conditions.orValue([]).exists(c, c.type == "Ready" && c.status == "True" && !(c.?lastHeartbeatTime.orValue(null) != null && c.?lastTransitionTime.orValue(null) != null && timestamp(c.lastHeartbeatTime) - timestamp(c.lastTransitionTime) < duration("120s")))"#;
+
+fn mentions(text: &str, name: &str) -> bool {
+    let wanted = format!("variables.{name}");
+    text.match_indices(&wanted).any(|(at, found)| {
+        let next = text.get(at + found.len()..).and_then(|rest| rest.chars().next());
+        !next.is_some_and(|next| next.is_ascii_alphanumeric() || next == '_')
+    })
+}
+
+fn braces(open: char, lines: Vec<String>, close: char) -> String {
+    if lines.is_empty() { format!("{open}{close}") } else { format!("{open}\n  {}\n{close}", lines.join(",\n  ")) }
+}
+
+fn quote_value(value: &str) -> String {
+    quote(value)
+}
+
+/// The name of the variable that tells whether a rule matches.
+pub(super) fn variable_name(selection: &Selection<'_>, at: usize) -> String {
+    let name = &selection.rule(at).id.rule;
+    let plain: String = name.chars().take(40).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    format!("rule{at}_{plain}")
+}
+
+/// That variable.
+pub(super) fn rule_variable(selection: &Selection<'_>, at: usize) -> String {
+    format!("variables.{}", variable_name(selection, at))
+}
+
+/// What one key should have: an optional, written by `as_value`.
+fn desired(selection: &Selection<'_>, gift: &Gift, as_value: &dyn Fn(&str) -> String) -> String {
+    let mut stronger: Vec<Condition> = Vec::new();
+    let mut ways = Vec::new();
+    for at in selection.givers(gift) {
+        let rule = selection.rule(at);
+        let with = value(rule, gift);
+        let matches = Condition::When(rule_variable(selection, at));
+        let mut when = vec![matches.clone()];
+        when.extend(stronger.iter().cloned().map(Condition::not));
+        let fits = (rule.strength == Strength::Default).then(|| absent_or(selection, gift, with));
+        let fits: Vec<Condition> = fits.into_iter().chain(may_be_added(selection, at, gift, with)).collect();
+        if !fits.is_empty() {
+            // Where the winner's value is not given after all, a weaker rule does not stand in for it.
+            stronger.push(matches);
+        }
+        when.extend(fits);
+        ways.push(format!("({} ? optional.of({}) : optional.none())", Condition::all(when).text(), as_value(with)));
+    }
+    match ways.as_slice() {
+        [one] => one.clone(),
+        _ => format!("[?{}][?0]", ways.join(", ?")),
+    }
+}
+
+/// Whether the node has nothing else for a key than this value.
+fn absent_or(selection: &Selection<'_>, gift: &Gift, value: &str) -> Condition {
+    let (key, value) = (quote(&gift.1), quote(value));
+    let map = match gift.0 {
+        Field::Label => labels_of(selection, &gift.1),
+        Field::Annotation => "variables.annotations",
+        Field::Taint => {
+            let (key, effect) = gift.1.rsplit_once(':').unwrap_or_default();
+            return Condition::When(format!(
+                "!variables.taints.exists(t, t.key == {} && t.effect == {} && t.?value.orValue(\"\") != {value})",
+                quote(key),
+                quote(effect)
+            ));
+        }
+    };
+    Condition::When(format!("(!({key} in {map}) || {map}[{key}] == {value})"))
+}
+
+/// NoExecute evicts: a living node does not get it without `evict: true`.
+fn may_be_added(selection: &Selection<'_>, at: usize, gift: &Gift, value: &str) -> Option<Condition> {
+    let (key, effect) = gift.1.rsplit_once(':').filter(|_| gift.0 == Field::Taint)?;
+    if effect != "NoExecute" || selection.rule(at).evict {
+        return None;
+    }
+    let there = |taints: &str, and: &str| {
+        format!("{taints}.exists(t, t.key == {} && t.effect == \"NoExecute\"{and})", quote(key))
+    };
+    let with_value = format!(" && t.?value.orValue(\"\") == {}", quote(value));
+    Some(Condition::any([
+        Condition::When("variables.initial".to_owned()),
+        Condition::When(there("variables.oldTaints", "")),
+        Condition::When(there("variables.taints", &with_value)),
+    ]))
+}

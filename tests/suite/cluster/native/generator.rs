@@ -1,0 +1,332 @@
+//! Policies, nodes and writes, drawn from a seed: the same in every run.
+
+use serde_json::{Map, Value, json};
+
+use super::writer::Who;
+
+/// A small generator of numbers (xorshift64*).
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % end
+    }
+
+    pub(super) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    fn of<'t>(&mut self, from: &[&'t str]) -> &'t str {
+        from[usize::try_from(self.below(from.len() as u64)).unwrap()]
+    }
+}
+
+const KEYS: [&str; 10] = [
+    "a",
+    "b",
+    "c",
+    "pool",
+    "hardware.tier",
+    "nvidia.com/gpu.present",
+    "node-role.kubernetes.io/worker",
+    "node-restriction.kubernetes.io/team",
+    "example.com/x",
+    "sub.example.com/y",
+];
+/// Those a kubelet may send.
+const FREE: [&str; 9] = [
+    "a",
+    "b",
+    "c",
+    "pool",
+    "hardware.tier",
+    "nvidia.com/gpu.present",
+    "example.com/x",
+    "sub.example.com/y",
+    "nodegate.dev/own",
+];
+/// Those that rules, nodes and writes often have in common, so that they have to do with each other.
+const COMMON: [&str; 4] = ["a", "pool", "hardware.tier", "sub.example.com/y"];
+const VALUES: [&str; 4] = ["", "1", "true", "gold"];
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+const TAINT_KEYS: [&str; 5] = ["a", "dedicated", "example.com/x", "sub.example.com/y", "pool"];
+const EXPRESSIONS: [&str; 6] = [
+    r#"node.status.nodeInfo.architecture == "arm64""#,
+    r#"node.metadata.labels["free"] == "1""#,
+    r#"!("free" in node.metadata.labels) && has(node.spec.taints)"#,
+    r#"node.metadata.?labels[?"free"].orValue("") == "true" || node.metadata.name.endsWith("7")"#,
+    r#"quantity(node.status.capacity["memory"]).isGreaterThan(quantity("2Gi"))"#,
+    r#"node.spec.?providerID.orValue("").startsWith("aws")"#,
+];
+
+fn key<'k>(random: &mut Random, keys: &[&'k str]) -> &'k str {
+    if random.chance(70) { random.of(&COMMON) } else { random.of(keys) }
+}
+
+fn labels(random: &mut Random, keys: &[&str], most: u64) -> Map<String, Value> {
+    (0..random.below(most + 1)).map(|_| (key(random, keys).to_owned(), json!(random.of(&VALUES)))).collect()
+}
+
+/// What a rule gives; mostly not what rules match on, so that not all sets have cycles.
+fn given(random: &mut Random, most: u64) -> Map<String, Value> {
+    (0..random.below(most + 1)).map(|_| (random.of(&KEYS).to_owned(), json!(random.of(&VALUES)))).collect()
+}
+
+fn taints(random: &mut Random, most: u64) -> Vec<Value> {
+    let mut taints: Vec<Value> = Vec::new();
+    for _ in 0..random.below(most + 1) {
+        let (key, effect) = (random.of(&TAINT_KEYS), random.of(&EFFECTS));
+        if !taints.iter().any(|taint| taint["key"] == key && taint["effect"] == effect) {
+            let mut taint = json!({"key": key, "effect": effect});
+            let value = random.of(&VALUES);
+            if !value.is_empty() {
+                taint["value"] = json!(value);
+            }
+            taints.push(taint);
+        }
+    }
+    taints
+}
+
+fn requirement(random: &mut Random) -> Value {
+    let key = key(random, &KEYS);
+    match random.below(4) {
+        0 => json!({"key": key, "operator": "Exists"}),
+        1 => json!({"key": key, "operator": "DoesNotExist"}),
+        2 => json!({"key": key, "operator": "In", "values": [random.of(&VALUES), random.of(&VALUES)]}),
+        _ => json!({"key": key, "operator": "NotIn", "values": [random.of(&VALUES)]}),
+    }
+}
+
+fn conditions(random: &mut Random, prefix: &str, expression: bool) -> Value {
+    let mut conditions = json!({});
+    if random.chance(20) {
+        let name = random.of(&["n1", "gpu-*", "yee?yai", "{n1,gpu-7}", "[!y]*"]);
+        conditions["names"] = json!([format!("{prefix}{name}"), "elsewhere"]);
+    }
+    if random.chance(60) {
+        conditions["selector"] =
+            json!({"matchExpressions": (0..=random.below(2)).map(|_| requirement(random)).collect::<Vec<_>>()});
+    }
+    if random.chance(20) {
+        let key = random.of(&TAINT_KEYS);
+        let pattern = match random.below(3) {
+            0 => key.to_owned(),
+            1 => format!("{key}:{}", random.of(&EFFECTS)),
+            _ => format!("{key}={}:{}", random.of(&VALUES), random.of(&EFFECTS)),
+        };
+        conditions["taints"] = json!([pattern]);
+    }
+    if random.chance(20) {
+        let (resource, comparison) = (
+            random.of(&["cpu", "memory", "nvidia.com/gpu", "absent.example.com/x"]),
+            random.of(&[">=4", "<1", "==0", ">1500m", "<=2Gi"]),
+        );
+        conditions["capacity"] = json!({resource: comparison});
+    }
+    if expression {
+        conditions["expression"] = json!(random.of(&EXPRESSIONS));
+    }
+    conditions
+}
+
+fn rule(random: &mut Random, prefix: &str, at: u64) -> Value {
+    let expression = random.chance(10);
+    let mut conditions = conditions(random, prefix, expression);
+    if random.chance(20) {
+        conditions["anyOf"] = (0..=random.below(2)).map(|_| self::conditions(random, prefix, false)).collect();
+    }
+    let mut rule = json!({
+        "name": format!("rule-{at}"), "match": conditions, "labels": given(random, 2), "annotations": given(random, 1), "taints": taints(random, 2),
+        "mode": if random.chance(70) { "enforce" } else { "default" }, "priority": random.below(3), "evict": random.chance(40),
+        "trustKubelet": true,
+    });
+    if random.chance(4) {
+        rule["labelExpressions"] = json!({"c": "node.metadata.name"});
+    }
+    let given = ["labels", "annotations"].iter().any(|field| rule[*field] != json!({})) || rule["taints"] != json!([]);
+    if !given {
+        rule["labels"] = json!({"a": "1"});
+    }
+    rule
+}
+
+fn subjects(random: &mut Random) -> Value {
+    match random.below(5) {
+        0 => json!({"users": ["adm*"]}),
+        1 => json!({"groups": ["team-a", "system:nodes"]}),
+        2 => json!({"serviceAccounts": ["kube-system:*"]}),
+        3 => json!({"users": ["alice"], "groups": ["nobody-*"]}),
+        _ => json!({}),
+    }
+}
+
+fn reserved(random: &mut Random, prefix: &str, at: u64) -> Value {
+    let mut entry = json!({"name": format!("entry-{at}"), "allow": subjects(random), "mode": random.of(&["enforce", "enforce", "warn", "audit"])});
+    if random.chance(40) {
+        entry["keys"] = json!([random.of(&COMMON), random.of(&TAINT_KEYS)]);
+    } else {
+        entry["namespaces"] = json!([random.of(&["example.com", "*.example.com", "*.com", "sub.example.com"])]);
+    }
+    if random.chance(60) {
+        entry["of"] = match random.below(4) {
+            0 => json!(["labels"]),
+            1 => json!(["annotations", "labels"]),
+            2 => json!(["taints"]),
+            _ => json!(["labels", "taints", "annotations"]),
+        };
+    }
+    if random.chance(30) {
+        entry["operations"] = json!([random.of(&["add", "change", "remove"]), random.of(&["add", "change", "remove"])]);
+    }
+    if random.chance(25) {
+        entry["except"] = subjects(random);
+    }
+    if random.chance(25) {
+        entry["match"] = conditions(random, prefix, false);
+    }
+    entry
+}
+
+/// `of` of an entry, or nothing.
+fn fields(random: &mut Random, entry: &mut Value) {
+    if random.chance(50) {
+        entry["of"] = json!([random.of(&["labels", "taints"]), "annotations"]);
+    }
+}
+
+/// Entries about what a node must be like, by kind.
+fn demands(random: &mut Random, prefix: &str) -> Value {
+    let mut governance = json!({});
+    for kind in ["immutable", "required", "allowed"] {
+        if random.chance(60) {
+            continue;
+        }
+        let mut entry = json!({"name": format!("{kind}-entry"), "mode": random.of(&["enforce", "enforce", "warn"])});
+        fields(random, &mut entry);
+        if random.chance(30) {
+            entry["except"] = subjects(random);
+        }
+        if random.chance(30) {
+            entry["match"] = conditions(random, prefix, false);
+        }
+        if random.chance(25) {
+            entry["operations"] = json!([random.of(&["add", "change", "remove"]), random.of(&["add", "change"])]);
+        }
+        match kind {
+            "immutable" => entry["keys"] = json!([random.of(&KEYS), random.of(&["dedicated", "example.com/*"])]),
+            "required" => entry["keys"] = json!([random.of(&["a", "b", "pool"])]),
+            _ => {
+                entry["key"] = json!(random.of(&["a", "b", "pool", "dedicated", "example.com/x"]));
+                match random.chance(50) {
+                    true => entry["values"] = json!([random.of(&VALUES), random.of(&VALUES)]),
+                    false => entry["pattern"] = json!(random.of(&["tru?e", "[a-z]+", "1|gold"])),
+                }
+            }
+        }
+        governance[kind] = json!([entry]);
+    }
+    governance
+}
+
+/// A policy, which may be one that does not load.
+pub(super) fn policy(random: &mut Random, prefix: &str) -> Value {
+    let rules: Vec<Value> = (0..=random.below(6)).map(|at| rule(random, prefix, at)).collect();
+    let entries: Vec<Value> = (0..=random.below(5)).map(|at| reserved(random, prefix, at)).collect();
+    let mut governance = demands(random, prefix);
+    governance["reserved"] = json!(entries);
+    if random.chance(30) {
+        governance["breakGlass"] = json!({"users": ["alice"]});
+    }
+    let mut spec = json!({"rules": rules, "governance": governance});
+    let protect: Vec<&str> =
+        ["hardware.tier", "pool", "nvidia.com/*", "a"].into_iter().filter(|_| random.chance(40)).collect();
+    if !protect.is_empty() {
+        spec["protect"] = json!({"keys": protect});
+    }
+    if random.chance(30) {
+        spec["derived"] = json!([{"label": random.of(&KEYS), "value": random.of(&VALUES), "anyOf": [random.of(&KEYS), "d"], "trustKubelet": true}]);
+    }
+    if random.chance(10) {
+        spec["persist"] = json!({"labels": [random.of(&["pool", "sub.example.com/*"])]});
+    }
+    spec
+}
+
+/// A node as its kubelet would send it.
+pub(super) fn node(random: &mut Random, name: &str) -> Value {
+    let mut all = labels(random, &FREE, 4);
+    if random.chance(40) {
+        all.insert("free".to_owned(), json!(random.of(&VALUES)));
+    }
+    let mut node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+        "status": {"capacity": {"cpu": random.of(&["2", "4", "1500m"]), "memory": random.of(&["2Gi", "8Gi"])},
+            "nodeInfo": {"architecture": random.of(&["arm64", "amd64"]), "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": ""}},
+    });
+    // Some nodes have no labels at all.
+    if random.chance(85) {
+        node["metadata"]["labels"] = all.into();
+    }
+    if random.chance(30) {
+        node["metadata"]["annotations"] = labels(random, &FREE, 2).into();
+    }
+    let mut taints = taints(random, 2);
+    if random.chance(25) {
+        taints.push(
+            json!({"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule", "value": "true"}),
+        );
+    }
+    if !taints.is_empty() {
+        node["spec"] = json!({"taints": taints});
+    }
+    if random.chance(30) {
+        node["status"]["capacity"]["nvidia.com/gpu"] = json!(random.of(&["0", "4"]));
+    }
+    if random.chance(60) {
+        let heartbeat = random.of(&["2026-01-01T00:01:00Z", "2026-01-01T00:02:00Z", "2026-01-01T01:00:00Z"]);
+        node["status"]["conditions"] = json!([{"type": "Ready", "status": random.of(&["True", "True", "False"]),
+            "lastHeartbeatTime": heartbeat, "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    }
+    node
+}
+
+/// A write to a node that is there: whether through `nodes/status`, and a merge patch.
+pub(super) fn patch(random: &mut Random, stored: &Value, who: &Who) -> (bool, Value) {
+    let status = random.chance(25);
+    let keys: &[&str] = if who.is_kubelet() { &FREE } else { &KEYS };
+    let mut changed = labels(random, keys, 2);
+    // Something that is there goes away.
+    if random.chance(50) {
+        let there = stored["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+        let removable: Vec<&str> =
+            there.keys().map(String::as_str).filter(|key| !who.is_kubelet() || FREE.contains(key)).collect();
+        if !removable.is_empty() {
+            changed.insert(random.of(&removable).to_owned(), Value::Null);
+        }
+    }
+    let mut patch = json!({"metadata": {"labels": changed}});
+    if random.chance(30) {
+        patch["metadata"]["annotations"] = labels(random, &FREE, 2).into();
+    }
+    if who.is_kubelet() && random.chance(15) {
+        patch["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!(random.of(&["a", "b"]));
+    }
+    if !who.is_kubelet() && !status && random.chance(50) {
+        // The taints of controllers stay, but for the one that the cloud controller takes away.
+        let there = stored["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        let mut all: Vec<Value> =
+            there.into_iter().filter(|taint| taint["key"] == "node.kubernetes.io/not-ready").collect();
+        all.extend(taints(random, 2));
+        patch["spec"] = json!({"taints": all});
+    }
+    (status, patch)
+}
