@@ -46,12 +46,15 @@ struct WebhooksArgs {
     /// Of the validating webhook. With Fail, kubelets, the control plane and break-glass groups still pass when nodegate is away.
     #[arg(long, value_enum, default_value_t = FailurePolicy::Ignore)]
     failure_policy: FailurePolicy,
-    /// Policies whose break-glass groups are to pass when nodegate is away
+    /// Policies whose break-glass groups are to pass when nodegate is away, and which say whether annotations are governed
     #[arg(long = "policy", value_name = "PATH")]
     policies: Vec<PathBuf>,
     /// Group whose members may override every policy
     #[arg(long = "break-glass-group", value_name = "GROUP")]
     break_glass_groups: Vec<String>,
+    /// Have every change of annotations judged: where NodePolicy objects that are not given here govern annotations
+    #[arg(long)]
+    govern_annotations: bool,
     /// nodegate's own service account, which is never judged
     #[arg(long, value_name = "NS/NAME", value_parser = namespaced)]
     service_account: Option<Namespaced>,
@@ -102,8 +105,12 @@ fn document(comment: &str, object: &impl Serialize) -> anyhow::Result<String> {
     Ok(format!("# {comment}\n{}", serde_saphyr::to_string(object).context("YAML")?))
 }
 
-/// A write that can violate a policy: labels, taints, or the annotation that names who changed them.
-const VALIDATE_CHANGES: &str = r#"request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.?spec.?taints.orValue([]) != oldObject.?spec.?taints.orValue([]) || object.metadata.?annotations[?"nodegate.dev/last-change"].orValue("") != oldObject.metadata.?annotations[?"nodegate.dev/last-change"].orValue("")"#;
+/// A write that can violate a policy: a label or taint changes,
+const LABELS_OR_TAINTS: &str = r#"request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.?spec.?taints.orValue([]) != oldObject.?spec.?taints.orValue([])"#;
+/// or an annotation of nodegate's own,
+const OWN_ANNOTATIONS: &str = r#"object.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in oldObject.metadata.?annotations.orValue({}) && oldObject.metadata.annotations[k] == object.metadata.annotations[k])) || oldObject.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in object.metadata.?annotations.orValue({})))"#;
+/// or, where policies govern annotations, any.
+const ANNOTATIONS: &str = r#"object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({})"#;
 
 fn condition(name: &str, expression: impl Into<String>) -> MatchCondition {
     MatchCondition { name: name.to_owned(), expression: expression.into() }
@@ -115,8 +122,11 @@ const TIMEOUT_SECONDS: i32 = 2;
 fn webhooks(args: &WebhooksArgs) -> anyhow::Result<String> {
     let sources = Sources { policies: args.policies.clone(), ..Sources::default() };
     let mut groups = args.break_glass_groups.clone();
+    let mut annotations = args.govern_annotations;
     if !args.policies.is_empty() {
-        groups.extend(sources.load().map_err(|errors| output::load_errors(&errors))?.break_glass_groups());
+        let policies = sources.load().map_err(|errors| output::load_errors(&errors))?;
+        groups.extend(policies.break_glass_groups());
+        annotations |= policies.governs_annotations();
     }
     groups.sort();
     groups.dedup();
@@ -134,7 +144,7 @@ fn webhooks(args: &WebhooksArgs) -> anyhow::Result<String> {
     };
     let validating = ValidatingWebhookConfiguration {
         metadata: ObjectMeta { name: Some("nodegate".to_owned()), ..ObjectMeta::default() },
-        webhooks: Some(validating_webhooks(args, &client, &groups)),
+        webhooks: Some(validating_webhooks(args, &client, &groups, annotations)),
     };
     let comment = "Made by: nodegate render webhooks. Deleting this object always recovers a cluster.";
     Ok(format!("{}---\n{}", document(comment, &mutating)?, document(comment, &validating)?))
@@ -207,11 +217,17 @@ fn mutating_webhook(args: &WebhooksArgs, client: &WebhookClientConfig) -> Mutati
     }
 }
 
-fn validating_webhooks(args: &WebhooksArgs, client: &WebhookClientConfig, groups: &[String]) -> Vec<ValidatingWebhook> {
+fn validating_webhooks(
+    args: &WebhooksArgs,
+    client: &WebhookClientConfig,
+    groups: &[String],
+    annotations: bool,
+) -> Vec<ValidatingWebhook> {
+    let can_violate = format!("{LABELS_OR_TAINTS} || {}", if annotations { ANNOTATIONS } else { OWN_ANNOTATIONS });
     let webhook = |name: &str, failure_policy: &str, who: Option<MatchCondition>| {
         let not_joining =
             condition("not-a-kubelet-joining", format!(r#"!(request.operation == "CREATE" && {KUBELET})"#));
-        let conditions = [Some(condition("can-violate", VALIDATE_CHANGES)), Some(not_joining), not_self(args), who];
+        let conditions = [Some(condition("can-violate", can_violate.clone())), Some(not_joining), not_self(args), who];
         ValidatingWebhook {
             admission_review_versions: vec!["v1".to_owned()],
             client_config: at(client, "/validate"),

@@ -119,6 +119,11 @@ impl PolicySet {
         &self.parts.not_acted_on
     }
 
+    /// Whether annotations are governed, beside nodegate's own.
+    pub fn governs_annotations(&self) -> bool {
+        self.parts.governance.governs_annotations()
+    }
+
     /// Groups and users that may break glass in some policy, for `render webhooks`.
     pub fn break_glass_groups(&self) -> Vec<String> {
         self.parts.governance.break_glass_groups()

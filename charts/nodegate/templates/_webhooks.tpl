@@ -13,29 +13,46 @@ changes the other.
 request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({}) || object.?spec.?providerID.orValue("") != oldObject.?spec.?providerID.orValue("") || object.?spec.?taints.orValue([]).filter(t, !t.key.startsWith("node.kubernetes.io/")) != oldObject.?spec.?taints.orValue([]).filter(t, !t.key.startsWith("node.kubernetes.io/"))
 {{- end }}
 
-{{/* A write that can violate a policy. */}}
-{{- define "nodegate.validateChanges" -}}
-request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.?spec.?taints.orValue([]) != oldObject.?spec.?taints.orValue([]) || object.metadata.?annotations[?"nodegate.dev/last-change"].orValue("") != oldObject.metadata.?annotations[?"nodegate.dev/last-change"].orValue("")
-{{- end }}
-
-{{/* The groups that break the glass, by value and by policy, as a JSON list. */}}
-{{- define "nodegate.breakGlassGroups" -}}
-{{- $groups := .Values.breakGlassGroups }}
+{{/* Every policy document of the values, as a JSON list. */}}
+{{- define "nodegate.policyDocuments" -}}
+{{- $all := list }}
 {{- range $file, $policy := .Values.policies.files }}
-{{- $documents := list $policy }}
 {{- if kindIs "string" $policy }}
-{{- $documents = list }}
 {{- range regexSplit "(?m)^---(?:[ \t].*)?$" $policy -1 }}
 {{- $document := fromYaml . }}
 {{- if hasKey $document "Error" }}
 {{- fail (printf "policies.files.%s: %s" $file $document.Error) }}
 {{- end }}
-{{- $documents = append $documents $document }}
+{{- $all = append $all $document }}
+{{- end }}
+{{- else }}
+{{- $all = append $all $policy }}
 {{- end }}
 {{- end }}
-{{- range $documents }}
+{{- $all | toRawJson }}
+{{- end }}
+
+{{/* A write that can violate a policy. */}}
+{{- define "nodegate.validateChanges" -}}
+{{- $annotations := .Values.webhooks.governAnnotations }}
+{{- range include "nodegate.policyDocuments" . | fromJsonArray }}
+{{- if contains "annotations" (toRawJson ((.spec).governance)) }}
+{{- $annotations = true }}
+{{- end }}
+{{- end -}}
+request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.?spec.?taints.orValue([]) != oldObject.?spec.?taints.orValue([]) ||{{ " " }}
+{{- if $annotations -}}
+object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({})
+{{- else -}}
+object.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in oldObject.metadata.?annotations.orValue({}) && oldObject.metadata.annotations[k] == object.metadata.annotations[k])) || oldObject.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in object.metadata.?annotations.orValue({})))
+{{- end }}
+{{- end }}
+
+{{/* The groups that break the glass, by value and by policy, as a JSON list. */}}
+{{- define "nodegate.breakGlassGroups" -}}
+{{- $groups := .Values.breakGlassGroups }}
+{{- range include "nodegate.policyDocuments" . | fromJsonArray }}
 {{- $groups = concat $groups (default list (((.spec).governance).breakGlass).groups) }}
-{{- end }}
 {{- end }}
 {{- range $groups }}
 {{- if regexMatch "[*?\\[{]" (trimSuffix "*" .) }}

@@ -218,6 +218,19 @@ impl Governance {
             || self.demands.iter().any(|demand| matches!(demand.what, Wanted::Expression(_)))
     }
 
+    /// Whether a change of annotations alone can be a violation.
+    pub(crate) fn governs_annotations(&self) -> bool {
+        let governed = |demand: &Demand| match &demand.what {
+            Wanted::Required { of, .. } | Wanted::Allowed { of, .. } | Wanted::Immutable { of, .. } => {
+                of.contains(&Field::Annotation)
+            }
+            Wanted::Naming(naming) => naming.of.contains(&Field::Annotation),
+            Wanted::Expression(demanded) => demanded.expression.source().contains("annotations"),
+            Wanted::Dependency(_) => false,
+        };
+        self.places.contains_key(&Field::Annotation) || self.demands.iter().any(governed)
+    }
+
     /// Every group that may break glass in some document, sorted.
     pub(crate) fn break_glass_groups(&self) -> Vec<String> {
         let subjects = self.documents.iter().flat_map(|document| &document.break_glass);

@@ -96,3 +96,39 @@ async fn a_kubelet_cannot_forge_its_tier() {
     kubelet.merge_status("thinkpad01", reconciled).await.unwrap();
     admin.delete("thinkpad01").await;
 }
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn annotations_are_judged_where_policies_govern_them_and_nodegates_own_always() {
+    let cluster = exclusive();
+    let (admin, kubelet) = (Requester::admin(cluster.plane).await, Requester::kubelet(cluster.plane, "noted-1").await);
+    admin.delete("noted-1").await;
+    kubelet.create(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "noted-1"}})).await.unwrap();
+    let annotate = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
+    {
+        let nodegate = Nodegate::start(cluster.plane, &Setup::default());
+        let calls = nodegate.requests("validate");
+        admin.merge("noted-1", annotate("corp.example/note", "a")).await.unwrap();
+        assert_eq!(nodegate.requests("validate"), calls, "nobody governs it");
+        let refusal = kubelet.merge_status("noted-1", annotate("nodegate.dev/forged", "")).await.unwrap_err();
+        assert!(refusal.code == 403 && refusal.message.contains("own-keys"), "{refusal:?}");
+        admin.merge_status("noted-1", annotate("nodegate.dev/mine", "a")).await.unwrap();
+        for forged in [json!("b"), json!(null)] {
+            let forged = json!({"metadata": {"annotations": {"nodegate.dev/mine": forged}}});
+            assert_eq!(kubelet.merge_status("noted-1", forged).await.unwrap_err().code, 403);
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    let policy = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: notes}\nspec: {governance: {immutable: [{name: note, keys: [corp.example/note], of: [annotations]}]}}\n";
+    std::fs::write(&file, policy).unwrap();
+    let _nodegate = Nodegate::start(cluster.plane, &Setup { policies: &[file.to_str().unwrap()], ..Setup::default() });
+    for outcome in [
+        admin.merge("noted-1", annotate("corp.example/note", "b")).await,
+        admin.merge_status("noted-1", annotate("corp.example/note", "b")).await,
+    ] {
+        let refusal = outcome.unwrap_err();
+        assert!(refusal.code == 403 && refusal.message.contains("does not change once set"), "{refusal:?}");
+    }
+    admin.delete("noted-1").await;
+}
