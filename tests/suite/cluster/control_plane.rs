@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, mpsc};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,25 @@ pub(crate) struct ControlPlane {
 
 /// Children must be started by the thread that lives as long as the process.
 type SpawnRequest = (&'static str, Vec<String>, PathBuf, mpsc::Sender<Result<Child, String>>);
+
+/// Held while an API server must answer, by tests that run beside those that have the control plane to themselves; and for
+/// writing while it may not answer.
+static UP: LazyLock<Arc<tokio::sync::RwLock<()>>> = LazyLock::new(Arc::default);
+
+/// Keeps the API server from being stopped.
+pub(crate) async fn stay_up() -> tokio::sync::OwnedRwLockReadGuard<()> {
+    UP.clone().read_owned().await
+}
+
+/// Waits until nobody minds that the API server does not answer.
+fn may_go_down() -> tokio::sync::RwLockWriteGuard<'static, ()> {
+    loop {
+        match UP.try_write() {
+            Ok(guard) => return guard,
+            Err(_) => thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
 
 /// Exclusive use of the control plane: webhook configurations are cluster-wide.
 pub(crate) struct Exclusive {
@@ -171,6 +190,7 @@ impl ControlPlane {
 
     /// Ends the API server as a crash would, and after `outage` starts it again at the same address.
     pub(crate) fn restart_api_server(&self, outage: Duration) {
+        let _nobody = may_go_down();
         let mut api = self.api.lock().unwrap();
         let _ = api.kill();
         let _ = api.wait();
@@ -222,6 +242,7 @@ impl ControlPlane {
 
     /// Has etcd stand still for a while, as on a disk that hangs.
     pub(crate) fn stall_etcd(&self, length: Duration) {
+        let _nobody = may_go_down();
         let signal = |name: &str| {
             let sent = Command::new("kill").args([name, &self.etcd.to_string()]).status();
             assert!(sent.is_ok_and(|status| status.success()), "kill {name}");
