@@ -19,8 +19,12 @@ use nodegate::policy::{Exemptions, Origin, PolicyDocument, PolicySet};
 use nodegate::state::SavedStates;
 use serde_json::{Value, json};
 
+#[path = "support/governance.rs"]
+mod governance;
 #[path = "support/review.rs"]
 mod review;
+
+use governance::governance;
 
 /// `count` rules over names, prefix globs, `In` and `Exists` selectors; five match the reviewed node.
 fn rules(count: usize) -> Vec<Value> {
@@ -55,32 +59,6 @@ fn context(spec: Value) -> Context {
         exemptions: Exemptions::default(),
         metrics: Metrics::new(),
     }
-}
-
-/// `count` governance entries of all kinds, `expressions` of them CEL; the reviewed write violates none of them.
-fn governance(count: usize, expressions: usize) -> Value {
-    let mut sections: std::collections::BTreeMap<&str, Vec<Value>> = std::collections::BTreeMap::new();
-    for at in 0..count - expressions {
-        let (section, entry) = match at % 6 {
-            0 => ("reserved", json!({"namespaces": [format!("reserved-{at}.example")], "allow": {"groups": ["x"]}})),
-            1 => ("required", json!({"keys": [format!("required-{at}")]})),
-            2 => ("allowed", json!({"key": format!("allowed-{at}"), "values": ["a", "b"]})),
-            3 => (
-                "immutable",
-                json!({"keys": [format!("immutable-{at}.example/*")], "match": {"selector": {"matchLabels": {"pool": "gpu"}}}}),
-            ),
-            4 => ("dependencies", json!({"when": {format!("when-{at}"): "*"}, "require": {format!("then-{at}"): "*"}})),
-            _ => ("naming", json!({"keys": [format!("naming-{at}.example/*"), "team"], "pattern": "kebab-case"})),
-        };
-        sections.entry(section).or_default().push(entry);
-    }
-    for at in 0..expressions {
-        let expression = format!(
-            "object.metadata.labels[?\"key-{at}\"].orValue(\"\") != \"bad\" && object.spec.taints.all(t, t.key != \"bad-{at}\")"
-        );
-        sections.entry("expressions").or_default().push(json!({"expression": expression}));
-    }
-    json!(sections)
 }
 
 /// Prints percentiles of single calls, which criterion does not.

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use hyper::body::Bytes;
 use nodegate::tls::Directory;
 
+#[path = "support/governance.rs"]
+mod governance;
 #[path = "support/load.rs"]
 mod load;
 #[path = "support/process.rs"]
@@ -22,6 +24,7 @@ mod responder;
 #[path = "support/review.rs"]
 mod review;
 
+use governance::governance;
 use load::{Client, Measured, rss_megabytes};
 use process::{Server, free_address, wait_for};
 
@@ -44,23 +47,49 @@ fn main() {
     println!("review {} bytes, {CONNECTIONS} connections, {LENGTH:?} each\n", body.len());
     println!("| server | reviews/s | CPU per review | p50 | p99 | RSS idle → loaded |");
     println!("|---|---|---|---|---|---|");
-    let floor = measure("static responder, constant patch", |address| responder::start(&certs, address), &certs, &body);
-    let ours =
-        measure("nodegate, 100 rules, 5 match", |address| process::nodegate(&certs, &policy, address), &certs, &body);
+    let mutate = Load { path: "/mutate", body, shows: "\"patch\"", certs: &certs };
+    let floor = measure("static responder, constant patch", |address| responder::start(&certs, address), &mutate);
+    let ours = measure("nodegate, 100 rules, 5 match", |address| process::nodegate(&certs, &policy, address), &mutate);
+    let validate = Load {
+        path: "/validate",
+        body: Bytes::from(review::admin_update("bench-node")),
+        shows: "\"allowed\":true",
+        certs: &certs,
+    };
+    let mut governed = Vec::new();
+    for expressions in [0, 20] {
+        let file = directory.path().join(format!("governance-{expressions}.yaml"));
+        let spec = serde_json::json!({"governance": governance(100, expressions)});
+        let policy = serde_json::json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "bench"}, "spec": spec});
+        std::fs::write(&file, policy.to_string()).expect("written");
+        let name = format!("nodegate, /validate, 100 governance rules, {expressions} of them CEL");
+        governed.push(measure(&name, |address| process::nodegate(&certs, &file, address), &validate));
+    }
     println!("\nCPU per review: {:.2} × the static responder", ours.cpu_micros / floor.cpu_micros);
+    for (what, governed) in ["without CEL", "with 20 expressions"].iter().zip(&governed) {
+        println!("of /validate, {what}: {:.2} ×", governed.cpu_micros / floor.cpu_micros);
+    }
     println!("start to ready: {:.0} ms", start_time(&certs, &policy));
 }
 
-fn measure(name: &str, start: impl Fn(&str) -> Child, certs: &Path, body: &Bytes) -> Measured {
+/// What is sent, and what the answer to it contains.
+struct Load<'a> {
+    path: &'static str,
+    body: Bytes,
+    shows: &'static str,
+    certs: &'a Path,
+}
+
+fn measure(name: &str, start: impl Fn(&str) -> Child, load: &Load<'_>) -> Measured {
     let address = free_address();
     let server = Server(start(&address));
     wait_for(&address);
     std::thread::sleep(Duration::from_millis(300));
     let idle = rss_megabytes(server.0.id());
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let client = Client::new(&address, "/mutate", &certs.join("ca.crt"));
-    let measured = runtime.block_on(client.load(&server.0, CONNECTIONS, body.clone(), LENGTH));
-    assert!(String::from_utf8_lossy(&measured.answer).contains("\"patch\""), "{name} patches");
+    let client = Client::new(&address, load.path, &load.certs.join("ca.crt"));
+    let measured = runtime.block_on(client.load(&server.0, CONNECTIONS, load.body.clone(), LENGTH));
+    assert!(String::from_utf8_lossy(&measured.answer).contains(load.shows), "{name} answers");
     println!(
         "| {name} | {:.0} | {:.1} µs | {:.0} µs | {:.0} µs | {idle:.1} → {:.1} MB |",
         measured.per_second(),
