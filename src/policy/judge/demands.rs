@@ -54,6 +54,10 @@ pub(super) fn findings(wanted: &Wanted, side: &Side<'_>) -> Vec<Finding> {
 
 /// Whether a write that makes these changes can have to do with a demand, on a node that it is about before and after.
 pub(super) fn touches(wanted: &Wanted, changes: &[KeyChange<'_>]) -> bool {
+    if let Wanted::Expression(_) = wanted {
+        // It may be about anything.
+        return true;
+    }
     changes.iter().any(|change| {
         let Place { field, key, .. } = change.place;
         match wanted {
@@ -62,7 +66,7 @@ pub(super) fn touches(wanted: &Wanted, changes: &[KeyChange<'_>]) -> bool {
             Wanted::Immutable { keys, of } => of.contains(&field) && keys.contains(key),
             Wanted::Dependency(dependency) => dependency.mentions(field, key),
             Wanted::Naming(naming) => naming.is_about(field, key),
-            Wanted::Expression(_) => true,
+            Wanted::Expression(_) => false,
         }
     })
 }

@@ -3,22 +3,25 @@
 mod changes;
 mod demands;
 mod expressions;
+mod glass;
 mod side;
+mod standing;
 mod verdict;
 
+pub use standing::violations;
 pub use verdict::{Kind, Verdict, Violation};
 
 use std::cell::{OnceCell, RefCell};
 
 use changes::{KeyChange, changes, past};
 use demands::Finding;
+use glass::Glass;
 use side::Side;
 
 use super::decide::decide;
 use super::decision::{Decision, Field, RuleId};
-use super::facts::NodeFacts;
-use super::governance::{Demand, Entry, Governance, Reserved, Wanted};
-use super::request::{Circumstances, Operation, Requester, Write};
+use super::governance::{Demand, Demanded, Entry, Reserved, Wanted};
+use super::request::{Circumstances, Operation, Write};
 use super::restriction::{is_own, is_reconciled_by_kubelet};
 use super::set::PolicySet;
 use super::stamp::LAST_CHANGE;
@@ -68,36 +71,6 @@ pub fn judge<'a>(
     violations.sort_by(|a, b| a.importance().cmp(&b.importance()));
     let Unanswered { unknown, too_costly } = judge.unanswered.take();
     Verdict { violations, unknown, too_costly }
-}
-
-/// What of all that is demanded a node lacks as it is, whoever made it so.
-///
-/// Who may write a key, what does not change, and expressions over `oldObject` are about writes: they are not looked at.
-pub fn violations(set: &PolicySet, node: &NodeFacts<'_>) -> Verdict {
-    let side = Side::new(set, node, None);
-    let requester = Requester::default();
-    let mut verdict = Verdict::default();
-    for demand in set.governance().demands().iter().filter(|demand| side.matches(&demand.entry.matcher)) {
-        let found = match &demand.what {
-            Wanted::Expression(demanded) if demanded.expression.reads().old_object => continue,
-            Wanted::Expression(demanded) => {
-                let asked = expressions::Asked { new: &side, old: None, requester: &requester, write: None };
-                expressions::findings(demanded, &asked).unwrap_or_else(|why| {
-                    let (expressions::Unanswered::Unknown(reason) | expressions::Unanswered::TooCostly(reason)) = why;
-                    verdict.unknown.push((demand.entry.id.clone(), reason));
-                    Vec::new()
-                })
-            }
-            wanted => demands::findings(wanted, &side),
-        };
-        let documents = set.governance();
-        let made = found.into_iter().map(|finding| {
-            made(documents, demand, &demand.entry, finding, ChangeOperation::Add, None, &Exemptions::default())
-        });
-        verdict.violations.extend(made);
-    }
-    verdict.violations.sort_by(|a, b| a.importance().cmp(&b.importance()));
-    verdict
 }
 
 struct Judge<'a, 'e> {
@@ -223,7 +196,7 @@ impl<'a> Judge<'a, '_> {
             strictest.entry.id.policy,
             strictest.entry.id.rule,
         );
-        let (documents, glass) = (self.set.governance(), self.exemptions);
+        let glass = self.glass();
         Some(Violation {
             by: strictest.entry.id.clone(),
             mode: strictest.entry.mode,
@@ -231,10 +204,10 @@ impl<'a> Judge<'a, '_> {
             field: place.field,
             key: place.to_string(),
             operation: change.operation,
-            overridden_by: break_glass(documents, &strictest.entry, requester, glass),
+            overridden_by: glass.overridden_by(&strictest.entry, requester),
             what: message.clone(),
             message,
-            way: Some(way(documents, &strictest.entry, glass)),
+            way: Some(glass.way(&strictest.entry)),
         })
     }
 
@@ -272,12 +245,16 @@ impl<'a> Judge<'a, '_> {
             _ => demands::findings(wanted, &asked.side),
         };
         found.retain(|finding| finding.is_in(&held));
+        let (glass, requester) = (self.glass(), &self.write.requester);
         let violation = |finding: Finding| {
             let operation = operation(&finding)?;
-            let requester = Some(&self.write.requester);
-            Some(made(self.set.governance(), demand, entry, finding, operation, requester, self.exemptions))
+            Some(Violation::of(demand, finding, operation, glass.overridden_by(entry, requester), glass.way(entry)))
         };
         found.into_iter().filter_map(violation).collect()
+    }
+
+    fn glass(&self) -> Glass<'_> {
+        Glass { governance: self.set.governance(), exemptions: self.exemptions }
     }
 
     /// What is wrong now and was not before.
@@ -308,7 +285,7 @@ impl<'a> Judge<'a, '_> {
     }
 
     /// What an expression says of the write: an answer that was there before is not held against it.
-    fn expression(&self, entry: &Entry, demanded: &super::governance::Demanded) -> Vec<Finding> {
+    fn expression(&self, entry: &Entry, demanded: &Demanded) -> Vec<Finding> {
         let found = self.ask(entry, demanded, &self.new);
         let before = self.old.as_ref().filter(|_| !found.is_empty() && !demanded.expression.reads().old_object);
         match before {
@@ -319,7 +296,7 @@ impl<'a> Judge<'a, '_> {
         }
     }
 
-    fn ask(&self, entry: &Entry, demanded: &super::governance::Demanded, side: &Side<'a>) -> Vec<Finding> {
+    fn ask(&self, entry: &Entry, demanded: &Demanded, side: &Side<'a>) -> Vec<Finding> {
         expressions::findings(demanded, &self.about(side, self.old.as_ref())).unwrap_or_else(|why| {
             let mut unanswered = self.unanswered.borrow_mut();
             match why {
@@ -353,59 +330,4 @@ fn is_desired(decision: &Decision, change: &KeyChange<'_>) -> bool {
         _ => decision.label(place.key),
     };
     desired == Some(value)
-}
-
-fn made(
-    governance: &Governance,
-    demand: &Demand,
-    entry: &Entry,
-    finding: Finding,
-    operation: ChangeOperation,
-    requester: Option<&Requester<'_>>,
-    exemptions: &Exemptions,
-) -> Violation {
-    let except = entry.except.describe();
-    let except = if except.is_empty() { String::new() } else { format!("; not asked of {}", except.join("; ")) };
-    Violation {
-        by: entry.id.clone(),
-        mode: entry.mode,
-        kind: Kind::of(&demand.what),
-        field: finding.field,
-        key: finding.key,
-        operation,
-        overridden_by: requester.and_then(|requester| break_glass(governance, entry, requester, exemptions)),
-        message: format!("{} (policy {}, rule {}{except})", finding.what, entry.id.policy, entry.id.rule),
-        what: finding.what,
-        way: Some(way(governance, entry, exemptions)),
-    }
-}
-
-/// Who of the requester's identities overrides this entry.
-fn break_glass(
-    governance: &Governance,
-    entry: &Entry,
-    requester: &Requester<'_>,
-    exemptions: &Exemptions,
-) -> Option<String> {
-    let by_flag =
-        requester.groups.iter().find(|group| exemptions.break_glass_groups.iter().any(|open| open == &***group));
-    if let Some(group) = by_flag {
-        return Some(group.to_string());
-    }
-    let document = governance.document(entry.document);
-    document.break_glass.iter().any(|subjects| subjects.contain(requester)).then(|| requester.username.to_string())
-}
-
-/// How to override an entry.
-fn way(governance: &Governance, entry: &Entry, exemptions: &Exemptions) -> String {
-    let document = governance.document(entry.document);
-    let groups = document.break_glass.iter().flat_map(|subjects| subjects.groups.written());
-    let mut glass: Vec<&str> = groups.chain(exemptions.break_glass_groups.iter().map(String::as_str)).collect();
-    glass.sort_unstable();
-    glass.dedup();
-    if glass.is_empty() {
-        "to override, name a break-glass group in the policy or start nodegate with --break-glass-group".to_owned()
-    } else {
-        format!("to override, act as a member of break-glass group {}", glass.join(" or "))
-    }
 }

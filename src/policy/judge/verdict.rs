@@ -1,8 +1,9 @@
 //! What governance says of a write.
 
+use super::demands::Finding;
 use crate::api::policy::{ChangeOperation, EntryMode};
 use crate::policy::decision::{Field, RuleId};
-use crate::policy::governance::Wanted;
+use crate::policy::governance::{Demand, Wanted};
 
 /// What a violation is about, the most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +65,31 @@ pub struct Violation {
 }
 
 impl Violation {
+    /// What came of a demand.
+    pub(super) fn of(
+        demand: &Demand,
+        finding: Finding,
+        operation: ChangeOperation,
+        overridden_by: Option<String>,
+        way: String,
+    ) -> Self {
+        let entry = &demand.entry;
+        let except = entry.except.describe();
+        let except = if except.is_empty() { String::new() } else { format!("; not asked of {}", except.join("; ")) };
+        Self {
+            by: entry.id.clone(),
+            mode: entry.mode,
+            kind: Kind::of(&demand.what),
+            field: finding.field,
+            key: finding.key,
+            operation,
+            overridden_by,
+            message: format!("{} (policy {}, rule {}{except})", finding.what, entry.id.policy, entry.id.rule),
+            what: finding.what,
+            way: Some(way),
+        }
+    }
+
     /// Whether it denies the write.
     pub fn denies(&self) -> bool {
         self.mode == EntryMode::Enforce && self.overridden_by.is_none()
