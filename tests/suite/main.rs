@@ -14,5 +14,6 @@ mod layering;
 mod properties;
 mod report;
 mod runner;
+mod security;
 mod serve;
 mod tls;

@@ -102,8 +102,10 @@ pub fn keep(set: &PolicySet, living: &Living<'_>) -> Keep {
         old: None,
     };
     let suspects: Vec<&str> = if first_sight && living.registered {
-        let set_aside = |key: &str| (set.is_protected(key) || is_own(key)) && !living.saved.labels.contains_key(key);
-        living.node.labels().map(|(key, _)| key).filter(|key| set_aside(key)).collect()
+        // What has the value that was saved is what it had before, and nothing that its kubelet could make up.
+        let is_saved = |key: &str, value: &str| living.saved.labels.get(key).is_some_and(|saved| saved == value);
+        let set_aside = |key: &str, value: &str| (set.is_protected(key) || is_own(key)) && !is_saved(key, value);
+        living.node.labels().filter(|(key, value)| set_aside(key, value)).map(|(key, _)| key).collect()
     } else {
         Vec::new()
     };
@@ -277,7 +279,9 @@ impl<'a> Keeper<'a> {
         let adopt = self.living.adopt;
         for (key, desired) in decision.labels.iter().filter(|(_, desired)| enforced(desired.strength)) {
             let there = node.label(key) == Some(&desired.value);
-            if before.labels.contains_key(key) || (there && (adopt || !claims.has_label(key))) {
+            // Its kubelet can have claimed a protected label that it sent with the right value, to keep it for ever.
+            let unclaimable = self.first_sight && self.living.registered && self.set.is_protected(key);
+            if before.labels.contains_key(key) || (there && (adopt || unclaimable || !claims.has_label(key))) {
                 own(kept, decision, Field::Label, key, &desired.value);
             }
         }
