@@ -38,6 +38,8 @@ async fn forged_claims_keep_no_label_whose_rule_has_gone() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());
     until_led(&nodegate).await;
+    // It was registered when it led already; the leader looks for that at every resync.
+    tokio::time::sleep(Duration::from_secs(6)).await;
     let (admin, kubelet) = (Requester::admin(cluster.plane).await, Requester::kubelet(cluster.plane, "forger-1").await);
     let maps = config_maps(cluster.plane, &nodegate.namespace).await;
     admin.delete("forger-1").await;
