@@ -100,11 +100,36 @@ async fn nodegates_own_keys_from_a_kubelet_are_stripped_or_refused() {
     let own = |node: &Value, field: &str| node["metadata"][field]["nodegate.dev/owned"].clone();
     let created = kubelet.create(&forged).await.unwrap();
     assert_eq!((own(&created, "labels"), own(&created, "annotations")), (Value::Null, Value::Null));
-    let both = json!({"metadata": {"labels": {"nodegate.dev/owned": "all"}, "annotations": {"nodegate.dev/owned": "all"}}});
+    let both =
+        json!({"metadata": {"labels": {"nodegate.dev/owned": "all"}, "annotations": {"nodegate.dev/owned": "all"}}});
     let updated = kubelet.merge("forger-3", both.clone()).await.unwrap();
     assert_eq!((own(&updated, "labels"), own(&updated, "annotations")), (Value::Null, Value::Null));
     assert_eq!(kubelet.merge_status("forger-3", both).await.unwrap_err().code, 403);
     let stamp = json!({"metadata": {"annotations": {"nodegate.dev/last-change": "admin"}}});
     assert_eq!(kubelet.merge_status("forger-3", stamp).await.unwrap_err().code, 403);
     admin.delete("forger-3").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn while_nodegate_is_away_the_api_server_still_refuses_restricted_labels_and_what_a_rule_gives_is_repaired() {
+    let cluster = exclusive();
+    let mut nodegate = Nodegate::start(cluster.plane, &setup());
+    until_led(&nodegate).await;
+    let namespace = nodegate.namespace.clone();
+    let (admin, kubelet) = (Requester::admin(cluster.plane).await, Requester::kubelet(cluster.plane, "forger-4").await);
+    admin.delete("forger-4").await;
+    kubelet.create(&node("forger-4", json!({}))).await.unwrap();
+    admin.eventually("forger-4", "given", |node| label(node, ROLE).is_some()).await;
+    nodegate.kill();
+    for key in ["node-restriction.kubernetes.io/tenant", "node-role.kubernetes.io/control-plane"] {
+        assert_eq!(kubelet.label("forger-4", key, json!("x")).await.unwrap_err().code, 403, "{key}");
+    }
+    kubelet.label("forger-4", TIER, json!("forged")).await.unwrap();
+    // What remains (docs/security.md): nobody can tell later who set a protected label that no rule gives.
+    kubelet.label("forger-4", "class.example.com/extra", json!("forged")).await.unwrap();
+    let _back = Nodegate::start(cluster.plane, &Setup { namespace: Some(&namespace), ..setup() });
+    let repaired = admin.eventually("forger-4", "repaired", |node| label(node, TIER) == Some("gold")).await;
+    assert_eq!(label(&repaired, "class.example.com/extra"), Some("forged"));
+    admin.delete("forger-4").await;
 }
