@@ -44,7 +44,7 @@ fn with_certificates_of_others_the_account_may_write_neither_secrets_nor_webhook
     };
     for resource in ["secrets", "mutatingwebhook"] {
         for values in [
-            json!({"tls": {"existingSecret": "mine", "caBundle": "a CA"}}),
+            json!({"tls": {"existingSecret": "mine", "caBundle": "-----BEGIN CERTIFICATE-----"}}),
             json!({"tls": {"certManager": {"enabled": true}}}),
         ] {
             let Some(found) = writes(&values, resource) else { return };
