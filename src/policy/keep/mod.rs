@@ -101,7 +101,8 @@ pub fn keep(set: &PolicySet, living: &Living<'_>) -> Keep {
         node: living.node.clone(),
         old: None,
     };
-    let suspects: Vec<&str> = if first_sight && living.registered {
+    // A machine that is not known yet is seen for the first time again and again: what came since is not its kubelet's.
+    let suspects: Vec<&str> = if first_sight && living.registered && living.identified {
         // What has the value that was saved is what it had before, and nothing that its kubelet could make up.
         let is_saved = |key: &str, value: &str| living.saved.labels.get(key).is_some_and(|saved| saved == value);
         let set_aside = |key: &str, value: &str| (set.is_protected(key) || is_own(key)) && !is_saved(key, value);

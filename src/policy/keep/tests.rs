@@ -319,3 +319,13 @@ fn a_protected_label_that_came_unseen_is_not_excused_by_another_value_that_was_s
     let forged = Scene::new(json!({"tier": "gold"})).claimed(&["tier"]).saved(json!({"tier": "standard"}));
     assert_eq!(forged.settle(&restored).label("tier"), Some("standard"));
 }
+
+#[test]
+fn a_protected_label_that_somebody_gives_a_machine_that_is_not_known_yet_stays() {
+    let rules = json!([{"name": "r", "match": {"names": ["n1"]}, "labels": {"node-role.kubernetes.io/x": ""}}]);
+    let policy = set(json!({"protect": {"keys": ["tier"]}, "rules": rules}));
+    let mut scene = Scene { identified: false, ..Scene::new(json!({})) }.settle(&policy);
+    scene.node["metadata"]["labels"]["tier"] = json!("gold");
+    scene = scene.claimed(&["tier", "node-role.kubernetes.io/x"]).settle(&policy);
+    assert_eq!(scene.label("tier"), Some("gold"));
+}
