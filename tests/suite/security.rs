@@ -207,3 +207,36 @@ async fn who_asks_is_what_the_review_says_and_never_a_header() {
     let other = ask(&context, post("/validate", update("alice"))).await;
     assert!(!other.contains("by a kubelet"), "{other}");
 }
+
+/// Policies by which every label that a kubelet adds is looked at in every way.
+const WIDE: &str = r#"
+apiVersion: nodegate.dev/v1alpha1
+kind: NodePolicy
+metadata: {name: p}
+spec:
+  protect: {keys: ["protected.example/*"]}
+  governance:
+    reserved: [{name: reserved, namespaces: [reserved.example], allow: {users: [alice]}}]
+    naming: [{name: words, keys: ["*"], pattern: kebab-case, of: both}]
+    immutable: [{name: once, keys: ["once.example/*"]}]
+"#;
+
+#[tokio::test]
+async fn a_write_of_as_many_labels_as_fit_is_judged_in_time_that_grows_with_it() {
+    // Work that grows with the square of this takes minutes, which is what an attacker would like.
+    const LABELS: usize = 20_000;
+    let labels = |value: &str| -> Value {
+        let prefixes = ["protected.example", "reserved.example", "once.example", "free.example"];
+        let keys = prefixes.iter().flat_map(|prefix| (0..LABELS / 4).map(move |n| format!("{prefix}/Bad_{n}")));
+        keys.map(|key| (key, json!(value))).collect::<serde_json::Map<String, Value>>().into()
+    };
+    let review = edited(&kubelets_update(&labels("Bad_new"), "A", "status"), |review| {
+        review["request"]["oldObject"]["metadata"]["labels"] = labels("Bad_old");
+    });
+    let answer = ask(&Arc::new(context(WIDE)), post("/validate", review)).await;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    // Each value is badly named now, as each was before; the changes themselves are what counts.
+    assert_eq!(answer["response"]["allowed"], false, "{answer}");
+    let message = answer["response"]["status"]["message"].as_str().unwrap();
+    assert!(message.starts_with(&format!("nodegate: {} violations: ", LABELS / 4 * 7)), "{message}");
+}

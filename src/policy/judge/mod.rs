@@ -11,7 +11,7 @@ pub use verdict::{Kind, Verdict, Violation};
 use std::cell::{OnceCell, RefCell};
 
 use changes::{KeyChange, changes, past};
-use demands::Finding;
+use demands::{Finding, Known};
 use side::Side;
 
 use super::decide::decide;
@@ -140,7 +140,7 @@ impl<'a> Judge<'a, '_> {
             return None;
         }
         let violation = self.assertion(change).or_else(|| self.reserved(change))?;
-        self.asked().changes.contains(change).then_some(violation)
+        changes::at(&self.asked().changes, change.place).is_some().then_some(violation)
     }
 
     /// A kubelet that asserts about itself what it may not.
@@ -262,7 +262,8 @@ impl<'a> Judge<'a, '_> {
             Wanted::Expression(demanded) => self.ask(entry, demanded, &asked.side),
             _ => demands::findings(wanted, &asked.side),
         };
-        found.retain(|finding| finding.is_in(&held));
+        let held = Known::of(&held);
+        found.retain(|finding| held.has(finding));
         let violation = |finding: Finding| {
             let operation = operation(&finding)?;
             let requester = Some(&self.write.requester);
@@ -276,18 +277,25 @@ impl<'a> Judge<'a, '_> {
         let mut found = demands::findings(wanted, &self.new);
         if let Some(old) = self.old.as_ref().filter(|old| !found.is_empty() && old.matches(&entry.matcher)) {
             let before = demands::findings(wanted, old);
-            found.retain(|finding| !finding.was_in(&before));
+            let before = Known::of(&before);
+            found.retain(|finding| !before.has_same_or_worse(finding));
         }
         found
     }
 
     /// Which of the changes that an entry is about has to do with a finding.
     fn operation(&self, demand: &Demand, finding: &Finding) -> Option<ChangeOperation> {
-        let concerned = |change: &&KeyChange<'_>| match demand.what {
-            Wanted::Expression(_) => true,
-            _ => demands::concerns(&demand.what, finding, change),
+        let exact = if demands::is_about_one_key(&demand.what) {
+            Some(finding.place().and_then(|place| changes::at(&self.changes, place)))
+        } else {
+            None
         };
-        let operations = || self.changes.iter().filter(concerned).map(|change| change.operation);
+        let concerned = |change: &&KeyChange<'_>| demands::concerns(&demand.what, finding, change);
+        let all = if exact.is_some() { &[] } else { self.changes.as_slice() };
+        let operations = || {
+            let concerned = all.iter().filter(concerned);
+            exact.flatten().into_iter().chain(concerned).map(|change| change.operation)
+        };
         match operations().next() {
             Some(_) => operations().find(|operation| demand.entry.is_about(*operation)),
             // The node is made without it, or has become one that the entry is about.

@@ -123,6 +123,7 @@ struct Keeper<'a> {
     set: &'a PolicySet,
     living: &'a Living<'a>,
     first_sight: bool,
+    /// Sorted, as labels are.
     suspects: Vec<&'a str>,
     split: Split<'a>,
     evaluation: Evaluation<'a>,
@@ -321,7 +322,7 @@ impl<'a> Keeper<'a> {
         let label = |key: &str| !enforced(key) && never_persisted::label(key).is_none();
         // While a node's labels are being restored, what is saved and not there yet is kept.
         let restoring = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Saved);
-        for (key, value) in node.labels().filter(|(key, _)| label(key) && !self.suspects.contains(key)) {
+        for (key, value) in node.labels().filter(|(key, _)| label(key) && self.suspects.binary_search(key).is_err()) {
             if known.iter().any(|persist| persist.labels.contains(key)) && !restoring(key) {
                 captured.labels.insert(key.to_owned(), value.to_owned());
             }
