@@ -285,17 +285,10 @@ impl<'a> Judge<'a, '_> {
 
     /// Which of the changes that an entry is about has to do with a finding.
     fn operation(&self, demand: &Demand, finding: &Finding) -> Option<ChangeOperation> {
-        let exact = if demands::is_about_one_key(&demand.what) {
-            Some(finding.place().and_then(|place| changes::at(&self.changes, place)))
-        } else {
-            None
-        };
-        let concerned = |change: &&KeyChange<'_>| demands::concerns(&demand.what, finding, change);
-        let all = if exact.is_some() { &[] } else { self.changes.as_slice() };
-        let operations = || {
-            let concerned = all.iter().filter(concerned);
-            exact.flatten().into_iter().chain(concerned).map(|change| change.operation)
-        };
+        let one = demands::is_about_one_key(&demand.what);
+        let exact = finding.place().filter(|_| one).and_then(|place| changes::at(&self.changes, place));
+        let others = self.changes.iter().filter(|change| !one && demands::concerns(&demand.what, finding, change));
+        let operations = || exact.into_iter().chain(others.clone()).map(|change| change.operation);
         match operations().next() {
             Some(_) => operations().find(|operation| demand.entry.is_about(*operation)),
             // The node is made without it, or has become one that the entry is about.
