@@ -14,9 +14,19 @@ pub struct Claim {
     pub status: bool,
     /// When it last wrote (RFC 3339, so that later texts sort later).
     pub time: Box<str>,
-    labels: Box<[Box<str>]>,
-    annotations: Box<[Box<str>]>,
+    labels: Keys,
+    annotations: Keys,
     taints: bool,
+}
+
+/// Keys, sorted: a client decides how many there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Keys(Box<[Box<str>]>);
+
+impl Keys {
+    fn contain(&self, key: &str) -> bool {
+        self.0.binary_search_by(|claimed| (**claimed).cmp(key)).is_ok()
+    }
 }
 
 /// All claims on a node's labels, annotations and taints.
@@ -32,22 +42,22 @@ impl Claims {
 
     /// Whether a field manager claims this label.
     pub fn has_label(&self, key: &str) -> bool {
-        self.0.iter().any(|claim| claim.labels.iter().any(|claimed| **claimed == *key))
+        self.0.iter().any(|claim| claim.labels.contain(key))
     }
 
     /// Whether a field manager claims this annotation.
     pub fn has_annotation(&self, key: &str) -> bool {
-        self.0.iter().any(|claim| claim.annotations.iter().any(|claimed| **claimed == *key))
+        self.0.iter().any(|claim| claim.annotations.contain(key))
     }
 
     /// Who wrote a label last, as far as it is known.
     pub fn label_writer(&self, key: &str) -> Option<&Claim> {
-        self.latest(|claim| claim.labels.iter().any(|claimed| **claimed == *key))
+        self.latest(|claim| claim.labels.contain(key))
     }
 
     /// Who wrote an annotation last, as far as it is known.
     pub fn annotation_writer(&self, key: &str) -> Option<&Claim> {
-        self.latest(|claim| claim.annotations.iter().any(|claimed| **claimed == *key))
+        self.latest(|claim| claim.annotations.contain(key))
     }
 
     /// Who wrote the taints last, as far as it is known: they are claimed as a whole.
@@ -70,7 +80,10 @@ fn claim(entry: &Json) -> Claim {
     let fields = &entry["fieldsV1"];
     let keys = |field: &str| {
         let claimed = fields["f:metadata"][field].as_object();
-        claimed.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix("f:").map(Box::from)).collect()
+        let mut keys: Box<[Box<str>]> =
+            claimed.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix("f:").map(Box::from)).collect();
+        keys.sort_unstable();
+        Keys(keys)
     };
     Claim {
         manager: text("manager"),

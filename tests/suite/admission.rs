@@ -15,7 +15,7 @@ use nodegate::state::SavedStates;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-const CREATE: &str = include_str!("../data/admission-reviews/kubelet-create.json");
+pub(crate) const CREATE: &str = include_str!("../data/admission-reviews/kubelet-create.json");
 const RESTART: &str = include_str!("../data/admission-reviews/kubelet-restart-create.json");
 const HEARTBEAT: &str = include_str!("../data/admission-reviews/kubelet-status-update.json");
 const RECONCILE: &str = include_str!("../data/admission-reviews/kubelet-status-update-reconciles-zone.json");
@@ -35,7 +35,7 @@ spec:
       taints: [{key: dedicated, value: ml, effect: NoSchedule}]
 "#;
 
-fn context(policy: &str) -> Context {
+pub(crate) fn context(policy: &str) -> Context {
     let mut errors = Vec::new();
     let documents = PolicyDocument::parse_all(&Origin::File("p.yaml".into()), policy, &mut errors);
     assert!(errors.is_empty(), "{errors:?}");
@@ -50,7 +50,7 @@ fn context(policy: &str) -> Context {
     }
 }
 
-async fn send_to(context: &Arc<Context>, bounds: Bounds, request: Request<Body>) -> (StatusCode, String) {
+pub(crate) async fn send_to(context: &Arc<Context>, bounds: Bounds, request: Request<Body>) -> (StatusCode, String) {
     let response = router(context.clone(), bounds).oneshot(request).await.unwrap();
     assert!(!response.headers().contains_key("retry-after"), "the API server would sleep on it");
     let status = response.status();
@@ -58,7 +58,7 @@ async fn send_to(context: &Arc<Context>, bounds: Bounds, request: Request<Body>)
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-fn post(path: &str, body: impl Into<Body>) -> Request<Body> {
+pub(crate) fn post(path: &str, body: impl Into<Body>) -> Request<Body> {
     Request::post(path).header("content-type", "application/json").body(body.into()).unwrap()
 }
 
@@ -77,7 +77,7 @@ async fn reply(path: &str, body: &str) -> Value {
     reply["response"].clone()
 }
 
-fn edited(review: &str, edit: impl FnOnce(&mut Value)) -> String {
+pub(crate) fn edited(review: &str, edit: impl FnOnce(&mut Value)) -> String {
     let mut review: Value = serde_json::from_str(review).unwrap();
     edit(&mut review);
     review.to_string()

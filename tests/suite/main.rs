@@ -16,5 +16,6 @@ mod layering;
 mod properties;
 mod report;
 mod runner;
+mod security;
 mod serve;
 mod tls;

@@ -15,7 +15,13 @@ pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], protected: &
         let guarded = guarded_keys(&draft.rule, protected);
         let word = kubelets_word(&draft.rule, protected);
         if let (Some(key), Some(first)) = (guarded.first(), word.first()) {
-            let kind = if is_restricted(key) { "a kubelet may not set" } else { "is protected" };
+            let kind = if key == "*" {
+                "may be one that a kubelet may not set"
+            } else if is_restricted(key) {
+                "a kubelet may not set"
+            } else {
+                "is protected"
+            };
             let more = if word.len() > 1 { format!(" (and {})", word[1..].join(", ")) } else { String::new() };
             let document = &documents[draft.document];
             let advice = match document.origin {
@@ -38,9 +44,10 @@ fn guarded_keys(rule: &Rule, protected: &KeySet) -> Vec<String> {
             let probe = key.replace('*', "x");
             let overlaps = protected.written().any(|pattern| {
                 let prefix = key.strip_suffix('*').unwrap_or("\0");
-                pattern.starts_with(prefix) || key == "*"
+                pattern.starts_with(prefix)
             });
-            is_restricted(&probe) || protected.contains(&probe) || overlaps
+            // Every key at once: node roles are among them.
+            key == "*" || is_restricted(&probe) || protected.contains(&probe) || overlaps
         })
         .collect()
 }

@@ -1,6 +1,6 @@
 //! What a write changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::side::keys_of;
@@ -62,14 +62,23 @@ pub(super) fn changes<'a>(write: &'a Write<'a>) -> Vec<KeyChange<'a>> {
         let old = old.and_then(|old| old.annotation(key));
         found.extend(KeyChange::new(place(Field::Annotation, key, None), old, new.annotation(key)));
     }
-    let taints = new.taints().iter().chain(old.into_iter().flat_map(NodeFacts::taints));
-    let taints: BTreeSet<(&str, TaintEffect)> =
-        taints.filter_map(|taint| Some((&*taint.key, taint.effect()?))).collect();
-    for (key, effect) in taints {
-        let old = old.and_then(|old| old.taint(key, effect));
-        found.extend(KeyChange::new(place(Field::Taint, key, Some(effect)), old, new.taint(key, effect)));
+    let (now, before) = (taints_of(new), old.map(taints_of).unwrap_or_default());
+    let taints: BTreeSet<&(&str, TaintEffect)> = now.keys().chain(before.keys()).collect();
+    for id in taints {
+        let place = place(Field::Taint, id.0, Some(id.1));
+        found.extend(KeyChange::new(place, before.get(id).copied(), now.get(id).copied()));
     }
     found
+}
+
+fn taints_of<'a>(node: &'a NodeFacts<'a>) -> BTreeMap<(&'a str, TaintEffect), &'a str> {
+    // The API server takes no two of one key and effect.
+    node.taints().iter().filter_map(|taint| Some(((&*taint.key, taint.effect()?), taint.value()))).collect()
+}
+
+/// The change of one key among `changes`, which are sorted.
+pub(super) fn at<'c, 'a>(changes: &'c [KeyChange<'a>], place: Place<'_>) -> Option<&'c KeyChange<'a>> {
+    changes.binary_search_by(|change| change.place.cmp(&place)).ok().map(|at| &changes[at])
 }
 
 /// What happened to a key, in a word.

@@ -1,5 +1,7 @@
 //! What a node lacks of what is demanded of it.
 
+use std::collections::HashMap;
+
 use super::changes::{KeyChange, Place, past};
 use super::side::Side;
 use crate::api::policy::{ChangeOperation, NamedPart};
@@ -25,17 +27,41 @@ impl Finding {
         Self { field: place.field, key: place.to_string(), value: None, distance: 0, what }
     }
 
-    /// Whether the same was wrong before, or worse.
-    pub(super) fn was_in(&self, before: &[Self]) -> bool {
-        before.iter().any(|old| {
-            (old.field, &old.key, old.value.is_some()) == (self.field, &self.key, self.value.is_some())
-                && (old.value == self.value || self.distance < old.distance)
-        })
+    /// The one key it is about; nothing for a taint without an effect.
+    pub(super) fn place(&self) -> Option<Place<'_>> {
+        if self.field != Field::Taint {
+            return Some(Place { field: self.field, key: &self.key, effect: None });
+        }
+        let (key, effect) = self.key.rsplit_once(':')?;
+        Some(Place { field: self.field, key, effect: Some(effect.parse().ok()?) })
+    }
+}
+
+/// Findings by what they are about: a writer decides how many there are.
+pub(super) struct Known<'f>(HashMap<(Field, &'f str), Vec<&'f Finding>>);
+
+impl<'f> Known<'f> {
+    pub(super) fn of(findings: &'f [Finding]) -> Self {
+        let mut known: HashMap<_, Vec<_>> = HashMap::with_capacity(findings.len());
+        for finding in findings {
+            known.entry((finding.field, finding.key.as_str())).or_default().push(finding);
+        }
+        Self(known)
     }
 
-    /// Whether it is found there as well.
-    pub(super) fn is_in(&self, other: &[Self]) -> bool {
-        other.iter().any(|other| (other.field, &other.key, &other.value) == (self.field, &self.key, &self.value))
+    /// Whether the same is found here.
+    pub(super) fn has(&self, finding: &Finding) -> bool {
+        let same = self.0.get(&(finding.field, finding.key.as_str()));
+        same.into_iter().flatten().any(|known| known.value == finding.value)
+    }
+
+    /// Whether the same is wrong here, or worse.
+    pub(super) fn has_same_or_worse(&self, finding: &Finding) -> bool {
+        let same = self.0.get(&(finding.field, finding.key.as_str()));
+        same.into_iter().flatten().any(|known| {
+            known.value.is_some() == finding.value.is_some()
+                && (known.value == finding.value || finding.distance < known.distance)
+        })
     }
 }
 
@@ -71,12 +97,17 @@ pub(super) fn touches(wanted: &Wanted, changes: &[KeyChange<'_>]) -> bool {
     })
 }
 
-/// Whether a change has to do with a finding.
+/// Whether each finding is about one key, which it names.
+pub(super) fn is_about_one_key(wanted: &Wanted) -> bool {
+    matches!(wanted, Wanted::Allowed { .. } | Wanted::Immutable { .. } | Wanted::Naming(_))
+}
+
+/// Whether a change has to do with a finding of a demand that is not about one key.
 pub(super) fn concerns(wanted: &Wanted, finding: &Finding, change: &KeyChange<'_>) -> bool {
     match wanted {
         Wanted::Dependency(dependency) => dependency.mentions(change.place.field, change.place.key),
         Wanted::Required { .. } => change.place.field == finding.field && change.place.key == finding.key,
-        _ => change.place.field == finding.field && change.place.to_string() == finding.key,
+        Wanted::Expression(_) | Wanted::Allowed { .. } | Wanted::Immutable { .. } | Wanted::Naming(_) => true,
     }
 }
 

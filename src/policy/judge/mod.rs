@@ -14,7 +14,7 @@ pub use verdict::{Kind, Verdict, Violation};
 use std::cell::{OnceCell, RefCell};
 
 use changes::{KeyChange, changes, past};
-use demands::Finding;
+use demands::{Finding, Known};
 use glass::Glass;
 use side::Side;
 
@@ -122,7 +122,7 @@ impl<'a> Judge<'a, '_> {
             return None;
         }
         let violation = self.assertion(change).or_else(|| self.reserved(change))?;
-        self.asked().changes.contains(change).then_some(violation)
+        changes::at(&self.asked().changes, change.place).is_some().then_some(violation)
     }
 
     /// A kubelet that asserts about itself what it may not.
@@ -244,7 +244,8 @@ impl<'a> Judge<'a, '_> {
             Wanted::Expression(demanded) => self.ask(entry, demanded, &asked.side),
             _ => demands::findings(wanted, &asked.side),
         };
-        found.retain(|finding| finding.is_in(&held));
+        let held = Known::of(&held);
+        found.retain(|finding| held.has(finding));
         let (glass, requester) = (self.glass(), &self.write.requester);
         let violation = |finding: Finding| {
             let operation = operation(&finding)?;
@@ -262,18 +263,18 @@ impl<'a> Judge<'a, '_> {
         let mut found = demands::findings(wanted, &self.new);
         if let Some(old) = self.old.as_ref().filter(|old| !found.is_empty() && old.matches(&entry.matcher)) {
             let before = demands::findings(wanted, old);
-            found.retain(|finding| !finding.was_in(&before));
+            let before = Known::of(&before);
+            found.retain(|finding| !before.has_same_or_worse(finding));
         }
         found
     }
 
     /// Which of the changes that an entry is about has to do with a finding.
     fn operation(&self, demand: &Demand, finding: &Finding) -> Option<ChangeOperation> {
-        let concerned = |change: &&KeyChange<'_>| match demand.what {
-            Wanted::Expression(_) => true,
-            _ => demands::concerns(&demand.what, finding, change),
-        };
-        let operations = || self.changes.iter().filter(concerned).map(|change| change.operation);
+        let one = demands::is_about_one_key(&demand.what);
+        let exact = finding.place().filter(|_| one).and_then(|place| changes::at(&self.changes, place));
+        let others = self.changes.iter().filter(|change| !one && demands::concerns(&demand.what, finding, change));
+        let operations = || exact.into_iter().chain(others.clone()).map(|change| change.operation);
         match operations().next() {
             Some(_) => operations().find(|operation| demand.entry.is_about(*operation)),
             // The node is made without it, or has become one that the entry is about.

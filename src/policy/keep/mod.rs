@@ -101,9 +101,12 @@ pub fn keep(set: &PolicySet, living: &Living<'_>) -> Keep {
         node: living.node.clone(),
         old: None,
     };
-    let suspects: Vec<&str> = if first_sight && living.registered {
-        let set_aside = |key: &str| (set.is_protected(key) || is_own(key)) && !living.saved.labels.contains_key(key);
-        living.node.labels().map(|(key, _)| key).filter(|key| set_aside(key)).collect()
+    // A machine that is not known yet is seen for the first time again and again: what came since is not its kubelet's.
+    let suspects: Vec<&str> = if first_sight && living.registered && living.identified {
+        // What has the value that was saved is what it had before, and nothing that its kubelet could make up.
+        let is_saved = |key: &str, value: &str| living.saved.labels.get(key).is_some_and(|saved| saved == value);
+        let set_aside = |key: &str, value: &str| (set.is_protected(key) || is_own(key)) && !is_saved(key, value);
+        living.node.labels().filter(|(key, value)| set_aside(key, value)).map(|(key, _)| key).collect()
     } else {
         Vec::new()
     };
@@ -120,6 +123,7 @@ struct Keeper<'a> {
     set: &'a PolicySet,
     living: &'a Living<'a>,
     first_sight: bool,
+    /// Sorted, as labels are.
     suspects: Vec<&'a str>,
     split: Split<'a>,
     evaluation: Evaluation<'a>,
@@ -278,7 +282,9 @@ impl<'a> Keeper<'a> {
         let adopt = self.living.adopt;
         for (key, desired) in decision.labels.iter().filter(|(_, desired)| enforced(desired.strength)) {
             let there = node.label(key) == Some(&desired.value);
-            if before.labels.contains_key(key) || (there && (adopt || !claims.has_label(key))) {
+            // Its kubelet can have claimed a protected label that it sent with the right value, to keep it for ever.
+            let unclaimable = self.first_sight && self.living.registered && self.set.is_protected(key);
+            if before.labels.contains_key(key) || (there && (adopt || unclaimable || !claims.has_label(key))) {
                 own(kept, decision, Field::Label, key, &desired.value);
             }
         }
@@ -317,7 +323,7 @@ impl<'a> Keeper<'a> {
         let label = |key: &str| !enforced(key) && never_persisted::label(key).is_none();
         // While a node's labels are being restored, what is saved and not there yet is kept.
         let restoring = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Saved);
-        for (key, value) in node.labels().filter(|(key, _)| label(key) && !self.suspects.contains(key)) {
+        for (key, value) in node.labels().filter(|(key, _)| label(key) && self.suspects.binary_search(key).is_err()) {
             if known.iter().any(|persist| persist.labels.contains(key)) && !restoring(key) {
                 captured.labels.insert(key.to_owned(), value.to_owned());
             }

@@ -292,3 +292,40 @@ fn what_nodegate_owns_is_not_matched_on() {
     let scene = Scene::new(json!({"tier": "gold"})).owning(json!({"labels": {"tier": "gold"}})).settle(&policy);
     assert_eq!((scene.label("tier"), scene.label("fast")), (None, None));
 }
+
+#[test]
+fn a_kubelet_that_claims_a_protected_label_does_not_keep_it_when_its_rule_goes() {
+    let rules = json!([{"name": "r", "match": {"names": ["n1"]}, "labels": {"tier": "gold"}}]);
+    let policy = set(json!({"protect": {"keys": ["tier"]}, "rules": rules}));
+    let withdrawn = set(json!({"protect": {"keys": ["tier"]}}));
+    let claimed = Scene::new(json!({"tier": "gold"})).claimed(&["tier"]).settle(&policy);
+    assert_eq!(owned_labels(&claimed), ["tier"]);
+    assert_eq!(claimed.settle(&withdrawn).label("tier"), None);
+    // Where it cannot have been its kubelet's doing, or where that changes nothing, claims count.
+    let older = Scene { registered: false, ..Scene::new(json!({"tier": "gold"})).claimed(&["tier"]) }.settle(&policy);
+    assert!(owned_labels(&older).is_empty());
+    let free = Scene::new(json!({"tier": "gold"})).claimed(&["tier"]).settle(&set(json!({"rules": rules})));
+    assert!(owned_labels(&free).is_empty());
+}
+
+#[test]
+fn a_protected_label_that_came_unseen_is_not_excused_by_another_value_that_was_saved() {
+    let rule = json!([{"name": "r", "match": {"names": ["n1"]}, "labels": {"fleet": "x"}}]);
+    // No `persist` gives the key any more, so what is saved of it says nothing.
+    let policy = set(json!({"protect": {"keys": ["tier"]}, "rules": rule}));
+    let forged = Scene::new(json!({"tier": "gold"})).claimed(&["tier"]).saved(json!({"tier": "standard"}));
+    assert_eq!(forged.settle(&policy).label("tier"), None);
+    let restored = set(json!({"protect": {"keys": ["tier"]}, "rules": rule, "persist": {"labels": ["tier"]}}));
+    let forged = Scene::new(json!({"tier": "gold"})).claimed(&["tier"]).saved(json!({"tier": "standard"}));
+    assert_eq!(forged.settle(&restored).label("tier"), Some("standard"));
+}
+
+#[test]
+fn a_protected_label_that_somebody_gives_a_machine_that_is_not_known_yet_stays() {
+    let rules = json!([{"name": "r", "match": {"names": ["n1"]}, "labels": {"node-role.kubernetes.io/x": ""}}]);
+    let policy = set(json!({"protect": {"keys": ["tier"]}, "rules": rules}));
+    let mut scene = Scene { identified: false, ..Scene::new(json!({})) }.settle(&policy);
+    scene.node["metadata"]["labels"]["tier"] = json!("gold");
+    scene = scene.claimed(&["tier", "node-role.kubernetes.io/x"]).settle(&policy);
+    assert_eq!(scene.label("tier"), Some("gold"));
+}

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{ACCOUNT, NAMESPACE, Objects, RELEASE};
+use super::{ACCOUNT, NAMESPACE, Objects, RELEASE, items};
 use crate::cluster::control_plane::{ControlPlane, exclusive, run};
 use crate::cluster::keeping::{config_maps, is_pending, node, state, until_led};
 use crate::cluster::nodegate::{Nodegate, Setup};
@@ -27,6 +27,35 @@ fn may(plane: &ControlPlane, verb: &str, resource: &str, namespace: &str) -> boo
     let part = format!("--subresource={part}");
     let answer = plane.kubectl(&["auth", "can-i", verb, resource, &part, "--as", &account, "-n", namespace], None);
     answer.is_ok_and(|answer| answer.trim() == "yes")
+}
+
+#[test]
+fn with_certificates_of_others_the_account_may_write_neither_secrets_nor_webhooks() {
+    let writes = |values: &Value, resource: &str| -> Option<Vec<Value>> {
+        let objects = Objects::render(values)?;
+        let roles = objects.kind("ClusterRole").into_iter().chain(objects.kind("Role"));
+        let roles = roles.filter(|role| !role["metadata"]["name"].as_str().unwrap().ends_with("-command-line"));
+        let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap());
+        let named =
+            |rule: &Value| items(&rule["resources"]).iter().any(|name| name.as_str().unwrap().starts_with(resource));
+        let reads =
+            |rule: &Value| items(&rule["verbs"]).iter().all(|verb| verb == "get" || verb == "list" || verb == "watch");
+        Some(rules.filter(|rule| named(rule) && !reads(rule)).collect())
+    };
+    for resource in ["secrets", "mutatingwebhook"] {
+        for values in [
+            json!({"tls": {"existingSecret": "mine", "caBundle": "-----BEGIN CERTIFICATE-----"}}),
+            json!({"tls": {"certManager": {"enabled": true}}}),
+        ] {
+            let Some(found) = writes(&values, resource) else { return };
+            assert_eq!(found, Vec::<Value>::new(), "{values}: {resource}");
+        }
+        assert_ne!(
+            writes(&json!({}), resource).unwrap_or_default(),
+            Vec::<Value>::new(),
+            "{resource}: nothing is looked at"
+        );
+    }
 }
 
 #[tokio::test]

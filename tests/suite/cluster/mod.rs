@@ -8,6 +8,7 @@ pub(crate) mod requester;
 mod actors;
 mod certificates;
 mod faults;
+mod forgery;
 mod governance;
 mod identity;
 mod join;
