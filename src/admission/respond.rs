@@ -109,13 +109,14 @@ pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -
     if budget.was_too_brief() {
         return Ok(None);
     }
-    if let Some((rule, reason)) = &verdict.too_costly {
+    let denial = verdict.denial();
+    if let Some((rule, reason)) = verdict.too_costly.as_ref().filter(|_| denial.is_none()) {
         // Not a verdict: what happens then is the failure policy's to say.
         return Err(Rejection::internal(format!("rule {rule} could not be judged: {reason}")));
     }
     let reply = Reply {
         patch: None,
-        denial: verdict.denial().map(|message| format!("nodegate: {message}")),
+        denial: denial.map(|message| format!("nodegate: {message}")),
         warnings: verdict_warnings(&verdict),
         audit_annotations: verdict_annotations(&verdict),
     };

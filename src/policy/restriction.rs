@@ -24,6 +24,15 @@ pub const RECONCILED_LABELS: [&str; 12] = [
     "topology.kubernetes.io/zone",
 ];
 
+/// Annotations a kubelet sets on its own node and keeps so (`pkg/kubelet/kubelet_node_status.go`,
+/// `pkg/kubelet/nodestatus/setters.go`, `pkg/volume/csi/nodeinfomanager`).
+pub const KUBELET_ANNOTATIONS: [&str; 4] = [
+    "alpha.kubernetes.io/provided-node-ip",
+    "csi.volume.kubernetes.io/nodeid",
+    "volumes.kubernetes.io/controller-managed-attach-detach",
+    "volumes.kubernetes.io/keep-terminated-pod-volumes",
+];
+
 const KUBELET_PREFIXES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 fn is_or_is_below(prefix: &str, domain: &str) -> bool {

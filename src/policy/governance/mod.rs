@@ -228,7 +228,13 @@ impl Governance {
             Wanted::Expression(demanded) => demanded.expression.source().contains("annotations"),
             Wanted::Dependency(_) => false,
         };
-        self.places.contains_key(&Field::Annotation) || self.demands.iter().any(governed)
+        let entries = self.reserved.iter().map(|reserved| &reserved.entry);
+        let mut entries = entries.chain(self.demands.iter().map(|demand| &demand.entry));
+        let asks = |entry: &Entry| {
+            let expressions = entry.matcher.conditions().filter_map(|conditions| conditions.expression.as_ref());
+            expressions.into_iter().any(|expression| expression.source().contains("annotations"))
+        };
+        self.places.contains_key(&Field::Annotation) || self.demands.iter().any(governed) || entries.any(asks)
     }
 
     /// Every group that may break glass in some document, sorted.

@@ -14,17 +14,32 @@ pub(super) struct Finding {
     pub(super) field: Field,
     /// The key, with the effect of a taint; what names the finding from one side of a write to the other.
     pub(super) key: String,
-    /// The value, where that is what is wrong.
+    /// Whether the key itself is what is wrong, and not its value or its absence.
+    is_key: bool,
+    /// The value, where that is what is wrong; `None` where it is missing.
     pub(super) value: Option<String>,
-    /// How far it is from right, where that can be said.
-    pub(super) distance: u64,
+    /// What is wrong with it, as bits: fewer of these are better.
+    faults: u8,
+    /// How far it is from right, where that can be said: less is better.
+    distance: u64,
     /// What is wrong, in words.
     pub(super) what: String,
 }
 
 impl Finding {
     fn new(place: Place<'_>, what: String) -> Self {
-        Self { field: place.field, key: place.to_string(), value: None, distance: 0, what }
+        Self { field: place.field, key: place.to_string(), is_key: false, value: None, faults: 0, distance: 0, what }
+    }
+
+    /// Something about the node as a whole.
+    pub(super) fn of_node(what: String) -> Self {
+        Self::new(Place { field: Field::Label, key: "", effect: None }, what)
+    }
+
+    /// Whether it is nearer to right than another.
+    fn is_better_than(&self, other: &Self) -> bool {
+        let no_worse = self.faults & !other.faults == 0 && self.distance <= other.distance;
+        no_worse && (self.faults, self.distance) != (other.faults, other.distance)
     }
 
     /// The one key it is about; nothing for a taint without an effect.
@@ -52,16 +67,16 @@ impl<'f> Known<'f> {
     /// Whether the same is found here.
     pub(super) fn has(&self, finding: &Finding) -> bool {
         let same = self.0.get(&(finding.field, finding.key.as_str()));
-        same.into_iter().flatten().any(|known| known.value == finding.value)
+        same.into_iter().flatten().any(|known| known.is_key == finding.is_key && known.value == finding.value)
     }
 
     /// Whether the same is wrong here, or worse.
     pub(super) fn has_same_or_worse(&self, finding: &Finding) -> bool {
         let same = self.0.get(&(finding.field, finding.key.as_str()));
-        same.into_iter().flatten().any(|known| {
-            known.value.is_some() == finding.value.is_some()
-                && (known.value == finding.value || finding.distance < known.distance)
-        })
+        same.into_iter()
+            .flatten()
+            .filter(|known| known.is_key == finding.is_key)
+            .any(|known| known.value == finding.value || finding.value.is_none() || finding.is_better_than(known))
     }
 }
 
@@ -111,6 +126,15 @@ pub(super) fn concerns(wanted: &Wanted, finding: &Finding, change: &KeyChange<'_
     }
 }
 
+/// Whether a change is of the very keys that a finding names. An expression names none.
+pub(super) fn names(wanted: &Wanted, finding: &Finding, change: &KeyChange<'_>) -> bool {
+    match wanted {
+        Wanted::Expression(_) => false,
+        wanted if is_about_one_key(wanted) => finding.place() == Some(change.place),
+        wanted => concerns(wanted, finding, change),
+    }
+}
+
 /// Changes of keys that do not change.
 pub(super) fn frozen(wanted: &Wanted, changes: &[KeyChange<'_>]) -> Vec<Finding> {
     let Wanted::Immutable { keys, of } = wanted else { return Vec::new() };
@@ -124,7 +148,7 @@ pub(super) fn frozen(wanted: &Wanted, changes: &[KeyChange<'_>]) -> Vec<Finding>
             past(change.operation)
         );
         if let (Some(old), Some(new)) = (change.old, change.new) {
-            what.push_str(&format!(" from {old:?} to {new:?}"));
+            what.push_str(&format!(" from {:?} to {:?}", cut(old), cut(new)));
         }
         Finding::new(change.place, what)
     };
@@ -158,8 +182,9 @@ fn unaccepted(field: Field, key: &str, accepted: &Accepted, side: &Side<'_>) -> 
                 far => (far, format!("it must be a whole number {}", range_words(*min, *max))),
             },
         };
-        let what = format!("{field} {:?} may not be {value:?}: {rather}", place.to_string());
-        Some(Finding { value: Some(value.to_owned()), distance, ..Finding::new(place, what) })
+        let what = format!("{field} {:?} may not be {:?}: {rather}", place.to_string(), cut(value));
+        let faults = u8::from(distance == 0 || distance == u64::MAX);
+        Some(Finding { value: Some(value.to_owned()), faults, distance, ..Finding::new(place, what) })
     };
     values.into_iter().filter_map(judge).collect()
 }
@@ -201,8 +226,10 @@ fn unmet(dependency: &Dependency, side: &Side<'_>) -> Vec<Finding> {
     };
     let finding = |field, key: &str, what: String| Finding::new(Place { field, key, effect: None }, what);
     let lacking = dependency.require.iter().filter(|label| !is(label)).map(|(key, value)| {
-        let there = side.value(Field::Label, key).map_or_else(String::new, |there| format!(", not {there:?}"));
-        finding(Field::Label, key, format!("{when} needs label {}{there}{further}", written(key, value.as_deref())))
+        let value_there = side.value(Field::Label, key);
+        let there = value_there.map_or_else(String::new, |there| format!(", not {there:?}"));
+        let what = format!("{when} needs label {}{there}{further}", written(key, value.as_deref()));
+        Finding { value: value_there.map(str::to_owned), ..finding(Field::Label, key, what) }
     });
     let untainted = dependency.require_taints.iter().filter(|(pattern, _)| !side.has_taint(pattern));
     let untainted = untainted.map(|(_, taint)| finding(Field::Taint, taint, format!("{when} needs taint {taint}")));
@@ -221,33 +248,42 @@ fn misnamed(field: Field, naming: &Naming, side: &Side<'_>) -> Vec<Finding> {
         let of_key = (naming.part != NamedPart::Value).then_some(("key", place.key, true));
         let of_value = (naming.part != NamedPart::Key).then_some(("value", value, false));
         for (part, text, is_key) in of_key.into_iter().chain(of_value) {
-            let (distance, faults) = faults(naming, text, is_key);
-            if faults.is_empty() {
-                continue;
-            }
-            let what = format!("{field} {:?}: its {part} {}", place.to_string(), faults.join(", "));
+            let Some((faults, distance, said)) = faults(naming, text, is_key) else { continue };
+            let what = format!("{field} {:?}: its {part} {said}", place.to_string());
             let value = (!is_key).then(|| text.to_owned());
-            found.push(Finding { value, distance, ..Finding::new(place, what) });
+            found.push(Finding { is_key, value, faults, distance, ..Finding::new(place, what) });
         }
     }
     found
 }
 
-/// What is wrong with a text, and by how many characters it is too long where nothing else is.
-fn faults(naming: &Naming, text: &str, is_key: bool) -> (u64, Vec<String>) {
-    let mut found = Vec::new();
+/// What is wrong with a text, as bits, by how many characters it is too long, and in words; nothing when it is right.
+fn faults(naming: &Naming, text: &str, is_key: bool) -> Option<(u8, u64, String)> {
+    let (mut faults, mut said) = (0, Vec::new());
     if let Some(pattern) = naming.pattern.filter(|pattern| !pattern.is_kept_by(text, is_key)) {
-        let instead = pattern.instead_of(text, is_key).map(|instead| format!("; write {instead:?}"));
-        found.push(format!("is not {}{}", pattern.describe(), instead.unwrap_or_default()));
+        let instead = pattern.instead_of(text, is_key).map(|instead| format!("; write {:?}", cut(&instead)));
+        faults |= 1;
+        said.push(format!("is not {}{}", pattern.describe(), instead.unwrap_or_default()));
     }
     if let Some(regex) = naming.regex.as_ref().filter(|regex| !regex.whole.is_match(text)) {
-        found.push(format!("does not match {}", regex.written));
+        faults |= 2;
+        said.push(format!("does not match {}", regex.written));
     }
     let length = text.chars().count();
     let excess = naming.max_length.map_or(0, |max| length.saturating_sub(usize::from(max)));
-    let distance = if found.is_empty() { excess as u64 } else { u64::MAX };
     if excess > 0 {
-        found.push(format!("has {length} characters, more than {}", naming.max_length.unwrap_or_default()));
+        faults |= 4;
+        said.push(format!("has {length} characters, more than {}", naming.max_length.unwrap_or_default()));
     }
-    (distance, found)
+    (faults != 0).then(|| (faults, excess as u64, said.join(", ")))
+}
+
+/// Longest value that is quoted, in characters: annotations may be very long.
+const QUOTED_MAX: usize = 100;
+
+fn cut(value: &str) -> String {
+    match value.char_indices().nth(QUOTED_MAX) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value.to_owned(),
+    }
 }

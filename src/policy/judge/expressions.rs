@@ -3,7 +3,6 @@
 use super::demands::Finding;
 use super::side::Side;
 use crate::policy::cel::{EvaluationError, RequestVariables, Variables};
-use crate::policy::decision::Field;
 use crate::policy::governance::Demanded;
 use crate::policy::request::{Operation, Requester, Write};
 
@@ -47,7 +46,7 @@ pub(super) fn findings(demanded: &Demanded, asked: &Asked<'_, '_>) -> Result<Vec
         let said = said.filter(|text| !text.trim().is_empty()).map(|text| cut(&text));
         let what = said.or_else(|| demanded.message.as_deref().map(str::to_owned));
         let what = what.unwrap_or_else(|| format!("this must hold: {}", demanded.expression.source()));
-        Ok(vec![Finding { field: Field::Label, key: String::new(), value: None, distance: 0, what }])
+        Ok(vec![Finding::of_node(what)])
     })
 }
 

@@ -13,16 +13,16 @@ pub use verdict::{Kind, Verdict, Violation};
 
 use std::cell::{OnceCell, RefCell};
 
-use changes::{KeyChange, changes, past};
+use changes::{KeyChange, Place, changes, past};
 use demands::{Finding, Known};
 use glass::Glass;
-use side::Side;
+use side::{Instead, Side};
 
 use super::decide::decide;
 use super::decision::{Decision, Field, RuleId};
-use super::governance::{Demand, Demanded, Entry, Reserved, Wanted};
+use super::governance::{Demand, Demanded, Entry, Wanted};
 use super::request::{Circumstances, Operation, Write};
-use super::restriction::{is_own, is_reconciled_by_kubelet};
+use super::restriction::{KUBELET_ANNOTATIONS, is_own, is_reconciled_by_kubelet};
 use super::set::PolicySet;
 use super::stamp::LAST_CHANGE;
 use crate::api::policy::{ChangeOperation, EntryMode};
@@ -60,9 +60,11 @@ pub fn judge<'a>(
         exemptions,
         kubelet,
         changes: changes(write),
-        new: Side::new(set, &write.node, write.old.as_ref()).within(circumstances.budget),
-        old: write.old.as_ref().map(|old| Side::new(set, old, None).within(circumstances.budget)),
+        new: Side::new(set, &write.node, circumstances.budget),
+        old: write.old.as_ref().map(|old| Side::new(set, old, circumstances.budget)),
+        decision: OnceCell::new(),
         asked: OnceCell::new(),
+        restored: OnceCell::new(),
         unanswered: RefCell::default(),
     };
     let keys = judge.changes.iter().filter_map(|change| judge.key(change));
@@ -82,8 +84,11 @@ struct Judge<'a, 'e> {
     changes: Vec<KeyChange<'a>>,
     new: Side<'a>,
     old: Option<Side<'a>>,
+    decision: OnceCell<Decision>,
     /// What the requester asked for, without what is not held against him.
     asked: OnceCell<Asked<'a>>,
+    /// The node with what he took away and nodegate will give again; `None` where that is nothing.
+    restored: OnceCell<Option<Side<'a>>>,
     unanswered: RefCell<Unanswered>,
 }
 
@@ -101,19 +106,44 @@ struct Asked<'a> {
 }
 
 impl<'a> Judge<'a, '_> {
-    /// What the requester alone would have made of the node. Asked only about violations: it decides anew.
+    /// What nodegate gives the node. Asked only where it matters: it decides anew.
+    fn decision(&self) -> &Decision {
+        self.decision.get_or_init(|| decide(self.set, self.write, self.circumstances))
+    }
+
+    /// What the requester alone would have made of the node.
     fn asked(&self) -> &Asked<'a> {
         self.asked.get_or_init(|| {
-            let decision = decide(self.set, self.write, self.circumstances);
+            let decision = self.decision();
             let excused =
-                |change: &KeyChange<'a>| is_desired(&decision, change) || (self.kubelet && is_reconciled(change));
+                |change: &KeyChange<'a>| is_desired(decision, change) || (self.kubelet && is_reconciled(change));
             let (undone, changes): (Vec<_>, Vec<_>) = self.changes.iter().copied().partition(excused);
-            // A kubelet must be able to tell how its node is: of its writes only keys are judged.
-            let old = self.write.old.as_ref();
-            let around = old.filter(|_| self.kubelet).unwrap_or(&self.write.node);
-            let side = Side::without(self.set, &self.write.node, old, undone, around).within(self.circumstances.budget);
+            let as_new = |change: &KeyChange<'a>| Instead { place: change.place, value: change.new };
+            let as_old = |change: &KeyChange<'a>| Instead { place: change.place, value: change.old };
+            let side = |facts, instead| Side::new(self.set, facts, self.circumstances.budget).with(instead);
+            let side = match &self.write.old {
+                // A kubelet must be able to tell how its node is: of its writes only keys are judged.
+                Some(old) if self.kubelet => side(old, changes.iter().map(as_new).collect()),
+                _ => side(&self.write.node, undone.iter().map(as_old).collect()),
+            };
             Asked { changes, side }
         })
+    }
+
+    /// Whether an entry is about the node as it will be: as it is written, or as nodegate will put it right.
+    fn will_match(&self, entry: &Entry) -> bool {
+        if self.new.matches(&entry.matcher) {
+            return true;
+        }
+        let restored = self.restored.get_or_init(|| {
+            let taken = self.changes.iter().filter(|change| change.operation != ChangeOperation::Add);
+            let decision = self.decision();
+            let back = taken.filter(|change| change.old.is_some() && desired(decision, change.place) == change.old);
+            let back: Vec<_> = back.map(|change| Instead { place: change.place, value: change.old }).collect();
+            let side = || Side::new(self.set, &self.write.node, self.circumstances.budget);
+            (!back.is_empty()).then(|| side().with(back))
+        });
+        restored.as_ref().is_some_and(|restored| restored.matches(&entry.matcher))
     }
 
     /// What is said of one changed key.
@@ -175,14 +205,20 @@ impl<'a> Judge<'a, '_> {
     }
 
     fn reserved(&self, change: &KeyChange<'_>) -> Option<Violation> {
-        let entries = self.set.governance().reserved(change.place.field, change.place.key, |reserved| {
-            reserved.entry.is_about(change.operation) && self.is_about_node(&reserved.entry)
-        });
         let requester = &self.write.requester;
-        let may = |reserved: &&Reserved| reserved.allow.contain(requester) || reserved.entry.except.contain(requester);
-        if entries.is_empty() || entries.iter().any(may) {
-            return None;
-        }
+        // What is on trial opens nothing: each mode is asked together with the stricter ones only.
+        let violated = [EntryMode::Enforce, EntryMode::Warn, EntryMode::Audit].into_iter().find_map(|mode| {
+            let entries = self.set.governance().reserved(change.place.field, change.place.key, |reserved| {
+                let entry = &reserved.entry;
+                entry.mode >= mode
+                    && entry.is_about(change.operation)
+                    && !entry.except.contain(requester)
+                    && self.is_about_node(entry)
+            });
+            let may = entries.is_empty() || entries.iter().any(|reserved| reserved.allow.contain(requester));
+            (!may).then_some((mode, entries))
+        });
+        let (mode, entries) = violated?;
         let strictest = entries.iter().max_by_key(|reserved| reserved.entry.mode)?;
         let writers: Vec<String> = entries.iter().flat_map(|reserved| reserved.allow.describe()).collect();
         let writers = if writers.is_empty() { "nobody".to_owned() } else { writers.join("; ") };
@@ -199,7 +235,7 @@ impl<'a> Judge<'a, '_> {
         let glass = self.glass();
         Some(Violation {
             by: strictest.entry.id.clone(),
-            mode: strictest.entry.mode,
+            mode,
             kind: Kind::Reserved,
             field: place.field,
             key: place.to_string(),
@@ -227,7 +263,8 @@ impl<'a> Judge<'a, '_> {
         let mut found = match wanted {
             Wanted::Immutable { .. } if self.is_about_node(entry) => demands::frozen(wanted, &self.changes),
             Wanted::Immutable { .. } => return Vec::new(),
-            _ if !self.new.matches(&entry.matcher) => return Vec::new(),
+            _ if !demands::touches(wanted, &self.changes) && !self.new.matches(&entry.matcher) => return Vec::new(),
+            _ if !self.will_match(entry) => return Vec::new(),
             Wanted::Expression(demanded) => self.expression(entry, demanded),
             _ => self.fresh(entry, wanted),
         };
@@ -240,12 +277,15 @@ impl<'a> Judge<'a, '_> {
         let asked = self.asked();
         let held = match wanted {
             Wanted::Immutable { .. } => demands::frozen(wanted, &asked.changes),
-            _ if !asked.side.matches(&entry.matcher) => return Vec::new(),
             Wanted::Expression(demanded) => self.ask(entry, demanded, &asked.side),
             _ => demands::findings(wanted, &asked.side),
         };
         let held = Known::of(&held);
         found.retain(|finding| held.has(finding));
+        // A node that nodegate makes one that the entry is about: then only what the requester himself changed counts.
+        if !matches!(wanted, Wanted::Immutable { .. }) && !asked.side.matches(&entry.matcher) {
+            found.retain(|finding| asked.changes.iter().any(|change| demands::names(wanted, finding, change)));
+        }
         let (glass, requester) = (self.glass(), &self.write.requester);
         let violation = |finding: Finding| {
             let operation = operation(&finding)?;
@@ -301,8 +341,10 @@ impl<'a> Judge<'a, '_> {
         expressions::findings(demanded, &self.about(side, self.old.as_ref())).unwrap_or_else(|why| {
             let mut unanswered = self.unanswered.borrow_mut();
             match why {
-                expressions::Unanswered::TooCostly(reason) => unanswered.too_costly = Some((entry.id.clone(), reason)),
-                expressions::Unanswered::Unknown(reason) => {
+                expressions::Unanswered::TooCostly(reason) if self.is_binding(entry) => {
+                    unanswered.too_costly = Some((entry.id.clone(), reason));
+                }
+                expressions::Unanswered::TooCostly(reason) | expressions::Unanswered::Unknown(reason) => {
                     if !unanswered.unknown.iter().any(|(rule, _)| *rule == entry.id) {
                         unanswered.unknown.push((entry.id.clone(), reason));
                     }
@@ -312,23 +354,36 @@ impl<'a> Judge<'a, '_> {
         })
     }
 
+    /// Whether an entry could deny this write.
+    fn is_binding(&self, entry: &Entry) -> bool {
+        let requester = &self.write.requester;
+        entry.mode == EntryMode::Enforce && self.glass().overridden_by(entry, requester).is_none()
+    }
+
     fn about<'s>(&'s self, new: &'s Side<'a>, old: Option<&'s Side<'a>>) -> expressions::Asked<'s, 'a> {
         expressions::Asked { new, old, requester: &self.write.requester, write: Some(self.write) }
     }
 }
 
+/// Whether a kubelet keeps this key up to date itself.
 fn is_reconciled(change: &KeyChange<'_>) -> bool {
-    change.place.field == Field::Label && is_reconciled_by_kubelet(change.place.key)
+    match change.place.field {
+        Field::Label => is_reconciled_by_kubelet(change.place.key),
+        Field::Annotation => KUBELET_ANNOTATIONS.contains(&change.place.key),
+        Field::Taint => false,
+    }
 }
 
 /// Whether a changed key now is what nodegate itself makes it.
 fn is_desired(decision: &Decision, change: &KeyChange<'_>) -> bool {
-    let Some(value) = change.new else { return false };
-    let place = change.place;
-    let desired = match (place.field, place.effect) {
+    change.new.is_some() && desired(decision, change.place) == change.new
+}
+
+/// What nodegate gives a key.
+fn desired<'d>(decision: &'d Decision, place: Place<'_>) -> Option<&'d str> {
+    match (place.field, place.effect) {
         (Field::Taint, Some(effect)) => decision.taint(place.key, effect),
         (Field::Annotation, _) => decision.annotations.get(place.key).map(|desired| desired.value.as_str()),
         _ => decision.label(place.key),
-    };
-    desired == Some(value)
+    }
 }

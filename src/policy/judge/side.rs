@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
-use super::changes::{KeyChange, Place};
+use super::changes::Place;
 use crate::api::names::TaintEffect;
 use crate::policy::cel::Budget;
 use crate::policy::decision::Field;
@@ -15,30 +15,33 @@ use crate::policy::set::PolicySet;
 use crate::policy::tri::Tri;
 use crate::policy::view::View;
 
-/// The node as it is stored, as it would be stored, or as the requester alone would have made it: then some changes of the
-/// write are undone.
+/// A key that counts as if it had another value, or were absent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Instead<'a> {
+    pub(super) place: Place<'a>,
+    pub(super) value: Option<&'a str>,
+}
+
+/// The node as it is stored, as it would be stored, or as it would be without (or with) some of the changes.
 pub(super) struct Side<'a> {
     facts: &'a NodeFacts<'a>,
-    before: Option<&'a NodeFacts<'a>>,
     set: &'a PolicySet,
     budget: Option<&'a Budget>,
-    undone: Vec<KeyChange<'a>>,
-    /// The object whose fields beside labels, annotations and taints count.
-    around: &'a NodeFacts<'a>,
+    /// Sorted by place.
+    instead: Vec<Instead<'a>>,
     view: OnceCell<View<'a>>,
     object: OnceCell<Result<Json, String>>,
 }
 
 impl<'a> Side<'a> {
-    /// The node as it is, and as it was before.
-    pub(super) fn new(set: &'a PolicySet, facts: &'a NodeFacts<'a>, before: Option<&'a NodeFacts<'a>>) -> Self {
-        let (view, object) = (OnceCell::new(), OnceCell::new());
-        Self { facts, before, set, budget: None, undone: Vec::new(), around: facts, view, object }
+    /// The node as it is.
+    pub(super) fn new(set: &'a PolicySet, facts: &'a NodeFacts<'a>, budget: Option<&'a Budget>) -> Self {
+        Self { facts, set, budget, instead: Vec::new(), view: OnceCell::new(), object: OnceCell::new() }
     }
 
-    /// Has expressions take their steps out of `budget`.
-    pub(super) fn within(self, budget: Option<&'a Budget>) -> Self {
-        Self { budget, ..self }
+    /// The same node, on which some keys (sorted by place) have other values.
+    pub(super) fn with(self, instead: Vec<Instead<'a>>) -> Self {
+        Self { instead, ..self }
     }
 
     /// What expressions may take.
@@ -46,25 +49,15 @@ impl<'a> Side<'a> {
         self.budget
     }
 
-    /// The node without some of the changes, and with all else as it is in `around`.
-    pub(super) fn without(
-        set: &'a PolicySet,
-        facts: &'a NodeFacts<'a>,
-        before: Option<&'a NodeFacts<'a>>,
-        undone: Vec<KeyChange<'a>>,
-        around: &'a NodeFacts<'a>,
-    ) -> Self {
-        Self { undone, around, ..Self::new(set, facts, before) }
-    }
-
-    fn undone(&self, field: Field, key: &str, effect: Option<TaintEffect>) -> Option<&KeyChange<'a>> {
-        self.undone.iter().find(|change| change.place == Place { field, key, effect })
+    fn instead(&self, place: Place<'_>) -> Option<&Instead<'a>> {
+        let at = self.instead.binary_search_by(|instead| instead.place.cmp(&place)).ok()?;
+        Some(&self.instead[at])
     }
 
     /// The value of a label or an annotation.
     pub(super) fn value(&self, field: Field, key: &str) -> Option<&'a str> {
-        if let Some(change) = self.undone(field, key, None) {
-            return change.old;
+        if let Some(instead) = self.instead(Place { field, key, effect: None }) {
+            return instead.value;
         }
         match field {
             Field::Annotation => self.facts.annotation(key),
@@ -83,10 +76,12 @@ impl<'a> Side<'a> {
                 taints.map(|taint| (Place { field, key: &taint.key, effect: taint.effect() }, taint.value())).collect()
             }
         };
-        let is_undone = |place: &Place<'_>| self.undone(place.field, place.key, place.effect).is_some();
-        let back = self.undone.iter().filter(|change| change.place.field == field);
-        let back = back.filter_map(|change| change.old.map(|old| (change.place, old)));
-        there.into_iter().filter(|(place, _)| !is_undone(place)).chain(back).collect()
+        if self.instead.is_empty() {
+            return there;
+        }
+        let others = self.instead.iter().filter(|instead| instead.place.field == field);
+        let others = others.filter_map(|instead| instead.value.map(|value| (instead.place, value)));
+        there.into_iter().filter(|(place, _)| self.instead(*place).is_none()).chain(others).collect()
     }
 
     /// Whether a taint that is meant is there.
@@ -96,19 +91,19 @@ impl<'a> Side<'a> {
         })
     }
 
-    /// Whether the node is one that an entry is about. What is unknown is not.
+    /// Whether the node is one that an entry is about. What is unknown is not. What it was before has no say: a family of
+    /// labels that has gone is gone, or its last label would be a way out.
     pub(super) fn matches(&self, matcher: &Matcher) -> bool {
         matcher.is_every_node() || matcher.evaluate(self.view()) == Tri::True
     }
 
     fn view(&self) -> &View<'a> {
         self.view.get_or_init(|| {
-            let mut view =
-                View::new(self.facts, self.before, self.set.name_groups(&self.facts.name)).within(self.budget);
-            for change in &self.undone {
-                match (change.place.field, change.place.effect) {
-                    (Field::Label, _) => view.set_label_aside(change.place.key, change.old),
-                    (Field::Taint, Some(effect)) => view.set_taint_aside(change.place.key, effect.as_str()),
+            let mut view = View::new(self.facts, None, self.set.name_groups(&self.facts.name)).within(self.budget);
+            for Instead { place, value } in &self.instead {
+                match (place.field, place.effect) {
+                    (Field::Label, _) => view.set_label_aside(place.key, *value),
+                    (Field::Taint, Some(effect)) => view.set_taint_aside(place.key, effect.as_str()),
                     _ => {}
                 }
             }
@@ -123,33 +118,43 @@ impl<'a> Side<'a> {
     pub(super) fn object(&self) -> Result<&Json, &str> {
         let read = || {
             let mut object =
-                self.around.object.to_json().map_err(|error| format!("the object cannot be read: {error}"))?;
-            if !self.undone.is_empty() || !std::ptr::eq(self.around, self.facts) {
-                self.rewrite(&mut object);
-            }
+                self.facts.object.to_json().map_err(|error| format!("the object cannot be read: {error}"))?;
+            self.instead.iter().for_each(|instead| put(&mut object, instead));
             Ok(object)
         };
         self.object.get_or_init(read).as_ref().map_err(String::as_str)
     }
+}
 
-    /// Puts this side's labels, annotations and taints into an object.
-    fn rewrite(&self, object: &mut Json) {
-        let texts = |field| -> Json {
-            self.entries(field).into_iter().map(|(place, value)| (place.key.to_owned(), Json::from(value))).collect()
-        };
-        let taint = |(place, value): (Place<'_>, &str)| {
-            let effect = place.effect.map(TaintEffect::as_str).unwrap_or_default();
-            serde_json::json!({"key": place.key, "value": value, "effect": effect})
-        };
-        let Some(object) = object.as_object_mut() else { return };
-        if let Some(metadata) =
-            object.entry("metadata").or_insert_with(|| Json::Object(Default::default())).as_object_mut()
-        {
-            metadata.insert("labels".to_owned(), texts(Field::Label));
-            metadata.insert("annotations".to_owned(), texts(Field::Annotation));
+/// Gives one key of an object another value; all else stays as it is written.
+fn put(object: &mut Json, Instead { place, value }: &Instead<'_>) {
+    let (holder, name) = match place.field {
+        Field::Label => ("metadata", "labels"),
+        Field::Annotation => ("metadata", "annotations"),
+        Field::Taint => ("spec", "taints"),
+    };
+    let is_absent = object[holder].get(name).is_none_or(Json::is_null);
+    match (place.effect, value) {
+        (_, None) if is_absent => {}
+        (None, None) => {
+            object[holder][name].as_object_mut().map(|entries| entries.remove(place.key));
         }
-        if let Some(spec) = object.entry("spec").or_insert_with(|| Json::Object(Default::default())).as_object_mut() {
-            spec.insert("taints".to_owned(), self.entries(Field::Taint).into_iter().map(taint).collect());
+        (None, Some(value)) => object[holder][name][place.key] = Json::from(*value),
+        (Some(effect), value) => {
+            let is_meant =
+                |taint: &Json| taint["key"] == place.key && taint["effect"].as_str() == Some(effect.as_str());
+            let taints = &mut object[holder][name];
+            if !taints.is_array() {
+                *taints = Json::Array(Vec::new());
+            }
+            let Some(taints) = taints.as_array_mut() else { return };
+            match (taints.iter_mut().find(|taint| is_meant(taint)), value) {
+                (Some(there), Some(value)) => there["value"] = Json::from(*value),
+                (None, Some(value)) => {
+                    taints.push(serde_json::json!({"key": place.key, "value": value, "effect": effect.as_str()}));
+                }
+                (_, None) => taints.retain(|taint| !is_meant(taint)),
+            }
         }
     }
 }

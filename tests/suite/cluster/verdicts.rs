@@ -77,7 +77,7 @@ async fn every_kind_of_rule_in_every_mode_holds_in_every_way_a_node_is_written()
             let (before, change) = (in_mode(&before, mode), in_mode(&change, mode));
             for (way, status) in Way::ALL.into_iter().flat_map(|way| [(way, false), (way, true)]) {
                 // By turns: all of them come to every kind and mode.
-                let (who, requester) = &people[tried % people.len()];
+                let (who, requester) = &people[(tried + tried / 30) % people.len()];
                 let none = before.keys().chain(change.keys()).map(|key| (key.clone(), None)).collect();
                 rescuer.set_labels(NODE, Way::Merge, false, &none).await.expect("broken glass clears everything");
                 // A field manager of nodes and one of nodes/status are two.

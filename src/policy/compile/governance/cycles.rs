@@ -9,7 +9,7 @@ use crate::api::source::FieldPath;
 use crate::policy::document::{PolicyDocument, PolicyError};
 use crate::policy::governance::{Dependency, Governance, Wanted};
 
-/// So much of a chain is told.
+/// So many links of a chain are followed.
 const FURTHER_MAX: usize = 8;
 
 type Label = (Box<str>, Option<Box<str>>);
@@ -71,8 +71,14 @@ pub(super) fn refuse(
 
 /// Notes of each dependency what its required labels need in their turn.
 pub(super) fn note_further(governance: &mut Governance) {
+    let mut asking: HashMap<&str, Vec<&Dependency>> = HashMap::new();
+    for (_, dependency) in dependencies(governance) {
+        if let Some((key, _)) = dependency.when.first() {
+            asking.entry(key).or_default().push(dependency);
+        }
+    }
     let notes: Vec<(usize, Vec<String>)> =
-        dependencies(governance).map(|(at, entry)| (at, further(governance, at, entry))).collect();
+        dependencies(governance).map(|(at, entry)| (at, further(&asking, entry))).collect();
     for (at, found) in notes {
         if let Wanted::Dependency(dependency) = &mut governance.demand_mut(at).what {
             dependency.further = found;
@@ -80,23 +86,28 @@ pub(super) fn note_further(governance: &mut Governance) {
     }
 }
 
-fn further(governance: &Governance, at: usize, entry: &Dependency) -> Vec<String> {
-    let mut there: Vec<Label> = entry.when.iter().chain(&entry.require).cloned().collect();
-    let mut used = BTreeSet::from([at]);
+/// Follows the chain by the first label that each entry asks for, so that a step costs little however many entries there are.
+fn further(asking: &HashMap<&str, Vec<&Dependency>>, entry: &Dependency) -> Vec<String> {
+    let mut there: Vec<&Label> = entry.when.iter().chain(&entry.require).collect();
     let mut found = Vec::new();
-    while found.len() < FURTHER_MAX
-        && let Some((next, dependency)) = dependencies(governance).find(|(next, dependency)| {
-            !used.contains(next) && dependency.when.iter().all(|asked| there.iter().any(|label| is(label, asked)))
-        })
-    {
-        used.insert(next);
-        for label in dependency.require.iter().filter(|label| !there.iter().any(|known| is(known, label))) {
-            found.push(match &label.1 {
-                Some(value) => format!("{}={value}", label.0),
-                None => label.0.to_string(),
-            });
+    let mut next = entry.when.len();
+    while let Some((key, _)) = there.get(next).copied().filter(|_| next < FURTHER_MAX) {
+        next += 1;
+        for dependency in asking.get(&**key).into_iter().flatten().take(FURTHER_MAX) {
+            if !dependency.when.iter().all(|asked| there.iter().any(|label| is(label, asked))) {
+                continue;
+            }
+            for label in dependency.require.iter().take(FURTHER_MAX) {
+                if there.iter().any(|known| is(known, label)) {
+                    continue;
+                }
+                found.push(match &label.1 {
+                    Some(value) => format!("{}={value}", label.0),
+                    None => label.0.to_string(),
+                });
+                there.push(label);
+            }
         }
-        there.extend(dependency.require.iter().cloned());
     }
     found
 }
