@@ -8,9 +8,13 @@
 
 mod condition;
 mod demands;
+mod dependencies;
 mod entry;
 mod matching;
 mod mutating;
+mod naming;
+mod ranges;
+mod re2;
 mod request;
 mod reserved;
 mod selection;

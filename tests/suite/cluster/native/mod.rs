@@ -4,11 +4,13 @@
 //! All sets are in force at once, each for the nodes of its own name prefix, so that one wait is enough.
 #![allow(clippy::await_holding_lock, reason = "one test at a time uses the control plane")]
 
+mod demanded;
 mod examples;
 mod expected;
 mod generator;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use nodegate::api::policy::NodePolicySpec;
@@ -88,6 +90,8 @@ struct Tally {
     denied: usize,
     warned: usize,
     left_out: usize,
+    /// Violations that the API server was to find as well, by kind.
+    kinds: BTreeMap<String, usize>,
     differences: Vec<String>,
 }
 
@@ -114,10 +118,15 @@ async fn native_policies_answer_as_nodegate_does() {
             live(&writer, exported, &hidden, &name, &mut random, &mut tally).await;
         }
     }
-    let Tally { compared, changed, denied, warned, left_out, differences } = tally;
-    println!("{compared} writes compared: {changed} changed, {denied} denied, {warned} warned; {left_out} left out");
+    let Tally { compared, changed, denied, warned, left_out, kinds, differences } = tally;
+    println!(
+        "{compared} writes compared: {changed} changed, {denied} denied, {warned} warned; {left_out} left out; {kinds:?}"
+    );
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n\n"));
     assert!(compared > 500 && changed > 100 && denied > 50 && warned > 20, "the generator has gone dull");
+    for kind in ["Reserved", "Immutable", "Required", "Allowed", "Naming", "Dependency"] {
+        assert!(kinds.get(kind).is_some_and(|count| *count >= 10), "too few of {kind}: {kinds:?}");
+    }
 }
 
 /// One node's life: its CREATE, and writes by anybody.
@@ -188,6 +197,9 @@ async fn compare(
     tally.changed += usize::from(expected.changed);
     tally.denied += usize::from(!expected.denied_by.is_empty());
     tally.warned += usize::from(!expected.warned.is_empty());
+    for kind in expected.kinds(hidden) {
+        *tally.kinds.entry(kind).or_default() += 1;
+    }
     if let Some(difference) = expected.difference(&outcome, hidden) {
         let Outcome { code, .. } = outcome;
         tally.differences.push(format!(
