@@ -9,10 +9,10 @@ use super::entry::{Judging, is_about_change, is_about_names, is_about_node, is_s
 use super::re2::is_same_to_re2;
 use super::validating::{FIELDS, Validation, now, told};
 use super::variables::Variables;
-use super::{dependencies, naming, ranges};
+use super::{dependencies, expressions, naming, ranges};
 use crate::api::policy::ChangeOperation;
 use crate::policy::decision::Field;
-use crate::policy::governance::{Accepted, Demand, Dependency, Naming, Subjects, Wanted};
+use crate::policy::governance::{Accepted, Demand, Demanded, Dependency, Naming, Subjects, Wanted};
 use crate::policy::pattern::KeySet;
 
 /// Whether a demand that may be exported is about this key (of a taint without its effect).
@@ -22,7 +22,12 @@ pub(super) fn is_about(demand: &Demand, field: Field, key: &str) -> bool {
         Wanted::Allowed { key: wanted, of, .. } => of.contains(&field) && **wanted == *key,
         Wanted::Naming(naming) => naming.is_about(field, key),
         Wanted::Dependency(dependency) => dependency.mentions(field, key),
-        Wanted::Required { .. } | Wanted::Expression(_) => false,
+        // It may read anything; annotations by name only.
+        Wanted::Expression(demanded) => {
+            (field != Field::Annotation || demanded.expression.source().contains("annotations"))
+                && expressions::passes(demanded).is_some()
+        }
+        Wanted::Required { .. } => false,
     }
 }
 
@@ -33,6 +38,9 @@ pub(super) fn validations(
     left_out: &mut Vec<LeftOut>,
 ) -> Vec<Validation> {
     let mut validations = Vec::new();
+    for (name, text) in expressions::asked() {
+        variables.add(name, text);
+    }
     for (number, demand) in judging.selection.set().governance().demands().iter().enumerate() {
         if let Some(reason) = why_not(judging, demand) {
             left_out.push(LeftOut::of(&demand.entry.id, "", reason));
@@ -40,6 +48,10 @@ pub(super) fn validations(
         }
         if let Wanted::Dependency(dependency) = &demand.what {
             validations.extend(unmet(judging, demand, dependency, &format!("demand{number}"), variables));
+            continue;
+        }
+        if let Wanted::Expression(demanded) = &demand.what {
+            validations.extend(untrue(judging, demand, demanded, &format!("demand{number}"), variables));
             continue;
         }
         let excepted = is_subject(&demand.entry.except);
@@ -79,6 +91,29 @@ fn unmet(
     judging.validations(entry, &variable, &told, &because(judging, demand, ""))
 }
 
+/// What an expression says is wrong. It may fail, so it stands in a policy of its own.
+fn untrue(
+    judging: Judging<'_, '_>,
+    demand: &Demand,
+    demanded: &Demanded,
+    name: &str,
+    variables: &mut Variables,
+) -> Vec<Validation> {
+    let entry = &demand.entry;
+    let Some(passes) = expressions::passes(demanded) else { return Vec::new() };
+    let judged = Condition::all([
+        is_subject(&entry.except).not(),
+        is_about_node(judging.selection, entry),
+        dependencies::is_about_write(entry),
+    ]);
+    variables.add(name, format!("({} && !{}) ? [true] : []", judged.text(), passes.text()));
+    let (told, plain) = expressions::told(demanded);
+    let reason = because(judging, demand, "");
+    let made = judging.validations(entry, &format!("variables.{name}"), &told, &reason);
+    let fallback = format!("nodegate: {plain}{reason}");
+    made.into_iter().map(|one| Validation { alone: true, fallback: fallback.clone(), ..one }).collect()
+}
+
 /// The sentence after the keys: what is wrong, by which rule, and how to override it.
 fn because(judging: Judging<'_, '_>, demand: &Demand, wrong: &str) -> String {
     let entry = &demand.entry;
@@ -100,9 +135,11 @@ fn why_not(judging: Judging<'_, '_>, demand: &Demand) -> Option<&'static str> {
         Wanted::Allowed { .. } => names_only(demand),
         Wanted::Dependency(_) => names_only(demand),
         Wanted::Naming(naming) => names_only(demand).or_else(|| naming::why_not(naming)),
-        Wanted::Expression(_) => {
-            Some("an expression is asked again about the node before, and without what rules give")
-        }
+        Wanted::Expression(demanded) => names_only(demand).or_else(|| {
+            expressions::passes(demanded).is_none().then_some(
+                "it uses object, oldObject or request as a whole or by a computed field, which are others to the API server",
+            )
+        }),
     };
     own.or_else(|| reason(judging.selection.set(), entry, &Subjects::default()))
 }

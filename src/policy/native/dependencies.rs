@@ -123,13 +123,18 @@ fn is_touched(dependency: &Dependency, entry: &Entry) -> Condition {
     )
 }
 
+/// Whether something is changed in a way that an entry about the whole node is about.
+pub(super) fn is_about_write(entry: &Entry) -> Condition {
+    let Some(operations) = &entry.operations else { return Condition::Always };
+    let made = if operations.contains(&ChangeOperation::Add) { "variables.create" } else { "false" };
+    let fields = super::validating::FIELDS.into_iter();
+    let changed =
+        fields.map(|(field, title)| is_changed(title, super::validating::now(field), &Condition::Always, operations));
+    Condition::any([Condition::When(made.to_owned())].into_iter().chain(changed))
+}
+
 /// Whether a key of a field is changed so. Changes that are not held against the requester count, too.
-pub(super) fn is_changed(
-    title: &str,
-    now: &str,
-    keys: &Condition,
-    operations: &BTreeSet<ChangeOperation>,
-) -> Condition {
+fn is_changed(title: &str, now: &str, keys: &Condition, operations: &BTreeSet<ChangeOperation>) -> Condition {
     let before = format!("variables.old{title}");
     Condition::any(operations.iter().map(|operation| {
         let (map, changed) = match operation {

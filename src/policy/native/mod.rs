@@ -10,6 +10,7 @@ mod condition;
 mod demands;
 mod dependencies;
 mod entry;
+mod expressions;
 mod matching;
 mod mutating;
 mod naming;

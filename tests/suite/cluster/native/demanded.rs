@@ -11,15 +11,29 @@ fn fields(random: &mut Random, entry: &mut Value) {
     }
 }
 
+/// None has an answer after the write and none before it: then nodegate denies alone.
+const EXPRESSIONS: [&str; 10] = [
+    r#"object.metadata.?labels[?"a"].orValue("") != "gold""#,
+    r#"!("pool" in object.metadata.labels) || object.metadata.labels["pool"] != "1""#,
+    r#"oldObject == null || object.metadata.labels["a"] == oldObject.metadata.labels["a"]"#,
+    r#"oldObject != null && oldObject.metadata.labels.all(k, k in object.metadata.labels)"#,
+    r#"object.spec.taints.all(t, t.key != "dedicated" || request.userInfo.username == "alice")"#,
+    r#"object.metadata.?annotations[?"a"].orValue("") != "true""#,
+    "size(object.metadata.labels) <= size(oldObject.metadata.labels) // on UPDATE",
+    r#"request.subResource == "" || !("hardware.tier" in object.metadata.labels)"#,
+    r#"!("team-a" in request.userInfo.groups) || object.metadata.labels.all(k, object.metadata.labels[k] != "")"#,
+    r#"has(object.metadata.labels) && object.?spec.?taints.orValue([]).size() < 3 && object.status.capacity["cpu"] != "1500m""#,
+];
+
 /// Entries about what a node must be like, by kind.
 pub(super) fn demands(random: &mut Random, prefix: &str, demanding: bool) -> Value {
     let mut governance = json!({});
-    for kind in ["immutable", "required", "allowed", "naming", "dependencies"] {
+    for kind in ["immutable", "required", "allowed", "naming", "dependencies", "expressions"] {
         if random.chance(if demanding { 40 } else { 70 }) {
             continue;
         }
         let mut entry = json!({"name": format!("{kind}-entry"), "mode": random.of(&["enforce", "warn", "warn"])});
-        if kind != "dependencies" {
+        if kind != "dependencies" && kind != "expressions" {
             fields(random, &mut entry);
         }
         if random.chance(30) {
@@ -43,6 +57,14 @@ pub(super) fn demands(random: &mut Random, prefix: &str, demanding: bool) -> Val
             "required" => entry["keys"] = json!([random.of(&["a", "b", "pool"])]),
             "naming" => naming(random, &mut entry),
             "dependencies" => dependency(random, &mut entry),
+            "expressions" => {
+                entry["expression"] = json!(random.of(&EXPRESSIONS));
+                if random.chance(50) {
+                    entry["messageExpression"] = json!(
+                        r#"request.operation + " of " + object.metadata.name + (has(object.metadata.labels) ? "" : "!")"#
+                    );
+                }
+            }
             _ => {
                 entry["key"] = json!(random.of(&["a", "sub.example.com/y", "pool", "dedicated", "example.com/x"]));
                 match random.below(4) {
