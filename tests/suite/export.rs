@@ -47,7 +47,11 @@ fn what_cannot_be_exported_is_listed_with_the_reason_and_so_is_what_depends_on_i
         {name: kept-default, labels: {zone: a}, mode: default},
       ],
       persist: {labels: [zone]},
-      governance: {naming: [{name: words, keys: ["*"], pattern: kebab-case}]},
+      governance: {
+        naming: [{name: words, keys: ["*"], pattern: kebab-case}, {name: unicode, keys: ["*"], regex: '\p{Ll}+'}],
+        dependencies: [{name: needs, match: {selector: {matchLabels: {a: b}}}, when: {c: "*"}, forbid: [d]}],
+        expressions: [{name: whole, expression: 'object.metadata != oldObject.metadata'}],
+      },
     }"#;
     let output = export(&policy(spec), &["--exit-code"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
@@ -61,13 +65,17 @@ fn what_cannot_be_exported_is_listed_with_the_reason_and_so_is_what_depends_on_i
         ("dynamic", "known only when it is evaluated"),
         ("persist", "saved state"),
         ("kept-default: label zone", "p/persist"),
-        ("words", "naming"),
+        ("unicode", "RE2"),
+        ("needs", "reads what a write may change"),
+        ("whole", "as a whole"),
     ] {
         let found = listed.iter().find(|(listed, _)| listed == entry);
         assert!(found.is_some_and(|(_, said)| said.contains(reason)), "{entry} ({reason}) in {listed:#?}");
     }
-    assert_eq!(listed.len(), 9, "{listed:#?}");
+    assert_eq!(listed.len(), 11, "{listed:#?}");
+    // Validating policies name what rules that are not exported may give.
     let objects = text(&output.stdout);
+    let objects = objects.split("kind: ValidatingAdmissionPolicy").next().unwrap();
     assert!(objects.contains("kept") && !objects.contains("silver") && !objects.contains("fast"), "{objects}");
 }
 

@@ -26,6 +26,7 @@ mod literal;
 mod loops;
 mod macros;
 mod operators;
+mod over_write;
 mod parser;
 mod pattern;
 mod reads;
@@ -47,6 +48,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub use fault::{EvaluationError, ExpressionError};
+pub use over_write::ObjectNames;
 pub use reads::{LabelRead, Polarity, Reads};
 pub use steps::Budget;
 pub use variables::{GpuVariables, NodeVariables, RequestVariables, Variables};

@@ -6,11 +6,13 @@
 use super::LeftOut;
 use super::condition::{Condition, in_keys, list, quote};
 use super::entry::{Judging, is_about_change, is_about_names, is_about_node, is_subject, reason};
+use super::re2::is_same_to_re2;
 use super::validating::{FIELDS, Validation, now, told};
 use super::variables::Variables;
+use super::{dependencies, expressions, naming, ranges};
 use crate::api::policy::ChangeOperation;
 use crate::policy::decision::Field;
-use crate::policy::governance::{Accepted, Demand, Subjects, Wanted};
+use crate::policy::governance::{Accepted, Demand, Demanded, Dependency, Naming, Subjects, Wanted};
 use crate::policy::pattern::KeySet;
 
 /// Whether a demand that may be exported is about this key (of a taint without its effect).
@@ -18,7 +20,14 @@ pub(super) fn is_about(demand: &Demand, field: Field, key: &str) -> bool {
     match &demand.what {
         Wanted::Immutable { keys, of } => of.contains(&field) && keys.contains(key),
         Wanted::Allowed { key: wanted, of, .. } => of.contains(&field) && **wanted == *key,
-        Wanted::Required { .. } | Wanted::Dependency(_) | Wanted::Naming(_) | Wanted::Expression(_) => false,
+        Wanted::Naming(naming) => naming.is_about(field, key),
+        Wanted::Dependency(dependency) => dependency.mentions(field, key),
+        // It may read anything; annotations by name only.
+        Wanted::Expression(demanded) => {
+            (field != Field::Annotation || demanded.expression.source().contains("annotations"))
+                && expressions::passes(demanded).is_some()
+        }
+        Wanted::Required { .. } => false,
     }
 }
 
@@ -29,9 +38,20 @@ pub(super) fn validations(
     left_out: &mut Vec<LeftOut>,
 ) -> Vec<Validation> {
     let mut validations = Vec::new();
+    for (name, text) in expressions::asked() {
+        variables.add(name, text);
+    }
     for (number, demand) in judging.selection.set().governance().demands().iter().enumerate() {
         if let Some(reason) = why_not(judging, demand) {
             left_out.push(LeftOut::of(&demand.entry.id, "", reason));
+            continue;
+        }
+        if let Wanted::Dependency(dependency) = &demand.what {
+            validations.extend(unmet(judging, demand, dependency, &format!("demand{number}"), variables));
+            continue;
+        }
+        if let Wanted::Expression(demanded) = &demand.what {
+            validations.extend(untrue(judging, demand, demanded, &format!("demand{number}"), variables));
             continue;
         }
         let excepted = is_subject(&demand.entry.except);
@@ -49,6 +69,49 @@ pub(super) fn validations(
         }
     }
     validations
+}
+
+/// What labels need and is not there.
+fn unmet(
+    judging: Judging<'_, '_>,
+    demand: &Demand,
+    dependency: &Dependency,
+    name: &str,
+    variables: &mut Variables,
+) -> Vec<Validation> {
+    let entry = &demand.entry;
+    let judged = Condition::all([is_subject(&entry.except).not(), is_about_node(judging.selection, entry)]);
+    let findings: Vec<String> = dependencies::findings(dependency, entry)
+        .into_iter()
+        .map(|(lacks, text)| format!("?({} ? optional.of({}) : optional.none())", lacks.text(), quote(&text)))
+        .collect();
+    variables.add(name, format!("{} ? [{}] : []", judged.text(), findings.join(", ")));
+    let variable = format!("variables.{name}");
+    let told = format!(r#"{variable}.join("; ")"#);
+    judging.validations(entry, &variable, &told, &because(judging, demand, ""))
+}
+
+/// What an expression says is wrong. It may fail, so it stands in a policy of its own.
+fn untrue(
+    judging: Judging<'_, '_>,
+    demand: &Demand,
+    demanded: &Demanded,
+    name: &str,
+    variables: &mut Variables,
+) -> Vec<Validation> {
+    let entry = &demand.entry;
+    let Some(passes) = expressions::passes(demanded) else { return Vec::new() };
+    let judged = Condition::all([
+        is_subject(&entry.except).not(),
+        is_about_node(judging.selection, entry),
+        dependencies::is_about_write(entry),
+    ]);
+    variables.add(name, format!("({} && !{}) ? [true] : []", judged.text(), passes.text()));
+    let (told, plain) = expressions::told(demanded);
+    let reason = because(judging, demand, "");
+    let made = judging.validations(entry, &format!("variables.{name}"), &told, &reason);
+    let fallback = format!("nodegate: {plain}{reason}");
+    made.into_iter().map(|one| Validation { alone: true, fallback: fallback.clone(), ..one }).collect()
 }
 
 /// The sentence after the keys: what is wrong, by which rule, and how to override it.
@@ -69,15 +132,14 @@ fn why_not(judging: Judging<'_, '_>, demand: &Demand) -> Option<&'static str> {
             let same = is_same_to_re2(&pattern.written) && !of.contains(&Field::Annotation);
             (!same).then_some("its pattern may mean something else to the API server's regular expressions (RE2)")
         }),
-        Wanted::Allowed { accepted: Accepted::Range { .. }, .. } => {
-            Some("a range lets a value come nearer, which is judged by nodegate only")
-        }
         Wanted::Allowed { .. } => names_only(demand),
-        Wanted::Dependency(_) => Some("dependencies compare the whole node before and after, without what rules give"),
-        Wanted::Naming(_) => Some("naming is judged by nodegate only"),
-        Wanted::Expression(_) => {
-            Some("an expression is asked again about the node before, and without what rules give")
-        }
+        Wanted::Dependency(_) => names_only(demand),
+        Wanted::Naming(naming) => names_only(demand).or_else(|| naming::why_not(naming)),
+        Wanted::Expression(demanded) => names_only(demand).or_else(|| {
+            expressions::passes(demanded).is_none().then_some(
+                "it uses object, oldObject or request as a whole or by a computed field, which are others to the API server",
+            )
+        }),
     };
     own.or_else(|| reason(judging.selection.set(), entry, &Subjects::default()))
 }
@@ -100,12 +162,26 @@ fn keys(judging: Judging<'_, '_>, demand: &Demand, field: Field, title: &str) ->
             let rather = match accepted {
                 Accepted::Values(values) => format!(": allowed are {}", values.join(", ")),
                 Accepted::Matching(pattern) => format!(": it must match {}", pattern.written),
-                Accepted::Range { .. } => return None,
+                Accepted::Range { min, max } => ranges::told(*min, *max),
             };
             of.contains(&field).then(|| (allowed(judging, demand, key, accepted, field, title), rather))
         }
-        Wanted::Dependency(_) | Wanted::Naming(_) | Wanted::Expression(_) => None,
+        Wanted::Naming(naming) => {
+            naming.of.contains(&field).then(|| (misnamed(judging, demand, naming, field, title), naming::told(naming)))
+        }
+        Wanted::Dependency(_) | Wanted::Expression(_) => None,
     }
+}
+
+/// Keys and values that are there are written so.
+fn misnamed(judging: Judging<'_, '_>, demand: &Demand, naming: &Naming, field: Field, title: &str) -> String {
+    let violates = Condition::all([
+        naming::is_about(naming, field),
+        naming::is_wrong(naming, field, title),
+        is_about_change(&demand.entry, field, title),
+        is_about_node(judging.selection, &demand.entry),
+    ]);
+    format!("variables.changed{title}.filter(k, {})", violates.text())
 }
 
 /// Keys that are there do not change and do not go.
@@ -150,15 +226,22 @@ fn allowed(
     title: &str,
 ) -> String {
     let value = format!("{}[k]", now(field));
-    let accepted = match accepted {
-        Accepted::Values(values) => format!("({value} in {})", list(values.iter().map(|value| &**value))),
-        Accepted::Matching(pattern) => format!("{value}.matches({})", quote(&format!("^(?:{})$", pattern.written))),
-        Accepted::Range { .. } => "true".to_owned(),
+    let wrong = match accepted {
+        Accepted::Values(values) => {
+            Condition::When(format!("({value} in {})", list(values.iter().map(|value| &**value)))).not()
+        }
+        Accepted::Matching(pattern) => {
+            Condition::When(format!("{value}.matches({})", quote(&format!("^(?:{})$", pattern.written)))).not()
+        }
+        Accepted::Range { min, max } => {
+            let was_there = Condition::When(format!("(k in variables.old{title})"));
+            ranges::is_wrong(&value, was_there, &format!("variables.old{title}[k]"), *min, *max)
+        }
     };
     let violates = Condition::all([
         in_place(field, &KeySet::compile([key], |_, _| {})),
         Condition::When(format!("(k in {})", now(field))),
-        Condition::When(accepted).not(),
+        wrong,
         is_about_change(&demand.entry, field, title),
         is_about_node(judging.selection, &demand.entry),
     ]);
@@ -168,44 +251,4 @@ fn allowed(
 /// Whether the key in `k` (of a taint `key:Effect`) is in the set.
 fn in_place(field: Field, keys: &KeySet) -> Condition {
     if field == Field::Taint { super::validating::taint_in_keys(keys) } else { in_keys("k", keys) }
-}
-
-/// Whether a pattern means the same in both dialects: nothing but what they share.
-fn is_same_to_re2(pattern: &str) -> bool {
-    let mut rest = pattern;
-    while let Some(first) = rest.chars().next() {
-        let next = rest.get(1..).and_then(|rest| rest.chars().next());
-        let shared = match (first, next) {
-            ('\\', Some(escaped)) => {
-                rest = rest.get(1..).unwrap_or_default();
-                "dwsDWS.-/+*?()|[]{}^$\\".contains(escaped)
-            }
-            ('\\', None) => false,
-            ('(', Some('?')) => rest.starts_with("(?:"),
-            ('&' | '~', _) => false,
-            ('-', Some('-')) => false,
-            ('[', Some('[' | ':')) => false,
-            (other, _) => other.is_ascii_graphic() || other == ' ',
-        };
-        if !shared {
-            return false;
-        }
-        rest = rest.get(1..).unwrap_or_default();
-    }
-    true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_same_to_re2;
-
-    #[test]
-    fn only_patterns_that_mean_the_same_are_exported() {
-        for pattern in ["a|b", r"rack-[0-9]{2}\.[a-z]+", "(?:x|y)*", r"\d+"] {
-            assert!(is_same_to_re2(pattern), "{pattern}");
-        }
-        for pattern in ["(?x) a", "(?<n>a)", "[a-z&&[^b]]", r"\p{Greek}", r"\bx", "é", "[[:alpha:]]", "\\"] {
-            assert!(!is_same_to_re2(pattern), "{pattern}");
-        }
-    }
 }

@@ -125,11 +125,12 @@ impl Judging<'_, '_> {
 
     /// The validations that a list of violating keys is empty. What a break-glass group overrides warns.
     ///
-    /// `told` is CEL for what is wrong, `reason` what follows it, `fallback` what is said where CEL fails.
+    /// `told` is CEL for what is wrong, `reason` what follows it.
     pub(super) fn validations(&self, entry: &Entry, variable: &str, told: &str, reason: &str) -> Vec<Validation> {
         let none = Condition::When(format!("({variable}.size() == 0)"));
         let made = |mode: EntryMode, passes: Condition, prefix: &str| Validation {
             mode,
+            alone: false,
             expression: passes.text(),
             message: format!("{} + {told} + {}", quote(prefix), quote(reason)),
             fallback: format!("{prefix}this write is not allowed{reason}"),

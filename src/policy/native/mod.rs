@@ -8,9 +8,14 @@
 
 mod condition;
 mod demands;
+mod dependencies;
 mod entry;
+mod expressions;
 mod matching;
 mod mutating;
+mod naming;
+mod ranges;
+mod re2;
 mod request;
 mod reserved;
 mod selection;

@@ -1,5 +1,6 @@
 //! `governance.reserved`: who may write a key or a namespace. The most specific place that has an entry that applies
-//! decides; its entries add their `allow`s, and the strictest of them says what comes of a violation.
+//! decides; its entries add their `allow`s. What is on trial opens nothing: each mode is asked together with the
+//! stricter ones only.
 
 use super::LeftOut;
 use super::condition::{Condition, quote};
@@ -7,6 +8,7 @@ use super::entry::{Judging, is_about_change, is_about_node, is_subject, reason};
 use super::validating::{FIELDS, Validation, told};
 use super::variables::Variables;
 use crate::api::names::prefix_of;
+use crate::api::policy::EntryMode;
 use crate::policy::decision::Field;
 use crate::policy::governance::{Place, Reserved};
 use crate::policy::set::PolicySet;
@@ -50,18 +52,19 @@ pub(super) fn validations(
     left_out: &mut Vec<LeftOut>,
 ) -> Vec<Validation> {
     let mut validations = Vec::new();
-    for (field, title) in FIELDS {
-        let groups = groups(judging.selection.set(), field);
+    let modes = [EntryMode::Enforce, EntryMode::Warn, EntryMode::Audit];
+    for ((field, title), mode) in FIELDS.into_iter().flat_map(|field| modes.map(|mode| (field, mode))) {
+        let groups = groups(judging.selection.set(), field, mode);
         let reasons = reasons(judging.selection.set(), &groups);
         for (at, group) in groups.iter().enumerate() {
             match &reasons[at] {
                 Some(reason) => {
-                    for reserved in &group.entries {
+                    for reserved in group.entries.iter().filter(|reserved| reserved.entry.mode == mode) {
                         left_out.push(LeftOut::of(&reserved.entry.id, &format!("{field}s"), reason));
                     }
                 }
                 None => {
-                    let judged = Judged { judging, field, title, groups: &groups, at };
+                    let judged = Judged { judging, field, title, mode, groups: &groups, at };
                     judged.add(variables, &mut validations);
                 }
             }
@@ -70,9 +73,14 @@ pub(super) fn validations(
     validations
 }
 
-fn groups(set: &PolicySet, field: Field) -> Vec<Group<'_>> {
+/// The places of entries of this mode and of stricter ones.
+fn groups(set: &PolicySet, field: Field, mode: EntryMode) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    for (order, (place, entries)) in set.governance().places(field).into_iter().enumerate() {
+    for (order, (place, mut entries)) in set.governance().places(field).into_iter().enumerate() {
+        entries.retain(|reserved| reserved.entry.mode >= mode);
+        if entries.is_empty() {
+            continue;
+        }
         let same = |group: &&mut Group<'_>| {
             group.entries.len() == entries.len()
                 && group.entries.iter().zip(&entries).all(|(one, other)| std::ptr::eq(*one, *other))
@@ -109,6 +117,7 @@ struct Judged<'j, 'a> {
     judging: Judging<'j, 'a>,
     field: Field,
     title: &'static str,
+    mode: EntryMode,
     groups: &'j [Group<'a>],
     at: usize,
 }
@@ -120,12 +129,8 @@ impl Judged<'_, '_> {
 
     fn add(&self, variables: &mut Variables, validations: &mut Vec<Validation>) {
         let entries = &self.group().entries;
-        let open = Condition::any(entries.iter().map(|entry| {
-            Condition::all([
-                self.applies(entry),
-                Condition::any([is_subject(&entry.allow), is_subject(&entry.entry.except)]),
-            ])
-        }));
+        let open =
+            Condition::any(entries.iter().map(|entry| Condition::all([self.applies(entry), is_subject(&entry.allow)])));
         for (at, entry) in entries.iter().enumerate() {
             let stricter = entries.iter().enumerate().filter(|(other, rival)| {
                 *other != at
@@ -133,10 +138,11 @@ impl Judged<'_, '_> {
             });
             let stricter = Condition::any(stricter.map(|(_, rival)| self.applies(rival)));
             let violates = Condition::all([self.is_here(), self.applies(entry), stricter.not(), open.clone().not()]);
-            if violates == Condition::Never {
+            // What stricter entries refuse is theirs to say.
+            if violates == Condition::Never || entry.entry.mode != self.mode {
                 continue;
             }
-            let name = format!("reserved{}_{}_{at}", self.title, self.at);
+            let name = format!("reserved{}{:?}_{}_{at}", self.title, self.mode, self.at);
             variables.add(&name, format!("variables.governed{}.filter(k, {})", self.title, violates.text()));
             validations.extend(self.validations(entry, &name));
         }
@@ -168,10 +174,11 @@ impl Judged<'_, '_> {
         Condition::When(text)
     }
 
-    /// Whether an entry is about this node and this change.
+    /// Whether an entry is about this node, this change and this requester.
     fn applies(&self, reserved: &Reserved) -> Condition {
         let change = is_about_change(&reserved.entry, self.field, self.title);
-        Condition::all([change, is_about_node(self.judging.selection, &reserved.entry)])
+        let excepted = is_subject(&reserved.entry.except);
+        Condition::all([change, is_about_node(self.judging.selection, &reserved.entry), excepted.not()])
     }
 
     fn validations(&self, reserved: &Reserved, name: &str) -> Vec<Validation> {

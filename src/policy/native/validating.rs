@@ -11,7 +11,7 @@ use super::request::{CAN_VIOLATE, KUBELET};
 use super::reserved;
 use super::selection::{Gift, Selection, value};
 use super::variables::{Variables, rule_variable};
-use super::{LeftOut, NativeOptions, constraints, match_condition, not_self, with_binding};
+use super::{FailurePolicy, LeftOut, NativeOptions, constraints, match_condition, not_self, with_binding};
 use crate::api::policy::EntryMode;
 use crate::policy::decision::Field;
 use crate::policy::governance::Place;
@@ -21,6 +21,8 @@ use crate::policy::restriction::RECONCILED_LABELS;
 /// A condition that must hold, and what the requester is told if it does not.
 pub(super) struct Validation {
     pub(super) mode: EntryMode,
+    /// Whether it may fail, so that it stands in a policy of its own.
+    pub(super) alone: bool,
     pub(super) expression: String,
     /// CEL for the message.
     pub(super) message: String,
@@ -61,12 +63,22 @@ pub(super) fn policies(selection: &Selection<'_>, options: &NativeOptions, left_
         (EntryMode::Warn, "warn", "Warn"),
         (EntryMode::Audit, "audit", "Audit"),
     ];
-    let made = modes.into_iter().filter_map(|(mode, suffix, action)| {
-        let of_mode: Vec<&Validation> = validations.iter().filter(|validation| validation.mode == mode).collect();
+    let mut made = Vec::new();
+    for (mode, suffix, action) in modes {
+        let of_mode = validations.iter().filter(|validation| validation.mode == mode);
+        let (alone, together): (Vec<&Validation>, Vec<&Validation>) = of_mode.partition(|validation| validation.alone);
         let name = format!("{}-{suffix}", options.name);
-        (!of_mode.is_empty()).then(|| policy(&of_mode, variables.clone(), options, &name, action))
-    });
-    made.flatten().collect()
+        if !together.is_empty() {
+            made.extend(policy(&together, variables.clone(), options, &name, action));
+        }
+        // Without an answer nothing is denied, whatever the failure policy of the others is.
+        let ignore = NativeOptions { failure_policy: FailurePolicy::Ignore, ..options.clone() };
+        for (number, validation) in alone.into_iter().enumerate() {
+            let name = format!("{name}-expression-{number}");
+            made.extend(policy(&[validation], variables.clone(), &ignore, &name, action));
+        }
+    }
+    made
 }
 
 fn policy(
@@ -251,6 +263,7 @@ fn assertion(field: Field, title: &str, name: &str, policy: &str, rule: &str) ->
         format!(" by a kubelet: policy {policy} protects it ({rule}); an administrator or a policy rule may set it");
     Validation {
         mode: EntryMode::Enforce,
+        alone: false,
         expression: format!("{variable}.size() == 0"),
         message: format!("\"nodegate: \" + {} + {}", told(field, title, &variable), quote(&reason)),
         fallback: format!("nodegate: this {field} may not be changed{reason}"),

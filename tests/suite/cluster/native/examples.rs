@@ -40,6 +40,16 @@ fn examples_are_applied_and_their_expressions_have_the_right_types() {
             cluster.plane.kubectl(&["apply", "-f", "-"], Some(&objects)).unwrap();
         }
     }
+    // No example has all kinds of entries.
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    let policy = json!({
+        "apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "kinds"}, "spec": super::directed::policy(),
+    });
+    std::fs::write(&file, policy.to_string()).unwrap();
+    let (objects, left_out) = exported(&["--policy", file.to_str().unwrap(), "--name", "native-kinds"]);
+    assert_eq!(left_out, "");
+    cluster.plane.kubectl(&["apply", "-f", "-"], Some(&objects)).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let list = cluster.plane.kubectl(&["get", "validatingadmissionpolicies", "-o", "json"], None).unwrap();
@@ -74,7 +84,9 @@ async fn a_table_of_machines_stays_within_the_limits_of_expressions() {
     let header = "apiVersion: nodegate.dev/v1alpha1, kind: NodePolicy, metadata: {name: table}";
     // One more reads what all of them give, and a namespace is reserved, so that their gifts are evaluated there, too.
     let reader = "{name: reader, match: {selector: {matchLabels: {tier: tier-6}}}, labels: {top: \"true\"}}";
-    let reserved = "governance: {reserved: [{name: tiers, keys: [tier, top]}]}";
+    // An expression may read all of it.
+    let reserved = r#"governance: {reserved: [{name: tiers, keys: [tier, top]}], naming: [{name: words, keys: ["*"], pattern: kebab-case}],
+        expressions: [{name: whole, expression: '!("forbidden" in object.metadata.labels) || object.metadata.labels["tier"] == "x"'}]}"#;
     let text = format!("{{{header}, spec: {{rules: [{}, {reader}], {reserved}}}}}", rules.join(", "));
     std::fs::write(&file, text).unwrap();
     let (objects, left_out) = exported(&["--policy", file.to_str().unwrap(), "--name", "native-table"]);
@@ -110,5 +122,21 @@ async fn a_table_of_machines_stays_within_the_limits_of_expressions() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
     assert!(refusal.code == 403 && refusal.message.contains("rule tiers"), "{refusal:?}");
+    // Nor do many labels lead beyond the limits of what CEL may cost.
+    let many: serde_json::Map<String, Value> = (0..300).map(|at| (format!("label-{at}"), json!("x"))).collect();
+    for (key, entry) in [("forbidden", "rule whole"), ("Not_Kebab", "rule words")] {
+        let mut labels = many.clone();
+        labels.insert(key.to_owned(), json!("x"));
+        let refusal = loop {
+            match admin.merge_status("table-398-a", json!({"metadata": {"labels": labels}})).await {
+                Err(refusal) => break refusal,
+                Ok(_) => assert!(Instant::now() < deadline, "{entry} never refuses"),
+            }
+            let gone: serde_json::Map<String, Value> = labels.keys().map(|key| (key.clone(), Value::Null)).collect();
+            admin.merge_status("table-398-a", json!({"metadata": {"labels": gone}})).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        };
+        assert!(refusal.code == 403 && refusal.message.contains(entry), "{refusal:?}");
+    }
     admin.delete("table-398-a").await;
 }

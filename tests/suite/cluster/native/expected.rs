@@ -16,7 +16,7 @@ use super::writer::{Outcome, Who};
 /// Keys of rules that are not exported: of these the answers may differ.
 pub(super) struct Hidden {
     keys: BTreeSet<String>,
-    /// Entries that are not exported.
+    /// Entries that are not exported, and those that speak of such keys.
     entries: BTreeSet<String>,
 }
 
@@ -40,7 +40,31 @@ impl Hidden {
                 },
             }
         }
-        Self { keys, entries }
+        let mut hidden = Self { keys, entries };
+        for entry in spec["governance"]["dependencies"].as_array().into_iter().flatten() {
+            let labels = ["when", "require"].iter().flat_map(|part| entry[*part].as_object().into_iter().flatten());
+            let forbidden = entry["forbid"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let taints = entry["requireTaints"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let taint_is_hidden =
+                |taint: &str| hidden.keys.iter().any(|key| taint.starts_with(key.split(':').next().unwrap()));
+            if labels.map(|(key, _)| key.as_str()).chain(forbidden).any(|key| hidden.has(key))
+                || taints.into_iter().any(taint_is_hidden)
+            {
+                hidden.entries.insert(entry["name"].as_str().unwrap().to_owned());
+            }
+        }
+        if !hidden.keys.is_empty() {
+            // They may read such keys.
+            let expressions = spec["governance"]["expressions"].as_array().into_iter().flatten();
+            hidden.entries.extend(expressions.map(|entry| entry["name"].as_str().unwrap().to_owned()));
+        }
+        hidden
+    }
+
+    /// Whether a text is about something that is not exported.
+    fn is_subject_of(&self, text: &str) -> bool {
+        self.keys.iter().any(|key| text.contains(&format!("{key:?}")))
+            || self.entries.iter().any(|entry| text.contains(&format!(", rule {entry}")))
     }
 
     /// Whether a violation is by an entry, or about a key, that is not exported.
@@ -139,16 +163,21 @@ impl Expected {
         Self { node, changed, denied_by, warned }
     }
 
+    /// The kinds of violations that the API server is to find as well.
+    pub(super) fn kinds(&self, hidden: &Hidden) -> Vec<String> {
+        let found = self.denied_by.iter().chain(&self.warned).filter(|one| !hidden.covers(one));
+        found.map(|one| format!("{:?}", one.kind)).collect()
+    }
+
     /// How the API server's answer differs.
     pub(super) fn difference(&self, outcome: &Outcome, hidden: &Hidden) -> Option<String> {
         let told = outcome.body["message"].as_str().unwrap_or_default();
         let denied: Vec<&Violation> = self.denied_by.iter().filter(|one| !hidden.covers(one)).collect();
         let hidden_denial = denied.len() < self.denied_by.len();
         if outcome.code == 403 {
-            let named = |one: &&Violation| told.contains(&format!("{:?}", one.key)) && told.contains(&*one.by.rule);
+            let named = |one: &&Violation| is_named(one, told);
             // What a rule gives that is not exported nodegate sets back; the API server can only refuse.
-            let about_hidden = hidden.keys.iter().any(|key| told.contains(&format!("{key:?}")));
-            let agrees = about_hidden || self.denied_by.iter().any(|one| named(&one));
+            let agrees = hidden.is_subject_of(told) || self.denied_by.iter().any(|one| named(&one));
             return (!agrees).then(|| format!("nodegate: denied by {:?}; API server: {told}", self.denied_by));
         }
         if outcome.code >= 300 {
@@ -181,15 +210,21 @@ impl Expected {
             .map(|text| text.replace('\\', ""))
             .collect();
         for one in self.warned.iter().filter(|one| !hidden.covers(one)) {
-            let quoted = format!("{:?}", one.key);
-            if !ours.iter().any(|text| text.contains(&quoted) && text.contains(&*one.by.rule)) {
+            if !ours.iter().any(|text| is_named(one, text)) {
                 return Some(format!("nodegate warns of {one:?}; API server: {:?}", outcome.warnings));
             }
         }
-        let about_hidden = |text: &&String| hidden.keys.iter().any(|key| text.contains(&format!("{key:?}")));
-        let too_many = self.warned.is_empty() && ours.iter().any(|text| !about_hidden(&text));
-        too_many.then(|| format!("nodegate does not warn; API server: {ours:?}"))
+        let by_rule = |text: &&String| self.warned.iter().any(|one| text.contains(&format!(", rule {}", one.by.rule)));
+        let protected = |text: &&String| text.contains("protects it");
+        let too_many = ours.iter().find(|text| !hidden.is_subject_of(text) && !by_rule(text) && !protected(text));
+        too_many.map(|text| format!("nodegate warns of {:?}; API server: {text}", self.warned))
     }
+}
+
+/// Whether a message is about a violation; that of an expression has no key.
+fn is_named(violation: &Violation, text: &str) -> bool {
+    let key = violation.key.is_empty() || text.contains(&format!("{:?}", violation.key));
+    key && text.contains(&*violation.by.rule)
 }
 
 /// The API server adds this to every node before admission policies see it.

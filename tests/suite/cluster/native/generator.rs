@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::demanded;
 use super::writer::Who;
 
 /// A small generator of numbers (xorshift64*).
@@ -23,12 +24,13 @@ impl Random {
         self.below(100) < percent
     }
 
-    fn of<'t>(&mut self, from: &[&'t str]) -> &'t str {
+    pub(super) fn of<'t>(&mut self, from: &[&'t str]) -> &'t str {
         from[usize::try_from(self.below(from.len() as u64)).unwrap()]
     }
 }
 
-const KEYS: [&str; 10] = [
+pub(super) const KEYS: [&str; 11] = [
+    "Odd_Key",
     "a",
     "b",
     "c",
@@ -41,7 +43,8 @@ const KEYS: [&str; 10] = [
     "sub.example.com/y",
 ];
 /// Those a kubelet may send.
-const FREE: [&str; 9] = [
+const FREE: [&str; 10] = [
+    "Odd_Key",
     "a",
     "b",
     "c",
@@ -53,9 +56,11 @@ const FREE: [&str; 9] = [
     "nodegate.dev/own",
 ];
 /// Those that rules, nodes and writes often have in common, so that they have to do with each other.
-const COMMON: [&str; 4] = ["a", "pool", "hardware.tier", "sub.example.com/y"];
-const VALUES: [&str; 4] = ["", "1", "true", "gold"];
-const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+pub(super) const COMMON: [&str; 4] = ["a", "pool", "hardware.tier", "sub.example.com/y"];
+pub(super) const VALUES: [&str; 4] = ["", "1", "true", "gold"];
+/// Those that only nodes and writes have.
+const ODD_VALUES: [&str; 6] = ["Big_Value", "7", "40", "007", "9223372036854775808", "long-value.of-many-letters"];
+pub(super) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const TAINT_KEYS: [&str; 5] = ["a", "dedicated", "example.com/x", "sub.example.com/y", "pool"];
 const EXPRESSIONS: [&str; 6] = [
     r#"node.status.nodeInfo.architecture == "arm64""#,
@@ -71,7 +76,9 @@ fn key<'k>(random: &mut Random, keys: &[&'k str]) -> &'k str {
 }
 
 fn labels(random: &mut Random, keys: &[&str], most: u64) -> Map<String, Value> {
-    (0..random.below(most + 1)).map(|_| (key(random, keys).to_owned(), json!(random.of(&VALUES)))).collect()
+    let value =
+        |random: &mut Random| random.chance(60).then(|| random.of(&VALUES)).unwrap_or_else(|| random.of(&ODD_VALUES));
+    (0..random.below(most + 1)).map(|_| (key(random, keys).to_owned(), json!(value(random)))).collect()
 }
 
 /// What a rule gives; mostly not what rules match on, so that not all sets have cycles.
@@ -105,7 +112,7 @@ fn requirement(random: &mut Random) -> Value {
     }
 }
 
-fn conditions(random: &mut Random, prefix: &str, expression: bool) -> Value {
+pub(super) fn conditions(random: &mut Random, prefix: &str, expression: bool) -> Value {
     let mut conditions = json!({});
     if random.chance(20) {
         let name = random.of(&["n1", "gpu-*", "yee?yai", "{n1,gpu-7}", "[!y]*"]);
@@ -158,7 +165,7 @@ fn rule(random: &mut Random, prefix: &str, at: u64) -> Value {
     rule
 }
 
-fn subjects(random: &mut Random) -> Value {
+pub(super) fn subjects(random: &mut Random) -> Value {
     match random.below(5) {
         0 => json!({"users": ["adm*"]}),
         1 => json!({"groups": ["team-a", "system:nodes"]}),
@@ -195,59 +202,25 @@ fn reserved(random: &mut Random, prefix: &str, at: u64) -> Value {
     entry
 }
 
-/// `of` of an entry, or nothing.
-fn fields(random: &mut Random, entry: &mut Value) {
-    if random.chance(50) {
-        entry["of"] = json!([random.of(&["labels", "taints"]), "annotations"]);
-    }
-}
-
-/// Entries about what a node must be like, by kind.
-fn demands(random: &mut Random, prefix: &str) -> Value {
-    let mut governance = json!({});
-    for kind in ["immutable", "required", "allowed"] {
-        if random.chance(60) {
-            continue;
-        }
-        let mut entry = json!({"name": format!("{kind}-entry"), "mode": random.of(&["enforce", "enforce", "warn"])});
-        fields(random, &mut entry);
-        if random.chance(30) {
-            entry["except"] = subjects(random);
-        }
-        if random.chance(30) {
-            entry["match"] = conditions(random, prefix, false);
-        }
-        if random.chance(25) {
-            entry["operations"] = json!([random.of(&["add", "change", "remove"]), random.of(&["add", "change"])]);
-        }
-        match kind {
-            "immutable" => entry["keys"] = json!([random.of(&KEYS), random.of(&["dedicated", "example.com/*"])]),
-            "required" => entry["keys"] = json!([random.of(&["a", "b", "pool"])]),
-            _ => {
-                entry["key"] = json!(random.of(&["a", "b", "pool", "dedicated", "example.com/x"]));
-                match random.chance(50) {
-                    true => entry["values"] = json!([random.of(&VALUES), random.of(&VALUES)]),
-                    false => entry["pattern"] = json!(random.of(&["tru?e", "[a-z]+", "1|gold"])),
-                }
-            }
-        }
-        governance[kind] = json!([entry]);
-    }
-    governance
-}
-
 /// A policy, which may be one that does not load.
 pub(super) fn policy(random: &mut Random, prefix: &str) -> Value {
-    let rules: Vec<Value> = (0..=random.below(6)).map(|at| rule(random, prefix, at)).collect();
-    let entries: Vec<Value> = (0..=random.below(5)).map(|at| reserved(random, prefix, at)).collect();
-    let mut governance = demands(random, prefix);
-    governance["reserved"] = json!(entries);
+    // Half of them are about demands, which a denial for something else would hide.
+    let demanding = random.chance(50);
+    let rules: Vec<Value> =
+        (0..random.below(if demanding { 3 } else { 7 })).map(|at| rule(random, prefix, at)).collect();
+    let mut governance = demanded::demands(random, prefix, demanding);
+    if !demanding {
+        let entries: Vec<Value> = (0..=random.below(5)).map(|at| reserved(random, prefix, at)).collect();
+        governance["reserved"] = json!(entries);
+    }
     if random.chance(30) {
         governance["breakGlass"] = json!({"users": ["alice"]});
     }
     let mut spec = json!({"rules": rules, "governance": governance});
-    let protect: Vec<&str> =
-        ["hardware.tier", "pool", "nvidia.com/*", "a"].into_iter().filter(|_| random.chance(40)).collect();
+    let protect: Vec<&str> = ["hardware.tier", "pool", "nvidia.com/*", "a"]
+        .into_iter()
+        .filter(|_| !demanding && random.chance(40))
+        .collect();
     if !protect.is_empty() {
         spec["protect"] = json!({"keys": protect});
     }
@@ -315,7 +288,13 @@ pub(super) fn patch(random: &mut Random, stored: &Value, who: &Who) -> (bool, Va
     }
     let mut patch = json!({"metadata": {"labels": changed}});
     if random.chance(30) {
-        patch["metadata"]["annotations"] = labels(random, &FREE, 2).into();
+        let mut annotations = labels(random, &FREE, 2);
+        if random.chance(30) {
+            let value =
+                random.of(&["-3", "+4", "-9223372036854775808", "-9223372036854775809", "Two\nlines", "\u{e9}t\u{e9}"]);
+            annotations.insert(random.of(&COMMON).to_owned(), json!(value));
+        }
+        patch["metadata"]["annotations"] = annotations.into();
     }
     if who.is_kubelet() && random.chance(15) {
         patch["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!(random.of(&["a", "b"]));

@@ -4,11 +4,14 @@
 //! All sets are in force at once, each for the nodes of its own name prefix, so that one wait is enough.
 #![allow(clippy::await_holding_lock, reason = "one test at a time uses the control plane")]
 
+mod demanded;
+mod directed;
 mod examples;
 mod expected;
 mod generator;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use nodegate::api::policy::NodePolicySpec;
@@ -57,9 +60,13 @@ impl Exported {
                 {"name": "deny", "keys": ["probe.test/deny"]}, {"name": "warn", "keys": ["probe.test/warn"], "mode": "warn"},
             ]},
         });
+        Self::of(spec, "native-last-")
+    }
+
+    fn of(spec: Value, prefix: &str) -> Self {
         let typed: NodePolicySpec = serde_json::from_value(spec.clone()).unwrap();
-        let set = PolicySet::compile(&[PolicyDocument::new("last", Origin::Object, typed)]).unwrap();
-        Self::new(set, spec, "native-last-".to_owned())
+        let set = PolicySet::compile(&[PolicyDocument::new("p", Origin::Object, typed)]).unwrap();
+        Self::new(set, spec, prefix.to_owned())
     }
 
     fn new(set: PolicySet, spec: Value, prefix: String) -> Self {
@@ -88,6 +95,8 @@ struct Tally {
     denied: usize,
     warned: usize,
     left_out: usize,
+    /// Violations that the API server was to find as well, by kind.
+    kinds: BTreeMap<String, usize>,
     differences: Vec<String>,
 }
 
@@ -98,11 +107,12 @@ async fn native_policies_answer_as_nodegate_does() {
     let _removed = Removed(cluster.plane);
     let writer = Writer::new(cluster.plane).await;
     let mut random = Random::new(20_261_121);
-    let sets: Vec<Exported> = (0..SETS).map(|number| Exported::draw(&mut random, number)).collect();
+    let mut sets: Vec<Exported> = (0..SETS).map(|number| Exported::draw(&mut random, number)).collect();
+    sets.push(Exported::of(directed::policy(), "native-directed-"));
     apply(&writer, &sets).await;
 
     let mut tally = Tally::default();
-    for exported in &sets {
+    for exported in &sets[..sets.len() - 1] {
         tally.left_out += exported.left_out.len();
         let hidden = Hidden::of(&exported.spec, &exported.left_out);
         for number in 0..NODES {
@@ -114,10 +124,25 @@ async fn native_policies_answer_as_nodegate_does() {
             live(&writer, exported, &hidden, &name, &mut random, &mut tally).await;
         }
     }
-    let Tally { compared, changed, denied, warned, left_out, differences } = tally;
-    println!("{compared} writes compared: {changed} changed, {denied} denied, {warned} warned; {left_out} left out");
+    let exported = sets.last().unwrap();
+    let hidden = Hidden::of(&exported.spec, &exported.left_out);
+    assert!(exported.left_out.is_empty(), "{:?}", exported.left_out);
+    let (name, who) = (format!("{}n", exported.prefix), Who::admin());
+    let mut stored = None;
+    for (number, patch) in directed::writes(&name).iter().enumerate() {
+        let step = Step { who: &who, create: number == 0, status: false, patch, name: &name };
+        compare(&writer, exported, &hidden, &step, &mut stored, &mut tally).await;
+    }
+    let _ = writer.delete(&name).await;
+    let Tally { compared, changed, denied, warned, left_out, kinds, differences } = tally;
+    println!(
+        "{compared} writes compared: {changed} changed, {denied} denied, {warned} warned; {left_out} left out; {kinds:?}"
+    );
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n\n"));
     assert!(compared > 500 && changed > 100 && denied > 50 && warned > 20, "the generator has gone dull");
+    for kind in ["Reserved", "Immutable", "Required", "Allowed", "Naming", "Dependency", "Expression"] {
+        assert!(kinds.get(kind).is_some_and(|count| *count >= 10), "too few of {kind}: {kinds:?}");
+    }
 }
 
 /// One node's life: its CREATE, and writes by anybody.
@@ -188,6 +213,9 @@ async fn compare(
     tally.changed += usize::from(expected.changed);
     tally.denied += usize::from(!expected.denied_by.is_empty());
     tally.warned += usize::from(!expected.warned.is_empty());
+    for kind in expected.kinds(hidden) {
+        *tally.kinds.entry(kind).or_default() += 1;
+    }
     if let Some(difference) = expected.difference(&outcome, hidden) {
         let Outcome { code, .. } = outcome;
         tally.differences.push(format!(

@@ -1,0 +1,105 @@
+//! `governance.naming`: how keys and values are written.
+
+use super::condition::{Condition, in_keys, quote};
+use super::re2::is_same_to_re2;
+use super::validating::{now, taint_in_keys};
+use crate::api::policy::NamedPart;
+use crate::policy::decision::Field;
+use crate::policy::governance::{Naming, Pattern};
+use crate::policy::pattern::KeySet;
+
+/// Why it is not exported.
+pub(super) fn why_not(naming: &Naming) -> Option<&'static str> {
+    let regex = naming.regex.as_ref()?;
+    // Classes such as \w are Unicode's here; keys, labels and taints are ASCII.
+    let ascii = naming.part == NamedPart::Key || !naming.of.contains(&Field::Annotation);
+    (!ascii || !is_same_to_re2(&regex.written))
+        .then_some("its regex may mean something else to the API server's regular expressions (RE2)")
+}
+
+/// Whether the entry is about the key in `k`.
+pub(super) fn is_about(naming: &Naming, field: Field) -> Condition {
+    let named = naming.keys.written().filter(|key| *key != "*");
+    let named = KeySet::compile(named, |_, _| {});
+    let named = if field == Field::Taint { taint_in_keys(&named) } else { in_keys("k", &named) };
+    let others = Condition::When(format!("k.matches({})", quote("^([^/]*[.])?(kubernetes|k8s)[.]io/"))).not();
+    Condition::any([Some(named), naming.keys.is_all().then_some(others)].into_iter().flatten())
+}
+
+/// Whether the key in `k`, which the write changes, is written wrongly now and was not, or was worse.
+pub(super) fn is_wrong(naming: &Naming, field: Field, title: &str) -> Condition {
+    let (now, before) = (now(field), format!("variables.old{title}"));
+    let was_there = Condition::When(format!("(k in {before})"));
+    let key = if field == Field::Taint { r#"k.substring(0, k.indexOf(":"))"# } else { "k" };
+    // A key that was there was as wrong before.
+    let of_key = Condition::all([was_there.clone().not(), Faults { naming, is_key: true }.any(key)]);
+    let faults = Faults { naming, is_key: false };
+    let (value, old) = (format!("{now}[k]"), format!("{before}[k]"));
+    let of_value = Condition::all([faults.any(&value), Condition::all([was_there, faults.less(&value, &old)]).not()]);
+    let wrong = match naming.part {
+        NamedPart::Key => of_key,
+        NamedPart::Value => of_value,
+        NamedPart::Both => Condition::any([of_key, of_value]),
+    };
+    Condition::all([Condition::When(format!("(k in {now})")), wrong])
+}
+
+/// What is demanded, in words.
+pub(super) fn told(naming: &Naming) -> String {
+    let part = match naming.part {
+        NamedPart::Key => "key",
+        NamedPart::Value => "value",
+        NamedPart::Both => "key and value",
+    };
+    let pattern = naming.pattern.map(|pattern| format!("be {}", pattern.describe()));
+    let regex = naming.regex.as_ref().map(|regex| format!("match {}", regex.written));
+    let length = naming.max_length.map(|max| format!("have at most {max} characters"));
+    let all: Vec<String> = pattern.into_iter().chain(regex).chain(length).collect();
+    format!(": its {part} must {}", all.join(" and "))
+}
+
+/// What can be wrong with a key or a value.
+struct Faults<'n> {
+    naming: &'n Naming,
+    is_key: bool,
+}
+
+impl Faults<'_> {
+    /// Whether anything is wrong with a text.
+    fn any(&self, text: &str) -> Condition {
+        Condition::any([self.form(text), self.length(text)])
+    }
+
+    /// Whether less is wrong with the one text than with the other, both being wrong: it is too long by fewer characters.
+    fn less(&self, text: &str, than: &str) -> Condition {
+        let nearer = Condition::any([self.form(than), Condition::When(format!("(size({text}) < size({than}))"))]);
+        Condition::all([self.length(text), self.form(text).not(), nearer])
+    }
+
+    /// Whether the form of a text is wrong.
+    fn form(&self, text: &str) -> Condition {
+        let pattern = self.naming.pattern.map(|pattern| match pattern {
+            Pattern::Namespaced => Condition::When(format!("{text}.contains(\"/\")")),
+            Pattern::KebabCase => matches(text, &self.whole("([a-z0-9]+([-.][a-z0-9]+)*)?")),
+            Pattern::LowerCase => matches(text, &self.whole("[^A-Z]*")),
+        });
+        let regex = self.naming.regex.as_ref().map(|regex| matches(text, &format!("^(?:{})$", regex.written)));
+        Condition::all(pattern.into_iter().chain(regex)).not()
+    }
+
+    /// Whether a text is too long.
+    fn length(&self, text: &str) -> Condition {
+        let Some(max) = self.naming.max_length else { return Condition::Never };
+        Condition::When(format!("(size({text}) > {max})"))
+    }
+
+    /// A pattern for the whole text; of a key, its prefix has no say.
+    fn whole(&self, pattern: &str) -> String {
+        let prefix = if self.is_key { "([^/]*/)?" } else { "" };
+        format!("^{prefix}{pattern}$")
+    }
+}
+
+fn matches(text: &str, pattern: &str) -> Condition {
+    Condition::When(format!("{text}.matches({})", quote(pattern)))
+}
