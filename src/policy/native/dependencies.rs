@@ -29,7 +29,7 @@ pub(super) fn findings(dependency: &Dependency, entry: &Entry) -> Vec<(Condition
         let before = Condition::all([there, on(Side::Before)]);
         (Condition::all([on(Side::Now), before.not(), on(Side::Asked), touched.clone()]), text)
     };
-    let labels: Vec<String> = dependency.when.iter().map(|label| in_words(label)).collect();
+    let labels: Vec<String> = dependency.when.iter().map(in_words).collect();
     let with = format!("with label {}", labels.join(" and "));
     let further = match dependency.further.as_slice() {
         [] => String::new(),
