@@ -35,6 +35,9 @@ impl Expression {
                 Some("object") => reader.object(names)?,
                 Some("oldObject") => reader.old_object()?,
                 Some("request") => reader.request()?,
+                // A loop's variable would hide what is written here.
+                Some("variables") => return None,
+                Some("optional") if !reader.is_symbol(Some(at + 1), ".") => return None,
                 _ => continue,
             };
             text.push_str(source.get(copied..tokens[at].at)?);
@@ -207,7 +210,7 @@ mod tests {
             "object == oldObject",
             "has(object.metadata) && size(oldObject.spec) > 0",
             "has(object.metadata.annotations)",
-            r#"[object.metadata.name].all(object, object == "a")"#,
+            r#"["a"].all(variables, variables in object.metadata.labels)"#,
             r#"has(request.subResource) && object.metadata.name == "a""#,
         ] {
             assert_eq!(rewritten(source), None, "{source}");

@@ -22,10 +22,10 @@ pub(super) fn is_same_to_re2(pattern: &str) -> bool {
             }
             ('{', _) => {
                 repetition = true;
-                count(rest).is_some_and(|count| {
-                    repeated = repeated.saturating_mul(count.max(1));
-                    repeated <= REPEATED_MAX
-                })
+                let count = count(rest);
+                repeated = repeated.saturating_mul(count.unwrap_or_default().max(1));
+                rest = rest.find('}').and_then(|end| rest.get(end..)).unwrap_or_default();
+                count.is_some() && repeated <= REPEATED_MAX
             }
             // Go has no repetition of a repetition but the lazy one.
             ('*' | '+', _) if after_repetition => false,

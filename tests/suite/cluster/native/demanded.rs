@@ -52,7 +52,7 @@ pub(super) fn demands(random: &mut Random, prefix: &str, demanding: bool) -> Val
         match kind {
             "immutable" => {
                 entry["keys"] =
-                    json!([random.of(&KEYS), random.of(&COMMON), random.of(&["dedicated", "example.com/*"])])
+                    json!([random.of(&KEYS), random.of(&COMMON), random.of(&["dedicated", "example.com/*"])]);
             }
             "required" => entry["keys"] = json!([random.of(&["a", "b", "pool"])]),
             "naming" => naming(random, &mut entry),

@@ -76,8 +76,7 @@ fn key<'k>(random: &mut Random, keys: &[&'k str]) -> &'k str {
 }
 
 fn labels(random: &mut Random, keys: &[&str], most: u64) -> Map<String, Value> {
-    let value =
-        |random: &mut Random| random.chance(60).then(|| random.of(&VALUES)).unwrap_or_else(|| random.of(&ODD_VALUES));
+    let value = |random: &mut Random| if random.chance(60) { random.of(&VALUES) } else { random.of(&ODD_VALUES) };
     (0..random.below(most + 1)).map(|_| (key(random, keys).to_owned(), json!(value(random)))).collect()
 }
 
