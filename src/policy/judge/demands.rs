@@ -228,8 +228,7 @@ fn unmet(dependency: &Dependency, side: &Side<'_>) -> Vec<Finding> {
     let lacking = dependency.require.iter().filter(|label| !is(label)).map(|(key, value)| {
         let value_there = side.value(Field::Label, key);
         let there = value_there.map_or_else(String::new, |there| format!(", not {there:?}"));
-        let what = format!("{when} needs label {}{there}{further}", written(key, value.as_deref()));
-        Finding { value: value_there.map(str::to_owned), ..finding(Field::Label, key, what) }
+        finding(Field::Label, key, format!("{when} needs label {}{there}{further}", written(key, value.as_deref())))
     });
     let untainted = dependency.require_taints.iter().filter(|(pattern, _)| !side.has_taint(pattern));
     let untainted = untainted.map(|(_, taint)| finding(Field::Taint, taint, format!("{when} needs taint {taint}")));

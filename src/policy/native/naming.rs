@@ -67,24 +67,42 @@ struct Faults<'n> {
 impl Faults<'_> {
     /// Whether anything is wrong with a text.
     fn any(&self, text: &str) -> Condition {
-        Condition::any([self.form(text), self.length(text)])
+        Condition::any([self.pattern(text), self.regex(text), self.length(text)])
     }
 
-    /// Whether less is wrong with the one text than with the other, both being wrong: it is too long by fewer characters.
+    /// Whether less is wrong with the one text than with the other: no other fault, not longer by more, and something better.
     fn less(&self, text: &str, than: &str) -> Condition {
-        let nearer = Condition::any([self.form(than), Condition::When(format!("(size({text}) < size({than}))"))]);
-        Condition::all([self.length(text), self.form(text).not(), nearer])
+        let sizes = |operator: &str| Condition::When(format!("(size({text}) {operator} size({than}))"));
+        let no_worse = |one: Condition, other: Condition| Condition::any([one.not(), other]);
+        let better = |one: Condition, other: Condition| Condition::all([one.not(), other]);
+        let long = Condition::all([self.length(than), sizes("<=")]);
+        Condition::all([
+            no_worse(self.pattern(text), self.pattern(than)),
+            no_worse(self.regex(text), self.regex(than)),
+            no_worse(self.length(text), long),
+            Condition::any([
+                better(self.pattern(text), self.pattern(than)),
+                better(self.regex(text), self.regex(than)),
+                better(self.length(text), self.length(than)),
+                Condition::all([self.length(text), sizes("<")]),
+            ]),
+        ])
     }
 
-    /// Whether the form of a text is wrong.
-    fn form(&self, text: &str) -> Condition {
+    /// Whether a text does not keep the named pattern.
+    fn pattern(&self, text: &str) -> Condition {
         let pattern = self.naming.pattern.map(|pattern| match pattern {
             Pattern::Namespaced => Condition::When(format!("{text}.contains(\"/\")")),
             Pattern::KebabCase => matches(text, &self.whole("([a-z0-9]+([-.][a-z0-9]+)*)?")),
             Pattern::LowerCase => matches(text, &self.whole("[^A-Z]*")),
         });
+        pattern.map_or(Condition::Never, Condition::not)
+    }
+
+    /// Whether a text does not match the regular expression.
+    fn regex(&self, text: &str) -> Condition {
         let regex = self.naming.regex.as_ref().map(|regex| matches(text, &format!("^(?:{})$", regex.written)));
-        Condition::all(pattern.into_iter().chain(regex)).not()
+        regex.map_or(Condition::Never, Condition::not)
     }
 
     /// Whether a text is too long.

@@ -16,7 +16,7 @@ use crate::api::policy::EntryMode;
 use crate::policy::decision::Field;
 use crate::policy::governance::Place;
 use crate::policy::pattern::KeySet;
-use crate::policy::restriction::RECONCILED_LABELS;
+use crate::policy::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};
 
 /// A condition that must hold, and what the requester is told if it does not.
 pub(super) struct Validation {
@@ -149,7 +149,8 @@ fn add_changes(selection: &Selection<'_>, field: Field, title: &str, variables: 
     let given = Condition::all([Condition::When(format!("k in {now}")), given]);
     let reconciled = match field {
         Field::Label => Condition::When(format!("(variables.kubelet && k in {})", list(RECONCILED_LABELS))),
-        _ => Condition::Never,
+        Field::Annotation => Condition::When(format!("(variables.kubelet && k in {})", list(KUBELET_ANNOTATIONS))),
+        Field::Taint => Condition::Never,
     };
     let counts = Condition::any([given, reconciled]).not().text();
     variables.add(
