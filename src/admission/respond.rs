@@ -16,6 +16,8 @@ use crate::state::Machine;
 const WARNING_MAX: usize = 120;
 /// Most warnings in one answer.
 const WARNINGS_MAX: usize = 16;
+/// Longest denial, in bytes.
+const DENIAL_MAX: usize = 8192;
 /// Longest audit annotation value, in bytes.
 const AUDIT_MAX: usize = 1024;
 
@@ -116,7 +118,7 @@ pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -
     }
     let reply = Reply {
         patch: None,
-        denial: denial.map(|message| format!("nodegate: {message}")),
+        denial: denial.map(|message| cut(format!("nodegate: {message}"), DENIAL_MAX)),
         warnings: verdict_warnings(&verdict),
         audit_annotations: verdict_annotations(&verdict),
     };
@@ -202,9 +204,10 @@ fn decision_warnings(decision: &Decision) -> Vec<String> {
 
 fn verdict_warnings(verdict: &Verdict) -> Vec<String> {
     let told = verdict.violations.iter().filter(|violation| matches!(consequence(violation), "warn" | "break_glass"));
+    // Long ones are cut at the end: what matters stands first.
     let text = |violation: &Violation| match &violation.overridden_by {
-        Some(by) => format!("nodegate: break glass by {by}: {}", violation.message),
-        None => format!("nodegate: {}", violation.message),
+        Some(by) => format!("nodegate: {}: break glass by {by}: {}", violation.by, violation.what),
+        None => format!("nodegate: {}: {}", violation.by, violation.what),
     };
     told.take(WARNINGS_MAX).map(|violation| warning(&text(violation))).collect()
 }
@@ -219,16 +222,21 @@ fn consequence(violation: &Violation) -> &'static str {
     }
 }
 
+/// Cuts a text to so many bytes, at a character.
+fn cut(mut text: String, max: usize) -> String {
+    if text.len() > max {
+        let end = (0..=max - '…'.len_utf8()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 fn annotate(annotations: &mut BTreeMap<&'static str, String>, key: &'static str, values: Vec<String>) {
     if values.is_empty() {
         return;
     }
-    let mut text = values.join(",");
-    if text.len() > AUDIT_MAX {
-        let end = (0..=AUDIT_MAX - '…'.len_utf8()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.truncate(end);
-        text.push('…');
-    }
+    let text = cut(values.join(","), AUDIT_MAX);
     annotations.insert(key, text);
 }
 

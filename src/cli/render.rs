@@ -127,6 +127,13 @@ fn webhooks(args: &WebhooksArgs) -> anyhow::Result<String> {
         let policies = sources.load().map_err(|errors| output::load_errors(&errors))?;
         groups.extend(policies.break_glass_groups());
         annotations |= policies.governs_annotations();
+        let people = policies.break_glass_people();
+        if args.failure_policy == FailurePolicy::Fail && !people.is_empty() {
+            output::note(&format!(
+                "note: while nodegate is away only break-glass groups pass; put these into one: {}",
+                people.join(", ")
+            ));
+        }
     }
     groups.sort();
     groups.dedup();

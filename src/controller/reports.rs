@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 use super::history::FIELD_MANAGER;
 use super::node::NodeObject;
 use super::reconcile::Reconciler;
+use super::registration::is_gone;
 use crate::api::policy::EntryMode;
 use crate::policy::{PolicySet, Verdict, violations};
 
@@ -92,6 +93,8 @@ pub(super) async fn keep(client: &Client, mut wanted: Wanted, reconciler: &Recon
     let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let selector = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
     let mut page = ListParams::default().labels(&selector).limit(PAGE);
+    // One that is refused must not keep the others from being written.
+    let mut first = Ok(());
     loop {
         let listed = api.list(&page).await?;
         for there in listed.items {
@@ -100,13 +103,12 @@ pub(super) async fn keep(client: &Client, mut wanted: Wanted, reconciler: &Recon
                 Some(report) if is_same(&there.data, &report) => {}
                 Some(report) => {
                     reconciler.turn().await;
-                    api.patch(&name, &parameters, &Patch::Merge(&report)).await?;
+                    first = first.and(api.patch(&name, &parameters, &Patch::Merge(&report)).await.map(drop));
                 }
                 None => {
                     reconciler.turn().await;
-                    let gone = api.delete(&name, &DeleteParams::default()).await;
-                    gone.map(drop)
-                        .or_else(|error| if super::registration::is_gone(&error) { Ok(()) } else { Err(error) })?;
+                    let gone = api.delete(&name, &DeleteParams::default()).await.map(drop);
+                    first = first.and(gone.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) }));
                 }
             }
         }
@@ -120,9 +122,9 @@ pub(super) async fn keep(client: &Client, mut wanted: Wanted, reconciler: &Recon
         let mut report = DynamicObject::new(&name, &resource()).data(data);
         report.labels_mut().insert(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned());
         reconciler.turn().await;
-        api.create(&creator, &report).await?;
+        first = first.and(api.create(&creator, &report).await.map(drop));
     }
-    Ok(())
+    first
 }
 
 fn is_same(there: &Json, wanted: &Json) -> bool {

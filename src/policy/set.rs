@@ -124,7 +124,12 @@ impl PolicySet {
         self.parts.governance.governs_annotations()
     }
 
-    /// Groups and users that may break glass in some policy, for `render webhooks`.
+    /// Users and service accounts that may break glass in some policy.
+    pub fn break_glass_people(&self) -> Vec<String> {
+        self.parts.governance.break_glass_people()
+    }
+
+    /// Groups that may break glass in some policy, for `render webhooks`.
     pub fn break_glass_groups(&self) -> Vec<String> {
         self.parts.governance.break_glass_groups()
     }

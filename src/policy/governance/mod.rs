@@ -237,6 +237,13 @@ impl Governance {
         self.places.contains_key(&Field::Annotation) || self.demands.iter().any(governed) || entries.any(asks)
     }
 
+    /// Every user and service account that may break glass in some document, sorted.
+    pub(crate) fn break_glass_people(&self) -> Vec<String> {
+        let subjects = self.documents.iter().flat_map(|document| &document.break_glass);
+        let people = subjects.flat_map(|subjects| subjects.users.written().chain(subjects.service_accounts.written()));
+        people.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     /// Every group that may break glass in some document, sorted.
     pub(crate) fn break_glass_groups(&self) -> Vec<String> {
         let subjects = self.documents.iter().flat_map(|document| &document.break_glass);

@@ -30,10 +30,16 @@ impl Glass<'_> {
             groups.chain(self.exemptions.break_glass_groups.iter().map(String::as_str)).collect();
         groups.sort_unstable();
         groups.dedup();
-        if groups.is_empty() {
+        let groups = (!groups.is_empty()).then(|| format!("a member of break-glass group {}", groups.join(" or ")));
+        let others = document.break_glass.iter().flat_map(|subjects| {
+            let (users, accounts) = (subjects.users.written(), subjects.service_accounts.written());
+            users.map(|user| format!("user {user}")).chain(accounts.map(|account| format!("service account {account}")))
+        });
+        let who: Vec<String> = groups.into_iter().chain(others).collect();
+        if who.is_empty() {
             "to override, name a break-glass group in the policy or start nodegate with --break-glass-group".to_owned()
         } else {
-            format!("to override, act as a member of break-glass group {}", groups.join(" or "))
+            format!("to override, act as {}", who.join(" or "))
         }
     }
 }

@@ -131,7 +131,10 @@ async fn kubectl_shows_warnings_and_all_violations_at_once() {
         cluster.plane.kubectl_with_stderr(&arguments)
     };
     let (allowed, told) = label(&["allowed-warn=bad", "allowed-audit=bad"]);
-    assert!(allowed && told.contains("Warning: nodegate: label \"allowed-warn\" may not be \"bad\""), "{told}");
+    assert!(
+        allowed && told.contains("Warning: nodegate: verdicts/allowed-warn: label \"allowed-warn\" may not be \"bad\""),
+        "{told}"
+    );
     assert!(!told.contains("allowed-audit"), "audit is not told to people: {told}");
     let (allowed, told) = label(&["allowed-enforce=bad", "reserved-enforce.example/a=b", "left-enforce=x"]);
     assert!(!allowed, "{told}");
