@@ -72,6 +72,17 @@ fn oversized_globs_patterns_and_numbers_are_refused() {
 }
 
 #[test]
+fn two_thousand_expressions_load_and_more_do_not() {
+    let expressions = |count: usize| {
+        let entries = (0..count).map(|at| format!("{{expression: 'object.metadata.name != \"n{at}\"'}}"));
+        policy(&format!("{{governance: {{expressions: [{}]}}}}", entries.collect::<Vec<_>>().join(", ")))
+    };
+    assert_eq!(errors_of(&expressions(2_000)), Vec::<String>::new());
+    let errors = errors_of(&expressions(2_001));
+    assert!(errors[0].contains("2001 expressions together; write at most 2000"), "{errors:?}");
+}
+
+#[test]
 fn ten_thousand_rules_load() {
     let rules: Vec<String> = (0..10_000)
         .map(|at| format!("{{name: r{at}, match: {{names: [\"rack-{at}-*\"]}}, labels: {{l{at}: x}}}}"))

@@ -72,6 +72,13 @@ impl PolicySet {
             sections::not_acted_on(document, &mut not_acted_on);
         }
         let governance = governance.build(&documents, &mut errors);
+        let expressions = drafts.iter().map(|draft| draft.rule.expressions().count()).sum::<usize>();
+        if expressions + governance.expression_count() > EXPRESSIONS_MAX {
+            errors.push(of_all(format!(
+                "all policies have {} expressions together; write at most {EXPRESSIONS_MAX}: each may be evaluated for every write",
+                expressions + governance.expression_count()
+            )));
+        }
         trust::check(&documents, &drafts, &protected, &mut errors);
         let drafts = order::order(&documents, drafts, &mut errors);
         if !errors.is_empty() {
@@ -93,16 +100,16 @@ impl PolicySet {
     }
 }
 
+/// Most CEL expressions in all policies together.
+const EXPRESSIONS_MAX: usize = 2_000;
+
 fn too_large(error: &globset::Error) -> PolicyError {
-    PolicyError {
-        file: None,
-        place: None,
-        policy: None,
-        path: FieldPath::root(),
-        message: format!(
-            "the node name globs of all policies are too large together ({error}); use fewer or shorter ones"
-        ),
-    }
+    of_all(format!("the node name globs of all policies are too large together ({error}); use fewer or shorter ones"))
+}
+
+/// A fault that no one document has alone.
+fn of_all(message: String) -> PolicyError {
+    PolicyError { file: None, place: None, policy: None, path: FieldPath::root(), message }
 }
 
 /// The documents, sorted by name so that nothing depends on the order of files, and every preset they name once.

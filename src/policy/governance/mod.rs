@@ -210,12 +210,18 @@ impl Governance {
         self.documents.iter().find(|document| document.protect.contains(key))
     }
 
+    /// How many expressions there are, in matches and of their own.
+    pub(crate) fn expression_count(&self) -> usize {
+        let entries = self.reserved.iter().map(|reserved| &reserved.entry);
+        let entries = entries.chain(self.demands.iter().map(|demand| &demand.entry));
+        let matching = entries.flat_map(|entry| entry.matcher.conditions());
+        matching.filter(|conditions| conditions.expression.is_some()).count()
+            + self.demands.iter().filter(|demand| matches!(demand.what, Wanted::Expression(_))).count()
+    }
+
     /// Whether judging may evaluate CEL.
     pub(crate) fn has_expressions(&self) -> bool {
-        let entries = self.reserved.iter().map(|reserved| &reserved.entry);
-        let mut matchers = entries.chain(self.demands.iter().map(|demand| &demand.entry)).map(|entry| &entry.matcher);
-        matchers.any(|matcher| matcher.conditions().any(|conditions| conditions.expression.is_some()))
-            || self.demands.iter().any(|demand| matches!(demand.what, Wanted::Expression(_)))
+        self.expression_count() > 0
     }
 
     /// Whether a change of annotations alone can be a violation.
