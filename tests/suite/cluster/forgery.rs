@@ -105,9 +105,10 @@ async fn nodegates_own_keys_from_a_kubelet_are_stripped_or_refused() {
     let updated = kubelet.merge("forger-3", both.clone()).await.unwrap();
     assert_eq!((own(&updated, "labels"), own(&updated, "annotations")), (Value::Null, Value::Null));
     assert_eq!(kubelet.merge_status("forger-3", both).await.unwrap_err().code, 403);
-    // An annotation alone makes no call there, as heartbeats carry them; nothing is decided by it.
     let annotation = json!({"metadata": {"annotations": {"nodegate.dev/owned": "all"}}});
-    kubelet.merge_status("forger-3", annotation).await.unwrap();
+    assert_eq!(kubelet.merge_status("forger-3", annotation.clone()).await.unwrap_err().code, 403);
+    // Where an administrator wrote it, nothing is decided by it.
+    admin.merge_status("forger-3", annotation).await.unwrap();
     admin.label("forger-3", "retired", json!("yes")).await.unwrap();
     admin.eventually("forger-3", "removed all the same", |node| label(node, TIER).is_none()).await;
     let stamp = json!({"metadata": {"annotations": {"nodegate.dev/last-change": "admin"}}});
