@@ -188,6 +188,10 @@ async fn window(plane: &'static ControlPlane) {
     while leader.metric("nodegate_leading ") != 1 {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    // Pods that no node at all could take are retried by a timer; those that some node refuses wait for the next to join.
+    let occupied = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "occupied-window"},
+        "spec": {"taints": [{"key": "occupied", "effect": "NoSchedule"}]}});
+    plane.kubectl(&["apply", "-f", "-"], Some(&occupied.to_string())).expect("a node that is taken");
     let _scheduler = plane.component("kube-scheduler", &[]);
     tokio::time::sleep(Duration::from_secs(3)).await;
     println!("| controller alone, {PODS} pods waiting | bound to the node, five joins |");

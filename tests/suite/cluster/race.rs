@@ -15,6 +15,10 @@ async fn no_waiting_pod_is_bound_to_a_node_that_joins_tainted() {
     let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];
     let nodegate = Nodegate::start(cluster.plane, &Setup { policies, cluster: true, ..Setup::default() });
     until_led(&nodegate).await;
+    // Pods that no node at all could take are retried by a timer; those that some node refuses wait for the next to join.
+    let occupied = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "occupied-race"},
+        "spec": {"taints": [{"key": "occupied", "effect": "NoSchedule"}]}}"#;
+    cluster.plane.kubectl(&["apply", "-f", "-"], Some(occupied)).unwrap();
     let _scheduler = cluster.plane.component("kube-scheduler", &[]);
     // They tolerate not-ready: nothing but the policy's taint keeps them away.
     let waiting = Waiting::start(cluster.plane, true).await;
@@ -26,5 +30,5 @@ async fn no_waiting_pod_is_bound_to_a_node_that_joins_tainted() {
     waiting.join("free-race").await;
     waiting.until_all_bound("free-race").await;
     assert_eq!(waiting.bound("kept-race").await, 0);
-    waiting.clear(&["kept-race", "free-race"]).await;
+    waiting.clear(&["kept-race", "free-race", "occupied-race"]).await;
 }
