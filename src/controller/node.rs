@@ -28,7 +28,7 @@ impl<'de> Deserialize<'de> for NodeObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut object = Json::deserialize(deserializer)?;
         let managed = object["metadata"].as_object_mut().and_then(|metadata| metadata.remove("managedFields"));
-        let claims = Claims::parse(&managed.unwrap_or_default());
+        let claims = Claims::parse(&managed.unwrap_or_default().to_string());
         let json = object.to_string().into_boxed_str();
         let whole = ObjectMeta::deserialize(object["metadata"].take()).map_err(D::Error::custom)?;
         let metadata = ObjectMeta {

@@ -32,8 +32,9 @@ impl Scene {
 
     fn claimed(mut self, keys: &[&str]) -> Self {
         let fields: serde_json::Map<String, Json> = keys.iter().map(|key| (format!("f:{key}"), json!({}))).collect();
-        self.claims = Claims::parse(&json!([{"manager": "m", "time": "2026-01-01T00:00:00Z",
-            "fieldsV1": {"f:metadata": {"f:labels": fields}}}]));
+        let managed_fields = json!([{"manager": "m", "time": "2026-01-01T00:00:00Z",
+            "fieldsV1": {"f:metadata": {"f:labels": fields}}}]);
+        self.claims = Claims::parse(&managed_fields.to_string());
         self
     }
 
