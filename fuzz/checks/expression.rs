@@ -3,7 +3,9 @@
 use std::fmt::Debug;
 use std::sync::LazyLock;
 
-use nodegate::policy::cel::{EvaluationError, Expression, GpuVariables, RequestVariables, Scope, Variables, Yields};
+use nodegate::policy::cel::{
+    Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, RequestVariables, Scope, Variables, Yields,
+};
 use serde_json::{Value, json};
 
 /// The recorded node, with text long enough and items many enough that reading all of it over and over costs something.
@@ -27,9 +29,11 @@ pub(super) fn check(bytes: &[u8]) {
         .collect();
     let taints = [("dedicated", "ml", "NoSchedule"), ("node.kubernetes.io/not-ready", "", "NoExecute")];
     let gpu = GpuVariables { vendor: Some("nvidia"), model: Some("rtx-3050"), count: Some(2), source: None };
-    let base = Variables::node(&NODE).with_gpu(&gpu).with_inventory([("rack.example.com/row", "7")]);
+    let text = NODE.to_string();
+    let object = Excerpt::read(&text, &Paths::Whole, &Budget::default()).unwrap();
+    let base = Variables::node(&object).with_gpu(&gpu).with_inventory([("rack.example.com/row", "7")]);
     let node = base.with(labels, taints);
-    let groups = ["system:nodes".to_owned()];
+    let groups = ["system:nodes"];
     let request = RequestVariables {
         operation: "UPDATE",
         name: "n1",
@@ -37,11 +41,17 @@ pub(super) fn check(bytes: &[u8]) {
         groups: &groups,
         ..RequestVariables::default()
     };
-    let write = Variables::write(&NODE, Some(&NODE), &request);
+    let object = object.completed();
+    let write = Variables::write(&object, Some(&object), &request);
     for (scope, variables) in [(Scope::Node, &node), (Scope::Write, &write)] {
         for yields in [Yields::Bool, Yields::Text, Yields::LabelMap] {
             match Expression::compile(source, scope, yields) {
-                Ok(expression) => evaluated(&expression, yields, variables),
+                Ok(expression) => {
+                    evaluated(&expression, yields, variables);
+                    if scope == Scope::Write && yields == Yields::Bool {
+                        reads_what_it_tells(&expression, &text, &request, variables);
+                    }
+                }
                 Err(error) => {
                     let error = error.to_string();
                     assert!(error.contains("column ") && !error.contains("fault in nodegate"), "{error}");
@@ -49,6 +59,14 @@ pub(super) fn check(bytes: &[u8]) {
             }
         }
     }
+}
+
+/// The answer is the same when nothing is read of the objects but what the expression is said to read.
+fn reads_what_it_tells(expression: &Expression, text: &str, request: &RequestVariables<'_>, all: &Variables<'_>) {
+    let read = |paths| Excerpt::read(text, paths, &Budget::default()).unwrap().completed();
+    let (object, old) = (read(&expression.paths().object), read(&expression.paths().old_object));
+    let parts = Variables::write(&object, Some(&old), request);
+    assert_eq!(expression.evaluate_bool(&parts), expression.evaluate_bool(all), "{:?}", expression.paths());
 }
 
 /// There is an answer or an error, and the same one every time.

@@ -72,9 +72,8 @@ pub(super) struct Occasion<'a> {
 
 /// What rules may match on: the object, without what nodegate itself put there and without what
 /// this requester may not assert.
-fn view<'a>(set: &PolicySet, write: &'a Write<'a>, circumstances: &Circumstances<'a>) -> View<'a> {
-    let mut view =
-        View::new(&write.node, write.old.as_ref(), set.name_groups(&write.node.name)).within(circumstances.budget);
+fn view<'a>(set: &'a PolicySet, write: &'a Write<'a>, circumstances: &Circumstances<'a>) -> View<'a> {
+    let mut view = View::new(set, &write.node, write.old.as_ref()).within(circumstances.budget);
     if write.requester.is_kubelet() {
         let set_aside = |key: &str| set.is_protected(key) || is_own(key);
         let old = write.old.as_ref();

@@ -152,7 +152,7 @@ impl<'a> Evaluation<'a> {
                 .insert((Cow::Borrowed(taint.id.key.as_str()), taint.id.effect), Cow::Borrowed(taint.value.as_str()));
         }
         for (key, expression) in &rule.gives.label_expressions {
-            match self.view.with_variables(|variables| expression.evaluate_text(variables)) {
+            match self.view.with_variables(expression, |variables| expression.evaluate_text(variables)) {
                 Some(value) => match check_label_value(&value) {
                     Ok(()) => {
                         output.labels.insert(Cow::Borrowed(key.as_str()), Cow::Owned(value));
@@ -166,7 +166,7 @@ impl<'a> Evaluation<'a> {
             }
         }
         if let Some((keys, expression)) = &rule.gives.label_map {
-            let map = self.view.with_variables(|variables| expression.evaluate_map(variables));
+            let map = self.view.with_variables(expression, |variables| expression.evaluate_map(variables));
             match map {
                 Some(map) => add_label_map(rule, keys, map, &mut output, notes),
                 None => self.note_failures(rule, "labelMap", notes),

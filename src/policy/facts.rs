@@ -1,10 +1,13 @@
 //! What is known of a node, read from its JSON without copying it.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::str::FromStr;
 
-use serde_json::Value as Json;
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::borrowed::{Capacity, Entries, Object, Text};
+use super::cel::{Budget, Excerpt, Paths};
 use crate::api::names::TaintEffect;
 
 /// A taint as the node carries it.
@@ -74,40 +77,42 @@ pub struct NodeFacts<'a> {
     pub object: ObjectText<'a>,
 }
 
-/// Where the text of an object stands. It is read again only when an expression is reached.
+/// Where the text of an object stands. It is read again only when an expression is reached, and only what expressions read.
 #[derive(Clone, Copy, Debug)]
 pub enum ObjectText<'a> {
-    /// The text of the object alone.
-    Whole(&'a str),
+    /// The text starts with the object; more may follow it.
+    Here(&'a str),
     /// `request.object` of an AdmissionReview.
     ObjectOf(&'a str),
     /// `request.oldObject` of an AdmissionReview.
     OldObjectOf(&'a str),
 }
 
-impl ObjectText<'_> {
-    /// The object as JSON.
+impl<'a> ObjectText<'a> {
+    /// The parts of the object that `paths` name.
     ///
     /// # Errors
-    /// If it is nested deeper than serde_json reads (128 levels).
-    pub fn to_json(self) -> Result<Json, serde_json::Error> {
-        #[derive(serde::Deserialize)]
-        struct Review {
-            request: Request,
-        }
-        #[derive(serde::Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Request {
-            #[serde(default)]
-            object: Json,
-            #[serde(default)]
-            old_object: Json,
-        }
-        match self {
-            Self::Whole(text) => serde_json::from_str(text),
-            Self::ObjectOf(text) => serde_json::from_str::<Review>(text).map(|review| review.request.object),
-            Self::OldObjectOf(text) => serde_json::from_str::<Review>(text).map(|review| review.request.old_object),
-        }
+    /// If the text is not JSON.
+    pub fn read(self, paths: &Paths, budget: &Budget) -> Result<Excerpt<'a>, serde_json::Error> {
+        let (text, keys) = match self {
+            Self::Here(text) => return Excerpt::read(text, paths, budget),
+            Self::ObjectOf(text) => (text, ["request", "object"]),
+            Self::OldObjectOf(text) => (text, ["request", "oldObject"]),
+        };
+        let review = Excerpt::read(text, &paths.clone().under(&keys), budget)?;
+        Ok(review.inside(&keys))
+    }
+
+    /// The same object, found by the name of its first field, which is borrowed from the same text. So what stands before it
+    /// in a review is not read again.
+    fn found_by(self, first_field: Option<&'a str>) -> Self {
+        let (Self::Here(text) | Self::ObjectOf(text) | Self::OldObjectOf(text)) = self;
+        let found = || {
+            let name = first_field?.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
+            let before = text.get(..name)?.strip_suffix('"')?.trim_end().strip_suffix('{')?;
+            text.get(before.len()..)
+        };
+        found().map_or(self, Self::Here)
     }
 }
 
@@ -123,15 +128,16 @@ impl<'a> NodeFacts<'a> {
     /// If it is not an object with metadata, or a field read here has another type than Kubernetes gives it.
     pub fn parse(object: &'a str) -> Result<Self, FactsError> {
         let fields = serde_json::from_str(object).map_err(|error| FactsError(error.to_string()))?;
-        Ok(Self::new(fields, ObjectText::Whole(object)))
+        Ok(Self::new(fields, ObjectText::Here(object)))
     }
 
-    /// The facts in fields that were read already, together with where their text stands.
-    pub fn new(NodeFields(Object(wire)): NodeFields<'a>, object: ObjectText<'a>) -> Self {
+    /// The facts in fields that were read already, together with where the text stands that they were read from.
+    pub fn new(NodeFields { wire, first_field }: NodeFields<'a>, object: ObjectText<'a>) -> Self {
         let Object(metadata) = wire.metadata;
         let has_spec = wire.spec.is_some();
         let Object(spec) = wire.spec.unwrap_or_default();
         let Object(status) = wire.status.unwrap_or_default();
+        let Conditions(readiness) = status.conditions.unwrap_or_default();
         Self {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.filter(|uid| !uid.is_empty()),
@@ -141,9 +147,9 @@ impl<'a> NodeFacts<'a> {
             has_spec,
             provider_id: spec.provider_id.filter(|id| !id.is_empty()),
             capacity: status.capacity.unwrap_or_default(),
-            readiness: readiness(status.conditions.as_deref().unwrap_or_default()),
+            readiness,
             system_uuid: status.node_info.and_then(|Object(info)| info.system_uuid).filter(|id| !id.is_empty()),
-            object,
+            object: object.found_by(first_field),
         }
     }
 
@@ -182,14 +188,7 @@ impl<'a> NodeFacts<'a> {
 /// own two timestamps, so that a decision does not depend on our clock.
 const SETTLING_SECONDS: i64 = 120;
 
-fn readiness(conditions: &[Object<ConditionWire<'_>>]) -> Readiness {
-    let Some(ready) = conditions
-        .iter()
-        .map(|Object(condition)| condition)
-        .find(|condition| condition.kind.as_deref() == Some("Ready"))
-    else {
-        return Readiness::Starting;
-    };
+fn readiness(ready: &ConditionWire<'_>) -> Readiness {
     if ready.status.as_deref() != Some("True") {
         return Readiness::Starting;
     }
@@ -203,19 +202,56 @@ fn readiness(conditions: &[Object<ConditionWire<'_>>]) -> Readiness {
 }
 
 /// The fields of a Node that facts are made of, read from JSON without copying.
-#[derive(serde::Deserialize)]
-#[serde(transparent)]
-pub struct NodeFields<'a>(#[serde(borrow)] Object<NodeWire<'a>>);
+pub struct NodeFields<'a> {
+    wire: NodeWire<'a>,
+    /// The name of the object's first field, where it is borrowed.
+    first_field: Option<&'a str>,
+}
 
-#[derive(serde::Deserialize)]
 struct NodeWire<'a> {
     /// Every object has it, and labels are patched into it.
-    #[serde(borrow)]
     metadata: Object<MetadataWire<'a>>,
-    #[serde(borrow, default)]
     spec: Option<Object<SpecWire<'a>>>,
-    #[serde(borrow, default)]
     status: Option<Object<StatusWire<'a>>>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for NodeFields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NodeVisitor;
+        impl<'de> Visitor<'de> for NodeVisitor {
+            type Value = NodeFields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a Node")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let (mut metadata, mut spec, mut status) = (None, None, None);
+                let mut next = map.next_key::<Text<'de>>()?;
+                let first_field = match next {
+                    Some(Text(Cow::Borrowed(name))) => Some(name),
+                    _ => None,
+                };
+                while let Some(name) = next {
+                    match &*name {
+                        "metadata" if metadata.is_some() => return Err(A::Error::duplicate_field("metadata")),
+                        "spec" if spec.is_some() => return Err(A::Error::duplicate_field("spec")),
+                        "status" if status.is_some() => return Err(A::Error::duplicate_field("status")),
+                        "metadata" => metadata = Some(map.next_value()?),
+                        "spec" => spec = map.next_value()?,
+                        "status" => status = map.next_value()?,
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                    next = map.next_key()?;
+                }
+                let metadata = metadata.ok_or_else(|| A::Error::missing_field("metadata"))?;
+                Ok(NodeFields { wire: NodeWire { metadata, spec, status }, first_field })
+            }
+        }
+        deserializer.deserialize_map(NodeVisitor)
+    }
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -243,10 +279,43 @@ struct SpecWire<'a> {
 struct StatusWire<'a> {
     #[serde(borrow, default)]
     capacity: Option<Capacity<'a>>,
-    #[serde(borrow, default)]
-    conditions: Option<Vec<Object<ConditionWire<'a>>>>,
+    #[serde(default)]
+    conditions: Option<Conditions>,
     #[serde(borrow, default)]
     node_info: Option<Object<NodeInfoWire<'a>>>,
+}
+
+/// What the conditions say of readiness. None of them is kept: there may be very many.
+struct Conditions(Readiness);
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self(Readiness::Starting)
+    }
+}
+
+impl<'de> Deserialize<'de> for Conditions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ConditionsVisitor;
+        impl<'de> Visitor<'de> for ConditionsVisitor {
+            type Value = Conditions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of conditions")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut conditions: A) -> Result<Self::Value, A::Error> {
+                let mut found = None;
+                while let Some(Object(condition)) = conditions.next_element::<Object<ConditionWire<'de>>>()? {
+                    if found.is_none() && condition.kind.as_deref() == Some("Ready") {
+                        found = Some(readiness(&condition));
+                    }
+                }
+                Ok(found.map(Conditions).unwrap_or_default())
+            }
+        }
+        deserializer.deserialize_seq(ConditionsVisitor)
+    }
 }
 
 #[derive(serde::Deserialize)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cel::{Paths, ReadPaths};
 use super::governance::Governance;
 use super::index::{NameIndex, RuleFinder, RuleIndex};
 use super::matcher::NameGroup;
@@ -14,6 +15,8 @@ use super::rule::Rule;
 pub struct PolicySet {
     parts: SetParts,
     has_expressions: bool,
+    node_paths: Paths,
+    object_paths: Paths,
     persisting: Vec<RuleIndex>,
 }
 
@@ -36,7 +39,15 @@ impl PolicySet {
             parts.rules.iter().any(|rule| rule.expressions().next().is_some()) || parts.governance.has_expressions();
         let persisting = (0..).zip(&parts.rules).filter(|(_, rule)| rule.gives.saved.is_some()).map(|(index, _)| index);
         let persisting = persisting.collect();
-        Self { parts, has_expressions, persisting }
+        let (mut node_paths, mut object_paths) = (Paths::default(), Paths::default());
+        let rules = parts.rules.iter().flat_map(Rule::expressions);
+        for expression in rules.chain(parts.governance.expressions()) {
+            let ReadPaths { node, object, old_object, request: _ } = expression.paths();
+            node_paths.merge(node);
+            object_paths.merge(object);
+            object_paths.merge(old_object);
+        }
+        Self { parts, has_expressions, node_paths, object_paths, persisting }
     }
 
     pub(crate) fn rule(&self, index: RuleIndex) -> &Rule {
@@ -68,6 +79,17 @@ impl PolicySet {
     /// Whether a kubelet may not assert this label about its own node.
     pub fn is_protected(&self, key: &str) -> bool {
         self.parts.protected.contains(key)
+    }
+
+    /// What all expressions together read of `node`.
+    pub(crate) fn node_paths(&self) -> &Paths {
+        &self.node_paths
+    }
+
+    /// What all expressions together read of `object` and `oldObject`: the node before a write is also asked about as if
+    /// it were written now.
+    pub(crate) fn object_paths(&self) -> &Paths {
+        &self.object_paths
     }
 
     /// Whether deciding or judging may evaluate CEL, which has no run-time cost limit: such sets are

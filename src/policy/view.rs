@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use super::cel::{Budget, EvaluationError, Expression, GpuVariables, Variables};
+use super::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Variables};
 use super::decision::Strength;
 use super::facts::{NodeFacts, Readiness, TaintFact};
 use super::gpu::{self, GpuFacts, GpuSource};
@@ -13,9 +13,9 @@ use super::index::RuleIndex;
 use super::matcher::{NameGroup, TaintPattern};
 use super::restriction::is_own;
 use super::rule::Rule;
+use super::set::PolicySet;
 use super::tri::Tri;
 use crate::api::names::{Taint, TaintEffect, TaintId, prefix_of};
-use serde_json::Value as Json;
 
 /// One value that a rule gives to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +51,9 @@ pub(crate) struct View<'a> {
     pub(crate) taints: BTreeMap<TaintKey<'a>, Givers<'a>>,
     pub(crate) annotations: BTreeMap<Cow<'a, str>, Givers<'a>>,
     gpu: OnceCell<Option<GpuFacts>>,
-    /// The object as CEL walks it, read when the first expression is reached.
-    object: OnceCell<Result<Json, String>>,
+    set: &'a PolicySet,
+    /// What expressions read of the object, read when the first of them is reached.
+    object: OnceCell<Result<Excerpt<'a>, String>>,
     /// What is left to expressions.
     own_budget: Budget,
     budget: Option<&'a Budget>,
@@ -86,12 +87,12 @@ pub(crate) fn is_of_publisher(key: &str) -> bool {
 }
 
 impl<'a> View<'a> {
-    /// A view of the object as it is.
-    pub(crate) fn new(facts: &'a NodeFacts<'a>, old: Option<&'a NodeFacts<'a>>, name_groups: Vec<NameGroup>) -> Self {
+    /// A view of the object as it is, for the rules of `set`.
+    pub(crate) fn new(set: &'a PolicySet, facts: &'a NodeFacts<'a>, old: Option<&'a NodeFacts<'a>>) -> Self {
         Self {
             facts,
             old,
-            name_groups,
+            name_groups: set.name_groups(&facts.name),
             set_aside: BTreeMap::new(),
             taints_aside: Vec::new(),
             without: None,
@@ -100,6 +101,7 @@ impl<'a> View<'a> {
             taints: BTreeMap::new(),
             annotations: BTreeMap::new(),
             gpu: OnceCell::new(),
+            set,
             object: OnceCell::new(),
             own_budget: Budget::default(),
             budget: None,
@@ -256,31 +258,53 @@ impl<'a> View<'a> {
 
     /// Evaluates a condition; a failure is unknown and kept for [`Self::take_failures`].
     pub(crate) fn evaluate_bool(&self, expression: &Expression) -> Tri {
-        self.with_variables(|variables| expression.evaluate_bool(variables)).map_or(Tri::Unknown, Tri::from)
+        self.with_variables(expression, |variables| expression.evaluate_bool(variables)).map_or(Tri::Unknown, Tri::from)
     }
 
-    /// Evaluates with this view's variables; a failure is kept for [`Self::take_failures`].
+    /// Evaluates with what `expression` reads of this view; a failure is kept for [`Self::take_failures`].
     pub(crate) fn with_variables<T>(
         &self,
+        expression: &Expression,
         evaluate: impl FnOnce(&Variables<'_>) -> Result<T, EvaluationError>,
     ) -> Option<T> {
-        let object = self
-            .object
-            .get_or_init(|| self.facts.object.to_json().map_err(|error| format!("the object cannot be read: {error}")));
-        let outcome = match object {
-            Ok(object) => {
-                let node = Variables::node(object).with_gpu(&self.gpu_variables());
-                // Each evaluation is given all labels and taints anew, and a kubelet may send very many.
-                let items = self.facts.labels().count() + self.labels.len() + self.facts.taints().len();
-                let budget = self.budget.unwrap_or(&self.own_budget);
-                let taken = budget.take(u64::try_from(items).unwrap_or(u64::MAX));
-                let variables = || node.with(self.all_labels(), self.all_taints());
-                let outcome = taken.and_then(|()| evaluate(&variables().within(budget)));
-                outcome.map_err(|error| error.to_string())
-            }
+        let outcome = match self.excerpt() {
+            Ok(object) => self.evaluate(object, expression, evaluate).map_err(|error| error.to_string()),
             Err(error) => Err(error.clone()),
         };
         outcome.map_err(|error| self.failures.borrow_mut().push(error)).ok()
+    }
+
+    /// What all expressions together read of the object.
+    fn excerpt(&self) -> &Result<Excerpt<'a>, String> {
+        let budget = self.budget.unwrap_or(&self.own_budget);
+        let read = || self.facts.object.read(self.set.node_paths(), budget);
+        self.object.get_or_init(|| read().map_err(|error| format!("the object cannot be read: {error}")))
+    }
+
+    fn evaluate<T>(
+        &self,
+        object: &Excerpt<'a>,
+        expression: &Expression,
+        evaluate: impl FnOnce(&Variables<'_>) -> Result<T, EvaluationError>,
+    ) -> Result<T, EvaluationError> {
+        let (reads, budget) = (expression.reads(), self.budget.unwrap_or(&self.own_budget));
+        let mut node = Variables::node(object);
+        if reads.gpu {
+            node = node.with_gpu(&self.gpu_variables());
+        }
+        // Whoever reads all labels or taints is given them anew, and a kubelet may send very many.
+        let count = |read: bool, count: usize| if read { count } else { 0 };
+        let items = count(reads.any_label, self.facts.labels().count() + self.labels.len())
+            + count(reads.taints, self.facts.taints().len() + self.taints.len());
+        budget.take(u64::try_from(items).unwrap_or(u64::MAX))?;
+        let taints = reads.taints.then(|| self.all_taints()).into_iter().flatten();
+        let variables = if reads.any_label {
+            node.with(self.all_labels(), taints)
+        } else {
+            let read = reads.labels.iter().map(|read| read.key.as_str());
+            node.with(read.filter_map(|key| self.label(key).map(|value| (key, value))), taints)
+        };
+        evaluate(&variables.within(budget))
     }
 
     /// GPU facts for CEL. What is not known is left out; a settled node of whose GPUs nobody speaks has none.

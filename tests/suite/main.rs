@@ -12,6 +12,7 @@ mod fuzzing;
 mod generated;
 mod hostile;
 mod image;
+mod large_nodes;
 mod layering;
 mod properties;
 mod report;

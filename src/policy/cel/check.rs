@@ -3,8 +3,8 @@
 use super::fault::Problem;
 use super::functions::{self, Function, Run};
 use super::pattern;
-use super::scope;
-use super::syntax::{Constant, Syntax, SyntaxKind};
+use super::shape::{self, Shape};
+use super::syntax::{Constant, Operator, Syntax, SyntaxKind};
 use super::tree::{Call, Entry, Item, Node, Variable};
 use super::types::{self, Type};
 use super::{Scope, Yields};
@@ -13,11 +13,18 @@ use super::{Scope, Yields};
 pub(super) struct Typed {
     pub(super) node: Node,
     pub(super) of: Type,
+    /// Of an optional, the structure of what it may hold.
+    pub(super) shape: Shape,
 }
 
 impl Typed {
     pub(super) fn new(node: Node, of: Type) -> Self {
-        Self { node, of }
+        Self { node, of, shape: Shape::Any }
+    }
+
+    /// The same, of known structure.
+    pub(super) fn shaped(self, shape: Shape) -> Self {
+        Self { shape, ..self }
     }
 
     /// Text that is written down.
@@ -35,6 +42,7 @@ pub(super) fn check(syntax: &Syntax, scope: Scope, yields: Yields) -> Result<Nod
 pub(super) struct Local {
     pub(super) name: String,
     pub(super) of: Type,
+    pub(super) shape: Shape,
 }
 
 pub(super) struct Checker {
@@ -72,9 +80,14 @@ impl Checker {
 
     /// A part that must be able to yield `wanted`.
     pub(super) fn of_type(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Node, Problem> {
+        self.typed(syntax, wanted, what).map(|found| found.node)
+    }
+
+    /// The same, with what is known of it.
+    pub(super) fn typed(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Typed, Problem> {
         let found = self.part(syntax)?;
         if wanted.may_be(found.of) {
-            return Ok(found.node);
+            return Ok(found);
         }
         let hint = match (wanted, found.of) {
             (_, Type::Optional) => "; take the value out of the optional with .orValue(…)",
@@ -125,6 +138,9 @@ impl Checker {
                 let (left, right) = (self.part(left)?, self.part(right)?);
                 let of = types::of_binary(*operator, left.of, right.of);
                 let of = of.map_err(|message| Problem::new(syntax.at, message))?;
+                if let (Operator::In, Shape::Object(_), Type::Text) = (operator, right.shape, left.of) {
+                    shape_of_member(syntax.at, &right, &left)?;
+                }
                 let (left, right) = (Box::new(left.node), Box::new(right.node));
                 Ok(Typed::new(Node::Binary { operator: *operator, left, right }, of))
             }
@@ -166,11 +182,14 @@ impl Checker {
 
     fn name(&mut self, at: usize, name: &str) -> Result<Typed, Problem> {
         if let Some(local) = self.locals.iter().rposition(|local| local.name == name) {
-            let of = self.locals.get(local).map_or(Type::Any, |local| local.of);
-            return Ok(Typed::new(Node::Local(local), of));
+            let (of, shape) = self.locals.get(local).map_or((Type::Any, Shape::Any), |local| (local.of, local.shape));
+            return Ok(Typed::new(Node::Local(local), of).shaped(shape));
         }
         match self.variable(name) {
-            Some(variable) => Ok(Typed::new(Node::Variable(variable), scope::type_of(variable))),
+            Some(variable) => {
+                let (of, shape) = shape::of_variable(variable);
+                Ok(Typed::new(Node::Variable(variable), of).shaped(shape))
+            }
             None => {
                 let names: Vec<_> = self.scope.variables().iter().map(|variable| variable.name()).collect();
                 let message = format!("there is no variable `{name}` here; there are {}", names.join(", "));
@@ -184,15 +203,14 @@ impl Checker {
     }
 
     fn member(&mut self, at: usize, of: Typed, key: Typed, optional: bool) -> Result<Typed, Problem> {
-        let mut result = self.type_of_member(at, &of, &key)?;
-        if optional || of.of == Type::Optional {
-            result = Type::Optional;
-        }
-        Ok(Typed::new(Node::Member { of: Box::new(of.node), key: Box::new(key.node), optional }, result))
+        let shape = self.member_of(at, &of, &key)?;
+        let result = if optional || of.of == Type::Optional { Type::Optional } else { shape.type_of() };
+        let node = Node::Member { of: Box::new(of.node), key: Box::new(key.node), optional };
+        Ok(Typed::new(node, result).shaped(shape))
     }
 
-    /// The type of the member `key` of something; an error if there can be none.
-    pub(super) fn type_of_member(&self, at: usize, of: &Typed, key: &Typed) -> Result<Type, Problem> {
+    /// The structure of the member `key` of something; an error if there can be none.
+    pub(super) fn member_of(&self, at: usize, of: &Typed, key: &Typed) -> Result<Shape, Problem> {
         let known = match key.of {
             Type::Any => true,
             Type::Int | Type::Uint => matches!(of.of, Type::Any | Type::Optional | Type::List | Type::Map),
@@ -203,12 +221,7 @@ impl Checker {
             let message = format!("{} has no members that are asked for with {}", of.of.noun(), key.of.noun());
             return Err(Problem::new(at, message));
         }
-        let Some((variable, keys)) = of.node.path() else { return Ok(Type::Any) };
-        let key = match &key.node {
-            Node::Constant(Constant::Text(key)) => Some(&**key),
-            _ => None,
-        };
-        scope::type_of_field(variable, &keys, key).map_err(|message| Problem::new(at, message))
+        shape_of_member(at, of, key)
     }
 
     /// A macro, or a function of the table.
@@ -263,6 +276,15 @@ impl Checker {
         let hidden = self.variable(name).is_some() || self.locals.iter().any(|local| local.name == *name);
         (!hidden && functions::is_namespace(name)).then_some(name)
     }
+}
+
+fn shape_of_member(at: usize, of: &Typed, key: &Typed) -> Result<Shape, Problem> {
+    let key = match &key.node {
+        Node::Constant(Constant::Text(key)) => Some(&**key),
+        _ => None,
+    };
+    let described = of.node.path().is_some().then(|| of.node.describe());
+    of.shape.member(key, described).map_err(|message| Problem::new(at, message))
 }
 
 fn type_of(constant: &Constant) -> Type {

@@ -74,6 +74,7 @@ impl<'a> Evaluation<'a> {
 
     fn variable(&self, variable: Variable) -> Outcome<'a> {
         match self.variables.get(variable) {
+            Some(Value::Unread(why)) => Err((*why).into()),
             Some(value) => Ok(value.clone()),
             None => Err(EvaluationError::failed(format!("{} is not known", variable.name()))),
         }
@@ -181,6 +182,7 @@ fn member<'a>(steps: &mut Steps, of: &Node, value: Value<'a>, key: &Value<'a>, o
         }
     };
     match found {
+        Some(Value::Unread(why)) => Err(why.into()),
         Some(found) if optional => Ok(Value::some(found)),
         Some(found) => Ok(found),
         None if optional => Ok(Value::Optional(None)),

@@ -1,5 +1,7 @@
 //! What can go wrong: while an expression is compiled, and while it is evaluated.
 
+use super::excerpt::Unread;
+
 /// Characters of a message about an evaluation.
 const MAX_MESSAGE: usize = 300;
 
@@ -51,9 +53,24 @@ pub enum EvaluationError {
     /// The expressions evaluated before it took the steps of the whole review.
     #[error("the expressions of all rules take more than {limit} steps together on this node; use fewer, or have them look at less", limit = super::steps::MAX_REVIEW_STEPS)]
     Spent,
+    /// The expression reads a part of the node that takes more memory than all expressions of a review may take.
+    #[error("the expression reads a part of this node that is too large: all expressions together may take {limit} KiB of memory; have it look at less", limit = super::steps::MAX_REVIEW_BYTES / 1024)]
+    TooLarge,
+    /// The expression reads a part of the node that is nested deeper than anything Kubernetes knows.
+    #[error("the expression reads a part of this node that is nested too deep; have it look at less")]
+    TooDeep,
     /// A fault of this program.
     #[error("the expression could not be evaluated because of a fault in nodegate: {0}")]
     Internal(String),
+}
+
+impl From<Unread> for EvaluationError {
+    fn from(why: Unread) -> Self {
+        match why {
+            Unread::Large => Self::TooLarge,
+            Unread::Deep => Self::TooDeep,
+        }
+    }
 }
 
 impl EvaluationError {

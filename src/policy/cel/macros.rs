@@ -2,6 +2,7 @@
 
 use super::check::{Checker, Local, Typed};
 use super::fault::Problem;
+use super::shape::Shape;
 use super::syntax::{Syntax, SyntaxKind};
 use super::tree::{Loop, LoopKind, Node};
 use super::types::Type;
@@ -74,20 +75,27 @@ impl Checker {
             return Err(Problem::new(at, "write has(a.b), or \"b\" in a for a key that is no name"));
         };
         let of = self.part(of)?;
-        self.type_of_member(at, &of, &Typed::text(name))?;
+        self.member_of(at, &of, &Typed::text(name))?;
         Ok(Typed::new(Node::Has { of: Box::new(of.node), field: name.as_str().into() }, Type::Bool))
     }
 
     fn or_else(&mut self, target: &Syntax, otherwise: &Syntax, unwrap: bool) -> Result<Typed, Problem> {
-        let of = Box::new(self.of_type(target, Type::Optional, "what has a default")?);
+        let of = self.typed(target, Type::Optional, "what has a default")?;
         let otherwise = if unwrap {
-            self.part(otherwise)?.node
+            self.part(otherwise)?
         } else {
-            self.of_type(otherwise, Type::Optional, "what `or` takes instead")?
+            self.typed(otherwise, Type::Optional, "what `or` takes instead")?
         };
-        let node = Node::OrElse { of, otherwise: Box::new(otherwise), unwrap };
-        let of = if unwrap { Type::Any } else { Type::Optional };
-        Ok(Typed::new(node, of))
+        // What is empty, or no list or map at all, has no members that could be others than those of what it stands for.
+        let plain = match &otherwise.node {
+            Node::List(items) => items.is_empty(),
+            Node::Map(entries) => entries.is_empty(),
+            _ => !matches!(otherwise.of, Type::List | Type::Map | Type::Any | Type::Optional),
+        };
+        let shape = if plain && otherwise.of == of.shape.type_of() { of.shape } else { Shape::Any };
+        let result = if unwrap { shape.type_of() } else { Type::Optional };
+        let node = Node::OrElse { of: Box::new(of.node), otherwise: Box::new(otherwise.node), unwrap };
+        Ok(Typed::new(node, result).shaped(shape))
     }
 
     fn repeat(
@@ -116,8 +124,8 @@ impl Checker {
         let (names, parts) = arguments.split_at(variables.min(arguments.len()));
         let locals = self.locals.len();
         for (index, name) in names.iter().enumerate() {
-            let of = of_variable(&range, index, names.len());
-            self.declare(name, of)?;
+            let (of, shape) = of_variable(&range, index, names.len());
+            self.declare(name, of, shape)?;
         }
         let filter = match parts.first() {
             Some(filter) if filtered => Some(self.of_type(filter, Type::Bool, "the condition")?),
@@ -125,6 +133,11 @@ impl Checker {
         };
         let body = parts.last().ok_or_else(|| Problem::new(at, "this loop has no body"))?;
         let body = self.body(kind, body)?;
+        let shape = match kind {
+            LoopKind::Filter if range.of == Type::List => range.shape,
+            LoopKind::OptionalMap | LoopKind::OptionalFlatMap => body.shape,
+            _ => Shape::Any,
+        };
         self.locals.truncate(locals);
         self.loops -= usize::from(!optional);
         let of = match kind {
@@ -133,21 +146,21 @@ impl Checker {
             LoopKind::TransformMap => Type::Map,
             LoopKind::OptionalMap | LoopKind::OptionalFlatMap => Type::Optional,
         };
-        let node = Loop { kind, two_variables: variables == 2, range: range.node, filter, body };
-        Ok(Typed::new(Node::Loop(Box::new(node)), of))
+        let node = Loop { kind, two_variables: variables == 2, range: range.node, filter, body: body.node };
+        Ok(Typed::new(Node::Loop(Box::new(node)), of).shaped(shape))
     }
 
-    fn body(&mut self, kind: LoopKind, syntax: &Syntax) -> Result<Node, Problem> {
+    fn body(&mut self, kind: LoopKind, syntax: &Syntax) -> Result<Typed, Problem> {
         match kind {
             LoopKind::All | LoopKind::Exists | LoopKind::ExistsOne | LoopKind::Filter => {
-                self.of_type(syntax, Type::Bool, "the condition")
+                self.typed(syntax, Type::Bool, "the condition")
             }
-            LoopKind::OptionalFlatMap => self.of_type(syntax, Type::Optional, "what optFlatMap yields"),
-            LoopKind::Collect | LoopKind::TransformMap | LoopKind::OptionalMap => Ok(self.part(syntax)?.node),
+            LoopKind::OptionalFlatMap => self.typed(syntax, Type::Optional, "what optFlatMap yields"),
+            LoopKind::Collect | LoopKind::TransformMap | LoopKind::OptionalMap => self.part(syntax),
         }
     }
 
-    fn declare(&mut self, syntax: &Syntax, of: Type) -> Result<(), Problem> {
+    fn declare(&mut self, syntax: &Syntax, of: Type, shape: Shape) -> Result<(), Problem> {
         let SyntaxKind::Name(name) = &syntax.kind else {
             return Err(Problem::new(syntax.at, "the variable of a loop must be a plain name"));
         };
@@ -155,18 +168,19 @@ impl Checker {
             let message = format!("`{name}` already means something here; give the variable of the loop another name");
             return Err(Problem::new(syntax.at, message));
         }
-        self.locals.push(Local { name: name.clone(), of });
+        self.locals.push(Local { name: name.clone(), of, shape });
         Ok(())
     }
 }
 
-/// The type of the variable `index` of `count` variables over `range`.
-fn of_variable(range: &Typed, index: usize, count: usize) -> Type {
-    let document = range.node.path().is_some();
-    match (range.of, index, count) {
-        // Documents have no other keys.
-        (Type::Map, 0, _) if document => Type::Text,
-        (Type::List, 0, 2) => Type::Int,
-        _ => Type::Any,
-    }
+/// The type and the structure of the variable `index` of `count` variables over `range`.
+fn of_variable(range: &Typed, index: usize, count: usize) -> (Type, Shape) {
+    let item = match (range.of, index, count) {
+        (Type::Map, 0, _) if range.shape.has_text_keys() => return (Type::Text, Shape::Text),
+        (Type::List, 0, 2) => return (Type::Int, Shape::Int),
+        (Type::Map, 1, _) | (Type::List, ..) => range.shape.item(),
+        (Type::Optional, ..) => range.shape,
+        _ => Shape::Any,
+    };
+    (item.type_of(), item)
 }

@@ -10,17 +10,21 @@
 //!   evaluation takes at most a fixed number of steps, and so do all within one [`Budget`]. Neither panics.
 //! - The same expression gives the same answer for the same variables: maps are walked in the
 //!   order of their keys, and there is no clock.
-//! - Nothing of a node is copied but labels, taints and what the answer consists of.
+//! - Of a node, only what expressions read is looked at ([`Excerpt`]), within a bound of memory; of what is read, only
+//!   text with escapes is copied.
 //!
 //! # Caveats
-//! The language is Kubernetes' CEL without types of its own for fields of a node: quantities and
-//! times are strings (`quantity(…)`, `timestamp(…)`). The parser and the evaluation are written here;
+//! Fields are those of Kubernetes' own Node; quantities and times are strings (`quantity(…)`, `timestamp(…)`). A field
+//! that only another version of Kubernetes has is read through `dyn(…)`: `dyn(node.status).newField`. The parser and the evaluation are written here;
 //! `parser` tells why. Kubernetes' function library is that of the `kube-cel` crate.
 
 mod check;
 mod evaluate;
+mod excerpt;
 mod fault;
 mod functions;
+#[rustfmt::skip] // One field a line, as it is generated.
+mod kubernetes;
 mod lexer;
 mod literal;
 mod loops;
@@ -28,10 +32,11 @@ mod macros;
 mod operators;
 mod over_write;
 mod parser;
+mod paths;
 mod pattern;
 mod reads;
 mod rename;
-mod scope;
+mod shape;
 mod steps;
 mod syntax;
 #[cfg(test)]
@@ -47,8 +52,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+pub use excerpt::{Edit, Excerpt};
 pub use fault::{EvaluationError, ExpressionError};
 pub use over_write::ObjectNames;
+pub use paths::{Paths, ReadPaths};
 pub use reads::{LabelRead, Polarity, Reads};
 pub use steps::Budget;
 pub use variables::{GpuVariables, NodeVariables, RequestVariables, Variables};
@@ -98,6 +105,7 @@ struct Compiled {
     source: String,
     tree: Node,
     reads: Reads,
+    paths: ReadPaths,
 }
 
 impl fmt::Debug for Expression {
@@ -116,8 +124,8 @@ impl Expression {
         let compiled = || {
             let syntax = parser::parse(source)?;
             let tree = check::check(&syntax, scope, yields)?;
-            let reads = Reads::of(&tree, yields == Yields::Bool);
-            Ok(Self { compiled: Arc::new(Compiled { source: source.to_owned(), tree, reads }) })
+            let (reads, paths) = reads::of(&tree, yields == Yields::Bool);
+            Ok(Self { compiled: Arc::new(Compiled { source: source.to_owned(), tree, reads, paths }) })
         };
         match catch_unwind(AssertUnwindSafe(compiled)) {
             Ok(result) => result.map_err(|problem: fault::Problem| problem.explain(source)),
@@ -138,6 +146,12 @@ impl Expression {
     #[must_use]
     pub fn reads(&self) -> &Reads {
         &self.compiled.reads
+    }
+
+    /// Which parts of documents it reads.
+    #[must_use]
+    pub fn paths(&self) -> &ReadPaths {
+        &self.compiled.paths
     }
 
     /// The answer of a condition.

@@ -3,6 +3,7 @@
 //! Whoever decides whether a rule may be trusted, or when it must be evaluated again, relies on
 //! this. It errs on the side of reading more.
 
+use super::paths::{Paths, ReadPaths};
 use super::syntax::{Constant, Operator};
 use super::tree::{Call, LoopKind, Node, Variable, is_always_there};
 
@@ -50,28 +51,35 @@ pub struct Reads {
     pub old_object: bool,
 }
 
-impl Reads {
-    /// What `node` reads; `condition` if its answer is true or false.
-    pub(super) fn of(node: &Node, condition: bool) -> Self {
-        let mut reads = Self::default();
-        reads.part(node, condition);
-        reads.labels.sort();
-        // Presence sorts before Value of the same key.
-        let labels = std::mem::take(&mut reads.labels);
-        for label in labels {
-            match reads.labels.last_mut() {
-                Some(last) if last.key == label.key => *last = label,
-                _ => reads.labels.push(label),
-            }
+/// What an expression reads, and which parts of documents; `condition` if its answer is true or false.
+pub(super) fn of(node: &Node, condition: bool) -> (Reads, ReadPaths) {
+    let mut reader = Reader::default();
+    reader.part(node, condition);
+    let Reader { mut reads, paths } = reader;
+    reads.labels.sort();
+    // Presence sorts before Value of the same key.
+    let labels = std::mem::take(&mut reads.labels);
+    for label in labels {
+        match reads.labels.last_mut() {
+            Some(last) if last.key == label.key => *last = label,
+            _ => reads.labels.push(label),
         }
-        reads
     }
+    (reads, paths)
+}
 
+#[derive(Default)]
+struct Reader {
+    reads: Reads,
+    paths: ReadPaths,
+}
+
+impl Reader {
     /// Collects what a part reads. `rising`: if this part becomes true, the answer does not become
     /// less true.
     fn part(&mut self, node: &Node, rising: bool) {
         if let Some((variable, keys)) = node.path() {
-            return self.path(variable, &keys, false);
+            return self.path(variable, &keys, false, Paths::Whole);
         }
         match node {
             Node::Constant(_) | Node::Variable(_) | Node::Local(_) => {}
@@ -84,6 +92,10 @@ impl Reads {
             Node::Binary { operator: Operator::In, left, right } => match &**left {
                 Node::Constant(Constant::Text(key)) => self.presence(right, key, rising),
                 _ => self.parts([&**left, &**right]),
+            },
+            Node::Binary { operator: Operator::Equal | Operator::NotEqual, left, right } => match (&**left, &**right) {
+                (of, Node::Constant(Constant::Null)) | (Node::Constant(Constant::Null), of) => self.nullness(of),
+                (left, right) => self.parts([left, right]),
             },
             Node::Binary { left, right, .. } => self.parts([&**left, &**right]),
             Node::Not(of) | Node::Negate(of) => self.part(of, false),
@@ -115,6 +127,14 @@ impl Reads {
         self.parts(&call.arguments);
     }
 
+    /// A comparison of `of` with null.
+    fn nullness(&mut self, of: &Node) {
+        match of.path() {
+            Some((variable, keys)) => self.path(variable, &keys, false, Paths::default()),
+            None => self.part(of, false),
+        }
+    }
+
     /// A test whether `of` has `key`.
     fn presence(&mut self, of: &Node, key: &str, rising: bool) {
         match of.path() {
@@ -122,51 +142,64 @@ impl Reads {
                 keys.push(key);
                 // Its answer is the same for every node.
                 if !is_always_there(variable, &keys) {
-                    self.path(variable, &keys, rising);
+                    self.path(variable, &keys, rising, Paths::default());
                 }
             }
             None => self.part(of, false),
         }
     }
 
-    /// What lies behind `keys` of a variable; `present` if only its presence is asked for, in a
-    /// place where that can only help.
-    fn path(&mut self, variable: Variable, keys: &[&str], present: bool) {
+    /// What lies behind `keys` of a variable. `present`: only its presence is asked for, in a place where that can only
+    /// help. `paths`: what of it is read.
+    fn path(&mut self, variable: Variable, keys: &[&str], present: bool, paths: Paths) {
+        let paths = paths.under(keys);
         match variable {
-            Variable::Gpu => self.gpu = true,
-            Variable::Inventory => self.inventory = true,
-            Variable::OldObject => self.old_object = true,
-            Variable::Object => self.object = true,
-            Variable::Request => {}
-            Variable::Node => self.node(keys, present),
+            Variable::Gpu => self.reads.gpu = true,
+            Variable::Inventory => self.reads.inventory = true,
+            Variable::OldObject => {
+                self.reads.old_object = true;
+                self.paths.old_object.merge(&paths);
+            }
+            Variable::Object => {
+                self.reads.object = true;
+                self.paths.object.merge(&paths);
+            }
+            Variable::Request => self.paths.request = true,
+            Variable::Node => {
+                self.node(keys, present);
+                // Labels and taints are not the document's: which of them count depends on who asks.
+                if !matches!(keys, ["metadata", "labels", ..] | ["spec", "taints", ..]) {
+                    self.paths.node.merge(&paths);
+                }
+            }
         }
     }
 
     fn node(&mut self, keys: &[&str], present: bool) {
         match keys {
             [] => {
-                self.any_label = true;
-                self.taints = true;
-                self.name = true;
-                self.other = true;
+                self.reads.any_label = true;
+                self.reads.taints = true;
+                self.reads.name = true;
+                self.reads.other = true;
             }
             ["metadata"] => {
-                self.any_label = true;
-                self.name = true;
-                self.other = true;
+                self.reads.any_label = true;
+                self.reads.name = true;
+                self.reads.other = true;
             }
             ["spec"] => {
-                self.taints = true;
-                self.other = true;
+                self.reads.taints = true;
+                self.reads.other = true;
             }
-            ["metadata", "labels"] => self.any_label = true,
+            ["metadata", "labels"] => self.reads.any_label = true,
             ["metadata", "labels", key, rest @ ..] => {
                 let polarity = if present && rest.is_empty() { Polarity::Presence } else { Polarity::Value };
-                self.labels.push(LabelRead { key: (*key).to_owned(), polarity });
+                self.reads.labels.push(LabelRead { key: (*key).to_owned(), polarity });
             }
-            ["metadata", "name", ..] => self.name = true,
-            ["spec", "taints", ..] => self.taints = true,
-            _ => self.other = true,
+            ["metadata", "name", ..] => self.reads.name = true,
+            ["spec", "taints", ..] => self.reads.taints = true,
+            _ => self.reads.other = true,
         }
     }
 }

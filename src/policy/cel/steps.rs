@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use super::excerpt::Unread;
 use super::fault::EvaluationError;
 
 /// Steps of one evaluation: about one for every part that is evaluated, every item that is looked
@@ -15,11 +16,16 @@ pub(super) const MAX_STEPS: u64 = 500_000;
 /// evaluated again when what it reads has changed. Some 100,000 ordinary conditions fit in.
 pub(super) const MAX_REVIEW_STEPS: u64 = 8 * MAX_STEPS;
 
-/// The steps that are left to all evaluations about one node in one review. It is no clock, so that the same review
-/// has the same answer, however busy the machine is.
+/// Bytes of memory for everything that expressions read of the objects of one review: some fifty times what all of an
+/// ordinary node takes, and little enough for all reviews that are evaluated at the same time.
+pub(super) const MAX_REVIEW_BYTES: usize = 4 << 20;
+
+/// The steps, and the bytes of memory, that are left to all evaluations about one node in one review. It is no clock, so
+/// that the same review has the same answer, however busy the machine is.
 #[derive(Debug)]
 pub struct Budget {
     left: Cell<u64>,
+    bytes_left: Cell<usize>,
     brief: bool,
     spent: Cell<bool>,
 }
@@ -27,9 +33,17 @@ pub struct Budget {
 /// Steps of a [`Budget::brief`] one: some milliseconds at most, more than all expressions of an ordinary policy take.
 const BRIEF_STEPS: u64 = 50_000;
 
+/// Bytes of a [`Budget::brief`] one.
+const BRIEF_BYTES: usize = 1 << 20;
+
 impl Default for Budget {
     fn default() -> Self {
-        Self { left: Cell::new(MAX_REVIEW_STEPS), brief: false, spent: Cell::new(false) }
+        Self {
+            left: Cell::new(MAX_REVIEW_STEPS),
+            bytes_left: Cell::new(MAX_REVIEW_BYTES),
+            brief: false,
+            spent: Cell::new(false),
+        }
     }
 }
 
@@ -37,7 +51,7 @@ impl Budget {
     /// For a first try, to tell reviews that are soon done from those that may take long.
     #[must_use]
     pub fn brief() -> Self {
-        Self { left: Cell::new(BRIEF_STEPS), brief: true, ..Self::default() }
+        Self { left: Cell::new(BRIEF_STEPS), bytes_left: Cell::new(BRIEF_BYTES), brief: true, ..Self::default() }
     }
 
     /// Whether this was a first try that did not get to an end: what came of it is worth nothing.
@@ -57,10 +71,30 @@ impl Budget {
         left.map(|_| ()).ok_or(EvaluationError::Spent)
     }
 
+    /// Takes `count` bytes of memory.
+    ///
+    /// # Errors
+    /// When there are not so many left.
+    pub(super) fn take_bytes(&self, count: usize) -> Result<(), Unread> {
+        let left = self.bytes_left.get().checked_sub(count).ok_or(Unread::Large)?;
+        self.bytes_left.set(left);
+        Ok(())
+    }
+
+    /// How many bytes are left.
+    pub(super) fn bytes_left(&self) -> usize {
+        self.bytes_left.get()
+    }
+
+    /// Makes bytes free again whose memory was freed.
+    pub(super) fn set_bytes_left(&self, count: usize) {
+        self.bytes_left.set(count);
+    }
+
     /// Takes what an evaluation has taken, and sees how it ended.
     pub(super) fn settle<T>(&self, steps: &Steps, outcome: &Result<T, EvaluationError>) {
         self.left.set(self.left.get().saturating_sub(steps.taken()));
-        self.spent.set(self.spent.get() || matches!(outcome, Err(EvaluationError::Spent)));
+        self.spent.set(self.spent.get() || matches!(outcome, Err(EvaluationError::Spent | EvaluationError::TooLarge)));
     }
 }
 

@@ -99,7 +99,7 @@ impl Type {
                 "net.CIDR" => Self::Cidr,
                 _ => Self::Any,
             },
-            Value::Library(_) => Self::Any,
+            Value::Library(_) | Value::Unread(_) => Self::Any,
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The values expressions compute with.
 //!
-//! A value borrows from the document it was read from wherever it can: looking at one field of a
-//! node copies nothing else of it. Maps are always walked in the order of their keys, so that an
+//! A value borrows from the text of the document it was read from wherever it can. Maps are always walked in the order of their keys, so that an
 //! expression gives the same answer every time.
 
 use std::collections::BTreeMap;
@@ -9,8 +8,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use serde_json::{Map as JsonMap, Value as Json};
-
+use super::excerpt::Unread;
 use super::types::Type;
 
 /// What an expression computes with.
@@ -28,6 +26,8 @@ pub(super) enum Value<'a> {
     Optional(Option<Arc<Value<'a>>>),
     /// A quantity, version, address, duration, time…: a type of the Kubernetes function library.
     Library(cel::Value),
+    /// A part of a document that was not read. It lies in no other value that is evaluated: asking for it is an error.
+    Unread(Unread),
 }
 
 /// Text, borrowed from a document or an expression, or made by a function.
@@ -37,17 +37,15 @@ pub(super) enum Text<'a> {
     Shared(Arc<str>),
 }
 
-/// A list, in a document or made by an expression.
+/// A list, read from a document or made by an expression.
 #[derive(Clone, Debug)]
-pub(super) enum List<'a> {
-    Json(&'a [Json]),
-    Shared(Arc<[Value<'a>]>),
-}
+pub(super) struct List<'a>(Arc<[Value<'a>]>);
 
-/// A map, in a document or made by an expression.
+/// A map, read from a document or made by an expression.
 #[derive(Clone, Debug)]
 pub(super) enum Map<'a> {
-    Json(&'a JsonMap<String, Json>),
+    /// In the order of its keys, each once.
+    Read(Arc<[(Text<'a>, Value<'a>)]>),
     Shared(Arc<BTreeMap<Key<'a>, Value<'a>>>),
 }
 
@@ -106,7 +104,14 @@ impl From<String> for Value<'_> {
 
 impl<'a> From<Vec<Value<'a>>> for Value<'a> {
     fn from(items: Vec<Value<'a>>) -> Self {
-        Self::List(List::Shared(items.into()))
+        Self::List(List(items.into()))
+    }
+}
+
+impl<'a> From<Vec<(Text<'a>, Value<'a>)>> for Value<'a> {
+    /// Entries in the order of their keys, each once.
+    fn from(entries: Vec<(Text<'a>, Value<'a>)>) -> Self {
+        Self::Map(Map::Read(entries.into()))
     }
 }
 
@@ -116,27 +121,32 @@ impl<'a> From<BTreeMap<Key<'a>, Value<'a>>> for Value<'a> {
     }
 }
 
-impl<'a> From<&'a Json> for Value<'a> {
-    fn from(json: &'a Json) -> Self {
-        match json {
-            Json::Null => Self::Null,
-            Json::Bool(value) => Self::Bool(*value),
-            Json::Number(number) => match (number.as_i64(), number.as_u64()) {
-                (Some(value), _) => Self::Int(value),
-                (None, Some(value)) => Self::Uint(value),
-                (None, None) => Self::Double(number.as_f64().unwrap_or(f64::NAN)),
-            },
-            Json::String(text) => Self::from(text.as_str()),
-            Json::Array(items) => Self::List(List::Json(items)),
-            Json::Object(entries) => Self::Map(Map::Json(entries)),
-        }
-    }
-}
-
 impl<'a> Value<'a> {
     /// An optional that holds `value`.
     pub(super) fn some(value: Value<'a>) -> Self {
         Self::Optional(Some(Arc::new(value)))
+    }
+
+    /// A field of a part of a document.
+    pub(super) fn field(&self, name: &str) -> Option<&Self> {
+        let Self::Map(Map::Read(entries)) = self else { return None };
+        let at = entries.binary_search_by(|(key, _)| (**key).cmp(name)).ok()?;
+        entries.get(at).map(|(_, value)| value)
+    }
+
+    /// A part of a document with another field. What is no map becomes one; what was not read stays so.
+    #[must_use]
+    pub(super) fn with_field(self, name: &'a str, value: Self) -> Self {
+        let entries = match &self {
+            Self::Unread(_) => return self,
+            Self::Map(Map::Read(entries)) => &entries[..],
+            _ => &[],
+        };
+        let at = entries.partition_point(|(key, _)| **key < *name);
+        let (before, behind) = entries.split_at(at);
+        let behind = behind.iter().skip_while(|(key, _)| **key == *name);
+        let field = (Text::Borrowed(name), value);
+        Self::Map(Map::Read(before.iter().cloned().chain([field]).chain(behind.cloned()).collect()))
     }
 
     /// What kind of value this is, with its article.
@@ -180,36 +190,33 @@ impl fmt::Display for Key<'_> {
 
 impl<'a> List<'a> {
     pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Json(items) => items.len(),
-            Self::Shared(items) => items.len(),
-        }
+        self.0.len()
     }
 
     pub(super) fn get(&self, index: usize) -> Option<Value<'a>> {
-        match self {
-            Self::Json(items) => items.get(index).map(Value::from),
-            Self::Shared(items) => items.get(index).cloned(),
-        }
+        self.0.get(index).cloned()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Value<'a>> + '_ {
-        (0..self.len()).filter_map(|index| self.get(index))
+        self.0.iter().cloned()
     }
 }
 
 impl<'a> Map<'a> {
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Json(entries) => entries.len(),
+            Self::Read(entries) => entries.len(),
             Self::Shared(entries) => entries.len(),
         }
     }
 
     pub(super) fn get(&self, key: &Key<'a>) -> Option<Value<'a>> {
         match (self, key) {
-            (Self::Json(entries), Key::Text(text)) => entries.get(&**text).map(Value::from),
-            (Self::Json(_), _) => None,
+            (Self::Read(entries), Key::Text(text)) => {
+                let at = entries.binary_search_by(|(key, _)| key.cmp(text)).ok()?;
+                entries.get(at).map(|(_, value)| value.clone())
+            }
+            (Self::Read(_), _) => None,
             (Self::Shared(entries), key) => entries.get(key).cloned(),
         }
     }
@@ -217,14 +224,8 @@ impl<'a> Map<'a> {
     /// The entries in the order of their keys.
     pub(super) fn entries(&self) -> Vec<(Key<'a>, Value<'a>)> {
         match self {
+            Self::Read(entries) => entries.iter().map(|(key, value)| (Key::Text(key.clone()), value.clone())).collect(),
             Self::Shared(entries) => entries.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
-            Self::Json(entries) => {
-                let entries = entries.iter();
-                let mut entries: Vec<_> =
-                    entries.map(|(key, value)| (Key::Text(Text::Borrowed(key)), Value::from(value))).collect();
-                entries.sort_by(|one, other| one.0.cmp(&other.0));
-                entries
-            }
         }
     }
 }

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map as JsonMap, Value as Json};
-
+use super::excerpt::Excerpt;
 use super::steps::Budget;
 use super::tree::Variable;
-use super::value::{Key, Map, Text, Value};
+use super::value::{Key, Text, Value};
 
 /// What is inferred of a node's GPUs. What is not known is left out, and reading it has no answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,16 +36,13 @@ pub struct RequestVariables<'a> {
     /// The requester's uid, if it has one.
     pub uid: Option<&'a str>,
     /// The requester's groups.
-    pub groups: &'a [String],
+    pub groups: &'a [&'a str],
 }
 
 /// A node under review, before it is known which labels and taints count.
-///
-/// Borrows the object; making one looks only at the fields around labels and taints, whatever the
-/// size of the rest.
 #[derive(Clone, Debug)]
 pub struct NodeVariables<'a> {
-    node: &'a Json,
+    node: Excerpt<'a>,
     gpu: Value<'a>,
     inventory: Option<Value<'a>>,
 }
@@ -54,7 +50,7 @@ pub struct NodeVariables<'a> {
 /// The variables of evaluations.
 ///
 /// One set serves any number of expressions. It borrows what it can: making one costs a small
-/// allocation for every label and taint and copies nothing else.
+/// allocation for all labels and one for each taint, and copies no text.
 #[derive(Clone, Debug)]
 pub struct Variables<'a> {
     values: Vec<(Variable, Value<'a>)>,
@@ -90,11 +86,9 @@ impl<'a> NodeVariables<'a> {
     ) -> Variables<'v> {
         let taints = taints.into_iter().map(|(taint, value, effect)| {
             let fields = [("key", taint), ("value", value), ("effect", effect)];
-            Value::from(
-                fields.map(|(name, text)| (key(name), Value::from(text))).into_iter().collect::<BTreeMap<_, _>>(),
-            )
+            fields.into_iter().fold(Value::Null, |taint, (name, text)| taint.with_field(name, Value::from(text)))
         });
-        let node = node(self.node, texts(labels), Value::from(taints.collect::<Vec<_>>()));
+        let Excerpt { value: node } = self.node.with(texts(labels), Value::from(taints.collect::<Vec<_>>()));
         let mut values = vec![(Variable::Node, node), (Variable::Gpu, self.gpu.clone())];
         values.extend(self.inventory.clone().map(|inventory| (Variable::Inventory, inventory)));
         Variables { values, budget: None }
@@ -102,18 +96,19 @@ impl<'a> NodeVariables<'a> {
 }
 
 impl<'a> Variables<'a> {
-    /// The node `object`, a whole Node as JSON.
+    /// The node `object`, of which everything was read that is asked for.
     #[must_use]
-    pub fn node(object: &'a Json) -> NodeVariables<'a> {
-        NodeVariables { node: object, gpu: Value::from(BTreeMap::new()), inventory: None }
+    pub fn node(object: &Excerpt<'a>) -> NodeVariables<'a> {
+        NodeVariables { node: object.clone(), gpu: Value::from(BTreeMap::new()), inventory: None }
     }
 
-    /// A write of `object` over `old`, which is `null` to expressions when the node is created.
+    /// A write of `object` over `old`, which is `null` to expressions when the node is created. Both are
+    /// [completed](Excerpt::completed).
     #[must_use]
-    pub fn write(object: &'a Json, old: Option<&'a Json>, request: &RequestVariables<'a>) -> Self {
+    pub fn write(object: &Excerpt<'a>, old: Option<&Excerpt<'a>>, request: &RequestVariables<'a>) -> Self {
         let values = vec![
-            (Variable::Object, complete(object)),
-            (Variable::OldObject, old.map_or(Value::Null, complete)),
+            (Variable::Object, object.value.clone()),
+            (Variable::OldObject, old.map_or(Value::Null, |old| old.value.clone())),
             (Variable::Request, request.value()),
         ];
         Self { values, budget: None }
@@ -136,7 +131,7 @@ impl<'a> Variables<'a> {
 
 impl<'a> RequestVariables<'a> {
     fn value(&self) -> Value<'a> {
-        let groups: Vec<Value<'a>> = self.groups.iter().map(|group| Value::from(group.as_str())).collect();
+        let groups: Vec<Value<'a>> = self.groups.iter().map(|group| Value::from(*group)).collect();
         let mut user =
             BTreeMap::from([(key("username"), Value::from(self.username)), (key("groups"), Value::from(groups))]);
         user.extend(self.uid.map(|uid| (key("uid"), Value::from(uid))));
@@ -155,38 +150,9 @@ fn key(name: &str) -> Key<'_> {
 }
 
 fn texts<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Value<'a> {
-    Value::from(entries.into_iter().map(|(name, text)| (key(name), Value::from(text))).collect::<BTreeMap<_, _>>())
-}
-
-/// A node with its own labels and taints, empty where absent.
-fn complete(object: &Json) -> Value<'_> {
-    let field = |holder, name| object.get(holder).and_then(|holder: &Json| holder.get(name));
-    let labels = match field("metadata", "labels") {
-        Some(Json::Object(labels)) => Value::Map(Map::Json(labels)),
-        _ => Value::from(BTreeMap::new()),
-    };
-    let taints = match field("spec", "taints") {
-        Some(Json::Array(taints)) => Value::List(super::value::List::Json(taints)),
-        _ => Value::from(Vec::new()),
-    };
-    node(object, labels, taints)
-}
-
-/// `object` with other labels and taints.
-fn node<'a>(object: &'a Json, labels: Value<'a>, taints: Value<'a>) -> Value<'a> {
-    let fields = |of: Option<&'a Json>| match of {
-        Some(Json::Object(fields)) => shallow(fields),
-        _ => BTreeMap::new(),
-    };
-    let (mut metadata, mut spec) = (fields(object.get("metadata")), fields(object.get("spec")));
-    metadata.insert(key("labels"), labels);
-    spec.insert(key("taints"), taints);
-    let mut node = fields(Some(object));
-    node.insert(key("metadata"), Value::from(metadata));
-    node.insert(key("spec"), Value::from(spec));
-    Value::from(node)
-}
-
-fn shallow(fields: &JsonMap<String, Json>) -> BTreeMap<Key<'_>, Value<'_>> {
-    fields.iter().map(|(name, value)| (key(name), Value::from(value))).collect()
+    let mut entries: Vec<_> =
+        entries.into_iter().map(|(name, text)| (Text::Borrowed(name), Value::from(text))).collect();
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    entries.dedup_by(|(later, _), (kept, _)| later == kept);
+    Value::from(entries)
 }

@@ -4,12 +4,14 @@ mod demand;
 mod naming;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use foldhash::HashMap;
 
 pub(crate) use demand::{Accepted, Demand, Demanded, Dependency, Naming, TextPattern, Wanted};
 pub(crate) use naming::Pattern;
 
+use super::cel::Expression;
 use super::decision::{Field, RuleId};
 use super::matcher::Matcher;
 use super::pattern::{KeySet, TextSet};
@@ -217,6 +219,20 @@ impl Governance {
         let matching = entries.flat_map(|entry| entry.matcher.conditions());
         matching.filter(|conditions| conditions.expression.is_some()).count()
             + self.demands.iter().filter(|demand| matches!(demand.what, Wanted::Expression(_))).count()
+    }
+
+    /// Every expression: in matches, of its own and of messages.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
+        let entries = self.reserved.iter().map(|reserved| &reserved.entry);
+        let entries = entries.chain(self.demands.iter().map(|demand| &demand.entry));
+        let matching = entries.flat_map(|entry| entry.matcher.conditions());
+        let demanded = self.demands.iter().filter_map(|demand| match &demand.what {
+            Wanted::Expression(demanded) => Some(demanded),
+            _ => None,
+        });
+        matching.filter_map(|conditions| conditions.expression.as_ref()).chain(
+            demanded.flat_map(|demanded| std::iter::once(&demanded.expression).chain(&demanded.message_expression)),
+        )
     }
 
     /// Whether judging may evaluate CEL.

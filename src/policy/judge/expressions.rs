@@ -20,14 +20,17 @@ pub(super) struct Asked<'s, 'a> {
 pub(super) enum Unanswered {
     /// It reads what is not there, or the like.
     Unknown(String),
-    /// It would take too long: whoever makes a node large must not get past what is demanded of it.
+    /// It would take too long or too much memory: whoever makes a node large must not get past what is demanded of it.
     TooCostly(String),
 }
 
 impl From<EvaluationError> for Unanswered {
     fn from(error: EvaluationError) -> Self {
         match error {
-            EvaluationError::TooExpensive | EvaluationError::Spent => Self::TooCostly(error.to_string()),
+            EvaluationError::TooExpensive
+            | EvaluationError::Spent
+            | EvaluationError::TooLarge
+            | EvaluationError::TooDeep => Self::TooCostly(error.to_string()),
             EvaluationError::Failed(_) | EvaluationError::Internal(_) => Self::Unknown(error.to_string()),
         }
     }
@@ -73,7 +76,7 @@ fn with_variables<T>(
     let unread = |error: &str| Unanswered::Unknown(error.to_owned());
     let object = asked.new.object().map_err(unread)?;
     let old = asked.old.map(Side::object).transpose().map_err(unread)?;
-    let groups: Vec<String> = asked.requester.groups.iter().map(|group| (**group).to_owned()).collect();
+    let groups: Vec<&str> = asked.requester.groups.iter().map(|group| &**group).collect();
     let request = RequestVariables {
         operation: match asked.write.map(|write| write.operation) {
             Some(Operation::Update) => "UPDATE",
@@ -86,9 +89,5 @@ fn with_variables<T>(
         uid: asked.requester.uid.as_deref(),
         groups: &groups,
     };
-    let variables = Variables::write(object, old, &request);
-    match asked.new.budget() {
-        Some(budget) => evaluate(&variables.within(budget)),
-        None => evaluate(&variables),
-    }
+    evaluate(&Variables::write(object, old, &request).within(asked.new.budget()))
 }

@@ -3,11 +3,9 @@
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
-use serde_json::Value as Json;
-
 use super::changes::Place;
 use crate::api::names::TaintEffect;
-use crate::policy::cel::Budget;
+use crate::policy::cel::{Budget, Edit, Excerpt};
 use crate::policy::decision::Field;
 use crate::policy::facts::NodeFacts;
 use crate::policy::matcher::{Matcher, TaintPattern};
@@ -27,16 +25,25 @@ pub(super) struct Side<'a> {
     facts: &'a NodeFacts<'a>,
     set: &'a PolicySet,
     budget: Option<&'a Budget>,
+    own_budget: Budget,
     /// Sorted by place.
     instead: Vec<Instead<'a>>,
     view: OnceCell<View<'a>>,
-    object: OnceCell<Result<Json, String>>,
+    object: OnceCell<Result<Excerpt<'a>, String>>,
 }
 
 impl<'a> Side<'a> {
     /// The node as it is.
     pub(super) fn new(set: &'a PolicySet, facts: &'a NodeFacts<'a>, budget: Option<&'a Budget>) -> Self {
-        Self { facts, set, budget, instead: Vec::new(), view: OnceCell::new(), object: OnceCell::new() }
+        Self {
+            facts,
+            set,
+            budget,
+            own_budget: Budget::default(),
+            instead: Vec::new(),
+            view: OnceCell::new(),
+            object: OnceCell::new(),
+        }
     }
 
     /// The same node, on which some keys (sorted by place) have other values.
@@ -45,8 +52,8 @@ impl<'a> Side<'a> {
     }
 
     /// What expressions may take.
-    pub(super) fn budget(&self) -> Option<&'a Budget> {
-        self.budget
+    pub(super) fn budget(&self) -> &Budget {
+        self.budget.unwrap_or(&self.own_budget)
     }
 
     fn instead(&self, place: Place<'_>) -> Option<&Instead<'a>> {
@@ -99,7 +106,7 @@ impl<'a> Side<'a> {
 
     fn view(&self) -> &View<'a> {
         self.view.get_or_init(|| {
-            let mut view = View::new(self.facts, None, self.set.name_groups(&self.facts.name)).within(self.budget);
+            let mut view = View::new(self.set, self.facts, None).within(self.budget);
             for Instead { place, value } in &self.instead {
                 match (place.field, place.effect) {
                     (Field::Label, _) => view.set_label_aside(place.key, *value),
@@ -111,52 +118,30 @@ impl<'a> Side<'a> {
         })
     }
 
-    /// The whole node as JSON.
+    /// What expressions over writes read of the node.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(super) fn object(&self) -> Result<&Json, &str> {
+    pub(super) fn object(&self) -> Result<&Excerpt<'a>, &str> {
         let read = || {
-            let mut object =
-                self.facts.object.to_json().map_err(|error| format!("the object cannot be read: {error}"))?;
-            self.instead.iter().for_each(|instead| put(&mut object, instead));
-            Ok(object)
+            let paths = self.set.object_paths();
+            let object = self.facts.object.read(paths, self.budget());
+            let object = object.map_err(|error| format!("the object cannot be read: {error}"))?.completed();
+            let edits: Vec<Edit<'a>> = self.instead.iter().filter_map(edit).collect();
+            Ok(if edits.is_empty() { object } else { object.edited(&edits, paths, self.budget()).completed() })
         };
         self.object.get_or_init(read).as_ref().map_err(String::as_str)
     }
 }
 
-/// Gives one key of an object another value; all else stays as it is written.
-fn put(object: &mut Json, Instead { place, value }: &Instead<'_>) {
-    let (holder, name) = match place.field {
-        Field::Label => ("metadata", "labels"),
-        Field::Annotation => ("metadata", "annotations"),
-        Field::Taint => ("spec", "taints"),
-    };
-    let is_absent = object[holder].get(name).is_none_or(Json::is_null);
-    match (place.effect, value) {
-        (_, None) if is_absent => {}
-        (None, None) => {
-            object[holder][name].as_object_mut().map(|entries| entries.remove(place.key));
-        }
-        (None, Some(value)) => object[holder][name][place.key] = Json::from(*value),
-        (Some(effect), value) => {
-            let is_meant =
-                |taint: &Json| taint["key"] == place.key && taint["effect"].as_str() == Some(effect.as_str());
-            let taints = &mut object[holder][name];
-            if !taints.is_array() {
-                *taints = Json::Array(Vec::new());
-            }
-            let Some(taints) = taints.as_array_mut() else { return };
-            match (taints.iter_mut().find(|taint| is_meant(taint)), value) {
-                (Some(there), Some(value)) => there["value"] = Json::from(*value),
-                (None, Some(value)) => {
-                    taints.push(serde_json::json!({"key": place.key, "value": value, "effect": effect.as_str()}));
-                }
-                (_, None) => taints.retain(|taint| !is_meant(taint)),
-            }
-        }
-    }
+/// What gives one key of an object another value.
+fn edit<'a>(Instead { place, value }: &Instead<'a>) -> Option<Edit<'a>> {
+    let (key, value) = (place.key, *value);
+    Some(match (place.field, place.effect) {
+        (Field::Label, _) => Edit::Entry { map: "labels", key, value },
+        (Field::Annotation, _) => Edit::Entry { map: "annotations", key, value },
+        (Field::Taint, effect) => Edit::Taint { key, effect: effect?.as_str(), value },
+    })
 }
 
 /// The keys that are there on either side, each once.

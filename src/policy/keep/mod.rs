@@ -137,7 +137,7 @@ impl<'a> Keeper<'a> {
         first_sight: bool,
         suspects: &[&'a str],
     ) -> Self {
-        let mut view = View::new(living.node, None, set.name_groups(&living.node.name));
+        let mut view = View::new(set, living.node, None);
         view.set_pending_aside(living.pending);
         if !first_sight {
             set_owned_aside(&mut view, living.saved);

@@ -209,6 +209,14 @@ impl<'a> Nodegate<'a> {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).map(|count| count as u64).sum()
     }
 
+    /// The most memory it has taken since its start, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak =
+            status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+        peak.map(|kilobytes: u64| kilobytes << 10).unwrap()
+    }
+
     /// An answer of the probe address, head included.
     pub(crate) fn probe(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.probe)).ok()?;

@@ -175,6 +175,7 @@ fn to_library(steps: &mut Steps, value: &Value<'_>) -> Result<cel::Value, Evalua
             cel::Value::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
         }
         Value::Library(value) => value.clone(),
+        Value::Unread(why) => return Err((*why).into()),
     })
 }
 

@@ -56,6 +56,24 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("'a'.startsWith('a', 'b')", "column 5", "wrong number of arguments"),
     ("size() == 1", "column 1", "write size(anything)"),
     ("'a'.substring(1, 2, 3) == ''", "column 5", "string.substring(int, [int])"),
+    // Fields
+    ("node.metadata.label.a == 'b'", "column 15", "`node.metadata` has no field `label`, did you mean `labels`?"),
+    ("node.status.nodeinfo.architecture == 'a'", "column 13", "did you mean `nodeInfo`?"),
+    ("has(node.status.nodeinfo)", "column 1", "did you mean `nodeInfo`?"),
+    ("node.status.?nodeinfo.hasValue()", "column 14", "did you mean `nodeInfo`?"),
+    ("node.status.?nodeInfo.osimage.orValue('') == 'a'", "column 23", "did you mean `osImage`?"),
+    ("node.status.?nodeInfo.orValue({}).osimage == 'a'", "column 35", "did you mean `osImage`?"),
+    ("node['status']['nodeinfo'] == {}", "column 15", "did you mean `nodeInfo`?"),
+    ("'label' in node.metadata", "column 9", "did you mean `labels`?"),
+    ("node.images == []", "column 6", "write node.status.images"),
+    ("node.spec.taints.exists(t, t.kee == 'a')", "column 30", "a Taint has no field `kee`, did you mean `key`?"),
+    ("node.spec.taints[0].kee == 'a'", "column 21", "a Taint has no field `kee`"),
+    ("node.status.images.all(i, n, n.sizebytes > 1)", "column 32", "did you mean `sizeBytes`?"),
+    ("node.status.conditions.filter(c, true)[0].stats == 'a'", "column 43", "did you mean `status`?"),
+    ("node.status.?nodeInfo.optMap(i, i.osimage).hasValue()", "column 35", "did you mean `osImage`?"),
+    ("node.spec.taints.exists(t, t.value == 1)", "column 36", "`==` cannot take a string and an int"),
+    ("node.status.images.all(i, i.sizeBytes > '1')", "column 39", "cannot take an int and a string"),
+    ("node.spec.unschedulable == 'true'", "column 25", "cannot take a bool and a string"),
     // Macros
     ("has(node)", "column 1", "write has(a.b)"),
     ("has(node.metadata['name'])", "column 1", "\"b\" in a"),
@@ -113,6 +131,23 @@ fn what_cannot_work_is_refused_with_its_place() {
 }
 
 #[test]
+fn maps_are_open_and_dyn_reads_what_this_version_does_not_know() {
+    for source in [
+        "node.metadata.labels.anything == 'a' && node.metadata.annotations['a/b'] == 'c'",
+        "quantity(node.status.capacity['nvidia.com/gpu']).isGreaterThan(quantity('1'))",
+        "node.status.allocatable.exists(name, amount, name == 'cpu' && amount == '1')",
+        "dyn(node.status).nodeinfo == 1 && dyn(node).labels == 2",
+        "node.metadata.managedFields.exists(m, m.manager == 'a' && m.fieldsV1.anything == 1)",
+        "node.status.nodeInfo.swap.capacity > 1 && node.status.daemonEndpoints.kubeletEndpoint.Port == 10250",
+        "node.status.?nodeInfo.orValue({'osimage': 'a'}).osimage == 'a'",
+    ] {
+        if let Err(error) = Expression::compile(source, Scope::Node, Yields::Bool) {
+            panic!("{source}: {error}");
+        }
+    }
+}
+
+#[test]
 fn what_is_yielded_is_checked() {
     let refusal = |source, yields| Expression::compile(source, Scope::Node, yields).unwrap_err().to_string();
     assert!(refusal("gpu.count", Yields::Text).contains("make text of it with string(…)"));
@@ -127,7 +162,14 @@ fn what_is_yielded_is_checked() {
 fn a_write_has_other_variables() {
     let refusal = |source| Expression::compile(source, Scope::Write, Yields::Bool).unwrap_err().to_string();
     assert!(refusal("node == 1").contains("there are object, oldObject, request"));
-    assert!(refusal("request.namespace == 'a'").contains("it has operation, name, subResource, dryRun, userInfo"));
+    let namespace = refusal("request.namespace == 'a'");
+    assert!(namespace.contains("in Kubernetes, but nodegate does not supply it"), "{namespace}");
+    assert!(namespace.contains("there are operation, name, subResource, dryRun, userInfo"), "{namespace}");
+    assert!(refusal("'a' in request.userInfo.extra").contains("does not supply"));
+    assert!(refusal("request.userinfo.uid == 'a'").contains("did you mean `userInfo`?"));
+    assert!(refusal("object.metadata.label.a == 'b'").contains("`object.metadata` has no field `label`, did you mean"));
+    let old = refusal("oldObject == null || oldObject.status.nodeinfo.bootID == 'a'");
+    assert!(old.contains("column 39") && old.contains("did you mean `nodeInfo`?"), "{old}");
     assert!(refusal("request.userInfo.user == 'a'").contains("it has username, uid, groups"));
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::super::{Expression, RequestVariables, Scope, Variables, Yields};
-use super::{ask, compile, node, with_node, with_object};
+use super::{ask, ask_of_write, compile, node, whole, with_node, with_object};
 
 #[test]
 fn an_architecture_is_compared() {
@@ -52,7 +52,7 @@ fn match_conditions_of_kubernetes_work() {
     let conditions = |t: &str| format!("{t}.filter(t, !t.key.startsWith(\"node.kubernetes.io/\"))");
     let taints = format!("{} != {}", conditions("object.spec.taints"), conditions("oldObject.spec.taints"));
 
-    let groups = ["system:nodes".to_owned(), "system:authenticated".to_owned()];
+    let groups = ["system:nodes", "system:authenticated"];
     let request = RequestVariables {
         operation: "UPDATE",
         name: "gpu-1",
@@ -63,10 +63,7 @@ fn match_conditions_of_kubernetes_work() {
     let (old, mut new) = (node(), node());
     new["spec"]["taints"][1]["key"] = json!("node.kubernetes.io/unreachable");
     new["metadata"]["annotations"]["nodegate.dev/last-change"] = json!("someone");
-    let ask = |source: &str| {
-        let expression = Expression::compile(source, Scope::Write, Yields::Bool).unwrap();
-        expression.evaluate_bool(&Variables::write(&new, Some(&old), &request))
-    };
+    let ask = |source: &str| ask_of_write(source, &new, Some(&old), &request);
     assert_eq!(ask(changed), Ok(true), "a taint changed");
     assert_eq!(ask(stamped), Ok(true), "an annotation changed");
     assert_eq!(ask(kubelet), Ok(true));
@@ -79,10 +76,7 @@ fn governance_sees_object_old_object_and_request() {
     let mut new = node();
     new["metadata"]["labels"]["tier"] = json!("silver");
     let request = RequestVariables { operation: "UPDATE", username: "alice", dry_run: true, ..Default::default() };
-    let ask = |source: &str, old| {
-        let expression = Expression::compile(source, Scope::Write, Yields::Bool).unwrap();
-        expression.evaluate_bool(&Variables::write(&new, old, &request))
-    };
+    let ask = |source: &str, old| ask_of_write(source, &new, old, &request);
     assert_eq!(ask("object.metadata.labels.tier == oldObject.metadata.labels.tier", Some(&old)), Ok(false));
     assert_eq!(ask("oldObject == null && request.dryRun && request.userInfo.username == 'alice'", None), Ok(true));
     // What is null has no fields: the answer is unknown, not false.
@@ -97,6 +91,7 @@ fn a_message_is_made_of_the_write() {
     let source = "request.userInfo.username + \" may not call \" + object.metadata.name + \" a \" + \
                   object.metadata.labels.tier + \" node\" + (oldObject == null ? \" yet\" : \"\")";
     let expression = Expression::compile(source, Scope::Write, Yields::Text).unwrap();
-    let text = expression.evaluate_text(&Variables::write(&object, None, &request));
+    let object = object.to_string();
+    let text = expression.evaluate_text(&Variables::write(&whole(&object).completed(), None, &request));
     assert_eq!(text, Ok("alice may not call gpu-1 a gold node yet".to_owned()));
 }

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::super::evaluate::Evaluation;
 use super::super::steps::{MAX_REVIEW_STEPS, MAX_STEPS};
 use super::super::{Budget, EvaluationError, Expression, Scope, Variables, Yields};
-use super::{compile, node, with_object};
+use super::{compile, node, whole, with_object};
 
 /// Runs on a thread with the stack that threads of tests and servers have.
 fn on_a_small_stack(work: impl FnOnce() + Send + 'static) {
@@ -165,8 +165,8 @@ fn all_evaluations_of_a_review_together_run_out_of_steps() {
     let hostile = compile("lists.range(100000).all(x, lists.range(100000).all(y, x != y + 100000))", Yields::Bool);
     let ordinary = compile("node.metadata.name == 'gpu-1'", Yields::Bool);
     let budget = Budget::default();
-    let node = node();
-    let base = Variables::node(&node);
+    let node = node().to_string();
+    let base = Variables::node(&whole(&node));
     let variables = base.with([], []).within(&budget);
     let limit = (MAX_REVIEW_STEPS / MAX_STEPS) as usize;
     let answers: Vec<_> = (0..=limit).map(|_| hostile.evaluate_bool(&variables)).collect();

@@ -72,7 +72,7 @@ fn conditions_mean_what_the_language_says() {
 const UNKNOWN: &[(&str, &str)] = &[
     ("node.metadata.labels.nope == 'x'", r#"node.metadata.labels has no "nope""#),
     ("node.metadata.labels['a/b'].startsWith('x')", r#"node.metadata.labels has no "a/b""#),
-    ("node.status.nope.deeper == 1", r#"node.status has no "nope""#),
+    ("dyn(node.status).nope.deeper == 1", r#"the result of dyn() has no "nope""#),
     ("node.status.conditions[7].type == 'x'", "node.status.conditions has no 7"),
     ("node.status.conditions[-1].type == 'x'", "node.status.conditions has no -1"),
     ("dyn(node.status.conditions).type == 'x'", r#"the result of dyn() is a list, which has no "type""#),

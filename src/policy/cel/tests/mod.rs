@@ -4,6 +4,7 @@
 mod bounds;
 mod compiling;
 mod examples;
+mod excerpt;
 mod hostile;
 mod language;
 mod library;
@@ -12,7 +13,9 @@ mod variables;
 
 use serde_json::{Value as Json, json};
 
-use super::{EvaluationError, Expression, GpuVariables, Scope, Variables, Yields};
+use super::{
+    Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, RequestVariables, Scope, Variables, Yields,
+};
 
 /// A node as a kubelet sends it, with 4 labels and 2 taints.
 pub(super) fn node() -> Json {
@@ -59,14 +62,48 @@ pub(super) fn with_node<T>(use_variables: impl FnOnce(&Variables<'_>) -> T) -> T
     with_object(&node(), use_variables)
 }
 
+/// The answer of a condition over a write of `new`, which is the same whether all of the objects is read or only what the
+/// expression reads.
+pub(super) fn ask_of_write(
+    source: &str,
+    new: &Json,
+    old: Option<&Json>,
+    request: &RequestVariables<'_>,
+) -> Result<bool, EvaluationError> {
+    let expression = Expression::compile(source, Scope::Write, Yields::Bool).unwrap();
+    let (new, old) = (new.to_string(), old.map(Json::to_string));
+    let read = |text, paths| Excerpt::read(text, paths, &Budget::default()).unwrap().completed();
+    let answer = |new_paths, old_paths| {
+        let old = old.as_deref().map(|old| read(old, old_paths));
+        expression.evaluate_bool(&Variables::write(&read(&new, new_paths), old.as_ref(), request))
+    };
+    let answered = answer(&expression.paths().object, &expression.paths().old_object);
+    assert_eq!(answered, answer(&Paths::Whole, &Paths::Whole), "{source}: {:?}", expression.paths());
+    answered
+}
+
+/// All of a document.
+pub(super) fn whole(text: &str) -> Excerpt<'_> {
+    Excerpt::read(text, &Paths::Whole, &Budget::default()).unwrap()
+}
+
 /// The same for any object, with its own labels and taints.
 pub(super) fn with_object<T>(object: &Json, use_variables: impl FnOnce(&Variables<'_>) -> T) -> T {
+    with_parts(object, &Paths::Whole, use_variables)
+}
+
+/// The same for some parts of an object.
+fn with_parts<T>(object: &Json, paths: &Paths, use_variables: impl FnOnce(&Variables<'_>) -> T) -> T {
     let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
     let taints = object["spec"]["taints"].as_array().into_iter().flatten();
     let text = |value: &'_ Json| value.as_str().unwrap_or_default().to_owned();
     let labels: Vec<(String, String)> = labels.map(|(key, value)| (key.clone(), text(value))).collect();
     let taints: Vec<[String; 3]> = taints.map(|of| ["key", "value", "effect"].map(|name| text(&of[name]))).collect();
-    let base = Variables::node(object).with_gpu(&GPU).with_inventory([("rack.example.com/row", "7")]);
+    let mut others = object.clone();
+    others["metadata"].as_object_mut().map(|metadata| metadata.remove("labels"));
+    let others = others.to_string();
+    let others = Excerpt::read(&others, paths, &Budget::default()).unwrap();
+    let base = Variables::node(&others).with_gpu(&GPU).with_inventory([("rack.example.com/row", "7")]);
     let variables = base.with(
         labels.iter().map(|(key, value)| (key.as_str(), value.as_str())),
         taints.iter().map(|[key, value, effect]| (key.as_str(), value.as_str(), effect.as_str())),
@@ -86,9 +123,17 @@ pub(super) fn refusal(source: &str) -> String {
     }
 }
 
-/// The answer of a condition on [`node`].
+/// The answer of a condition on [`node`], which is the same whether all of it is read or only what the expression reads.
 pub(super) fn ask(source: &str) -> Result<bool, EvaluationError> {
-    with_node(|variables| compile(source, Yields::Bool).evaluate_bool(variables))
+    let expression = compile(source, Yields::Bool);
+    let answer = with_node(|variables| expression.evaluate_bool(variables));
+    let paths = &expression.paths().node;
+    assert_eq!(
+        with_parts(&node(), paths, |variables| expression.evaluate_bool(variables)),
+        answer,
+        "{source}: {paths:?}"
+    );
+    answer
 }
 
 /// Why a condition on [`node`] has no answer.

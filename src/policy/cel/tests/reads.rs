@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
-use serde_json::json;
-
 use super::super::{Expression, LabelRead, Polarity, Reads, Scope, Variables, Yields};
-use super::compile;
+use super::{compile, whole};
+use proptest::prelude::*;
 
 fn value(key: &str) -> LabelRead {
     LabelRead { key: key.to_owned(), polarity: Polarity::Value }
@@ -235,8 +233,7 @@ fn condition() -> impl Strategy<Value = String> {
 
 /// The answers for every set of the three labels, with one value or another.
 fn answers(expression: &Expression) -> Vec<(BTreeMap<&'static str, &'static str>, Option<bool>)> {
-    let object = json!({"metadata": {"name": "n"}});
-    let base = Variables::node(&object);
+    let base = Variables::node(&whole(r#"{"metadata": {"name": "n"}}"#));
     let values = [None, Some("1"), Some("2")];
     let mut answers = Vec::new();
     for choice in 0..27 {

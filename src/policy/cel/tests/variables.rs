@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::{GpuVariables, Variables, Yields};
-use super::{compile, node};
+use super::{compile, node, whole};
 
 fn ask(source: &str, variables: &Variables<'_>) -> Option<bool> {
     compile(source, Yields::Bool).evaluate_bool(variables).ok()
@@ -11,8 +11,8 @@ fn ask(source: &str, variables: &Variables<'_>) -> Option<bool> {
 
 #[test]
 fn labels_and_taints_are_those_that_are_given() {
-    let object = node();
-    let base = Variables::node(&object);
+    let object = node().to_string();
+    let base = Variables::node(&whole(&object));
     let first = base.with([("a", "1")], [("t", "", "NoSchedule")]);
     assert_eq!(ask(r#"node.metadata.labels == {"a": "1"}"#, &first), Some(true));
     assert_eq!(ask(r#"node.spec.taints == [{"key": "t", "value": "", "effect": "NoSchedule"}]"#, &first), Some(true));
@@ -25,7 +25,8 @@ fn labels_and_taints_are_those_that_are_given() {
 #[test]
 fn a_node_without_metadata_or_spec_has_labels_and_taints() {
     for object in [json!({}), json!({"metadata": null, "spec": 7}), json!([1]), json!(null)] {
-        let base = Variables::node(&object);
+        let text = object.to_string();
+        let base = Variables::node(&whole(&text));
         let variables = base.with([], []);
         assert_eq!(ask("size(node.metadata.labels) + size(node.spec.taints) == 0", &variables), Some(true), "{object}");
     }
@@ -33,14 +34,14 @@ fn a_node_without_metadata_or_spec_has_labels_and_taints() {
 
 #[test]
 fn what_is_not_known_has_no_answer() {
-    let object = node();
-    let bare = Variables::node(&object);
+    let object = node().to_string();
+    let bare = Variables::node(&whole(&object));
     let variables = bare.with([], []);
     assert_eq!(ask("gpu.count > 0", &variables), None);
     assert_eq!(ask("has(gpu.count)", &variables), Some(false));
     assert_eq!(ask(r#""a" in inventory"#, &variables), None);
     let gpu = GpuVariables { count: Some(0), ..GpuVariables::default() };
-    let known = Variables::node(&object).with_gpu(&gpu).with_inventory([]);
+    let known = Variables::node(&whole(&object)).with_gpu(&gpu).with_inventory([]);
     let variables = known.with([], []);
     assert_eq!(ask("gpu.count == 0", &variables), Some(true));
     assert_eq!(ask(r#"gpu.vendor == "nvidia""#, &variables), None);
@@ -50,7 +51,8 @@ fn what_is_not_known_has_no_answer() {
 
 #[test]
 fn a_written_object_has_labels_and_taints() {
-    let (object, request) = (json!({"metadata": {"name": "a"}}), Default::default());
+    let (text, request) = (json!({"metadata": {"name": "a"}}).to_string(), Default::default());
+    let object = whole(&text).completed();
     let variables = Variables::write(&object, Some(&object), &request);
     let source = "object.metadata.labels == {} && oldObject.spec.taints == [] && !has(object.status)";
     let expression = super::Expression::compile(source, super::Scope::Write, Yields::Bool).unwrap();
@@ -60,9 +62,10 @@ fn a_written_object_has_labels_and_taints() {
 #[test]
 fn numbers_of_a_document_keep_their_type() {
     let object = json!({"status": {"i": 1, "u": 18_446_744_073_709_551_615_u64, "d": 1.5, "q": "500m", "n": null}});
-    let base = Variables::node(&object);
+    let text = object.to_string();
+    let base = Variables::node(&whole(&text));
     let variables = base.with([], []);
-    let source = "node.status.i + 1 == 2 && node.status.u == 18446744073709551615u && node.status.d * 2.0 == 3.0 && \
-                  node.status.q == '500m' && node.status.n == null";
+    let source = "[dyn(node.status)].all(s, s.i + 1 == 2 && s.u == 18446744073709551615u && s.d * 2.0 == 3.0 && \
+                  s.q == '500m' && s.n == null)";
     assert_eq!(ask(source, &variables), Some(true));
 }

@@ -1,0 +1,124 @@
+//! What a kubelet makes of its own node, as large and as deep as the API server stores it, is judged all the same, within the
+//! memory of a replica.
+#![allow(clippy::await_holding_lock, reason = "one test at a time uses the control plane")]
+
+use serde_json::{Value, json};
+
+use super::control_plane::{ControlPlane, exclusive};
+use super::nodegate::{Nodegate, Setup};
+use super::requester::Requester;
+
+const TIER: &str = "size.example.com/tier";
+const POOL: &str = "size.example.com/pool";
+
+fn setup() -> Setup<'static> {
+    Setup { policies: &["tests/suite/cluster/large_nodes.yaml"], ..Setup::default() }
+}
+
+/// The memory a replica may take (the chart's limit).
+const LIMIT: u64 = 256 << 20;
+
+/// As deep as was observed to be stored, and deeper than what reads whole objects into Rust's JSON can take.
+const LEVELS: usize = 150;
+
+fn managed_fields() -> String {
+    let deep = format!("{}{{}}{}", r#"{"f:x":"#.repeat(LEVELS), "}".repeat(LEVELS));
+    format!(
+        r#"[{{"manager":"kubelet","operation":"Update","apiVersion":"v1","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{{"f:status":{deep}}}}}]"#
+    )
+}
+
+/// `kubectl` as somebody: the tests' own client cannot read such a node either.
+fn kubectl(
+    plane: &ControlPlane,
+    user: &str,
+    group: &str,
+    arguments: &[&str],
+    input: Option<&str>,
+) -> Result<String, String> {
+    let who = ["--as", user, "--as-group", group, "--as-group", "system:authenticated"];
+    plane.kubectl(&[arguments, &who].concat(), input)
+}
+
+#[test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+fn managed_fields_of_any_nesting_hide_no_write_from_judgement() {
+    let cluster = exclusive();
+    let nodegate = Nodegate::start(cluster.plane, &setup());
+    for (name, at_create) in [("deep-1", true), ("deep-2", false)] {
+        let by_admin = |arguments: &[&str], input| kubectl(cluster.plane, "admin", "system:masters", arguments, input);
+        let user = format!("system:node:{name}");
+        let by_kubelet = |arguments: &[&str], input| kubectl(cluster.plane, &user, "system:nodes", arguments, input);
+        let _ = by_admin(&["delete", "node", name, "--ignore-not-found"], None);
+        let managed = if at_create { format!(r#","managedFields":{}"#, managed_fields()) } else { String::new() };
+        let node = format!(r#"{{"apiVersion":"v1","kind":"Node","metadata":{{"name":"{name}"{managed}}}}}"#);
+        by_kubelet(&["create", "--validate=false", "-f", "-"], Some(&node)).unwrap();
+        let patch = format!(r#"{{"metadata":{{"managedFields":{}}}}}"#, managed_fields());
+        by_kubelet(&["patch", "node", name, "--type=merge", "-p", &patch], None).unwrap();
+        let get = ["get", "node", name, "-o", "json", "--show-managed-fields"];
+        let stored = by_admin(&get, None).unwrap();
+        assert!(stored.contains("size.example.com/given"), "given by an expression: {stored}");
+        assert!(stored.matches("\"f:x\"").count() >= LEVELS, "the API server keeps it: {stored}");
+        let labels = |key: &str, value: &str| format!(r#"{{"metadata":{{"labels":{{"{key}":"{value}"}}}}}}"#);
+        let (tier, forbidden) = (labels(TIER, "gold"), labels(POOL, "forbidden"));
+        for refused in [
+            by_kubelet(&["patch", "node", name, "--type=merge", "-p", &tier], None),
+            by_kubelet(&["patch", "node", name, "--subresource=status", "--type=merge", "-p", &tier], None),
+            by_admin(&["patch", "node", name, "--type=merge", "-p", &forbidden], None),
+        ] {
+            let refusal = refused.unwrap_err();
+            assert!(refusal.contains("large-nodes"), "{refusal}\n{}", nodegate.log());
+        }
+        by_admin(&["patch", "node", name, "--type=merge", "-p", &labels(POOL, "fine")], None).unwrap();
+        by_admin(&["delete", "node", name], None).unwrap();
+    }
+}
+
+/// How many empty entries the kubelet stores: four bytes each in etcd.
+const IMAGES: usize = 200_000;
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn sixteen_writers_of_a_node_with_very_many_images_take_no_more_memory_than_a_replica_has() {
+    let cluster = exclusive();
+    let nodegate = Nodegate::start(cluster.plane, &setup());
+    let admin = Requester::admin(cluster.plane).await;
+    let (huge, other) = ("huge-1", "ordinary-1");
+    let kubelet = Requester::kubelet(cluster.plane, huge).await;
+    let neighbour = Requester::kubelet(cluster.plane, other).await;
+    for (name, kubelet) in [(huge, &kubelet), (other, &neighbour)] {
+        admin.delete(name).await;
+        kubelet.create(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})).await.unwrap();
+    }
+    let images: Value = vec![json!({}); IMAGES].into();
+    kubelet.merge_status(huge, json!({"status": {"images": images}})).await.unwrap();
+    let before = nodegate.requests("validate");
+    let key = |at: usize| format!("size.example.com/writer-{at}");
+    let writers = (0..16).map(|at| {
+        let (admin, kubelet) = (&admin, &kubelet);
+        async move {
+            let by = if at % 2 == 0 { admin } else { kubelet };
+            (at, by.label(huge, &key(at), json!("x")).await)
+        }
+    });
+    // A node beside it is judged meanwhile.
+    let meanwhile = async {
+        for _ in 0..5 {
+            let refusal = neighbour.label(other, TIER, json!("gold")).await.unwrap_err();
+            assert_eq!(refusal.code, 403, "{refusal:?}");
+        }
+    };
+    let (written, ()) = futures_util::future::join(futures_util::future::join_all(writers), meanwhile).await;
+    for (at, outcome) in written {
+        // What cannot be judged is the failure policy's to say, and that is to ignore.
+        assert!(outcome.is_ok(), "writer {at}: {outcome:?}");
+    }
+    assert!(nodegate.requests("validate") >= before + 16, "the writes were sent to be judged");
+    let refusal = kubelet.label(huge, TIER, json!("gold")).await.unwrap_err();
+    assert_eq!(refusal.code, 403, "what no expression has to read is judged there as well: {refusal:?}");
+    let peak = nodegate.peak_memory();
+    assert!(peak < LIMIT, "{} MiB", peak >> 20);
+    for name in [huge, other] {
+        admin.delete(name).await;
+    }
+}
