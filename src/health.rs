@@ -18,6 +18,7 @@ pub struct Readiness {
     listening: AtomicBool,
     draining: AtomicBool,
     waits_for_state: AtomicBool,
+    leads_blind: AtomicBool,
 }
 
 impl Readiness {
@@ -34,6 +35,11 @@ impl Readiness {
     /// Saved state has been read.
     pub fn state_read(&self) {
         self.waits_for_state.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether this replica leads and cannot watch nodes.
+    pub fn leads_blind(&self, blind: bool) {
+        self.leads_blind.store(blind, Ordering::Relaxed);
     }
 
     /// A certificate is loaded.
@@ -58,6 +64,7 @@ impl Readiness {
             (!self.waits_for_state.load(Ordering::Relaxed), "saved state has not been read"),
             (self.certificate.load(Ordering::Relaxed), "no certificate is loaded"),
             (self.listening.load(Ordering::Relaxed), "the HTTPS address is not bound"),
+            (!self.leads_blind.load(Ordering::Relaxed), "this replica leads and cannot watch nodes"),
             (!self.draining.load(Ordering::Relaxed), "shutting down"),
         ];
         conditions.into_iter().filter(|(met, _)| !met).map(|(_, unmet)| unmet).collect()

@@ -184,6 +184,12 @@ pub struct ControllerMetrics {
     pub keys_left_alone: Counter,
     /// Documents of saved state that could not be read, since the start.
     pub unreadable_states: Counter,
+    /// Nodes that cannot be read.
+    pub unreadable_nodes: Gauge,
+    /// Nodes of which something is too large to be kept.
+    pub nodes_read_in_part: Gauge,
+    /// 1 while this replica should see nodes and cannot.
+    pub node_watch_failing: Gauge,
 }
 
 impl Default for ControllerMetrics {
@@ -197,6 +203,9 @@ impl Default for ControllerMetrics {
             removals_held_back: Gauge::default(),
             keys_left_alone: Counter::default(),
             unreadable_states: Counter::default(),
+            unreadable_nodes: Gauge::default(),
+            nodes_read_in_part: Gauge::default(),
+            node_watch_failing: Gauge::default(),
         }
     }
 }
@@ -243,6 +252,21 @@ impl ControllerMetrics {
             "unreadable_states",
             "Documents of saved state that could not be read",
             self.unreadable_states.clone(),
+        );
+        registry.register(
+            "unreadable_nodes",
+            "Nodes that the leader cannot read and therefore leaves as they are",
+            self.unreadable_nodes.clone(),
+        );
+        registry.register(
+            "nodes_read_in_part",
+            "Nodes of which a field is too large for the leader to keep",
+            self.nodes_read_in_part.clone(),
+        );
+        registry.register(
+            "node_watch_failing",
+            "1 while this replica cannot list and watch nodes, and therefore does not lead for long",
+            self.node_watch_failing.clone(),
         );
     }
 }

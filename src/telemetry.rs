@@ -1,10 +1,37 @@
 //! Logs: text on a terminal, JSON otherwise, to standard error.
 
+use std::fmt::{self, Write as _};
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt;
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// The client library warns with the whole text of an answer that it cannot read: a list of all nodes, say.
+const LIBRARIES: &str = "kube_client=error";
+
+/// Longest text of an error in a log line, in bytes. Errors of parsers and of the API server can repeat what they are about.
+const BRIEF_MAX: usize = 512;
+
+/// An error as it may stand in a log line, an event or a report: its first 512 bytes.
+pub fn brief(error: impl fmt::Display) -> String {
+    struct Brief(String);
+    impl fmt::Write for Brief {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let left = BRIEF_MAX - self.0.len();
+            if text.len() <= left {
+                self.0.push_str(text);
+                return Ok(());
+            }
+            self.0.push_str(&text[..text.floor_char_boundary(left)]);
+            Err(fmt::Error)
+        }
+    }
+    let mut brief = Brief(String::new());
+    if write!(brief, "{error}").is_err() {
+        brief.0.push('…');
+    }
+    brief.0
+}
 
 /// A level that is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,12 +68,12 @@ pub fn filter(rust_log: Option<&str>, log_level: Option<&str>) -> Result<EnvFilt
             return Err(LevelError { name: "LOG_LEVEL", value: value.to_owned(), why });
         }
     };
-    Ok(EnvFilter::new(level))
+    Ok(EnvFilter::new(format!("{level},{LIBRARIES}")))
 }
 
 /// Sends logs to standard error. A second call changes nothing.
 pub fn init(filter: EnvFilter) {
-    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = if std::io::stderr().is_terminal() {
         builder.with_target(false).finish().try_init()
     } else {
@@ -62,11 +89,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_error_that_repeats_an_object_is_cut_off() {
+        assert_eq!(brief("short"), "short");
+        let told = brief(format!("invalid type: string {:?}", "ü".repeat(1_000_000)));
+        assert!(told.starts_with("invalid type: string") && told.ends_with('…') && told.len() < 600, "{}", told.len());
+    }
+
+    #[test]
     fn log_level_takes_pythons_names() {
         for (name, level) in
             [("WARNING", "warn"), ("warning", "warn"), ("10", "debug"), ("CRITICAL", "error"), ("", "info")]
         {
-            assert_eq!(filter(None, Some(name)).unwrap().to_string(), level, "{name}");
+            assert_eq!(filter(None, Some(name)).unwrap().to_string(), format!("kube_client=error,{level}"), "{name}");
         }
         let error = filter(None, Some("LOUD")).unwrap_err().to_string();
         assert!(error.contains("LOG_LEVEL") && error.contains("WARNING"), "{error}");

@@ -10,7 +10,6 @@ use futures_util::StreamExt as _;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::Api;
-use kube::api::ListParams;
 use serde::Serialize;
 
 use super::connect::ConnectArgs;
@@ -18,7 +17,7 @@ use super::output::{self, Format};
 use super::{Findings, telemetry_for_command};
 use crate::api::names::{LabelKey, TaintEffect, TaintId};
 use crate::controller::policies;
-use crate::controller::{Done, Events, Failure, KeepConfig, MaxRemovals, NodeObject, Reconciler};
+use crate::controller::{Done, Events, Failure, KeepConfig, MaxRemovals, Read, Reconciler, Unreadable};
 use crate::files::Sources;
 use crate::metrics::Metrics;
 use crate::state::{ConfigMaps, Identity, SavedStates};
@@ -27,8 +26,6 @@ use crate::state::{ConfigMaps, Identity, SavedStates};
 const CONCURRENCY: usize = 16;
 /// How often a node that changes meanwhile is looked at again.
 const TRIES: usize = 5;
-/// Nodes asked for at a time.
-const PAGE: u32 = 500;
 
 /// Bring every node to policy once, and end; safe to repeat, also while `serve` runs.
 #[derive(Debug, clap::Args)]
@@ -68,7 +65,7 @@ pub(crate) struct ApplyArgs {
 }
 
 /// What was done to one node.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Line {
     node: String,
     set: usize,
@@ -146,20 +143,21 @@ fn keep_config(args: &ApplyArgs) -> KeepConfig {
 async fn fleet(reconciler: &Reconciler) -> anyhow::Result<Vec<Line>> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let mut lines = Vec::new();
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut next = None;
     loop {
-        let page = reconciler.nodes().list(&parameters).await.context("nodes could not be listed")?;
-        let remaining = u64::try_from(page.metadata.remaining_item_count.unwrap_or_default()).unwrap_or_default();
-        bar.set_length((lines.len() + page.items.len()) as u64 + remaining);
-        let work = futures_util::stream::iter(page.items).map(|node| one(reconciler, node));
+        let mut nodes = Vec::new();
+        let read = reconciler.nodes().page(next.as_deref(), |node| nodes.push(node)).await;
+        let page = read.context("nodes could not be listed")?;
+        bar.set_length((lines.len() + nodes.len() + page.remaining) as u64);
+        let work = futures_util::stream::iter(nodes).map(|node| one(reconciler, node));
         let mut done = work.buffer_unordered(CONCURRENCY);
         while let Some(line) = done.next().await {
             bar.inc(1);
             lines.push(line);
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => break,
+        next = page.next;
+        if next.is_none() {
+            break;
         }
     }
     bar.finish_and_clear();
@@ -167,15 +165,21 @@ async fn fleet(reconciler: &Reconciler) -> anyhow::Result<Vec<Line>> {
     Ok(lines)
 }
 
-async fn one(reconciler: &Reconciler, mut node: NodeObject) -> Line {
+async fn one(reconciler: &Reconciler, node: Read) -> Line {
+    let unreadable = |node: Unreadable| Line { failed: Some(node.to_string()), node: node.name, ..Line::default() };
+    let mut node = match node {
+        Ok(node) => node,
+        Err(node) => return unreadable(node),
+    };
     let name = node.name().to_owned();
     let mut outcome = reconciler.reconcile(&node).await;
     for _ in 1..TRIES {
         if !matches!(outcome, Err(Failure::Conflict(_))) {
             break;
         }
-        match reconciler.nodes().get_opt(&name).await {
-            Ok(Some(fresh)) => node = fresh,
+        match reconciler.nodes().get(&name).await {
+            Ok(Some(Ok(fresh))) => node = fresh,
+            Ok(Some(Err(node))) => return unreadable(node),
             Ok(None) => break,
             Err(error) => tracing::debug!(%error, "asked again"),
         }

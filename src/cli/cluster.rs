@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use tokio::sync::watch;
@@ -14,10 +14,10 @@ use super::serve::{InForce, Served};
 use crate::api::names::TaintId;
 use crate::controller::arming;
 use crate::controller::certificates::ClusterCertificates;
-use crate::controller::leader::{self, LeaseConfig, LeaseView};
+use crate::controller::leader::{self, LeaseConfig, LeaseView, Next};
 use crate::controller::policies::{self, Combined, Reports};
 use crate::controller::registration;
-use crate::controller::{Events, KeepConfig, MaxRemovals, Reconciler, Term, TermConfig};
+use crate::controller::{Ended, Events, KeepConfig, MaxRemovals, NodeApi, Reconciler, Term, TermConfig};
 use crate::files::Loaded;
 use crate::health::Readiness;
 use crate::metrics::{Metrics, Reload};
@@ -229,19 +229,40 @@ impl Cluster {
         let leading = |leads: bool| {
             shared.metrics.controller.leading.set(i64::from(leads));
         };
+        let mut stood_down = 0;
         loop {
+            tokio::select! {
+                () = self.until_nodes_are_seen(shared) => {}
+                () = shared.shutdown.cancelled() => return,
+            }
             let work = || self.term(shared, reports);
             let led = leader::lead(self.client.clone(), &lease, &self.lease, work, leading, shared.shutdown.clone());
             match led.await {
-                Ok(()) if shared.shutdown.is_cancelled() => return,
-                Ok(()) => {}
+                Ok(_) if shared.shutdown.is_cancelled() => return,
+                Ok(Next::Again) => stood_down = 0,
+                Ok(Next::StandDown) => stood_down += 1,
                 Err(error) => tracing::warn!(%error, "the Lease cannot be had; trying again"),
             }
             tokio::select! {
                 () = shared.shutdown.cancelled() => return,
-                () = tokio::time::sleep(Duration::from_secs(2)) => {}
+                () = tokio::time::sleep(pause(stood_down)) => {}
             }
         }
+    }
+
+    /// Returns when nodes can be listed and watched: who cannot does not try to lead.
+    async fn until_nodes_are_seen(&self, shared: &Shared) {
+        let (nodes, failing) = (NodeApi::new(self.client.clone()), &shared.metrics.controller.node_watch_failing);
+        let mut said = None;
+        while let Err(error) = nodes.can_be_seen().await {
+            failing.set(1);
+            if said.as_ref() != Some(&error) {
+                tracing::warn!(%error, "nodes cannot be listed and watched, so this replica does not try to lead; trying again");
+                said = Some(error);
+            }
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        failing.set(0);
     }
 
     /// The certificate of the Secret, unless it is in files.
@@ -290,15 +311,18 @@ impl Cluster {
     }
 
     /// One term: certificates, the failure policy and nodes. If either ended by itself, the term would begin anew.
-    async fn term(&self, shared: &Shared, reports: &watch::Receiver<Reports>) {
+    async fn term(&self, shared: &Shared, reports: &watch::Receiver<Reports>) -> Next {
         tokio::select! {
-            () = self.lead_certificates(shared) => {}
-            () = self.keep_failure_policy(shared) => {}
-            () = self.keep_nodes(shared, reports) => {}
+            () = self.lead_certificates(shared) => Next::Again,
+            () = self.keep_failure_policy(shared) => Next::Again,
+            ended = self.keep_nodes(shared, reports) => match ended {
+                Ended::Anew => Next::Again,
+                Ended::Blind => Next::StandDown,
+            },
         }
     }
 
-    async fn keep_nodes(&self, shared: &Shared, reports: &watch::Receiver<Reports>) {
+    async fn keep_nodes(&self, shared: &Shared, reports: &watch::Receiver<Reports>) -> Ended {
         while !shared.synced.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -315,12 +339,16 @@ impl Cluster {
             resync: self.config.resync,
             configuration: self.config.webhook_configuration.clone(),
             reports: self.config.cluster_reports,
+            blind_after: self.config.lease * 2,
         };
         let (generation, reports) = (shared.generation.clone(), reports.clone());
         let term = Term::new(self.client.clone(), Arc::new(reconciler), config, generation, reports);
+        let blind = Blind(&shared.readiness);
+        let failing = term.failing();
         tokio::select! {
-            () = term.run() => {}
-            () = publishing => {}
+            ended = term.run() => ended,
+            () = publishing => Ended::Anew,
+            () = blind.follow(failing, self.config.lease) => Ended::Anew,
         }
     }
 
@@ -334,6 +362,37 @@ impl Cluster {
             adopt: false,
         }
     }
+}
+
+/// Tells whether this replica leads without seeing nodes, for as long as it leads.
+struct Blind<'a>(&'a Readiness);
+
+impl Blind<'_> {
+    /// Not ready once the watch has failed for so long; runs until dropped.
+    async fn follow(&self, mut failing: watch::Receiver<Option<Instant>>, limit: Duration) {
+        loop {
+            let left = failing.borrow_and_update().map(|since| limit.saturating_sub(since.elapsed()));
+            self.0.leads_blind(left.is_some_and(|left| left.is_zero()));
+            let changed = tokio::select! {
+                changed = failing.changed() => changed.is_ok(),
+                () = tokio::time::sleep(left.unwrap_or_default()), if left.is_some_and(|left| !left.is_zero()) => true,
+            };
+            if !changed {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+impl Drop for Blind<'_> {
+    fn drop(&mut self) {
+        self.0.leads_blind(false);
+    }
+}
+
+/// How long to wait before leading again: longer each time that this replica has stood down for others.
+fn pause(stood_down: u32) -> Duration {
+    if stood_down == 0 { Duration::from_secs(2) } else { Duration::from_secs(15) * 2_u32.pow(stood_down.min(5) - 1) }
 }
 
 /// Who this process is among the replicas: the pod's name, or host and process.

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::registration::write_to;
+use crate::telemetry::brief;
 
 /// The name of the Lease.
 pub const LEASE: &str = "nodegate";
@@ -147,26 +148,35 @@ impl LeaseView {
                 Ok(Event::InitApply(lease)) => self.note(Some(&lease), true),
                 Ok(Event::Delete(_)) => self.note(None, false),
                 Ok(Event::Init | Event::InitDone) => {}
-                Err(error) => tracing::debug!(%error, "the watch of the Lease failed; trying again"),
+                Err(error) => tracing::debug!(error = brief(error), "the watch of the Lease failed; trying again"),
             }
         }
     }
 }
 
+/// What is to be done when work has ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Begin it anew.
+    Again,
+    /// Give up the Lease, so that another replica may lead.
+    StandDown,
+}
+
 /// Runs `work` whenever `config.identity` leads, and drops it at once when it does not any more; until `shutdown`,
-/// when the Lease is released so that another replica can lead at once. Also returns when a Lease that nobody renewed has
-/// been freed; begin again then.
+/// when the Lease is released so that another replica can lead at once. Also returns when work wants to stand down, and when
+/// a Lease that nobody renewed has been freed; begin again then.
 ///
 /// # Errors
 /// If the Lease can neither be read nor made.
-pub async fn lead<Work: Future<Output = ()>>(
+pub async fn lead<Work: Future<Output = Next>>(
     client: Client,
     config: &LeaseConfig,
     view: &LeaseView,
     mut work: impl FnMut() -> Work,
     leading: impl Fn(bool),
     shutdown: CancellationToken,
-) -> Result<(), LeaseManagerError> {
+) -> Result<Next, LeaseManagerError> {
     let manager = LeaseManagerBuilder::new(client.clone(), LEASE)
         .with_namespace(&config.namespace)
         .with_identity(&config.identity)
@@ -177,21 +187,24 @@ pub async fn lead<Work: Future<Output = ()>>(
     let (mut holds, keeper) = manager.watch().await;
     let terms = async {
         while holds.wait_for(|holds| *holds).await.is_ok() {
-            term(config, view, &mut holds, &mut work, &leading).await;
+            if term(config, view, &mut holds, &mut work, &leading).await == Next::StandDown {
+                return Next::StandDown;
+            }
         }
+        Next::Again
     };
-    tokio::select! {
-        () = terms => {}
-        () = shutdown.cancelled() => {}
-        () = free_abandoned(client, config, view) => {}
-    }
+    let next = tokio::select! {
+        next = terms => next,
+        () = shutdown.cancelled() => Next::Again,
+        () = free_abandoned(client, config, view) => Next::Again,
+    };
     leading(false);
     // The keeper releases the Lease when nobody listens to it any more.
     drop(holds);
     if tokio::time::timeout(RELEASE, keeper).await.is_err() {
         tracing::warn!("the Lease could not be released; another replica leads when it has expired");
     }
-    Ok(())
+    Ok(next)
 }
 
 /// Frees a Lease whose holder has been seen not to renew it. Returns when it is freed, or was by somebody else: the
@@ -218,13 +231,13 @@ async fn free_abandoned(client: Client, config: &LeaseConfig, view: &LeaseView) 
 }
 
 /// One term, from the first renewal that is seen to the last.
-async fn term<Work: Future<Output = ()>>(
+async fn term<Work: Future<Output = Next>>(
     config: &LeaseConfig,
     view: &LeaseView,
     holds: &mut watch::Receiver<bool>,
     work: &mut impl FnMut() -> Work,
     leading: &impl Fn(bool),
-) {
+) -> Next {
     let mut changed = view.changed.subscribe();
     while *holds.borrow() && view.authority(&config.identity).is_zero() {
         tokio::select! {
@@ -233,16 +246,17 @@ async fn term<Work: Future<Output = ()>>(
         }
     }
     if view.authority(&config.identity).is_zero() {
-        return;
+        return Next::Again;
     }
     tracing::info!(identity = config.identity, "leading");
     leading(true);
-    tokio::select! {
-        () = work() => {}
-        () = lost(view, &config.identity, holds) => {}
-    }
+    let next = tokio::select! {
+        next = work() => next,
+        () = lost(view, &config.identity, holds) => Next::Again,
+    };
     leading(false);
     tracing::warn!(identity = config.identity, "not leading any more; nothing is written");
+    next
 }
 
 /// Returns when authority has ended.

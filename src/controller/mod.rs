@@ -16,12 +16,13 @@ mod reconcile;
 pub mod registration;
 mod removals;
 mod reports;
+mod sight;
 mod status;
 mod term;
 
 pub use events::Events;
 pub use history::FIELD_MANAGER;
-pub use node::NodeObject;
+pub use node::{NodeApi, NodeObject, NodesError, Page, Read, Unreadable};
 pub use reconcile::{Done, Failure, KeepConfig, Reconciler};
 pub use removals::{Brake, MaxRemovals};
-pub use term::{Term, TermConfig};
+pub use term::{Ended, Term, TermConfig};

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::api::policy::NodePolicy;
 use crate::files::Loaded;
 use crate::policy::{Origin, PolicyDocument, PolicyError, PolicySet, baseline};
+use crate::telemetry::brief;
 
 /// Changes within this time are compiled together.
 const DEBOUNCE: Duration = Duration::from_millis(200);
@@ -187,7 +188,7 @@ pub async fn follow(client: Client, mut files: watch::Receiver<Arc<Loaded>>, mut
                         (read, absent, due) = (true, true, due.or_else(soon));
                     }
                 }
-                Some(Err(error)) => tracing::warn!(%error, "the watch of NodePolicy objects failed; trying again"),
+                Some(Err(error)) => tracing::warn!(error = brief(error), "the watch of NodePolicy objects failed; trying again"),
             },
             changed = files.changed() => {
                 if changed.is_err() {

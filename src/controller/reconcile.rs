@@ -8,15 +8,15 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use json_patch::{PatchOperation, ReplaceOperation};
 use jsonptr::PointerBuf;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::Client;
+use kube::api::PatchParams;
 
 use super::change::{describe, reverts, summary};
 use super::events::Events;
 use super::fights::{Fights, Ground};
 use super::history::{FIELD_MANAGER, History};
 use super::limit::WriteLimit;
-use super::node::{NodeObject, machine};
+use super::node::{NodeApi, NodeObject, machine};
 use super::removals::{MaxRemovals, Removals};
 use crate::api::names::TaintId;
 use crate::api::state::{Change, SavedState};
@@ -98,9 +98,19 @@ pub(super) struct Memory {
     pub(super) failures: HashMap<String, u32>,
 }
 
+impl Memory {
+    /// A node is gone.
+    pub(super) fn forget(&mut self, node: &NodeObject) {
+        self.history.forget(node.name());
+        self.removals.forget(node.uid());
+        self.fights.forget(node.uid());
+        self.failures.remove(node.name());
+    }
+}
+
 /// Brings nodes to what they should have.
 pub struct Reconciler {
-    nodes: Api<NodeObject>,
+    nodes: NodeApi,
     policies: Arc<ArcSwap<PolicySet>>,
     maps: ConfigMaps,
     writer: StateWriter,
@@ -123,7 +133,7 @@ impl Reconciler {
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
-            nodes: Api::all(client),
+            nodes: NodeApi::new(client),
             policies,
             writer: StateWriter::new(maps.clone(), FIELD_MANAGER),
             maps,
@@ -142,7 +152,7 @@ impl Reconciler {
     }
 
     /// Nodes.
-    pub fn nodes(&self) -> &Api<NodeObject> {
+    pub fn nodes(&self) -> &NodeApi {
         &self.nodes
     }
 
@@ -297,12 +307,11 @@ impl Reconciler {
         guarded.0.insert(0, version);
         self.turn().await;
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let made = self.nodes.patch(node.name(), &parameters, &Patch::<()>::Json(guarded)).await;
+        let made = self.nodes.patch(node.name(), &parameters, guarded).await;
         self.metrics.controller.wrote("node", made.is_ok());
         match made {
-            Ok(changed) => {
+            Ok(()) => {
                 tracing::info!(node = node.name(), change = %describe(change), "changed");
-                drop(changed);
                 Ok(())
             }
             Err(kube::Error::Api(status)) if is_stale(&status) => Err(Failure::Conflict(node.name().to_owned())),

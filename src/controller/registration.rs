@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::stream::{BoxStream, select};
 use futures_util::{FutureExt as _, StreamExt as _};
+use jiff::Timestamp;
 use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation};
 use jsonptr::PointerBuf;
 use k8s_openapi::ByteString;
@@ -23,6 +24,7 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use super::history::FIELD_MANAGER;
+use crate::telemetry::brief;
 use crate::tls;
 use crate::watch::Changes;
 
@@ -52,6 +54,45 @@ pub(super) fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("the API server answers {}: {}", status.code, status.message),
         other => other.to_string(),
+    }
+}
+
+/// When the mutating webhook was registered; `None` when it is not, or nobody can tell.
+pub(super) async fn created(client: &Client, configuration: &str) -> Option<Timestamp> {
+    let api = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client.clone());
+    match api.get_opt(configuration).await {
+        Ok(found) => found?.metadata.creation_timestamp.map(|time| time.0),
+        Err(error) => {
+            tracing::warn!(error = brief(said(&error)), "the mutating webhook configuration could not be read");
+            None
+        }
+    }
+}
+
+/// Tells `since` when the mutating webhook was registered, at once and whenever that changes; runs until dropped.
+pub(super) async fn follow_created(client: &Client, configuration: &str, mut since: impl FnMut(Option<Timestamp>)) {
+    let api = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client.clone());
+    let only = watcher::Config::default().fields(&format!("metadata.name={configuration}"));
+    let mut events = pin!(watcher(api, only).default_backoff());
+    let (mut listed, mut failing) = (None, None);
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed = None,
+            Ok(Event::InitApply(found)) => listed = found.metadata.creation_timestamp.map(|time| time.0),
+            Ok(Event::InitDone) => {
+                failing = None;
+                since(listed);
+            }
+            Ok(Event::Apply(found)) => since(found.metadata.creation_timestamp.map(|time| time.0)),
+            Ok(Event::Delete(_)) => since(None),
+            Err(error) => {
+                let error = brief(error);
+                if failing.as_ref() != Some(&error) {
+                    tracing::warn!(error, "the watch of the mutating webhook configuration failed; trying again");
+                    failing = Some(error);
+                }
+            }
+        }
     }
 }
 

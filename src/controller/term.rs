@@ -6,19 +6,18 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::runtime::controller::{Action, Config, applier};
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, reflector as reflect};
-use kube::{Api, Client};
+use kube::Client;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, watch};
 
-use super::node::{NodeObject, machine};
+use super::node::{self, NodeObject, machine};
 use super::policies::Reports;
 use super::reconcile::{Done, Failure, Reconciler};
+use super::registration;
 use super::reports;
+use super::sight::{Eyes, Sight};
 use super::status::{self, Findings};
 use crate::api::state::SavedState;
 use crate::state::Identity;
@@ -32,6 +31,17 @@ pub struct TermConfig {
     pub configuration: String,
     /// Whether `ClusterReport` objects are kept.
     pub reports: bool,
+    /// A term ends when the watch of nodes has failed for so long.
+    pub blind_after: Duration,
+}
+
+/// Why a term ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Something came to its end that should not; begin anew.
+    Anew,
+    /// Nodes could not be seen for too long; another replica should try.
+    Blind,
 }
 
 /// How many nodes are worked on at a time.
@@ -58,6 +68,7 @@ pub struct Term {
     policies: watch::Receiver<u64>,
     /// What became of `NodePolicy` objects.
     reports: watch::Receiver<Reports>,
+    sight: Sight,
 }
 
 impl Term {
@@ -69,55 +80,43 @@ impl Term {
         policies: watch::Receiver<u64>,
         reports: watch::Receiver<Reports>,
     ) -> Self {
-        Self { client, reconciler, config, policies, reports }
+        Self { client, reconciler, config, policies, reports, sight: Sight::default() }
     }
 
-    /// Leads until dropped.
-    pub async fn run(self) {
+    /// Since when the watch of nodes has failed; `None` while it does not.
+    pub fn failing(&self) -> watch::Receiver<Option<Instant>> {
+        self.sight.failing()
+    }
+
+    /// Leads until dropped, or until it has not seen nodes for too long.
+    pub async fn run(self) -> Ended {
         let (store, writer) = reflector::store::<NodeObject>();
         let (queue, wake) = mpsc::unbounded_channel();
-        self.find_registration().await;
+        let (configuration, reconciler) = (&*self.config.configuration, &self.reconciler);
+        reconciler.registered(registration::created(&self.client, configuration).await);
         tokio::select! {
-            () = self.watch_nodes(writer, &queue) => {}
-            () = self.work(store.clone(), wake) => {}
-            () = self.survey(store.clone(), &queue) => {}
-            () = self.collect(store.clone()) => {}
-            () = self.follow_touched(&queue) => {}
+            () = self.watch_nodes(writer, &queue) => Ended::Anew,
+            () = self.work(store.clone(), wake) => Ended::Anew,
+            () = self.survey(store.clone(), &queue) => Ended::Anew,
+            () = self.collect(store.clone()) => Ended::Anew,
+            () = self.follow_touched(&queue) => Ended::Anew,
+            () = registration::follow_created(&self.client, configuration, |since| reconciler.registered(since)) => Ended::Anew,
+            () = self.sight.lost_for(self.config.blind_after) => {
+                tracing::error!("nodes could not be watched for {:?}: another replica should lead", self.config.blind_after);
+                Ended::Blind
+            }
         }
     }
 
     /// Keeps the store, notes history, and wakes the work on every node that changed.
     async fn watch_nodes(&self, writer: reflector::store::Writer<NodeObject>, queue: &Queue) {
-        let events = watcher::watcher(self.reconciler.nodes().clone(), watcher::Config::default()).default_backoff();
-        let mut events = std::pin::pin!(reflect(writer, events));
-        let mut failing: Option<String> = None;
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(Event::Apply(node) | Event::InitApply(node)) => {
-                    self.reconciler.memory().history.note(&node, Timestamp::now());
-                    // The receiver lives as long as this term.
-                    let _ = queue.send(ObjectRef::from_obj(&node));
-                }
-                Ok(Event::Delete(node)) => self.forget(&node),
-                Ok(Event::Init) => {}
-                Ok(Event::InitDone) => failing = None,
-                Err(error) => {
-                    let error = error.to_string();
-                    if failing.as_ref() != Some(&error) {
-                        tracing::warn!(%error, "the watch of nodes failed; trying again");
-                        failing = Some(error);
-                    }
-                }
-            }
-        }
-    }
-
-    fn forget(&self, node: &NodeObject) {
-        let mut memory = self.reconciler.memory();
-        memory.history.forget(node.name());
-        memory.removals.forget(node.uid());
-        memory.fights.forget(node.uid());
-        memory.failures.remove(node.name());
+        let wake = |node: &NodeObject| {
+            self.reconciler.memory().history.note(node, Timestamp::now());
+            // The receiver lives as long as this term.
+            let _ = queue.send(ObjectRef::from_obj(node));
+        };
+        let mut eyes = Eyes::new(&self.sight, &self.reconciler, writer, wake);
+        node::follow(self.reconciler.nodes(), |seen| eyes.take(seen)).await;
     }
 
     async fn work(&self, store: Store<NodeObject>, wake: mpsc::UnboundedReceiver<ObjectRef<NodeObject>>) {
@@ -156,8 +155,6 @@ impl Term {
                 let mut memory = self.reconciler.memory();
                 memory.removals.policies_changed();
                 memory.fights.policies_changed();
-            } else {
-                self.find_registration().await;
             }
             let findings = self.look_at_fleet(&store).await;
             let reports = self.reports.borrow().clone();
@@ -230,7 +227,10 @@ impl Term {
                 })
                 .collect();
             let now = Timestamp::now();
-            for state in states.all().iter().filter(|state| !living.contains(&Identity::key(state))) {
+            let gone = |state: &SavedState| {
+                !living.contains(&Identity::key(state)) && !self.sight.is_unreadable(&state.node_name)
+            };
+            for state in states.all().iter().filter(|state| gone(state)) {
                 if let Err(error) = self.end_of(state, now, retention).await {
                     tracing::warn!(%error, "saved state of a node that is gone was not updated");
                 }
@@ -271,17 +271,6 @@ impl Term {
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => std::future::pending().await,
             }
-        }
-    }
-
-    async fn find_registration(&self) {
-        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
-        match api.get_opt(&self.config.configuration).await {
-            Ok(found) => {
-                let since = found.and_then(|found| found.metadata.creation_timestamp).map(|time| time.0);
-                self.reconciler.registered(since);
-            }
-            Err(error) => tracing::warn!(%error, "the mutating webhook configuration could not be read"),
         }
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::broadcast;
 
 use super::{Identity, SavedStates};
 use crate::api::state::SavedState;
+use crate::telemetry::brief;
 
 /// What the names of our ConfigMaps begin with.
 pub const NAME_PREFIX: &str = "node-labels-";
@@ -113,7 +114,7 @@ impl ConfigMaps {
                 Ok(Event::Apply(config_map)) => self.apply(&config_map, &mut report),
                 Ok(Event::Delete(config_map)) => self.forget(&config_map.name_any()),
                 Err(error) => {
-                    let error = error.to_string();
+                    let error = brief(error);
                     if failing.as_ref() != Some(&error) {
                         tracing::warn!(%error, "the watch of saved state failed; trying again");
                         failing = Some(error);

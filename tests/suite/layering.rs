@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 const MAY_USE: [(&str, &[&str]); 12] = [
     ("api", &[]),
     ("policy", &["api"]),
-    ("state", &["api", "watch"]),
+    ("state", &["api", "watch", "telemetry"]),
     ("files", &["api", "policy", "watch"]),
     ("admission", &["api", "policy", "state", "metrics"]),
     ("tls", &["watch"]),
-    ("controller", &["api", "policy", "state", "files", "tls", "watch", "metrics"]),
+    ("controller", &["api", "policy", "state", "files", "tls", "watch", "metrics", "telemetry"]),
     ("metrics", &[]),
     ("health", &["metrics"]),
     ("telemetry", &[]),

@@ -1,0 +1,277 @@
+//! Cuts what the API server sends into single objects while it comes in, so that a list is never held as a whole.
+
+use std::collections::VecDeque;
+
+/// Largest object that is read, in bytes. The API server stores 1.5 MiB, which JSON makes seven times as large at most.
+const OBJECT_MAX: usize = 32 * 1024 * 1024;
+/// How much is kept of a larger one: enough for its name.
+const HEAD: usize = 4 * 1024;
+
+/// The text of one object, or how it begins.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// Only its beginning: it is larger than what is read.
+    Head(Vec<u8>),
+}
+
+/// A piece that is coming in.
+#[derive(Debug)]
+struct Growing {
+    bytes: Vec<u8>,
+    cut: bool,
+    max: usize,
+}
+
+impl Growing {
+    fn new(max: usize) -> Self {
+        Self { bytes: Vec::new(), cut: false, max }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        if self.cut {
+            return;
+        }
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() > self.max {
+            self.bytes.truncate(HEAD.min(self.max));
+            self.bytes.shrink_to_fit();
+            self.cut = true;
+        }
+    }
+
+    fn take(&mut self) -> Piece {
+        let bytes = std::mem::take(&mut self.bytes);
+        if std::mem::take(&mut self.cut) { Piece::Head(bytes) } else { Piece::Whole(bytes) }
+    }
+}
+
+/// A part of a list.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Its `metadata`.
+    Metadata(Piece),
+    /// One of its `items`.
+    Item(Piece),
+}
+
+/// Which field of the list is being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section {
+    Metadata,
+    Items,
+    Other,
+}
+
+impl Section {
+    /// How many brackets are open around one part.
+    fn outside(self) -> Option<usize> {
+        match self {
+            Self::Metadata => Some(1),
+            Self::Items => Some(2),
+            Self::Other => None,
+        }
+    }
+}
+
+/// Cuts the JSON of a list into its parts.
+#[derive(Debug)]
+pub(super) struct ListCutter {
+    depth: usize,
+    in_text: bool,
+    escaped: bool,
+    /// The last text of the list itself: the name of a field, if a colon follows.
+    key: Vec<u8>,
+    section: Section,
+    within: bool,
+    part: Growing,
+    parts: VecDeque<Part>,
+    ended: bool,
+}
+
+/// No field of a list has a longer name that matters.
+const KEY_MAX: usize = 16;
+
+impl ListCutter {
+    pub(super) fn new() -> Self {
+        Self::with_max(OBJECT_MAX)
+    }
+
+    fn with_max(max: usize) -> Self {
+        Self {
+            depth: 0,
+            in_text: false,
+            escaped: false,
+            key: Vec::new(),
+            section: Section::Other,
+            within: false,
+            part: Growing::new(max),
+            parts: VecDeque::new(),
+            ended: false,
+        }
+    }
+
+    /// Takes in what came.
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        let mut start = 0;
+        for (at, byte) in bytes.iter().enumerate() {
+            if self.in_text {
+                self.text_goes_on(*byte);
+                continue;
+            }
+            match byte {
+                b'"' => {
+                    self.in_text = true;
+                    if self.depth == 1 {
+                        self.key.clear();
+                    }
+                }
+                b':' if self.depth == 1 => {
+                    self.section = match self.key.as_slice() {
+                        b"metadata" => Section::Metadata,
+                        b"items" => Section::Items,
+                        _ => Section::Other,
+                    };
+                }
+                b'{' | b'[' => {
+                    if *byte == b'{' && self.section.outside() == Some(self.depth) {
+                        self.within = true;
+                        start = at;
+                    }
+                    self.depth += 1;
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.within && self.section.outside() == Some(self.depth) {
+                        self.part.push(&bytes[start..=at]);
+                        self.part_ended();
+                    }
+                    self.ended |= self.depth == 0;
+                }
+                _ => {}
+            }
+        }
+        if self.within {
+            self.part.push(&bytes[start..]);
+        }
+    }
+
+    fn text_goes_on(&mut self, byte: u8) {
+        match byte {
+            _ if self.escaped => self.escaped = false,
+            b'\\' => self.escaped = true,
+            b'"' => self.in_text = false,
+            _ if self.depth == 1 && self.key.len() < KEY_MAX => self.key.push(byte),
+            _ => {}
+        }
+    }
+
+    fn part_ended(&mut self) {
+        self.within = false;
+        let piece = self.part.take();
+        self.parts.push_back(if self.section == Section::Metadata { Part::Metadata(piece) } else { Part::Item(piece) });
+    }
+
+    /// The next part that has come in whole.
+    pub(super) fn next(&mut self) -> Option<Part> {
+        self.parts.pop_front()
+    }
+
+    /// Whether the list came to its end.
+    pub(super) fn ended(&self) -> bool {
+        self.ended
+    }
+}
+
+/// Cuts what comes into lines, as a watch sends its events.
+#[derive(Debug)]
+pub(super) struct LineCutter {
+    line: Growing,
+    lines: VecDeque<Piece>,
+}
+
+impl LineCutter {
+    pub(super) fn new() -> Self {
+        Self { line: Growing::new(OBJECT_MAX), lines: VecDeque::new() }
+    }
+
+    /// Takes in what came.
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            self.line.push(&rest[..end]);
+            self.lines.push_back(self.line.take());
+            rest = &rest[end + 1..];
+        }
+        self.line.push(rest);
+    }
+
+    /// The next line that has come in whole.
+    pub(super) fn next(&mut self) -> Option<Piece> {
+        self.lines.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = r#"{"kind":"NodeList","metadata":{"resourceVersion":"7","x":{"items":[1]}},
+        "items":[{"a":"}]\"{","b":[{"c":{}}]}, {},{"d":"\\"}],"other":{"items":[{}]}}"#;
+
+    fn parts(cutter: &mut ListCutter) -> Vec<Part> {
+        std::iter::from_fn(|| cutter.next()).collect()
+    }
+
+    fn expected() -> Vec<Part> {
+        let item = |text: &str| Part::Item(Piece::Whole(text.into()));
+        let metadata = Part::Metadata(Piece::Whole(r#"{"resourceVersion":"7","x":{"items":[1]}}"#.into()));
+        vec![metadata, item(r#"{"a":"}]\"{","b":[{"c":{}}]}"#), item("{}"), item(r#"{"d":"\\"}"#)]
+    }
+
+    #[test]
+    fn a_list_is_cut_into_the_same_parts_however_it_comes() {
+        for size in 1..LIST.len() {
+            let mut cutter = ListCutter::new();
+            LIST.as_bytes().chunks(size).for_each(|chunk| cutter.feed(chunk));
+            assert!(cutter.ended());
+            assert_eq!(parts(&mut cutter), expected(), "in pieces of {size} bytes");
+        }
+    }
+
+    #[test]
+    fn a_list_that_breaks_off_has_not_ended() {
+        for end in 0..LIST.len() - 1 {
+            let mut cutter = ListCutter::new();
+            cutter.feed(&LIST.as_bytes()[..end]);
+            assert!(!cutter.ended(), "{end}");
+        }
+    }
+
+    #[test]
+    fn of_an_object_that_is_too_large_only_the_beginning_is_kept_and_the_next_is_whole() {
+        let mut cutter = ListCutter::with_max(64);
+        let large = format!(r#"{{"items":[{{"metadata":{{"name":"n"}},"x":"{}"}},{{"y":1}}]}}"#, "x".repeat(1000));
+        large.as_bytes().chunks(7).for_each(|chunk| cutter.feed(chunk));
+        let parts = parts(&mut cutter);
+        assert!(matches!(&parts[0], Part::Item(Piece::Head(head)) if head.len() <= 64 && head.starts_with(b"{\"metadata\"")));
+        assert_eq!(parts[1], Part::Item(Piece::Whole(b"{\"y\":1}".to_vec())));
+    }
+
+    #[test]
+    fn a_deep_object_is_cut_like_any_other() {
+        let deep = format!("{}{}", "{\"a\":".repeat(100_000), "1".to_owned() + &"}".repeat(100_000));
+        let mut cutter = ListCutter::new();
+        cutter.feed(format!(r#"{{"items":[{deep}]}}"#).as_bytes());
+        assert_eq!(parts(&mut cutter), [Part::Item(Piece::Whole(deep.into_bytes()))]);
+    }
+
+    #[test]
+    fn lines_are_whole_however_they_come() {
+        let mut cutter = LineCutter::new();
+        [&b"a"[..], b"b\nc", b"\n\nd"].into_iter().for_each(|bytes| cutter.feed(bytes));
+        let whole = |text: &[u8]| Piece::Whole(text.to_vec());
+        assert_eq!(std::iter::from_fn(|| cutter.next()).collect::<Vec<_>>(), [whole(b"ab"), whole(b"c"), whole(b"")]);
+    }
+}
