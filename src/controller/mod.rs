@@ -3,6 +3,7 @@
 //! One replica leads and writes; it watches nodes, decides with the same rules as admission, and makes what differs so.
 
 pub mod arming;
+mod arrivals;
 pub mod certificates;
 mod change;
 mod events;

@@ -11,6 +11,7 @@ use jsonptr::PointerBuf;
 use kube::Client;
 use kube::api::PatchParams;
 
+use super::arrivals::Arrivals;
 use super::change::{describe, reverts, summary};
 use super::events::Events;
 use super::fights::{Fights, Ground};
@@ -95,6 +96,7 @@ pub(super) struct Memory {
     pub(super) removals: Removals,
     pub(super) fights: Fights,
     pub(super) history: History,
+    pub(super) arrivals: Arrivals,
     pub(super) failures: HashMap<String, u32>,
 }
 
@@ -102,6 +104,7 @@ impl Memory {
     /// A node is gone.
     pub(super) fn forget(&mut self, node: &NodeObject) {
         self.history.forget(node.name());
+        self.arrivals.forget(node.name());
         self.removals.forget(node.uid());
         self.fights.forget(node.uid());
         self.failures.remove(node.name());
@@ -143,6 +146,7 @@ impl Reconciler {
                 removals: Removals::new(config.max_removals),
                 fights: Fights::default(),
                 history: History::default(),
+                arrivals: Arrivals::default(),
                 failures: HashMap::new(),
             }),
             config,
@@ -156,7 +160,8 @@ impl Reconciler {
         &self.nodes
     }
 
-    /// Since when the mutating webhook has been registered; `None` when it is not.
+    /// Since when the mutating webhook has been registered; `None` when it is not. Times of creation have whole seconds: a
+    /// node of the same second may be older.
     pub fn registered(&self, since: Option<Timestamp>) {
         self.registered_at.store(Arc::new(since));
     }
@@ -197,14 +202,16 @@ impl Reconciler {
     /// What a node needs, by what is in memory.
     pub(super) fn look(&self, node: &NodeObject, facts: &NodeFacts<'_>, set: &PolicySet, saved: &SavedState) -> Keep {
         let registered = self.registered_at.load();
+        let patched_taints = self.memory().arrivals.patched(node);
         let living = Living {
             node: facts,
             claims: &node.claims,
             saved,
-            registered: registered.zip(node.created()).is_some_and(|(since, created)| created >= since),
+            registered: registered.zip(node.created()).is_some_and(|(since, created)| created > since),
             identified: self.maps.states().identity().of(machine(facts)).is_some(),
             pending: &self.config.pending,
             adopt: self.config.adopt,
+            patched_taints: &patched_taints,
         };
         keep(set, &living)
     }
@@ -240,7 +247,11 @@ impl Reconciler {
             self.told(node, &keep).await;
         }
         match self.record(&facts, &self.saved(&facts), keep.record(change.as_ref()), &history).await {
-            Ok(()) => self.memory().history.recorded(node.name(), history.len()),
+            Ok(()) => {
+                let mut memory = self.memory();
+                memory.history.recorded(node.name(), history.len());
+                memory.arrivals.recorded(node);
+            }
             // Another writer looked at the node as it is now: what he recorded is looked at again.
             Err(WriteError::Changed(_)) => done.again = Some(SOON),
             Err(error) => return Err(error.into()),

@@ -99,7 +99,8 @@ impl<'a, Wake: FnMut(&NodeObject)> Eyes<'a, Wake> {
                 }
             }
             Seen::Gone(read) => {
-                let name = read.as_ref().map_or_else(|unreadable| unreadable.name.as_str(), NodeObject::name).to_owned();
+                let name =
+                    read.as_ref().map_or_else(|unreadable| unreadable.name.as_str(), NodeObject::name).to_owned();
                 self.sight.names().remove(&name);
                 self.partial.remove(&name);
                 self.told.remove(&name);
@@ -150,7 +151,11 @@ impl<'a, Wake: FnMut(&NodeObject)> Eyes<'a, Wake> {
         self.partial.insert(node.name().to_owned());
         if self.may_tell(node.name()) {
             let fields = left_out.join(", ");
-            tracing::warn!(node = node.name(), fields, "too large to be kept; expressions that read them have no answer");
+            tracing::warn!(
+                node = node.name(),
+                fields,
+                "too large to be kept; expressions that read them have no answer"
+            );
             let note = format!("{fields}: too large; the controller has no answer to expressions that read it");
             self.reconciler.events().later(node, "ReadInPart", note);
         }

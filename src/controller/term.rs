@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
+use kube::Client;
 use kube::runtime::controller::{Action, Config, applier};
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::Client;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, watch};
 
@@ -111,7 +111,11 @@ impl Term {
     /// Keeps the store, notes history, and wakes the work on every node that changed.
     async fn watch_nodes(&self, writer: reflector::store::Writer<NodeObject>, queue: &Queue) {
         let wake = |node: &NodeObject| {
-            self.reconciler.memory().history.note(node, Timestamp::now());
+            {
+                let mut memory = self.reconciler.memory();
+                memory.history.note(node, Timestamp::now());
+                memory.arrivals.note(node);
+            }
             // The receiver lives as long as this term.
             let _ = queue.send(ObjectRef::from_obj(node));
         };

@@ -44,6 +44,10 @@ impl Keys {
     }
 }
 
+/// Who claims the taints of a node, and since when. A webhook's patch leaves it as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaintsClaimed(Box<[(Box<str>, bool, Box<str>)]>);
+
 /// Whether all of `managedFields` was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Extent {
@@ -94,6 +98,14 @@ impl Claims {
     /// Who wrote the taints last, as far as it is known: they are claimed as a whole.
     pub fn taint_writer(&self) -> Option<&Claim> {
         self.latest(|claim| claim.taints)
+    }
+
+    /// Who claims the taints and since when, to be compared with the same of another version of the node; `None` where
+    /// that is not known.
+    pub fn taints_claimed(&self) -> Option<TaintsClaimed> {
+        let claim = |claim: &Claim| (claim.manager.clone(), claim.status, claim.time.clone());
+        let claims = || self.claims.iter().filter(|claim| claim.taints).map(claim).collect();
+        (self.extent == Extent::Whole).then(|| TaintsClaimed(claims()))
     }
 
     /// Who wrote anything last: the best guess at who removed something.

@@ -33,7 +33,7 @@ mod tri;
 mod view;
 
 pub use borrowed::{Capacity, Entries, Object, Text};
-pub use claims::{Claim, Claims};
+pub use claims::{Claim, Claims, TaintsClaimed};
 pub use decide::decide;
 pub use decision::{Decision, Desired, Field, NodeChange, Note, RuleId, Strength};
 pub use document::{Origin, PolicyDocument, PolicyError};

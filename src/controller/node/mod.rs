@@ -107,7 +107,8 @@ impl NodeObject {
         open(json, "metadata");
         json.push('{');
         for (field, value) in fields("metadata", metadata)? {
-            let text = || serde_json::from_str::<Option<String>>(value).map_err(|error| format!("metadata.{field}: {error}"));
+            let text =
+                || serde_json::from_str::<Option<String>>(value).map_err(|error| format!("metadata.{field}: {error}"));
             let time = || serde_json::from_str(value).map_err(|error| format!("metadata.{field}: {error}"));
             match &*field {
                 "managedFields" => {

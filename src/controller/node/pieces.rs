@@ -255,7 +255,9 @@ mod tests {
         let large = format!(r#"{{"items":[{{"metadata":{{"name":"n"}},"x":"{}"}},{{"y":1}}]}}"#, "x".repeat(1000));
         large.as_bytes().chunks(7).for_each(|chunk| cutter.feed(chunk));
         let parts = parts(&mut cutter);
-        assert!(matches!(&parts[0], Part::Item(Piece::Head(head)) if head.len() <= 64 && head.starts_with(b"{\"metadata\"")));
+        assert!(
+            matches!(&parts[0], Part::Item(Piece::Head(head)) if head.len() <= 64 && head.starts_with(b"{\"metadata\""))
+        );
         assert_eq!(parts[1], Part::Item(Piece::Whole(b"{\"y\":1}".to_vec())));
     }
 

@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_value_is_copied_without_spaces_and_needless_escapes() {
-        let (text, whole) = copied(r#" { "a\u003cb" : [ "\u003c \" \\ \u0001 ü \ud83d\ude00", 1.50 , null ] } "#, Bound::Whole);
+        let (text, whole) =
+            copied(r#" { "a\u003cb" : [ "\u003c \" \\ \u0001 ü \ud83d\ude00", 1.50 , null ] } "#, Bound::Whole);
         assert_eq!(text, r#"{"a<b":["< \" \\ \u0001 ü 😀",1.50,null]}"#);
         assert!(whole);
     }
@@ -179,7 +180,10 @@ mod tests {
     #[test]
     fn what_is_too_long_becomes_null_and_nothing_else_does() {
         let bound = Bound::Bytes { value: 40, text: 8 };
-        assert_eq!(copied(r#"{"type":"Ready","message":"much too long"}"#, bound).0, r#"{"type":"Ready","message":null}"#);
+        assert_eq!(
+            copied(r#"{"type":"Ready","message":"much too long"}"#, bound).0,
+            r#"{"type":"Ready","message":null}"#
+        );
         assert_eq!(copied(&format!("[{}]", vec!["{}"; 390_000].join(",")), bound), ("null".to_owned(), false));
         assert_eq!(copied(&"[".repeat(1_000_000), bound), ("null".to_owned(), false));
         assert_eq!(copied("[1,2]", bound), ("[1,2]".to_owned(), true));
@@ -197,8 +201,15 @@ mod tests {
     #[test]
     fn a_text_is_found_in_what_is_cut_off_or_broken() {
         let name = |json: &str| text_at(json.as_bytes(), &["metadata", "name"]);
-        assert_eq!(name(r#"{"kind":"Node","metadata":{"labels":{"name":"no"},"name":"yes","x":[[["#).as_deref(), Some("yes"));
-        assert_eq!(name(r#"{"name":"no","spec":{"name":"no","metadata":{"name":"no"}},"metadata" : {"name" : "a\"b"}"#).as_deref(), Some("a\"b"));
+        assert_eq!(
+            name(r#"{"kind":"Node","metadata":{"labels":{"name":"no"},"name":"yes","x":[[["#).as_deref(),
+            Some("yes")
+        );
+        assert_eq!(
+            name(r#"{"name":"no","spec":{"name":"no","metadata":{"name":"no"}},"metadata" : {"name" : "a\"b"}"#)
+                .as_deref(),
+            Some("a\"b")
+        );
         assert_eq!(name(r#"{"metadata":{"labels":{"a":"b"}},"name":"no"}"#), None);
         assert_eq!(name(r#"{"metadata":{"name":{"name":"no"}}}"#), None);
         assert_eq!(name(r#"{"metadata":{"name":"cut o"#), None);

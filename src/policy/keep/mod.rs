@@ -44,6 +44,8 @@ pub struct Living<'a> {
     pub pending: &'a [TaintId],
     /// Whether keys that are there with the desired value become ours, whoever claims them.
     pub adopt: bool,
+    /// Taints (`key:Effect`) that came by a webhook's patch since the node was last recorded.
+    pub patched_taints: &'a BTreeSet<String>,
 }
 
 /// A key that nodegate put on the node and no rule gives any more.
@@ -297,9 +299,12 @@ impl<'a> Keeper<'a> {
         for (id, desired) in decision.taints.iter().filter(|(_, desired)| enforced(desired.strength)) {
             let there = node.taint(id.key.as_str(), id.effect) == Some(&desired.value);
             let was = before.taints.iter().any(|taint| taint.id().as_ref() == Ok(id));
-            // Taints carry no claims: on a node that admission saw, a desired one is ours.
-            if was || (there && (adopt || self.living.registered)) {
-                own(kept, decision, Field::Taint, &id.to_string(), &desired.value);
+            // Taints carry no claims. At first sight of a node that admission saw, a desired one is ours; later, one that
+            // came by a patch.
+            let id = id.to_string();
+            let admitted = (self.first_sight && self.living.registered) || self.living.patched_taints.contains(&id);
+            if was || (there && (adopt || admitted)) {
+                own(kept, decision, Field::Taint, &id, &desired.value);
             }
         }
     }

@@ -20,6 +20,7 @@ struct Scene {
     registered: bool,
     identified: bool,
     adopt: bool,
+    patched: &'static [&'static str],
 }
 
 impl Scene {
@@ -27,7 +28,15 @@ impl Scene {
         let node = json!({"metadata": {"name": "n1", "uid": BEFORE, "labels": labels}, "spec": {},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
         let claims = Claims::default();
-        Self { node, claims, saved: SavedState::default(), registered: true, identified: true, adopt: false }
+        Self {
+            node,
+            claims,
+            saved: SavedState::default(),
+            registered: true,
+            identified: true,
+            adopt: false,
+            patched: &[],
+        }
     }
 
     fn claimed(mut self, keys: &[&str]) -> Self {
@@ -72,6 +81,7 @@ impl Scene {
             identified: self.identified,
             pending: &pending,
             adopt: self.adopt,
+            patched_taints: &self.patched.iter().map(|id| (*id).to_owned()).collect(),
         };
         look(keep(set, &living))
     }
@@ -270,6 +280,22 @@ fn a_taint_that_was_there_is_ours_only_where_admission_could_have_given_it() {
         left.node["spec"]["taints"],
         json!([{"key": "a", "effect": "NoSchedule"}, {"key": "z", "effect": "NoSchedule"}])
     );
+}
+
+#[test]
+fn a_taint_that_came_by_a_patch_on_a_living_node_is_ours_and_one_that_was_set_by_hand_is_not() {
+    let matching = json!({"selector": {"matchLabels": {"team": "ml"}}});
+    let policy =
+        set(json!({"rules": [{"name": "r", "match": matching, "taints": [{"key": "ml", "effect": "NoSchedule"}]}]}));
+    let living = |patched| Scene {
+        patched,
+        ..Scene::new(json!({"team": "ml"})).tainted(json!([{"key": "ml", "effect": "NoSchedule"}])).owning(json!({}))
+    };
+    let admitted = living(&["ml:NoSchedule"]).settle(&policy);
+    assert_eq!(admitted.saved.owned.as_ref().unwrap().taints.len(), 1);
+    assert_eq!(Scene { patched: &[], ..admitted }.settle(&set(json!({}))).node["spec"]["taints"], json!([]));
+    let by_hand = living(&[]).settle(&policy);
+    assert_eq!(by_hand.saved.owned, None, "although the node is younger than the webhook");
 }
 
 #[test]

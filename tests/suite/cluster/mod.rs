@@ -25,4 +25,5 @@ mod replica;
 mod reports;
 mod rolling;
 mod scheduling;
+mod sight;
 mod verdicts;

@@ -1,0 +1,248 @@
+//! What the leader sees of nodes: whatever one of them holds, and when it sees none.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::control_plane::{ControlPlane, exclusive};
+use super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
+use super::nodegate::{Nodegate, Setup};
+use super::requester::{Requester, label, taints};
+
+const POLICY: &[&str] = &["tests/suite/cluster/keeping.yaml"];
+const ROLE: &str = "node-role.kubernetes.io/worker";
+
+fn setup() -> Setup<'static> {
+    Setup { policies: POLICY, cluster: true, ..Setup::default() }
+}
+
+/// A request of a kubelet whose answer is not read as an object: no reader of this process takes what it stored.
+async fn send(plane: &ControlPlane, kubelet: &str, method: &str, path: &str, body: String) {
+    let user = format!("system:node:{kubelet}");
+    let client = plane.client(Some((&user, &["system:nodes", "system:authenticated"]))).await;
+    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let request = hyper::Request::builder().method(method).uri(path).header("content-type", kind);
+    client.request_text(request.body(body.into_bytes()).unwrap()).await.unwrap();
+}
+
+fn read_by_kubectl(plane: &ControlPlane, name: &str, what: &str) -> String {
+    plane.kubectl(&["get", "node", name, "-o", &format!("jsonpath={what}")], None).unwrap()
+}
+
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..300 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("it never got so: {what}");
+}
+
+fn has_metric(nodegate: &Nodegate<'_>, line: &str) -> bool {
+    nodegate.probe("/metrics").is_some_and(|text| text.contains(&format!("\n{line}\n")))
+}
+
+fn events(plane: &ControlPlane, name: &str) -> String {
+    let of = format!("regarding.name={name}");
+    plane
+        .kubectl(
+            &["get", "events.events.k8s.io", "-A", "--field-selector", &of, "-o", "jsonpath={.items[*].reason}"],
+            None,
+        )
+        .unwrap()
+}
+
+/// No line of the log holds an object or a list.
+fn assert_brief(nodegate: &Nodegate<'_>) {
+    let log = nodegate.log();
+    let longest = log.lines().max_by_key(|line| line.len()).unwrap_or_default();
+    assert!(longest.len() < 8 * 1024, "a line of {} bytes: {}", longest.len(), &longest[..1024]);
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_node_whose_claims_are_nested_deep_blinds_no_leader_that_starts_after_it() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    for name in ["kept-deep", "kept-beside", "kept-new"] {
+        admin.delete(name).await;
+    }
+    let (deep, beside) =
+        (Requester::kubelet(cluster.plane, "kept-deep").await, Requester::kubelet(cluster.plane, "kept-beside").await);
+    deep.create(&node("kept-deep", json!({}))).await.unwrap();
+    beside.create(&node("kept-beside", json!({}))).await.unwrap();
+    let nested = format!("{}{}{}", r#"{"f:a":"#.repeat(150), "{}", "}".repeat(150));
+    let claim = format!(
+        r#"{{"metadata":{{"managedFields":[{{"manager":"kubelet","operation":"Update","apiVersion":"v1",
+            "time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{nested}}}]}}}}"#
+    );
+    send(cluster.plane, "kept-deep", "PATCH", "/api/v1/nodes/kept-deep", claim).await;
+    let stored = cluster.plane.kubectl(&["get", "--raw", "/api/v1/nodes/kept-deep"], None).unwrap();
+    assert!(stored.contains(&r#"{"f:a":"#.repeat(150)), "it was not stored, so nothing is shown: {stored}");
+
+    let nodegate = Nodegate::start(cluster.plane, &setup());
+    until_led(&nodegate).await;
+    admin.eventually("kept-beside", "kept", |node| label(node, ROLE).is_some()).await;
+    let kubelet = Requester::kubelet(cluster.plane, "kept-new").await;
+    kubelet.create(&node("kept-new", json!({}))).await.unwrap();
+    let new = admin.eventually("kept-new", "not pending", |node| !is_pending(node)).await;
+    assert!(label(&new, ROLE).is_some());
+    // It is itself kept like any other.
+    let labels = || read_by_kubectl(cluster.plane, "kept-deep", "{.metadata.labels}");
+    eventually("the deep node is kept as well", || labels().contains(ROLE)).await;
+    assert!(has_metric(&nodegate, "nodegate_unreadable_nodes 0"));
+    assert_brief(&nodegate);
+    for name in ["kept-deep", "kept-beside", "kept-new"] {
+        admin.delete(name).await;
+    }
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_node_of_many_empty_images_costs_the_leader_little_memory() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    for name in ["kept-images", "kept-beside"] {
+        admin.delete(name).await;
+    }
+    let nodegate = Nodegate::start(cluster.plane, &setup());
+    until_led(&nodegate).await;
+    Requester::kubelet(cluster.plane, "kept-images").await.create(&node("kept-images", json!({}))).await.unwrap();
+    admin.eventually("kept-images", "kept", |node| label(node, ROLE).is_some()).await;
+    let images = format!(r#"{{"status":{{"images":[{}]}}}}"#, vec!["{}"; 390_000].join(","));
+    send(cluster.plane, "kept-images", "PATCH", "/api/v1/nodes/kept-images/status", images).await;
+    eventually("it is counted", || has_metric(&nodegate, "nodegate_nodes_read_in_part 1")).await;
+    eventually("and named", || events(cluster.plane, "kept-images").contains("ReadInPart")).await;
+    // What it holds is in the way of nothing, its own repair neither.
+    send(
+        cluster.plane,
+        "kept-images",
+        "PATCH",
+        "/api/v1/nodes/kept-images/status",
+        r#"{"metadata":{"labels":{"hardware.tier":"forged"}}}"#.to_owned(),
+    )
+    .await;
+    let tier = || read_by_kubectl(cluster.plane, "kept-images", "{.metadata.labels.hardware\\.tier}");
+    eventually("it is repaired", || tier() == "standard").await;
+    Requester::kubelet(cluster.plane, "kept-beside").await.create(&node("kept-beside", json!({}))).await.unwrap();
+    admin.eventually("kept-beside", "kept", |node| label(node, ROLE).is_some() && !is_pending(node)).await;
+    let peak = nodegate.peak_memory();
+    assert!(peak < 256 * 1024, "{peak} KiB");
+    assert_brief(&nodegate);
+    for name in ["kept-images", "kept-beside"] {
+        admin.delete(name).await;
+    }
+}
+
+/// Everything that nodegate may, but for seeing nodes.
+const BLIND: &str = r#"{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "sightless"}, "rules": [
+    {"apiGroups": [""], "resources": ["configmaps", "secrets", "events", "namespaces"], "verbs": ["*"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
+    {"apiGroups": ["coordination.k8s.io", "admissionregistration.k8s.io", "nodegate.dev", "events.k8s.io", "authentication.k8s.io", "apps"],
+     "resources": ["*"], "verbs": ["*"]}]}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_leader_that_may_not_see_nodes_any_more_gives_up_its_lease_and_strands_nobody() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let admin = Requester::admin(plane).await;
+    admin.delete("kept-unseen").await;
+    let namespace = "nodegate-sightless";
+    let binding = format!("--user=system:serviceaccount:{namespace}:nodegate");
+    let bind = |name: &str, role: &str| {
+        plane.kubectl(&["create", "clusterrolebinding", name, &format!("--clusterrole={role}"), &binding], None)
+    };
+    plane.kubectl(&["apply", "-f", "-"], Some(BLIND)).unwrap();
+    let _ = bind("sightless", "sightless");
+    let _ = bind("seeing", "cluster-admin");
+    let setup = Setup { policies: POLICY, namespace: Some(namespace), own_rights: true, ..Setup::default() };
+    let nodegate = Nodegate::start(plane, &setup);
+    until_led(&nodegate).await;
+    plane.kubectl(&["delete", "clusterrolebinding", "seeing"], None).unwrap();
+    // Rights are asked for when a watch begins: the one there is goes on until its connection ends.
+    tokio::task::block_in_place(|| plane.restart_api_server(Duration::ZERO));
+    eventually("readiness tells", || nodegate.probe("/readyz").is_some_and(|text| text.contains("cannot watch nodes")))
+        .await;
+    let holder =
+        || plane.kubectl(&["-n", namespace, "get", "lease", "nodegate", "-o", "jsonpath={.spec.holderIdentity}"], None);
+    eventually("the Lease is given up", || holder().is_ok_and(|holder| holder.is_empty())).await;
+    assert!(has_metric(&nodegate, "nodegate_node_watch_failing 1") && has_metric(&nodegate, "nodegate_leading 0"));
+    eventually("it goes on serving", || nodegate.probe("/readyz").is_some_and(|text| text.starts_with("HTTP/1.1 200")))
+        .await;
+    let kubelet = Requester::kubelet(plane, "kept-unseen").await;
+    let created = kubelet.create(&node("kept-unseen", json!({}))).await.unwrap();
+    assert!(!is_pending(&created) && taints(&created).contains(&"fleet=kept:NoSchedule".to_owned()), "{created:#}");
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert!(holder().unwrap().is_empty(), "it leads again although it sees nothing");
+    assert_brief(&nodegate);
+
+    bind("seeing", "cluster-admin").unwrap();
+    admin.eventually("kept-unseen", "kept by who sees again", |node| label(node, ROLE).is_some()).await;
+    assert!(has_metric(&nodegate, "nodegate_node_watch_failing 0"));
+    admin.delete("kept-unseen").await;
+    plane.kubectl(&["delete", "clusterrolebinding", "seeing", "sightless"], None).unwrap();
+    plane.kubectl(&["delete", "clusterrole", "sightless"], None).unwrap();
+}
+
+fn owns(state: &Value, key: &str) -> bool {
+    state["owned"]["taints"].as_array().is_some_and(|taints| taints.iter().any(|taint| taint["key"] == key))
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_node_that_joins_right_after_the_registration_has_the_taints_that_admission_gave_it_for_ours() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    admin.delete("kept-first").await;
+    let mut nodegate = Nodegate::start_unregistered(cluster.plane, &setup());
+    until_led(&nodegate).await;
+    nodegate.register(&setup());
+    // Times of creation have whole seconds, and a node of the same second may be older.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let kubelet = Requester::kubelet(cluster.plane, "kept-first").await;
+    let created = kubelet.create(&node("kept-first", json!({}))).await.unwrap();
+    assert!(taints(&created).contains(&"fleet=kept:NoSchedule".to_owned()), "{created:#}");
+    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
+    let state = eventually_state(&maps, "kept-first", "recorded", |state| state["nodeUID"].is_string()).await;
+    assert!(owns(&state, "fleet"), "{state:#}");
+    admin.delete("kept-first").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_taint_that_came_with_somebodys_label_goes_with_it_and_one_set_by_hand_stays() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    for name in ["older-1", "older-2"] {
+        admin.delete(name).await;
+        // They are there before the webhook is.
+        admin.create(&node(name, json!({}))).await.unwrap();
+    }
+    let setup = Setup { policies: &["tests/suite/cluster/sight.yaml"], ..setup() };
+    let nodegate = Nodegate::start(cluster.plane, &setup);
+    until_led(&nodegate).await;
+    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
+    for name in ["older-1", "older-2"] {
+        eventually_state(&maps, name, "recorded", |state| state["nodeUID"].is_string()).await;
+    }
+    let by_hand = "dedicated=ml:NoSchedule".to_owned();
+    let set = json!([{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]);
+    admin.merge("older-2", json!({"spec": {"taints": set}})).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for name in ["older-1", "older-2"] {
+        let labelled = admin.label(name, "team", json!("ml")).await.unwrap();
+        assert!(taints(&labelled).contains(&by_hand), "{name}: {labelled:#}");
+        let owned = |state: &Value| state["owned"]["labels"]["team.example.com/quota"] == "large";
+        let state = eventually_state(&maps, name, "recorded", owned).await;
+        assert_eq!(owns(&state, "dedicated"), name == "older-1", "{name}: {state:#}");
+    }
+    for name in ["older-1", "older-2"] {
+        admin.label(name, "team", Value::Null).await.unwrap();
+        let ended =
+            admin.eventually(name, "without the rule", |node| label(node, "team.example.com/quota").is_none()).await;
+        assert_eq!(taints(&ended).contains(&by_hand), name == "older-2", "{name}: {:?}", taints(&ended));
+        admin.delete(name).await;
+    }
+}
