@@ -184,6 +184,10 @@ pub struct ControllerMetrics {
     pub keys_left_alone: Counter,
     /// Documents of saved state that could not be read, since the start.
     pub unreadable_states: Counter,
+    /// Nodes and changes that were admitted although nobody was asked, since the start.
+    pub admitted_unseen: Counter,
+    /// Nodes that violate an entry of `governance` as they stand.
+    violating: Family<ViolationLabels, Gauge>,
     /// Nodes that cannot be read.
     pub unreadable_nodes: Gauge,
     /// Nodes of which something is too large to be kept.
@@ -203,6 +207,8 @@ impl Default for ControllerMetrics {
             removals_held_back: Gauge::default(),
             keys_left_alone: Counter::default(),
             unreadable_states: Counter::default(),
+            admitted_unseen: Counter::default(),
+            violating: Family::default(),
             unreadable_nodes: Gauge::default(),
             nodes_read_in_part: Gauge::default(),
             node_watch_failing: Gauge::default(),
@@ -222,6 +228,15 @@ impl ControllerMetrics {
         let result = if done { Reload::Success } else { Reload::Failure }.as_str();
         self.reconciles.get_or_create(&ReloadLabels { result }).inc();
         self.durations.observe(seconds);
+    }
+
+    /// Sets how many nodes violate each entry: policy, rule and mode.
+    pub fn violating<'a>(&self, nodes: impl IntoIterator<Item = ((&'a str, &'a str, &'static str), usize)>) {
+        self.violating.clear();
+        for ((policy, rule, mode), nodes) in nodes {
+            let labels = ViolationLabels { policy: policy.to_owned(), rule: rule.to_owned(), mode };
+            self.violating.get_or_create(&labels).set(i64::try_from(nodes).unwrap_or(i64::MAX));
+        }
     }
 
     fn register(&self, registry: &mut Registry) {
@@ -252,6 +267,16 @@ impl ControllerMetrics {
             "unreadable_states",
             "Documents of saved state that could not be read",
             self.unreadable_states.clone(),
+        );
+        registry.register(
+            "admitted_unseen",
+            "Nodes and changes that were admitted although nobody was asked",
+            self.admitted_unseen.clone(),
+        );
+        registry.register(
+            "violating_nodes",
+            "Nodes that violate an entry of governance as they stand, by the leader's last look at all of them",
+            self.violating.clone(),
         );
         registry.register(
             "unreadable_nodes",

@@ -1,6 +1,6 @@
 //! Brings one node to what it should have, and records it. Level-triggered: what happened does not matter, only what is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -98,6 +98,8 @@ pub(super) struct Memory {
     pub(super) history: History,
     pub(super) arrivals: Arrivals,
     pub(super) failures: HashMap<String, u32>,
+    /// The uids of nodes that were looked at in this term.
+    pub(super) looked_at: HashSet<String>,
 }
 
 impl Memory {
@@ -108,6 +110,7 @@ impl Memory {
         self.removals.forget(node.uid());
         self.fights.forget(node.uid());
         self.failures.remove(node.name());
+        self.looked_at.remove(node.uid());
     }
 }
 
@@ -148,6 +151,7 @@ impl Reconciler {
                 history: History::default(),
                 arrivals: Arrivals::default(),
                 failures: HashMap::new(),
+                looked_at: HashSet::new(),
             }),
             config,
             events,
@@ -236,6 +240,7 @@ impl Reconciler {
         let set = self.policies();
         let saved = self.saved(&facts);
         let keep = self.look(node, &facts, &set, &saved);
+        self.tell_unseen(node, &keep);
         let (change, again) = self.admissible(node, &set, &keep);
         let history = self.memory().history.pending(node.name());
         let mut done = summary(&facts, &keep, change.as_ref());
@@ -370,6 +375,18 @@ impl Reconciler {
         let written = self.writer.write(saved, &record, history).await;
         self.metrics.controller.wrote("state", written.is_ok());
         written.map(drop)
+    }
+
+    /// Tells at this leader's first look at a node what was admitted although nobody was asked.
+    fn tell_unseen(&self, node: &NodeObject, keep: &Keep) {
+        if !self.memory().looked_at.insert(node.uid().to_owned()) {
+            return;
+        }
+        if let Some(unseen) = &keep.unseen {
+            tracing::warn!(node = node.name(), %unseen, "admitted while no replica answered");
+            self.metrics.controller.admitted_unseen.inc();
+            self.events.later(node, "AdmittedUnseen", unseen.to_string());
+        }
     }
 
     /// Tells people what they should hear of.

@@ -16,7 +16,7 @@ use super::node::NodeObject;
 use super::reconcile::Reconciler;
 use super::registration::is_gone;
 use crate::api::policy::EntryMode;
-use crate::policy::{PolicySet, Verdict, violations};
+use crate::policy::Verdict;
 
 /// Most results in one object; the summary counts all.
 const RESULTS_MAX: usize = 100;
@@ -33,10 +33,9 @@ fn resource() -> ApiResource {
 }
 
 /// What is to be reported of one node; `None` when it violates nothing.
-pub(super) fn of_node(set: &PolicySet, node: &NodeObject) -> Option<(String, Json)> {
-    let verdict = violations(set, &node.facts().ok()?);
+pub(super) fn of_node(node: &NodeObject, verdict: &Verdict) -> Option<(String, Json)> {
     let empty = verdict.violations.is_empty() && verdict.unknown.is_empty();
-    (!empty).then(|| (name_of(node.name(), node.uid()), report(node.name(), node.uid(), &verdict)))
+    (!empty).then(|| (name_of(node.name(), node.uid()), report(node.name(), node.uid(), verdict)))
 }
 
 /// The name of a node's report. Both may have 253 characters; where the node's name does not fit, its uid stands for it.
@@ -76,7 +75,7 @@ fn report(node: &str, uid: &str, verdict: &Verdict) -> Json {
     })
 }
 
-fn mode(mode: EntryMode) -> &'static str {
+pub(super) fn mode(mode: EntryMode) -> &'static str {
     match mode {
         EntryMode::Enforce => "enforce",
         EntryMode::Warn => "warn",

@@ -10,8 +10,9 @@ use serde_json::json;
 use super::history::FIELD_MANAGER;
 use super::policies::{Report, Reports};
 use super::reconcile::Reconciler;
+use super::reports::mode;
 use crate::api::policy::{NodePolicy, NodePolicyStatus, PolicyCondition};
-use crate::policy::{Keep, Note};
+use crate::policy::{Keep, Note, Verdict};
 
 /// Longest message of a condition, in characters.
 const MESSAGE_MAX: usize = 2000;
@@ -29,11 +30,25 @@ pub(super) struct Findings {
     pub(super) contested: BTreeMap<String, BTreeSet<String>>,
     /// What each node violates, where that is reported.
     pub(super) violations: super::reports::Wanted,
+    /// How many nodes violate an entry, by policy, entry and mode.
+    pub(super) violating: BTreeMap<(String, String, &'static str), usize>,
     /// Why removals are held back.
     pub(super) brake: Option<String>,
 }
 
 impl Findings {
+    /// Takes up what one node violates, each entry once.
+    pub(super) fn note_violations(&mut self, verdict: &Verdict) {
+        let entries: BTreeSet<_> = verdict
+            .violations
+            .iter()
+            .map(|violation| (violation.by.policy.to_string(), violation.by.rule.to_string(), mode(violation.mode)))
+            .collect();
+        for entry in entries {
+            *self.violating.entry(entry).or_default() += 1;
+        }
+    }
+
     /// Takes up what one node needs.
     pub(super) fn note(&mut self, node: &str, keep: &Keep) {
         let policies: BTreeSet<&str> = keep.decision.rules().into_iter().map(|rule| &*rule.policy).collect();

@@ -20,6 +20,7 @@ use super::reports;
 use super::sight::{Eyes, Sight};
 use super::status::{self, Findings};
 use crate::api::state::SavedState;
+use crate::policy::violations;
 use crate::state::Identity;
 
 /// How a term goes.
@@ -184,8 +185,12 @@ impl Term {
         let mut pending = 0;
         let now = Timestamp::now();
         for (count, node) in nodes.iter().enumerate() {
-            if self.config.reports {
-                findings.violations.extend(reports::of_node(&set, node));
+            if let Ok(facts) = node.facts() {
+                let verdict = violations(&set, &facts);
+                findings.note_violations(&verdict);
+                if self.config.reports {
+                    findings.violations.extend(reports::of_node(node, &verdict));
+                }
             }
             if let Some(keep) = self.reconciler.inspect(node, &set) {
                 losing += usize::from(!keep.removals.is_empty());
@@ -197,6 +202,8 @@ impl Term {
             }
         }
         let metrics = &self.reconciler.metrics().controller;
+        let violating = findings.violating.iter();
+        metrics.violating(violating.map(|((policy, rule, mode), nodes)| ((&**policy, &**rule, *mode), *nodes)));
         metrics.pending_too_long.set(i64::try_from(pending).unwrap_or(i64::MAX));
         let mut memory = self.reconciler.memory();
         let before = memory.removals.brake().cloned();

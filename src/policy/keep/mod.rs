@@ -9,8 +9,10 @@ use std::time::Duration;
 mod record;
 #[cfg(test)]
 mod tests;
+mod unseen;
 
 use record::own;
+pub use unseen::Unseen;
 
 use super::claims::Claims;
 use super::decide::{Occasion, Split, set_owned_aside};
@@ -72,6 +74,8 @@ pub struct Keep {
     pub forged: Vec<String>,
     /// Whether a pending taint is lifted.
     pub lifts_pending: bool,
+    /// What was admitted although nobody was asked, as far as one look can tell.
+    pub unseen: Option<Unseen>,
     additions: ChangeBuilder,
     kept: Owned,
     base: SavedState,
@@ -165,6 +169,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn finish(mut self) -> Keep {
+        let unseen = self.unseen();
         let forged = self.forged();
         let (kept, removals) = self.owned();
         let lifts_pending = self.lift_pending();
@@ -181,6 +186,7 @@ impl<'a> Keeper<'a> {
             removals,
             forged,
             lifts_pending,
+            unseen,
             additions,
             kept,
             base,

@@ -266,6 +266,23 @@ fn protected_labels_of_a_node_that_came_unseen_go_and_those_that_admission_saw_s
 }
 
 #[test]
+fn what_admission_cannot_have_seen_is_said() {
+    let rules = json!([{"name": "r", "match": {"names": ["n1"]}, "labels": {"tier": "gold", "fleet": "x"}}]);
+    let policy = set(json!({"protect": {"keys": ["tier", "rack"]}, "persist": {"labels": ["rack"]}, "rules": rules}));
+    let unseen = |scene: &Scene| scene.keep(&policy, |keep| keep.unseen);
+    let lacking = vec!["fleet".to_owned(), "tier".to_owned()];
+    assert_eq!(unseen(&Scene::new(json!({}))), Some(Unseen::Joined { lacking }));
+    assert_eq!(unseen(&Scene { registered: false, ..Scene::new(json!({})) }), None, "it is older than the webhook");
+    assert_eq!(unseen(&Scene::new(json!({"tier": "gold"}))), None, "nobody claims this: admission gave it");
+    let mut living = Scene::new(json!({"tier": "forged", "rack": "r2", "fleet": "y"}))
+        .owning(json!({"labels": {"tier": "gold", "fleet": "x"}}));
+    living.saved.labels = serde_json::from_value(json!({"rack": "r1"})).unwrap();
+    assert_eq!(unseen(&living), Some(Unseen::Changed { keys: vec!["tier".to_owned(), "rack".to_owned()] }));
+    let same = Scene::new(json!({"tier": "gold", "fleet": "x"})).owning(json!({"labels": {"tier": "gold"}}));
+    assert_eq!(unseen(&same), None);
+}
+
+#[test]
 fn a_taint_that_was_there_is_ours_only_where_admission_could_have_given_it() {
     let policy = set(json!({"rules": [{"name": "r", "taints": [{"key": "fleet", "effect": "NoSchedule"}]}]}));
     let there = json!([{"key": "fleet", "effect": "NoSchedule"}]);
