@@ -138,7 +138,9 @@ impl<'a, Wake: FnMut(&NodeObject)> Eyes<'a, Wake> {
         if self.may_tell(&name) {
             tracing::warn!(node = name, error = why, "this node cannot be read; it is left as it is, all others go on");
             let note = format!("nodegate cannot read this node and leaves it as it is: {why}");
-            self.reconciler.events().later_about(&name, "Unreadable", note);
+            if !name.is_empty() {
+                self.reconciler.events().later_about(&name, "Unreadable", note);
+            }
         }
     }
 

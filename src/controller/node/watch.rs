@@ -87,3 +87,138 @@ async fn watch(nodes: &NodeApi, version: &mut String, seen: &mut impl FnMut(Seen
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use futures_util::FutureExt as _;
+    use kube::Client;
+    use kube::client::Body;
+
+    use super::*;
+
+    /// What the API server answers, one after the other, and what it was asked.
+    type Script = Arc<Mutex<(VecDeque<(u16, String)>, Vec<String>)>>;
+
+    fn scripted(answers: &[(u16, &str)]) -> (NodeApi, Script) {
+        let answers = answers.iter().map(|(code, text)| (*code, (*text).to_owned())).collect();
+        let script = Script::new(Mutex::new((answers, Vec::new())));
+        let server = script.clone();
+        let service = tower::service_fn(move |request: hyper::Request<Body>| {
+            let server = server.clone();
+            async move {
+                let next = {
+                    let mut script = server.lock().unwrap();
+                    script.1.push(request.uri().to_string());
+                    script.0.pop_front()
+                };
+                // After its last answer it says nothing.
+                let Some((code, text)) = next else { return std::future::pending().await };
+                let answer = hyper::Response::builder().status(code).body(Body::from(text.into_bytes()));
+                Ok::<_, Infallible>(answer.unwrap())
+            }
+        });
+        (NodeApi::new(Client::new(service, "default")), script)
+    }
+
+    fn told(seen: Seen) -> String {
+        let name = |read: Read| match read {
+            Ok(node) => format!("{} {}", node.name(), node.resource_version()),
+            Err(unreadable) => format!("unreadable {}", unreadable.name),
+        };
+        match seen {
+            Seen::Begin => "begin".to_owned(),
+            Seen::There(read) => format!("there {}", name(read)),
+            Seen::All => "all".to_owned(),
+            Seen::Watching => "watching".to_owned(),
+            Seen::Changed(read) => format!("changed {}", name(read)),
+            Seen::Gone(read) => format!("gone {}", name(read)),
+            Seen::Failed(error) => format!("failed: {error}"),
+        }
+    }
+
+    /// What is seen until the API server says nothing more, and what it was asked.
+    async fn follow_all(answers: &[(u16, &str)]) -> (Vec<String>, Vec<String>) {
+        let (nodes, script) = scripted(answers);
+        let mut seen = Vec::new();
+        {
+            let mut following = std::pin::pin!(follow(&nodes, |one| seen.push(told(one))));
+            while script.lock().unwrap().1.len() <= answers.len() {
+                assert!(following.as_mut().now_or_never().is_none());
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        let asked = script.lock().unwrap().1.clone();
+        (seen, asked)
+    }
+
+    fn node(name: &str, version: u32) -> String {
+        format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#)
+    }
+
+    fn list(metadata: &str, items: &[String]) -> String {
+        format!(r#"{{"kind":"NodeList","apiVersion":"v1","metadata":{metadata},"items":[{}]}}"#, items.join(","))
+    }
+
+    fn event(kind: &str, object: &str) -> String {
+        format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_are_read_one_after_the_other_and_then_changes_from_the_version_they_show() {
+        let first = list(r#"{"resourceVersion":"9","continue":"more","remainingItemCount":1}"#, &[node("a", 1)]);
+        let second = list(r#"{"resourceVersion":"9"}"#, &[node("b", 2)]);
+        let changes =
+            [event("MODIFIED", &node("a", 10)), event("BOOKMARK", &node("", 12)), event("DELETED", &node("b", 13))];
+        let (seen, asked) = follow_all(&[(200, &first), (200, &second), (200, &changes.concat())]).await;
+        let expected = ["begin", "there a 1", "there b 2", "all", "watching", "changed a 10", "gone b 13"];
+        assert_eq!(seen, expected);
+        assert!(!asked[0].contains("continue=") && asked[1].contains("continue=more"), "{asked:?}");
+        assert!(asked[2].contains("watch=true") && asked[2].contains("resourceVersion=9"), "{asked:?}");
+        assert!(asked[3].contains("resourceVersion=13"), "it goes on where it was: {asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_node_that_cannot_be_read_costs_one_node() {
+        let broken = r#"{"metadata":{"name":"bad","resourceVersion":"3","labels":[1]}}"#;
+        let listed = list(r#"{"resourceVersion":"9"}"#, &[node("a", 1), broken.to_owned(), node("b", 2)]);
+        let changes = [event("MODIFIED", broken), event("MODIFIED", &node("b", 10))].concat();
+        let (seen, _) = follow_all(&[(200, &listed), (200, &changes)]).await;
+        let expected =
+            ["begin", "there a 1", "there unreadable bad", "there b 2", "all", "watching", "changed unreadable bad"];
+        assert_eq!(seen[..7], expected);
+        assert_eq!(seen[7], "changed b 10");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_expired_is_read_anew_and_what_broke_off_is_gone_on_with() {
+        let page = list(r#"{"resourceVersion":"9","continue":"more"}"#, &[node("a", 1)]);
+        let whole = list(r#"{"resourceVersion":"20"}"#, &[node("a", 1)]);
+        let expired = r#"{"kind":"Status","message":"The provided continue parameter is too old","code":410}"#;
+        let too_old = event("ERROR", r#"{"kind":"Status","message":"too old resource version: 20 (30)","code":410}"#);
+        let busy = r#"{"kind":"Status","message":"too many requests","code":429}"#;
+        let script: [(u16, &str); 7] = [
+            (200, &page),
+            (410, expired),
+            (200, &whole[..whole.len() - 9]),
+            (200, &whole),
+            (429, busy),
+            (200, &too_old),
+            (200, &whole),
+        ];
+        let (seen, asked) = follow_all(&script).await;
+        let of = |text: &str| seen.iter().filter(|seen| seen.contains(text)).count();
+        assert_eq!(
+            (of("begin"), of("all"), of("continue parameter is too old"), of("broke off")),
+            (4, 2, 1, 1),
+            "{seen:?}"
+        );
+        assert_eq!((of("too many requests"), of("too old resource version"), of("watching")), (1, 1, 1), "{seen:?}");
+        assert!(asked[5].contains("resourceVersion=20"), "after 429 it goes on from the same version: {asked:?}");
+        assert!(!asked[6].contains("watch=true") && asked[7].contains("watch=true"), "{asked:?}");
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
-use super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
+use super::keeping::{config_maps, eventually_state, is_pending, led_within, node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label, taints};
 
@@ -157,9 +157,11 @@ async fn a_leader_that_may_not_see_nodes_any_more_gives_up_its_lease_and_strands
     plane.kubectl(&["apply", "-f", "-"], Some(BLIND)).unwrap();
     let _ = bind("sightless", "sightless");
     let _ = bind("seeing", "cluster-admin");
-    let setup = Setup { policies: POLICY, namespace: Some(namespace), own_rights: true, ..Setup::default() };
+    // The term outlives the pause of the API server.
+    let setup =
+        Setup { policies: POLICY, namespace: Some(namespace), own_rights: true, lease_seconds: 20, ..Setup::default() };
     let nodegate = Nodegate::start(plane, &setup);
-    until_led(&nodegate).await;
+    led_within(&nodegate, Duration::from_secs(30)).await;
     plane.kubectl(&["delete", "clusterrolebinding", "seeing"], None).unwrap();
     // Rights are asked for when a watch begins: the one there is goes on until its connection ends.
     tokio::task::block_in_place(|| plane.restart_api_server(Duration::ZERO));
@@ -243,6 +245,45 @@ async fn a_taint_that_came_with_somebodys_label_goes_with_it_and_one_set_by_hand
         let ended =
             admin.eventually(name, "without the rule", |node| label(node, "team.example.com/quota").is_none()).await;
         assert_eq!(taints(&ended).contains(&by_hand), name == "older-2", "{name}: {:?}", taints(&ended));
+        admin.delete(name).await;
+    }
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn what_was_admitted_while_every_replica_was_down_is_told_at_the_first_look() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    for name in ["guarded-1", "guarded-2", "guarded-3"] {
+        admin.delete(name).await;
+    }
+    let setup = Setup { policies: &["tests/suite/cluster/unseen.yaml"], ..setup() };
+    let mut nodegate = Nodegate::start(cluster.plane, &setup);
+    until_led(&nodegate).await;
+    let namespace = nodegate.namespace.clone();
+    let maps = config_maps(cluster.plane, &namespace).await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    for name in ["guarded-1", "guarded-3"] {
+        Requester::kubelet(cluster.plane, name).await.create(&node(name, json!({}))).await.unwrap();
+        eventually_state(&maps, name, "recorded", |state| state["nodeUID"].is_string()).await;
+    }
+    nodegate.kill();
+    let kubelet = Requester::kubelet(cluster.plane, "guarded-1").await;
+    kubelet.label("guarded-1", "class.example.com/tier", json!("forged")).await.unwrap();
+    let kubelet = Requester::kubelet(cluster.plane, "guarded-2").await;
+    kubelet.create(&node("guarded-2", json!({"colour": "purple"}))).await.unwrap();
+
+    let back = Nodegate::start(cluster.plane, &Setup { namespace: Some(&namespace), ..setup });
+    for name in ["guarded-1", "guarded-2"] {
+        eventually(name, || events(cluster.plane, name).contains("AdmittedUnseen")).await;
+        admin.eventually(name, "repaired", |node| label(node, "class.example.com/tier") == Some("gold")).await;
+    }
+    assert!(!events(cluster.plane, "guarded-3").contains("AdmittedUnseen"), "nothing happened to it");
+    assert!(has_metric(&back, "nodegate_admitted_unseen_total 2"));
+    // What the node violates since is counted, and `report --violations` shows it.
+    let violating = r#"nodegate_violating_nodes{policy="unseen",rule="colours",mode="enforce"} 1"#;
+    eventually("the violation is counted", || has_metric(&back, violating)).await;
+    for name in ["guarded-1", "guarded-2", "guarded-3"] {
         admin.delete(name).await;
     }
 }
