@@ -232,13 +232,6 @@ impl<'a> Nodegate<'a> {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// The most memory it has had, in KiB.
-    pub(crate) fn peak_memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
-    }
-
     /// The ports of the webhook and of the probe address.
     pub(crate) fn ports(&self) -> (u16, u16) {
         (self.listen, self.probe)
