@@ -2,6 +2,8 @@
 //!
 //! - `cargo bench --bench fleet -- 5000`: so many nodes that were there before: time to fill them, writes of a second
 //!   pass, memory of the leader and of a replica that only serves;
+//! - `cargo bench --bench fleet -- burst`: kubelets that register within a second, default flags: time from CREATE until
+//!   nothing is deferred and the pending taint is lifted, and how many writes that takes;
 //! - `cargo bench --bench fleet -- window`: pods that the real scheduler binds to a node before its taint is there.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its results")]
@@ -20,6 +22,8 @@ use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 
+#[path = "support/burst.rs"]
+mod burst;
 #[path = "../tests/suite/cluster/control_plane.rs"]
 mod control_plane;
 #[path = "support/process.rs"]
@@ -47,6 +51,7 @@ fn main() {
     let cluster = exclusive();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     match asked.first().map_or("1000", String::as_str) {
+        "burst" => runtime.block_on(burst::measure(cluster.plane)),
         "window" => runtime.block_on(window(cluster.plane)),
         count => runtime.block_on(fill(cluster.plane, count.parse().expect("a number of nodes"))),
     }

@@ -1,6 +1,7 @@
 //! Every metric, by name. Label values are bounded: words of this file, or policies and rules in force.
 
 mod callers;
+mod keeping;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -15,6 +16,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 pub use callers::CallerMetrics;
+pub use keeping::KeepingMetrics;
 
 /// Which path was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -194,6 +196,8 @@ pub struct ControllerMetrics {
     pub nodes_read_in_part: Gauge,
     /// 1 while this replica should see nodes and cannot.
     pub node_watch_failing: Gauge,
+    /// What is put off or left out so that the rest goes on.
+    pub keeping: KeepingMetrics,
 }
 
 impl Default for ControllerMetrics {
@@ -212,6 +216,7 @@ impl Default for ControllerMetrics {
             unreadable_nodes: Gauge::default(),
             nodes_read_in_part: Gauge::default(),
             node_watch_failing: Gauge::default(),
+            keeping: KeepingMetrics::default(),
         }
     }
 }
@@ -293,6 +298,7 @@ impl ControllerMetrics {
             "1 while this replica cannot list and watch nodes, and therefore does not lead for long",
             self.node_watch_failing.clone(),
         );
+        self.keeping.register(registry);
     }
 }
 

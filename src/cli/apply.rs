@@ -17,7 +17,7 @@ use super::output::{self, Format};
 use super::{Findings, telemetry_for_command};
 use crate::api::names::{LabelKey, TaintEffect, TaintId};
 use crate::controller::policies;
-use crate::controller::{Done, Events, Failure, KeepConfig, MaxRemovals, Read, Reconciler, Unreadable};
+use crate::controller::{Done, Events, Failure, KeepConfig, MaxRemovals, Read, Reconciler, Unreadable, Urgency};
 use crate::files::Sources;
 use crate::metrics::Metrics;
 use crate::state::{ConfigMaps, Identity, SavedStates};
@@ -172,7 +172,7 @@ async fn one(reconciler: &Reconciler, node: Read) -> Line {
         Err(node) => return unreadable(node),
     };
     let name = node.name().to_owned();
-    let mut outcome = reconciler.reconcile(&node).await;
+    let mut outcome = reconciler.reconcile(&node, Urgency::Routine).await;
     for _ in 1..TRIES {
         if !matches!(outcome, Err(Failure::Conflict(_))) {
             break;
@@ -183,10 +183,12 @@ async fn one(reconciler: &Reconciler, node: Read) -> Line {
             Ok(None) => break,
             Err(error) => tracing::debug!(%error, "asked again"),
         }
-        outcome = reconciler.reconcile(&node).await;
+        outcome = reconciler.reconcile(&node, Urgency::Routine).await;
     }
     let failed = outcome.as_ref().err().map(ToString::to_string);
-    let Done { set, changed, removed, kept, lingering, .. } = outcome.unwrap_or_default();
+    let Done { set, changed, removed, kept, lingering, unrecorded, again: _ } = outcome.unwrap_or_default();
+    // What this command gave would be forgotten with it.
+    let failed = failed.or(unrecorded);
     Line { node: name, set, changed, removed, kept, lingering, failed }
 }
 

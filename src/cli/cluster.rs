@@ -33,7 +33,7 @@ pub(crate) struct ControllerArgs {
     /// How many nodes may lose owned labels or taints by one change [default: the larger of 10 and 10 %]
     #[arg(long, value_name = "N", env = "NODEGATE_MAX_REMOVALS")]
     max_removals: Option<usize>,
-    /// Most writes per second.
+    /// Most writes per second. Nodes that join have as many again, and may use 20 seconds' worth of them at once.
     #[arg(long, value_name = "N", env = "NODEGATE_WRITES_PER_SECOND", default_value_t = 100)]
     writes_per_second: u32,
     /// Every node is looked at again after so many seconds, whatever was missed.

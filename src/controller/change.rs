@@ -1,39 +1,52 @@
 //! What a change of a node is about: who is undone by it, how much it is, how it reads.
 
+use super::fights::Ground;
 use super::node::NodeObject;
 use super::reconcile::Done;
 use crate::api::state::SavedState;
 use crate::policy::{Claim, Field, Keep, NodeChange, NodeFacts};
 
-/// Owned keys that somebody has changed or removed: what is repaired, with the writer as far as he is known.
-pub(super) fn reverts(
-    node: &NodeObject,
-    facts: &NodeFacts<'_>,
-    saved: &SavedState,
-    change: &NodeChange,
-) -> Vec<(Field, String, String)> {
+/// An owned key that somebody has changed or removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Revert {
+    /// The part of the node, and the key (`key:Effect` for a taint).
+    pub(super) ground: Ground,
+    /// What the writer calls itself, as far as it is known.
+    pub(super) writer: String,
+}
+
+/// What somebody has undone, of what nodegate put on the node. A key that has the value it was given is not undone:
+/// its rule gives another one now.
+pub(super) fn reverts(node: &NodeObject, facts: &NodeFacts<'_>, saved: &SavedState) -> Vec<Revert> {
     let Some(owned) = &saved.owned else { return Vec::new() };
-    let manager = |claim: Option<&Claim>| {
-        claim
-            .or_else(|| node.claims.last_writer())
-            .map_or_else(|| "unknown".to_owned(), |claim| claim.manager.to_string())
-    };
     let mut found = Vec::new();
-    for (key, _) in change.labels().iter().filter(|(key, value)| value.is_some() && owned.labels.contains_key(*key)) {
-        let writer = facts.label(key).and_then(|_| node.claims.label_writer(key));
-        found.push((Field::Label, key.clone(), manager(writer)));
+    let mut undone = |field, key: String, claim: Option<&Claim>| {
+        let writer = claim.or_else(|| node.claims.last_writer());
+        let writer = writer.map_or_else(|| "unknown".to_owned(), |claim| claim.manager.to_string());
+        found.push(Revert { ground: (field, key), writer });
+    };
+    for (key, _) in owned.labels.iter().filter(|(key, value)| facts.label(key) != Some(value)) {
+        undone(Field::Label, key.clone(), facts.label(key).and_then(|_| node.claims.label_writer(key)));
     }
-    let annotations = change.annotations().iter();
-    for (key, _) in annotations.filter(|(key, value)| value.is_some() && owned.annotations.contains_key(*key)) {
-        let writer = facts.annotation(key).and_then(|_| node.claims.annotation_writer(key));
-        found.push((Field::Annotation, key.clone(), manager(writer)));
+    for (key, _) in owned.annotations.iter().filter(|(key, value)| facts.annotation(key) != Some(value)) {
+        undone(Field::Annotation, key.clone(), facts.annotation(key).and_then(|_| node.claims.annotation_writer(key)));
     }
-    for (id, _) in change.taints().iter().filter(|(_, value)| value.is_some()) {
-        if owned.taints.iter().any(|taint| taint.id().as_ref() == Ok(id)) {
-            found.push((Field::Taint, id.to_string(), manager(node.claims.taint_writer())));
+    for taint in &owned.taints {
+        let Ok(id) = taint.id() else { continue };
+        if facts.taint(&taint.key, id.effect) != Some(&taint.value) {
+            undone(Field::Taint, id.to_string(), node.claims.taint_writer());
         }
     }
     found
+}
+
+/// Whether a change sets this key.
+pub(super) fn sets(change: &NodeChange, (field, key): &Ground) -> bool {
+    match field {
+        Field::Label => change.labels().get(key).is_some_and(Option::is_some),
+        Field::Annotation => change.annotations().get(key).is_some_and(Option::is_some),
+        Field::Taint => change.taints().iter().any(|(id, value)| value.is_some() && id.to_string() == *key),
+    }
 }
 
 /// What a change comes to, in numbers.
@@ -65,4 +78,36 @@ pub(super) fn describe(change: &NodeChange) -> String {
     let annotations = change.annotations().iter().map(|(key, value)| format!("{}{key}", sign(value.is_some())));
     let taints = change.taints().iter().map(|(id, value)| format!("{}{id}", sign(value.is_some())));
     labels.chain(annotations).chain(taints).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn undone_is_what_differs_from_what_was_given_whoever_wrote_it() {
+        let text = json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": {"tier": "forged", "same": "given"},
+                "managedFields": [
+                    {"manager": "nodegate", "operation": "Update", "apiVersion": "v1", "time": "2026-11-21T10:00:00Z",
+                     "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:same": {}}}}},
+                    {"manager": "writer-1", "operation": "Update", "apiVersion": "v1", "time": "2026-11-21T10:00:01Z",
+                     "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:tier": {}}}}, "subresource": "status"}]}})
+        .to_string();
+        let node = NodeObject::read(&text).unwrap();
+        let owned = |keys: &[&str]| {
+            let labels = keys.iter().map(|key| ((*key).to_owned(), "given".to_owned())).collect();
+            let owned = crate::api::state::Owned { labels, ..Default::default() };
+            SavedState { owned: Some(owned), ..SavedState::default() }
+        };
+        let facts = node.facts().unwrap();
+        let found = reverts(&node, &facts, &owned(&["gone", "same", "tier"]));
+        let found: Vec<(&str, &str)> =
+            found.iter().map(|revert| (revert.ground.1.as_str(), revert.writer.as_str())).collect();
+        assert_eq!(found, [("gone", "writer-1"), ("tier", "writer-1")]);
+        assert_eq!(reverts(&node, &facts, &owned(&["same"])), [], "its rule may give it another value now");
+    }
 }

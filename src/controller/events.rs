@@ -9,12 +9,13 @@ use super::node::NodeObject;
 
 /// Longest note of an event, in bytes (`k8s.io/api/events/v1`).
 const NOTE_MAX: usize = 1024;
+/// How many events may wait; what comes beyond that is lost.
+const WAITING_MAX: usize = 1024;
 
 /// Publishes events.
 #[derive(Clone)]
 pub struct Events {
-    recorder: Recorder,
-    later: tokio::sync::mpsc::UnboundedSender<(Event, ObjectReference)>,
+    later: tokio::sync::mpsc::Sender<(Event, ObjectReference)>,
 }
 
 impl Events {
@@ -22,30 +23,23 @@ impl Events {
     pub fn new(client: Client, instance: &str) -> (Self, impl Future<Output = ()> + use<>) {
         let reporter = Reporter { controller: "nodegate".to_owned(), instance: Some(instance.to_owned()) };
         let recorder = Recorder::new(client, reporter);
-        let (later, mut queue) = tokio::sync::mpsc::unbounded_channel::<(Event, ObjectReference)>();
-        let publisher = recorder.clone();
+        let (later, mut queue) = tokio::sync::mpsc::channel::<(Event, ObjectReference)>(WAITING_MAX);
         let run = async move {
             let mut sending = JoinSet::new();
             while let Some((event, about)) = queue.recv().await {
                 while sending.len() >= 8 {
                     sending.join_next().await;
                 }
-                let publisher = publisher.clone();
+                let publisher = recorder.clone();
                 sending.spawn(async move { publish(&publisher, &event, &about).await });
             }
         };
-        (Self { recorder, later }, run)
-    }
-
-    /// Publishes a warning about a node.
-    pub async fn publish(&self, node: &NodeObject, reason: &str, note: String) {
-        publish(&self.recorder, &warning(reason, note), &reference(node)).await;
+        (Self { later }, run)
     }
 
     /// Has a warning published soon.
     pub fn later(&self, node: &NodeObject, reason: &str, note: String) {
-        // Nobody listens any more only when the term is over.
-        let _ = self.later.send((warning(reason, note), reference(node)));
+        self.send(warning(reason, note), reference(node));
     }
 
     /// Has a warning about a node published that may not be there any more.
@@ -56,7 +50,13 @@ impl Events {
             name: Some(node.to_owned()),
             ..ObjectReference::default()
         };
-        let _ = self.later.send((warning(reason, note), about));
+        self.send(warning(reason, note), about);
+    }
+
+    fn send(&self, event: Event, about: ObjectReference) {
+        if let Err(error) = self.later.try_send((event, about)) {
+            tracing::debug!(%error, "event not published");
+        }
     }
 }
 

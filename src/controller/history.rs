@@ -1,6 +1,7 @@
 //! What changed on nodes while we watched: labels and taints, with who wrote them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
@@ -12,6 +13,8 @@ use crate::policy::{Claim, LAST_CHANGE, NodeFacts};
 pub const FIELD_MANAGER: &str = "nodegate";
 /// Most changes remembered of one node between two records.
 const PENDING_MAX: usize = 50;
+/// Changes are recorded together with those that follow within this time.
+const TOGETHER: Duration = Duration::from_secs(2);
 
 type Values = BTreeMap<String, String>;
 
@@ -28,7 +31,14 @@ struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct History {
     seen: HashMap<String, Seen>,
-    pending: HashMap<String, Vec<Change>>,
+    pending: HashMap<String, Pending>,
+}
+
+/// Changes of one node that are not recorded yet.
+#[derive(Debug)]
+struct Pending {
+    since: Instant,
+    changes: Vec<Change>,
 }
 
 impl History {
@@ -67,23 +77,26 @@ impl History {
         });
         differences("taint", &old.taints, &new.taints, &|_| claims.taint_writer().cloned().or_else(last));
         if !changes.is_empty() {
-            let pending = self.pending.entry(node.name().to_owned()).or_default();
+            let new = || Pending { since: Instant::now(), changes: Vec::new() };
+            let pending = &mut self.pending.entry(node.name().to_owned()).or_insert_with(new).changes;
             pending.extend(changes);
             let surplus = pending.len().saturating_sub(PENDING_MAX);
             pending.drain(..surplus);
         }
     }
 
-    /// Changes of a node that are to be recorded.
-    pub(super) fn pending(&self, node: &str) -> Vec<Change> {
-        self.pending.get(node).cloned().unwrap_or_default()
+    /// Changes of a node that are to be recorded now; none and how long they wait where others may follow.
+    pub(super) fn due(&self, node: &str, now: Instant) -> (Vec<Change>, Option<Duration>) {
+        let Some(pending) = self.pending.get(node) else { return (Vec::new(), None) };
+        let wait = TOGETHER.saturating_sub(now.saturating_duration_since(pending.since));
+        if wait.is_zero() { (pending.changes.clone(), None) } else { (Vec::new(), Some(wait)) }
     }
 
     /// The first `count` of them have been recorded.
     pub(super) fn recorded(&mut self, node: &str, count: usize) {
         if let Some(pending) = self.pending.get_mut(node) {
-            pending.drain(..count.min(pending.len()));
-            if pending.is_empty() {
+            pending.changes.drain(..count.min(pending.changes.len()));
+            if pending.changes.is_empty() {
                 self.pending.remove(node);
             }
         }

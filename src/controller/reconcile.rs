@@ -1,29 +1,28 @@
 //! Brings one node to what it should have, and records it. Level-triggered: what happened does not matter, only what is.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
-use json_patch::{PatchOperation, ReplaceOperation};
-use jsonptr::PointerBuf;
 use kube::Client;
-use kube::api::PatchParams;
 
-use super::arrivals::Arrivals;
-use super::change::{describe, reverts, summary};
+use super::change::{reverts, summary};
 use super::events::Events;
-use super::fights::{Fights, Ground};
-use super::history::{FIELD_MANAGER, History};
-use super::limit::WriteLimit;
+use super::history::FIELD_MANAGER;
+use super::limit::WriteBudget;
+use super::memory::Memory;
 use super::node::{NodeApi, NodeObject, machine};
-use super::removals::{MaxRemovals, Removals};
+use super::queue::Urgency;
+use super::records::Recorded;
+use super::removals::MaxRemovals;
 use crate::api::names::TaintId;
-use crate::api::state::{Change, SavedState};
+use crate::api::state::SavedState;
 use crate::metrics::Metrics;
-use crate::policy::{FactsError, Keep, Living, NodeChange, NodeFacts, PolicySet, keep, patch};
-use crate::state::{ConfigMaps, Identity, StateWriter, WriteError};
+use crate::policy::{
+    FactsError, Keep, Living, NodeChange, NodeFacts, PolicySet, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, keep,
+};
+use crate::state::{ConfigMaps, StateWriter, WriteError};
 
 /// How nodes are kept.
 #[derive(Clone, Debug)]
@@ -88,29 +87,20 @@ pub struct Done {
     pub lingering: usize,
     /// When it must be looked at again at the latest, if there is a reason.
     pub again: Option<Duration>,
+    /// Why its state is not recorded, where that failed.
+    pub unrecorded: Option<String>,
 }
 
-/// What a term remembers of nodes.
-#[derive(Debug)]
-pub(super) struct Memory {
-    pub(super) removals: Removals,
-    pub(super) fights: Fights,
-    pub(super) history: History,
-    pub(super) arrivals: Arrivals,
-    pub(super) failures: HashMap<String, u32>,
-    /// The uids of nodes that were looked at in this term.
-    pub(super) looked_at: HashSet<String>,
-}
+impl Done {
+    /// Has the node looked at again after this time at the latest.
+    fn look_again(&mut self, after: Option<Duration>) {
+        self.again = self.again.into_iter().chain(after).min();
+    }
 
-impl Memory {
-    /// A node is gone.
-    pub(super) fn forget(&mut self, node: &NodeObject) {
-        self.history.forget(node.name());
-        self.arrivals.forget(node.name());
-        self.removals.forget(node.uid());
-        self.fights.forget(node.uid());
-        self.failures.remove(node.name());
-        self.looked_at.remove(node.uid());
+    fn remembered(&mut self, recorded: Recorded) {
+        if let Recorded::Remembered(wait) = recorded {
+            self.look_again(Some(wait));
+        }
     }
 }
 
@@ -120,7 +110,7 @@ pub struct Reconciler {
     policies: Arc<ArcSwap<PolicySet>>,
     maps: ConfigMaps,
     writer: StateWriter,
-    limit: WriteLimit,
+    budget: WriteBudget,
     config: KeepConfig,
     registered_at: ArcSwap<Option<Timestamp>>,
     memory: Mutex<Memory>,
@@ -143,16 +133,9 @@ impl Reconciler {
             policies,
             writer: StateWriter::new(maps.clone(), FIELD_MANAGER),
             maps,
-            limit: WriteLimit::per_second(config.writes_per_second),
+            budget: WriteBudget::per_second(config.writes_per_second),
             registered_at: ArcSwap::default(),
-            memory: Mutex::new(Memory {
-                removals: Removals::new(config.max_removals),
-                fights: Fights::default(),
-                history: History::default(),
-                arrivals: Arrivals::default(),
-                failures: HashMap::new(),
-                looked_at: HashSet::new(),
-            }),
+            memory: Mutex::new(Memory::new(config.max_removals)),
             config,
             events,
             metrics,
@@ -195,12 +178,37 @@ impl Reconciler {
         &self.metrics
     }
 
-    pub(super) async fn turn(&self) {
-        self.limit.turn().await;
+    /// Waits for a place in the write budget.
+    pub(super) async fn turn(&self, urgency: Urgency) {
+        self.budget.turn(urgency).await;
     }
 
-    fn saved(&self, facts: &NodeFacts<'_>) -> Arc<SavedState> {
+    /// What the work on a node is for.
+    pub(super) fn urgency(&self, node: &NodeObject) -> Urgency {
+        match node.facts() {
+            Ok(facts) if self.is_pending(&facts) => Urgency::Joining,
+            Ok(_) | Err(_) => Urgency::Routine,
+        }
+    }
+
+    pub(super) fn pending(&self) -> &[TaintId] {
+        &self.config.pending
+    }
+
+    fn is_pending(&self, facts: &NodeFacts<'_>) -> bool {
+        self.config.pending.iter().any(|id| facts.taint(id.key.as_str(), id.effect).is_some())
+    }
+
+    /// What is stored of a node.
+    fn stored(&self, facts: &NodeFacts<'_>) -> Arc<SavedState> {
         self.maps.states().get(machine(facts)).unwrap_or_default()
+    }
+
+    /// What is stored of a node, and what is to be taken for it where a record could not be written.
+    fn stored_and_saved(&self, node: &NodeObject, facts: &NodeFacts<'_>) -> (Arc<SavedState>, Arc<SavedState>) {
+        let stored = self.stored(facts);
+        let saved = self.memory().unrecorded.in_place_of(node.uid(), &stored);
+        (stored, saved)
     }
 
     /// What a node needs, by what is in memory.
@@ -223,7 +231,7 @@ impl Reconciler {
     /// Whether a node would lose owned keys, for the survey.
     pub(super) fn inspect(&self, node: &NodeObject, set: &PolicySet) -> Option<Keep> {
         let facts = node.facts().ok()?;
-        let saved = self.saved(&facts);
+        let (_, saved) = self.stored_and_saved(node, &facts);
         Some(self.look(node, &facts, set, &saved))
     }
 
@@ -231,150 +239,103 @@ impl Reconciler {
     ///
     /// # Guarantees
     /// Writes only what differs; foreign keys are not touched; a change is made to the very version that was looked
-    /// at, or not at all. Whatever it will own is recorded before it is written.
+    /// at, or not at all. Whatever it will own is recorded before it is written. A node that joins has all it waits for
+    /// after two writes, its record and its change; what is left to record is recorded when it is looked at again.
     ///
     /// # Errors
     /// If something could not be written; asking again with the node as it is then goes on where this ended.
-    pub async fn reconcile(&self, node: &NodeObject) -> Result<Done, Failure> {
+    pub async fn reconcile(&self, node: &NodeObject, urgency: Urgency) -> Result<Done, Failure> {
+        if self.memory().is_behind(node, Instant::now()) {
+            return Ok(Done { again: Some(SEEN), ..Done::default() });
+        }
         let facts = node.facts()?;
         let set = self.policies();
-        let saved = self.saved(&facts);
+        let (stored, saved) = self.stored_and_saved(node, &facts);
         let keep = self.look(node, &facts, &set, &saved);
         self.tell_unseen(node, &keep);
-        let (change, again) = self.admissible(node, &set, &keep);
-        let history = self.memory().history.pending(node.name());
+        let reverts = if keep.first_sight { Vec::new() } else { reverts(node, &facts, &saved) };
+        let (change, again) = self.admissible(node, &set, &keep, &reverts);
         let mut done = summary(&facts, &keep, change.as_ref());
-        done.again = again;
+        done.look_again(again);
+        let mut stored = stored;
         if let Some(change) = &change {
-            self.record(&facts, &saved, keep.record_before(Some(change)), &[]).await?;
-            self.make(node, &facts, change).await?;
-            self.count_reverts(node, &facts, &saved, &keep, change);
-            self.told(node, &keep).await;
-        }
-        match self.record(&facts, &self.saved(&facts), keep.record(change.as_ref()), &history).await {
-            Ok(()) => {
-                let mut memory = self.memory();
-                memory.history.recorded(node.name(), history.len());
-                memory.arrivals.recorded(node);
+            let before = self.to_store(&facts, &stored, keep.record_before(Some(change)), &[]);
+            // A record and a change, or neither: what flaps must not use up its budget for records alone.
+            if let Err(wait) = self.afford(node, 1 + u32::from(before.is_some())) {
+                return Ok(Done { again: Some(wait), ..Done::default() });
             }
-            // Another writer looked at the node as it is now: what he recorded is looked at again.
-            Err(WriteError::Changed(_)) => done.again = Some(SOON),
-            Err(error) => return Err(error.into()),
+            if let Some(before) = before {
+                done.remembered(self.record(node, &stored, before, &[], urgency).await?);
+            }
+            self.make(node, &facts, change, urgency).await?;
+            self.count_reverts(node, &keep, &reverts, change);
+            self.tell(node, &keep);
+            if urgency == Urgency::Joining {
+                // Our own write is seen next, and that look records the rest.
+                done.look_again(Some(SEEN));
+                return Ok(done);
+            }
+            stored = self.stored(&facts);
         }
+        self.record_rest(node, &facts, &stored, &keep, change.as_ref(), &mut done).await?;
         Ok(done)
     }
 
-    /// The change that grace, brake and fights leave over, and when to look again.
-    fn admissible(&self, node: &NodeObject, set: &PolicySet, keep: &Keep) -> (Option<NodeChange>, Option<Duration>) {
-        let mut memory = self.memory();
-        let (due, mut again) = memory.removals.due(node.uid(), &keep.removals, Instant::now());
-        if !keep.removals.is_empty() && due.is_empty() {
-            again = Some(again.map_or(BRAKED, |again| again.min(BRAKED)));
-        }
-        let ground = |field, key: &str| Ground { uid: node.uid().to_owned(), field, key: key.to_owned() };
-        let change = keep.change(
-            |removal| due.contains(removal),
-            |field, key| !set.is_protected(key) && memory.fights.is_left_alone(&ground(field, key)),
-        );
-        (change, again)
-    }
-
-    /// Counts what was undone by somebody and has been done again; after a while that key is left alone.
-    fn count_reverts(
+    /// Records what is left to record once a node is as it should be: what was removed, restored, persisted, and what
+    /// has changed.
+    async fn record_rest(
         &self,
         node: &NodeObject,
         facts: &NodeFacts<'_>,
-        saved: &SavedState,
+        stored: &SavedState,
         keep: &Keep,
-        change: &NodeChange,
-    ) {
-        if keep.first_sight {
-            return;
+        change: Option<&NodeChange>,
+        done: &mut Done,
+    ) -> Result<(), Failure> {
+        let (history, wait) = self.memory().history.due(node.name(), Instant::now());
+        done.look_again(wait);
+        let Some(record) = self.to_store(facts, stored, keep.record(change), &history) else {
+            self.is_recorded(node);
+            self.memory().arrivals.recorded(node);
+            return Ok(());
+        };
+        if let Err(wait) = self.afford(node, 1) {
+            done.look_again(Some(wait));
+            return Ok(());
         }
-        let set = self.policies();
-        for (field, key, writer) in reverts(node, facts, saved, change) {
-            if set.is_protected(&key) {
-                continue;
+        match self.record(node, stored, record, &history, Urgency::Routine).await {
+            Ok(Recorded::Stored) => {
+                let mut memory = self.memory();
+                memory.history.recorded(node.name(), history.len());
+                memory.arrivals.recorded(node);
+                drop(memory);
+                if keep.not_saved > 0 {
+                    self.too_many_persisted(node, keep.not_saved);
+                }
             }
-            let rule = keep.giver(field, &key);
-            let policy = rule.map(|rule| &*rule.policy).unwrap_or_default();
-            let ground = Ground { uid: node.uid().to_owned(), field, key: key.clone() };
-            if !self.memory().fights.reverted(ground, &writer, policy, Instant::now()) {
-                continue;
+            Ok(remembered @ Recorded::Remembered(_)) => {
+                self.memory().arrivals.recorded(node);
+                done.remembered(remembered);
             }
-            let rule = rule.map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(node = node.name(), %field, key, writer, rule, "left alone: it was reverted again and again");
-            self.metrics.controller.keys_left_alone.inc();
-            let note = format!(
-                "{field} {key}: {writer:?} has undone rule {rule} five times in ten minutes; it is left alone until the \
-                 policies change"
-            );
-            self.events.later(node, "LeftAlone", note);
+            // Another writer looked at the node as it is now: what it recorded is looked at again.
+            Err(WriteError::Changed(_)) => done.look_again(Some(SOON)),
+            Err(error) => return Err(error.into()),
         }
-    }
-
-    /// Makes a change to the version of the node that was looked at.
-    async fn make(&self, node: &NodeObject, facts: &NodeFacts<'_>, change: &NodeChange) -> Result<(), Failure> {
-        let version = PatchOperation::Replace(ReplaceOperation {
-            path: PointerBuf::from_tokens(["metadata", "resourceVersion"]),
-            value: node.resource_version().into(),
-        });
-        let mut guarded = patch(facts, change);
-        guarded.0.insert(0, version);
-        self.turn().await;
-        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let made = self.nodes.patch(node.name(), &parameters, guarded).await;
-        self.metrics.controller.wrote("node", made.is_ok());
-        match made {
-            Ok(()) => {
-                tracing::info!(node = node.name(), change = %describe(change), "changed");
-                Ok(())
-            }
-            Err(kube::Error::Api(status)) if is_stale(&status) => Err(Failure::Conflict(node.name().to_owned())),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(Failure::Patch { node: node.name().to_owned(), error: Box::new(error) }),
+        if let Some(why) = self.memory().unrecorded.why(node.uid()) {
+            done.unrecorded = Some(why.to_owned());
         }
-    }
-
-    /// Lifts pending taints and nothing else, from a node that has waited too long.
-    pub(super) async fn release(&self, node: &NodeObject) -> Result<(), Failure> {
-        let facts = node.facts()?;
-        let lifted = self.config.pending.iter().filter(|id| facts.taint(id.key.as_str(), id.effect).is_some());
-        let Some(change) = NodeChange::without_taints(lifted.cloned()) else { return Ok(()) };
-        self.make(node, &facts, &change).await
+        Ok(())
     }
 
     /// Whether a node has been pending for too long.
     pub(super) fn is_stuck(&self, node: &NodeObject, now: Timestamp) -> bool {
         let Ok(facts) = node.facts() else { return false };
-        let pending = self.config.pending.iter().any(|id| facts.taint(id.key.as_str(), id.effect).is_some());
         let age = node.created().map_or(0, |created| now.as_second() - created.as_second());
-        pending && u64::try_from(age).unwrap_or_default() > self.config.pending_timeout.as_secs()
+        self.is_pending(&facts) && u64::try_from(age).unwrap_or_default() > self.config.pending_timeout.as_secs()
     }
 
     pub(super) fn releases_stuck(&self) -> bool {
         self.config.release_pending
-    }
-
-    async fn record(
-        &self,
-        facts: &NodeFacts<'_>,
-        saved: &SavedState,
-        mut record: SavedState,
-        history: &[Change],
-    ) -> Result<(), WriteError> {
-        let identity = self.maps.states().identity();
-        let Some(known) = identity.of(machine(facts)) else { return Ok(()) };
-        record.identity = (identity != Identity::Name).then_some(known);
-        record.captured_at.clone_from(&saved.captured_at);
-        if (record == *saved && history.is_empty()) || record.says_nothing() {
-            return Ok(());
-        }
-        record.captured_at = Some(Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
-        self.turn().await;
-        let written = self.writer.write(saved, &record, history).await;
-        self.metrics.controller.wrote("state", written.is_ok());
-        written.map(drop)
     }
 
     /// Tells at this leader's first look at a node what was admitted although nobody was asked.
@@ -390,25 +351,27 @@ impl Reconciler {
     }
 
     /// Tells people what they should hear of.
-    async fn told(&self, node: &NodeObject, keep: &Keep) {
+    fn tell(&self, node: &NodeObject, keep: &Keep) {
         if !keep.forged.is_empty() {
             let keys = keep.forged.join(", ");
             let note =
                 format!("removed {keys}: a kubelet may not assert protected labels, and admission was not asked");
-            self.events.publish(node, "ForgedLabels", note).await;
+            self.events.later(node, "ForgedLabels", note);
         }
+    }
+
+    fn too_many_persisted(&self, node: &NodeObject, count: usize) {
+        self.metrics.controller.keeping.keys_not_saved.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+        let note = format!(
+            "{count} persisted labels or taints of this node are not saved: at most {SAVED_LABELS_MAX} labels and {SAVED_TAINTS_MAX} \
+             taints of one node are, those that were saved before first"
+        );
+        tracing::warn!(node = node.name(), count, "too many persisted labels or taints; not all are saved");
+        self.events.later(node, "TooManyPersistedKeys", note);
     }
 }
 
+/// How soon a node is looked at again at the latest after we wrote to it; the watch wakes it before.
+const SEEN: Duration = Duration::from_secs(2);
 /// How soon a node is looked at again after somebody else was quicker.
 const SOON: Duration = Duration::from_millis(250);
-/// How soon a node is looked at again whose removals are held back.
-const BRAKED: Duration = Duration::from_secs(5);
-
-/// Whether a patch was refused because the node is not as it was when it was looked at. A `resourceVersion` that is not the
-/// present one is answered by 409; a `test` or `remove` that finds something else comes before that, and is answered by a
-/// 422 that names no field.
-fn is_stale(status: &kube::core::Status) -> bool {
-    let names_fields = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
-    status.code == 409 || (status.code == 422 && !names_fields)
-}

@@ -13,6 +13,7 @@ use serde_json::{Value as Json, json};
 
 use super::history::FIELD_MANAGER;
 use super::node::NodeObject;
+use super::queue::Urgency;
 use super::reconcile::Reconciler;
 use super::registration::is_gone;
 use crate::api::policy::EntryMode;
@@ -101,11 +102,11 @@ pub(super) async fn keep(client: &Client, mut wanted: Wanted, reconciler: &Recon
             match wanted.remove(&name) {
                 Some(report) if is_same(&there.data, &report) => {}
                 Some(report) => {
-                    reconciler.turn().await;
+                    reconciler.turn(Urgency::Routine).await;
                     first = first.and(api.patch(&name, &parameters, &Patch::Merge(&report)).await.map(drop));
                 }
                 None => {
-                    reconciler.turn().await;
+                    reconciler.turn(Urgency::Routine).await;
                     let gone = api.delete(&name, &DeleteParams::default()).await.map(drop);
                     first = first.and(gone.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) }));
                 }
@@ -120,7 +121,7 @@ pub(super) async fn keep(client: &Client, mut wanted: Wanted, reconciler: &Recon
     for (name, data) in wanted {
         let mut report = DynamicObject::new(&name, &resource()).data(data);
         report.labels_mut().insert(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned());
-        reconciler.turn().await;
+        reconciler.turn(Urgency::Routine).await;
         first = first.and(api.create(&creator, &report).await.map(drop));
     }
     first

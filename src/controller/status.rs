@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::history::FIELD_MANAGER;
 use super::policies::{Report, Reports};
+use super::queue::Urgency;
 use super::reconcile::Reconciler;
 use super::reports::mode;
 use crate::api::policy::{NodePolicy, NodePolicyStatus, PolicyCondition};
@@ -85,7 +86,7 @@ pub(super) async fn write(client: &Client, reports: &Reports, findings: &Finding
         if status == before {
             continue;
         }
-        reconciler.turn().await;
+        reconciler.turn(Urgency::Routine).await;
         let patch = Patch::Merge(json!({"status": status}));
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         if let Err(error) = api.patch_status(name, &parameters, &patch).await {

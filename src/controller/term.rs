@@ -1,19 +1,17 @@
 //! One term of the leader: everything here runs until the Lease is lost, and then not one step further.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use kube::Client;
-use kube::runtime::controller::{Action, Config, applier};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::node::{self, NodeObject, machine};
 use super::policies::Reports;
+use super::queue::{self, Again, Queue, Urgency, Wakes};
 use super::reconcile::{Done, Failure, Reconciler};
 use super::registration;
 use super::reports;
@@ -45,8 +43,6 @@ pub enum Ended {
     Blind,
 }
 
-/// How many nodes are worked on at a time.
-const CONCURRENCY: u16 = 16;
 /// How often the fleet is looked at as a whole while removals are held back.
 const BRAKED_SURVEY: Duration = Duration::from_secs(10);
 /// How often saved state without a node is looked for.
@@ -56,9 +52,6 @@ const BACKOFF_MAX: Duration = Duration::from_secs(15);
 
 /// So many conflicts in a row are how things go: somebody else writes too, or this replica has not seen its own write yet.
 const CONFLICTS: u32 = 8;
-
-/// What wakes the work on a node.
-type Queue = mpsc::UnboundedSender<ObjectRef<NodeObject>>;
 
 /// One term of the leader.
 pub struct Term {
@@ -92,12 +85,12 @@ impl Term {
     /// Leads until dropped, or until it has not seen nodes for too long.
     pub async fn run(self) -> Ended {
         let (store, writer) = reflector::store::<NodeObject>();
-        let (queue, wake) = mpsc::unbounded_channel();
+        let (queue, wakes) = Queue::new();
         let (configuration, reconciler) = (&*self.config.configuration, &self.reconciler);
         reconciler.registered(registration::created(&self.client, configuration).await);
         tokio::select! {
             () = self.watch_nodes(writer, &queue) => Ended::Anew,
-            () = self.work(store.clone(), wake) => Ended::Anew,
+            () = self.work(store.clone(), wakes) => Ended::Anew,
             () = self.survey(store.clone(), &queue) => Ended::Anew,
             () = self.collect(store.clone()) => Ended::Anew,
             () = self.follow_touched(&queue) => Ended::Anew,
@@ -117,28 +110,21 @@ impl Term {
                 memory.history.note(node, Timestamp::now());
                 memory.arrivals.note(node);
             }
-            // The receiver lives as long as this term.
-            let _ = queue.send(ObjectRef::from_obj(node));
+            queue.wake(node.name(), self.reconciler.urgency(node));
         };
         let mut eyes = Eyes::new(&self.sight, &self.reconciler, writer, wake);
         node::follow(self.reconciler.nodes(), |seen| eyes.take(seen)).await;
     }
 
-    async fn work(&self, store: Store<NodeObject>, wake: mpsc::UnboundedReceiver<ObjectRef<NodeObject>>) {
-        let queue =
-            stream::unfold(
-                wake,
-                |mut wake| async move { wake.recv().await.map(|node| (Ok::<_, Infallible>(node), wake)) },
-            );
-        let resync = self.config.resync;
-        let reconcile = move |node: Arc<NodeObject>, reconciler: Arc<Reconciler>| {
-            Box::pin(async move { bring(&node, &reconciler, resync).await })
+    async fn work(&self, store: Store<NodeObject>, wakes: Wakes) {
+        if store.wait_until_ready().await.is_err() {
+            return;
+        }
+        let run = |name: Arc<str>, urgency: Urgency| {
+            let node = store.get(&ObjectRef::new(&name));
+            async move { bring(&*node?, &self.reconciler, urgency, self.config.resync).await }
         };
-        let retry =
-            |node: Arc<NodeObject>, failure: &Failure, reconciler: Arc<Reconciler>| failed(&node, failure, &reconciler);
-        let config = Config::default().concurrency(CONCURRENCY);
-        let applied = applier(reconcile, retry, self.reconciler.clone(), store, queue, config);
-        applied.map_err(drop).for_each(|_| std::future::ready(())).await;
+        queue::work(wakes, run).await;
     }
 
     /// Looks at the whole fleet whenever policies have changed, and from time to time.
@@ -171,7 +157,7 @@ impl Term {
             }
             if changed || braked {
                 for node in store.state() {
-                    let _ = queue.send(ObjectRef::from_obj(&*node));
+                    queue.wake(node.name(), self.reconciler.urgency(&node));
                 }
             }
         }
@@ -213,8 +199,8 @@ impl Term {
         if let Some(brake) = brake.filter(|brake| before.as_ref() != Some(brake)) {
             tracing::error!(nodes = losing, "{brake}");
         }
-        for (ground, (writer, policy)) in memory.fights.given_up() {
-            let text = format!("{} {} is left to {writer:?}", ground.field, ground.key);
+        for ((field, key), writers, policy) in memory.fights.given_up() {
+            let text = format!("{field} {key} is left to {writers}");
             findings.contested.entry(policy.to_owned()).or_default().insert(text);
         }
         findings
@@ -256,7 +242,7 @@ impl Term {
         retention: Option<Duration>,
     ) -> Result<(), crate::state::WriteError> {
         let Some(deleted) = state.deleted_at.as_deref().and_then(|at| at.parse::<Timestamp>().ok()) else {
-            self.reconciler.turn().await;
+            self.reconciler.turn(Urgency::Routine).await;
             let ended = SavedState { deleted_at: Some(now.to_string()), ..state.clone() };
             return self.reconciler.writer().write(state, &ended, &[]).await.map(drop);
         };
@@ -264,7 +250,7 @@ impl Term {
         let keeps_nothing = state.labels.is_empty() && state.taints.is_empty();
         let retention = if keeps_nothing { Some(retention.unwrap_or(EMPTY_RETENTION)) } else { retention };
         if retention.is_some_and(|retention| gone_for >= retention.as_secs()) {
-            self.reconciler.turn().await;
+            self.reconciler.turn(Urgency::Routine).await;
             tracing::info!(node = state.node_name, "saved state collected: its node has been gone for the retention");
             self.reconciler.writer().delete(state).await?;
         }
@@ -275,9 +261,7 @@ impl Term {
         let mut touched = self.reconciler.maps().touched();
         loop {
             match touched.recv().await {
-                Ok(node) => {
-                    let _ = queue.send(ObjectRef::new(&node));
-                }
+                Ok(node) => queue.wake(&node, Urgency::Routine),
                 // What was lost is found by the next resync.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => std::future::pending().await,
@@ -289,19 +273,27 @@ impl Term {
 /// How long state that keeps no label and no taint outlives its node where policies say nothing.
 const EMPTY_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
-async fn bring(node: &NodeObject, reconciler: &Reconciler, resync: Duration) -> Result<Action, Failure> {
+/// Brings a node to what it should have; answers when it is to be looked at again.
+async fn bring(node: &NodeObject, reconciler: &Reconciler, urgency: Urgency, resync: Duration) -> Option<Again> {
     if node.is_leaving() {
-        return Ok(Action::await_change());
+        return None;
     }
     let started = Instant::now();
-    let outcome = reconciler.reconcile(node).await;
+    let outcome = reconciler.reconcile(node, urgency).await;
     reconciler.metrics().controller.reconciled(outcome.is_ok(), started.elapsed().as_secs_f64());
-    if outcome.is_err() && reconciler.is_stuck(node, Timestamp::now()) {
-        stuck(node, reconciler).await;
+    match outcome {
+        Ok(Done { again, .. }) => {
+            reconciler.memory().failures.remove(node.name());
+            let after = again.map_or(resync, |again| again.min(resync));
+            Some(Again { after, urgency: Urgency::Routine })
+        }
+        Err(failure) => {
+            if reconciler.is_stuck(node, Timestamp::now()) {
+                stuck(node, reconciler).await;
+            }
+            Some(Again { after: failed(node, &failure, reconciler), urgency })
+        }
     }
-    let Done { again, .. } = outcome?;
-    reconciler.memory().failures.remove(node.name());
-    Ok(Action::requeue(again.map_or(resync, |again| again.min(resync))))
 }
 
 /// A node waits for what cannot be done: people hear of it, and where that is wanted it is released.
@@ -316,7 +308,7 @@ async fn stuck(node: &NodeObject, reconciler: &Reconciler) {
 }
 
 /// What to do after a failure: tell once it lasts, and try again, later each time.
-fn failed(node: &NodeObject, failure: &Failure, reconciler: &Reconciler) -> Action {
+fn failed(node: &NodeObject, failure: &Failure, reconciler: &Reconciler) -> Duration {
     let failures = {
         let mut memory = reconciler.memory();
         let failures = memory.failures.entry(node.name().to_owned()).or_default();
@@ -324,11 +316,11 @@ fn failed(node: &NodeObject, failure: &Failure, reconciler: &Reconciler) -> Acti
         *failures
     };
     if matches!(failure, Failure::Conflict(_)) && failures <= CONFLICTS {
-        return Action::requeue(Duration::from_millis(250));
+        return Duration::from_millis(250);
     }
     tracing::warn!(node = node.name(), error = %failure, failures, "not as it should be; trying again");
     if failures == 3 || (failures == CONFLICTS + 1 && matches!(failure, Failure::Conflict(_))) {
         reconciler.events().later(node, "NotReconciled", failure.to_string());
     }
-    Action::requeue(Duration::from_millis(500).saturating_mul(1 << failures.min(7)).min(BACKOFF_MAX))
+    Duration::from_millis(500).saturating_mul(1 << failures.min(7)).min(BACKOFF_MAX)
 }

@@ -92,6 +92,13 @@ impl NodeChange {
         ChangeBuilder { taints, ..ChangeBuilder::default() }.build()
     }
 
+    /// The change without the annotations it sets; `None` when it does nothing else.
+    pub fn without_set_annotations(self) -> Option<Self> {
+        let Self { labels, mut annotations, taints } = self;
+        annotations.retain(|_, value| value.is_none());
+        ChangeBuilder { labels, annotations, taints }.build()
+    }
+
     /// Taints to set, or to remove where the value is `None`. Admission removes none.
     pub fn taints(&self) -> &BTreeMap<TaintId, Option<String>> {
         &self.taints

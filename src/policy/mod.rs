@@ -39,7 +39,7 @@ pub use decision::{Decision, Desired, Field, NodeChange, Note, RuleId, Strength}
 pub use document::{Origin, PolicyDocument, PolicyError};
 pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact};
 pub use judge::{Exemptions, Kind, Verdict, Violation, judge, violations};
-pub use keep::{Keep, Living, Removal, Unseen, keep};
+pub use keep::{Keep, Living, Removal, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, Unseen, keep};
 pub use patch::patch;
 pub use presets::baseline;
 pub use request::{Circumstances, Operation, Requester, Write};

@@ -147,14 +147,22 @@ impl ConfigMaps {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes up one ConfigMap, unless a newer version of it is known already.
-    pub(super) fn apply(&self, config_map: &ConfigMap, report: &mut impl FnMut(Problem)) {
+    /// Takes up one ConfigMap that somebody else may have written.
+    fn apply(&self, config_map: &ConfigMap, report: &mut impl FnMut(Problem)) {
+        if let Some(node) = self.take_up(config_map, report) {
+            // Nobody may be listening: only the leader does.
+            let _ = self.touched.send(node);
+        }
+    }
+
+    /// Takes up one ConfigMap, unless this version of it or a newer one is known already; answers whose it is.
+    pub(super) fn take_up(&self, config_map: &ConfigMap, report: &mut impl FnMut(Problem)) -> Option<String> {
         let name = config_map.name_any();
-        let Some(node) = name.strip_prefix(NAME_PREFIX) else { return };
+        let node = name.strip_prefix(NAME_PREFIX)?;
         let version = version(config_map);
         let mut index = self.lock();
         if index.config_maps.get(&name).is_some_and(|known| known.version >= version && version < u64::MAX) {
-            return;
+            return None;
         }
         let (documents, problems) = documents(config_map, node);
         let keys: Vec<String> = documents.iter().map(|(_, state)| Identity::key(state)).collect();
@@ -173,9 +181,8 @@ impl ConfigMaps {
             }
         }
         drop(index);
-        // Nobody may be listening: only the leader does.
-        let _ = self.touched.send(node.to_owned());
         problems.into_iter().for_each(report);
+        Some(node.to_owned())
     }
 
     fn forget(&self, name: &str) {
@@ -225,7 +232,7 @@ fn documents(config_map: &ConfigMap, node: &str) -> (Vec<(String, SavedState)>, 
     let mut found = Vec::new();
     let mut problems = Vec::new();
     for (key, text) in config_map.data.iter().flatten() {
-        if key != STATE_KEY && !(key.starts_with(ASIDE_PREFIX) && key.ends_with(".json")) {
+        if key != STATE_KEY && !is_aside(key) {
             continue;
         }
         match parse(text) {
@@ -263,6 +270,16 @@ pub(super) fn aside_key(identity: &str) -> String {
 /// The data key under which a text that could not be read is kept.
 pub(super) fn corrupt_key(text: &str) -> String {
     format!("{CORRUPT_PREFIX}{}.txt", hash(text))
+}
+
+/// Whether a data key is that of a document kept aside.
+pub(super) fn is_aside(key: &str) -> bool {
+    key.starts_with(ASIDE_PREFIX) && key.ends_with(".json")
+}
+
+/// Whether a data key is that of a text that could not be read.
+pub(super) fn is_corrupt(key: &str) -> bool {
+    key.starts_with(CORRUPT_PREFIX) && key.ends_with(".txt")
 }
 
 /// FNV-1a: stable over versions and processes, which names need.

@@ -18,7 +18,7 @@ use crate::api::state::SavedState;
 pub use configmaps::{ConfigMaps, NAME_PREFIX, Problem, STATE_KEY};
 pub use directory::{StateError, StateObserver, read, watch};
 pub use identity::{Identity, Machine};
-pub use writer::{StateWriter, WriteError};
+pub use writer::{StateWriter, WriteError, Written};
 
 /// Parts of the map that are replaced one by one, so that one change copies few entries.
 const SHARDS: usize = 128;

@@ -1,12 +1,12 @@
 //! The one writer of saved state: ConfigMaps, read before they are written, never written over what changed meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Resource as _, ResourceExt as _};
 
-use super::configmaps::{ConfigMaps, Place, aside_key, corrupt_key, data, name_for, parse};
+use super::configmaps::{ConfigMaps, Place, aside_key, corrupt_key, data, is_aside, is_corrupt, name_for, parse};
 use super::{Identity, STATE_KEY};
 use crate::api::state::{Change, SavedState};
 
@@ -14,8 +14,16 @@ use crate::api::state::{Change, SavedState};
 const HISTORY_MAX: usize = 50;
 /// How often a write is tried again when the ConfigMap has changed meanwhile.
 const TRIES: usize = 5;
-/// Largest document, in bytes; the API server takes objects of 1 MiB.
+/// Largest document, in bytes.
 const DOCUMENT_MAX: usize = 512 * 1024;
+/// Largest ConfigMap, in bytes of its data; the API server takes 1 MiB.
+const DATA_MAX: usize = 900 * 1024;
+/// So many records of other machines of a name are kept aside, the latest…
+const ASIDE_MAX: usize = 3;
+/// …and so many texts that could not be read.
+const CORRUPT_MAX: usize = 3;
+/// Longest text of a change in the history: a key of a taint with its effect fits.
+const TEXT_MAX: usize = 512;
 
 /// Saved state could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +53,24 @@ impl WriteError {
     fn api(config_map: &str, error: kube::Error) -> Self {
         Self::Api { config_map: config_map.to_owned(), error: Box::new(error) }
     }
+
+    /// Whether the same record would be refused again: it is not to be waited for.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Api { error, .. } => matches!(code(error), 400 | 403 | 404 | 405 | 413 | 422),
+            Self::TooLarge { .. } => true,
+            Self::Changed(_) => false,
+        }
+    }
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Whether anything was written: nothing is when nothing differs.
+    pub wrote: bool,
+    /// How many records of other machines, or texts that could not be read, made room.
+    pub dropped: usize,
 }
 
 fn code(error: &kube::Error) -> u16 {
@@ -73,7 +99,12 @@ impl StateWriter {
     ///
     /// # Errors
     /// If the API server does not take it, or `base` is not what is there; nothing is changed then.
-    pub async fn write(&self, base: &SavedState, state: &SavedState, changes: &[Change]) -> Result<bool, WriteError> {
+    pub async fn write(
+        &self,
+        base: &SavedState,
+        state: &SavedState,
+        changes: &[Change],
+    ) -> Result<Written, WriteError> {
         let key = Identity::key(state);
         let place = self.maps.place(&key).or_else(|| {
             // Written before its identity was kept, or by the label operator: adopted where it stands.
@@ -102,7 +133,7 @@ impl StateWriter {
         state: &SavedState,
         changes: &[Change],
         name: &str,
-    ) -> Result<Option<bool>, WriteError> {
+    ) -> Result<Option<Written>, WriteError> {
         let api = &self.maps.api;
         let existing = if self.maps.exists(name) {
             api.get_opt(name).await.map_err(|error| WriteError::api(name, error))?
@@ -111,10 +142,11 @@ impl StateWriter {
         };
         let before = existing.as_ref().map(data).unwrap_or_default();
         if let Some(existing) = existing.as_ref().filter(|_| !stands_on(&before, base, state)) {
-            self.maps.apply(existing, &mut |_| {});
+            self.maps.take_up(existing, &mut |_| {});
             return Err(WriteError::Changed(name.to_owned()));
         }
-        let Some(after) = merged(&before, state, changes)? else { return Ok(Some(false)) };
+        let Some((after, dropped)) = merged(&before, state, changes)? else { return Ok(Some(Written::default())) };
+        let is_new = existing.is_none();
         let written = match existing {
             Some(existing) => {
                 let config_map = ConfigMap { data: Some(after), ..existing };
@@ -129,13 +161,14 @@ impl StateWriter {
         };
         match written {
             Ok(config_map) => {
-                self.maps.apply(&config_map, &mut |_| {});
-                Ok(Some(true))
+                self.maps.take_up(&config_map, &mut |_| {});
+                Ok(Some(Written { wrote: true, dropped }))
             }
-            Err(error) if code(&error) == 409 || code(&error) == 404 => {
+            // For one that is made, "not found" is about its namespace.
+            Err(error) if code(&error) == 409 || (code(&error) == 404 && !is_new) => {
                 // It was made, changed or deleted since: look again before deciding what to write.
                 if let Ok(Some(config_map)) = api.get_opt(name).await {
-                    self.maps.apply(&config_map, &mut |_| {});
+                    self.maps.take_up(&config_map, &mut |_| {});
                 }
                 Ok(None)
             }
@@ -188,12 +221,13 @@ fn stands_on(data: &BTreeMap<String, String>, base: &SavedState, state: &SavedSt
     plain(document_of(data, state).unwrap_or_default()) == plain(base.clone())
 }
 
-/// The data of a ConfigMap with `state` in force in it, or `None` when nothing differs.
+/// The data of a ConfigMap with `state` in force in it, and how many records had to make room; `None` when nothing
+/// differs.
 fn merged(
     before: &BTreeMap<String, String>,
     state: &SavedState,
     changes: &[Change],
-) -> Result<Option<BTreeMap<String, String>>, WriteError> {
+) -> Result<Option<(BTreeMap<String, String>, usize)>, WriteError> {
     let mut after = before.clone();
     let mut state = state.clone();
     let own_aside = aside_key(&Identity::key(&state));
@@ -210,19 +244,73 @@ fn merged(
     }
     state.history = there.as_ref().map(|known| known.history.clone()).unwrap_or_default();
     let last = state.history.last().map_or(0, |change| change.id);
-    state.history.extend((last + 1..).zip(changes).map(|(id, change)| Change { id, ..change.clone() }));
+    state.history.extend((last + 1..).zip(changes).map(|(id, change)| bounded(Change { id, ..change.clone() })));
     let surplus = state.history.len().saturating_sub(HISTORY_MAX);
     state.history.drain(..surplus);
     let same = |known: &SavedState| *known == SavedState { captured_at: known.captured_at.clone(), ..state.clone() };
     if !before.contains_key(&own_aside) && there.as_ref().is_some_and(same) {
         return Ok(None);
     }
-    let text = serde_json::to_string_pretty(&state).unwrap_or_default();
-    if text.len() > DOCUMENT_MAX {
-        return Err(WriteError::TooLarge { node: state.node_name, size: text.len() });
+    after.insert(STATE_KEY.to_owned(), text_of(state)?);
+    let dropped = make_room(&mut after);
+    Ok(Some((after, dropped)))
+}
+
+/// The text of a document. Its history gives way first where it would not fit.
+fn text_of(mut state: SavedState) -> Result<String, WriteError> {
+    loop {
+        let text = serde_json::to_string_pretty(&state).unwrap_or_default();
+        if text.len() <= DOCUMENT_MAX {
+            return Ok(text);
+        }
+        if state.history.is_empty() {
+            return Err(WriteError::TooLarge { node: state.node_name, size: text.len() });
+        }
+        let half = state.history.len().div_ceil(2);
+        state.history.drain(..half);
     }
-    after.insert(STATE_KEY.to_owned(), text);
-    Ok(Some(after))
+}
+
+/// A change whose texts are no longer than history keeps them.
+fn bounded(mut change: Change) -> Change {
+    let shorten = |text: &mut String| {
+        if text.len() > TEXT_MAX {
+            let end = (0..=TEXT_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            text.truncate(end);
+            text.push('…');
+        }
+    };
+    let Change { id: _, time: _, by, how: _, field: _, key, old, new } = &mut change;
+    [by, key].into_iter().chain(old).chain(new).for_each(shorten);
+    change
+}
+
+/// Drops what is kept beside the document in force and is too much: the oldest records of other machines, and texts
+/// that could not be read. Answers how many.
+fn make_room(data: &mut BTreeMap<String, String>) -> usize {
+    let captured_at = |text: &String| parse(text).ok().and_then(|state| state.captured_at).unwrap_or_default();
+    let mut asides: Vec<(String, String)> =
+        data.iter().filter(|(key, _)| is_aside(key)).map(|(key, text)| (captured_at(text), key.clone())).collect();
+    // Times in RFC 3339 and UTC sort as texts. The oldest is first.
+    asides.sort_unstable();
+    let mut asides: VecDeque<String> = asides.into_iter().map(|(_, key)| key).collect();
+    let mut corrupt: VecDeque<String> = data.keys().filter(|key| is_corrupt(key)).cloned().collect();
+    let mut dropped = 0;
+    loop {
+        let size: usize = data.iter().map(|(key, text)| key.len() + text.len()).sum();
+        let gone = if corrupt.len() > CORRUPT_MAX {
+            corrupt.pop_front()
+        } else if asides.len() > ASIDE_MAX {
+            asides.pop_front()
+        } else if size > DATA_MAX {
+            corrupt.pop_front().or_else(|| asides.pop_front())
+        } else {
+            None
+        };
+        let Some(gone) = gone else { return dropped };
+        data.remove(&gone);
+        dropped += 1;
+    }
 }
 
 fn is_another_machine(known: &SavedState, state: &SavedState) -> bool {
@@ -246,7 +334,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_and_what_is_others_stays() {
         let before = data_of(&[("state.json", "{nonsense"), ("notes", "mine")]);
-        let after = merged(&before, &state("n1", None), &[]).unwrap().unwrap();
+        let (after, _) = merged(&before, &state("n1", None), &[]).unwrap().unwrap();
         assert_eq!(after["notes"], "mine");
         assert_eq!(after[&corrupt_key("{nonsense")], "{nonsense");
         assert_eq!(parse(&after["state.json"]).unwrap().node_name, "n1");
@@ -255,11 +343,12 @@ mod tests {
     #[test]
     fn another_machine_of_the_name_is_kept_aside_and_comes_back() {
         let (one, two) = (state("n1", Some("name=n1,systemUUID=1")), state("n1", Some("name=n1,systemUUID=2")));
-        let first = merged(&BTreeMap::new(), &one, &[]).unwrap().unwrap();
-        let second = merged(&first, &two, &[]).unwrap().unwrap();
+        let (first, _) = merged(&BTreeMap::new(), &one, &[]).unwrap().unwrap();
+        let (second, _) = merged(&first, &two, &[]).unwrap().unwrap();
         assert_eq!(parse(&second["state.json"]).unwrap().identity, two.identity);
         assert_eq!(parse(&second[&aside_key("name=n1,systemUUID=1")]).unwrap().identity, one.identity);
-        let third = merged(&second, &one, &[]).unwrap().unwrap();
+        let (third, dropped) = merged(&second, &one, &[]).unwrap().unwrap();
+        assert_eq!(dropped, 0);
         assert_eq!(parse(&third["state.json"]).unwrap().identity, one.identity);
         assert!(!third.contains_key(&aside_key("name=n1,systemUUID=1")));
     }
@@ -268,9 +357,68 @@ mod tests {
     fn history_is_bounded_and_nothing_is_written_when_nothing_differs() {
         let change = Change { key: "a".to_owned(), ..Change::default() };
         let many = vec![change; HISTORY_MAX + 3];
-        let after = merged(&BTreeMap::new(), &state("n1", None), &many).unwrap().unwrap();
+        let (after, _) = merged(&BTreeMap::new(), &state("n1", None), &many).unwrap().unwrap();
         let history = parse(&after["state.json"]).unwrap().history;
         assert_eq!((history.len(), history.last().unwrap().id), (HISTORY_MAX, HISTORY_MAX as u64 + 3));
         assert_eq!(merged(&after, &state("n1", None), &[]).unwrap(), None);
+    }
+
+    #[test]
+    fn of_many_machines_of_one_name_the_latest_few_are_kept_and_what_is_others_stays() {
+        let mut data = data_of(&[("notes", "mine")]);
+        let machine = |at: usize| SavedState {
+            captured_at: Some(format!("2026-11-21T10:{at:02}:00Z")),
+            labels: (0..100).map(|key| (format!("persist.demo/{key}"), "x".repeat(60))).collect(),
+            ..state("n1", Some(&format!("name=n1,systemUUID={at}")))
+        };
+        for at in 0..60 {
+            (data, _) = merged(&data, &machine(at), &[]).unwrap().unwrap();
+        }
+        let mut kept: Vec<String> = data.values().filter_map(|text| parse(text).ok()?.captured_at).collect();
+        kept.sort();
+        assert_eq!(
+            kept,
+            ["2026-11-21T10:56:00Z", "2026-11-21T10:57:00Z", "2026-11-21T10:58:00Z", "2026-11-21T10:59:00Z"]
+        );
+        assert_eq!(data["notes"], "mine");
+    }
+
+    #[test]
+    fn a_config_map_never_grows_beyond_what_the_api_server_takes() {
+        let large = |at: usize| SavedState {
+            captured_at: Some(format!("2026-11-21T10:{at:02}:00Z")),
+            labels: (0..900).map(|key| (format!("persist.demo/{key:0>240}"), "x".repeat(63))).collect(),
+            ..state("n1", Some(&format!("name=n1,systemUUID={at}")))
+        };
+        let mut data = data_of(&[("state.json", &"{".repeat(600 * 1024))]);
+        let mut gone = Vec::new();
+        for at in 0..5 {
+            let (after, dropped) = merged(&data, &large(at), &[]).unwrap().unwrap();
+            assert!(after.values().map(String::len).sum::<usize>() <= DATA_MAX);
+            gone.push(dropped);
+            data = after;
+        }
+        assert_eq!(gone, [0, 1, 0, 1, 1], "the text that cannot be read goes first, then the oldest of three");
+        let more = SavedState {
+            labels: (0..5200).map(|key| (format!("persist.demo/{key:0>60}"), "x".repeat(63))).collect(),
+            ..state("n1", None)
+        };
+        assert!(matches!(merged(&data, &more, &[]), Err(WriteError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn long_texts_of_changes_are_cut_and_the_history_gives_way_to_the_record() {
+        let long = "ä".repeat(200_000);
+        let change = Change { key: "a".to_owned(), by: long.clone(), new: Some(long), ..Change::default() };
+        let (after, _) = merged(&BTreeMap::new(), &state("n1", None), &vec![change; HISTORY_MAX]).unwrap().unwrap();
+        let read = parse(&after["state.json"]).unwrap();
+        assert_eq!(read.history.len(), HISTORY_MAX);
+        assert!(read.history.iter().all(|change| change.by.len() <= TEXT_MAX + '…'.len_utf8()));
+        let full = SavedState {
+            labels: (0..1500).map(|key| (format!("persist.demo/{key:0>240}"), "x".repeat(63))).collect(),
+            history: read.history,
+            ..state("n1", None)
+        };
+        assert!(parse(&text_of(full).unwrap()).unwrap().history.len() < HISTORY_MAX);
     }
 }

@@ -3,14 +3,17 @@
 //! The controller's half of deciding: the same rules as [`super::decide`], for a node as it is stored, with what is
 //! recorded of it. Pure like that.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+mod capture;
 mod record;
 #[cfg(test)]
 mod tests;
 mod unseen;
 
+use capture::Captured;
+pub use capture::{SAVED_LABELS_MAX, SAVED_TAINTS_MAX};
 use record::own;
 pub use unseen::Unseen;
 
@@ -19,15 +22,13 @@ use super::decide::{Occasion, Split, set_owned_aside};
 use super::decision::{ChangeBuilder, Decision, Field, Note, Strength};
 use super::evaluate::{Evaluation, Sources};
 use super::facts::NodeFacts;
-use super::never_persisted;
 use super::request::{Operation, Requester, Write};
 use super::restriction::is_own;
 use super::rule::REMOVE_AFTER;
 use super::set::PolicySet;
-use super::tri::Tri;
 use super::view::{self, View};
 use crate::api::names::TaintId;
-use crate::api::state::{Owned, SavedState, SavedTaint};
+use crate::api::state::{Owned, SavedState};
 
 /// A node as it is stored, and what is known of its past.
 #[derive(Clone, Copy, Debug)]
@@ -76,19 +77,14 @@ pub struct Keep {
     pub lifts_pending: bool,
     /// What was admitted although nobody was asked, as far as one look can tell.
     pub unseen: Option<Unseen>,
+    /// How many persisted labels and taints are not saved, because the node has too many.
+    pub not_saved: usize,
     additions: ChangeBuilder,
     kept: Owned,
     base: SavedState,
     restores: bool,
     recorded_uid: Option<String>,
     captured: Captured,
-}
-
-/// Persisted keys as they are to be recorded.
-#[derive(Clone, Debug, Default)]
-struct Captured {
-    labels: BTreeMap<String, String>,
-    taints: Vec<SavedTaint>,
 }
 
 /// Decides what a living node needs.
@@ -187,6 +183,7 @@ impl<'a> Keeper<'a> {
             forged,
             lifts_pending,
             unseen,
+            not_saved: captured.left_out,
             additions,
             kept,
             base,
@@ -313,63 +310,6 @@ impl<'a> Keeper<'a> {
                 own(kept, decision, Field::Taint, &id, &desired.value);
             }
         }
-    }
-
-    /// What of the node's keys is persisted, as the node has them.
-    fn captured(&mut self) -> Captured {
-        let (node, saved) = (self.living.node, self.living.saved);
-        let mut captured = Captured::default();
-        let mut unknown = Vec::new();
-        let mut known = Vec::new();
-        for rule in self.set.persisting_rules() {
-            match rule.matcher.evaluate(&self.evaluation.view) {
-                Tri::True => known.extend(rule.gives.saved.as_ref()),
-                Tri::Unknown => unknown.extend(rule.gives.saved.as_ref()),
-                Tri::False => {}
-            }
-        }
-        self.evaluation.view.take_failures();
-        let decision = &self.split.decision;
-        let enforced = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Enforced);
-        let label = |key: &str| !enforced(key) && never_persisted::label(key).is_none();
-        // While a node's labels are being restored, what is saved and not there yet is kept.
-        let restoring = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Saved);
-        for (key, value) in node.labels().filter(|(key, _)| label(key) && self.suspects.binary_search(key).is_err()) {
-            if known.iter().any(|persist| persist.labels.contains(key)) && !restoring(key) {
-                captured.labels.insert(key.to_owned(), value.to_owned());
-            }
-        }
-        for (key, value) in saved.labels.iter().filter(|(key, _)| label(key)) {
-            if restoring(key) || unknown.iter().any(|persist| persist.labels.contains(key)) {
-                captured.labels.insert(key.clone(), value.clone());
-            }
-        }
-        let taint = |id: &TaintId| {
-            let enforced = decision.taints.get(id).is_some_and(|d| d.strength == Strength::Enforced);
-            !enforced && never_persisted::taint(id.key.as_str()).is_none() && !self.living.pending.contains(id)
-        };
-        let restoring = |id: &TaintId| decision.taints.get(id).is_some_and(|d| d.strength == Strength::Saved);
-        let mut taints = BTreeSet::new();
-        for fact in node.taints() {
-            let saved = SavedTaint {
-                key: fact.key.to_string(),
-                value: fact.value().to_owned(),
-                effect: fact.effect.to_string(),
-            };
-            let Ok(id) = saved.id() else { continue };
-            if taint(&id) && !restoring(&id) && known.iter().any(|persist| persist.taints.contains(&saved.key)) {
-                taints.insert(saved);
-            }
-        }
-        for saved in &saved.taints {
-            let Ok(id) = saved.id() else { continue };
-            let kept = restoring(&id) || unknown.iter().any(|persist| persist.taints.contains(&saved.key));
-            if taint(&id) && kept {
-                taints.insert(saved.clone());
-            }
-        }
-        captured.taints = taints.into_iter().collect();
-        captured
     }
 
     /// The record without what the node's keys decide.

@@ -97,7 +97,7 @@ impl Keep {
     }
 
     fn with_owned(&self, owned: Owned) -> SavedState {
-        let Captured { labels, taints } = self.captured.clone();
+        let Captured { labels, taints, left_out: _ } = self.captured.clone();
         self.with_owned_of(SavedState { owned: Some(owned), labels, taints, ..self.base.clone() })
     }
 

@@ -99,6 +99,12 @@ impl Requester {
         outcome(self.nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await)
     }
 
+    /// The same by a client that calls itself so.
+    pub(crate) async fn merge_status_as(&self, name: &str, patch: Value, manager: &str) -> Outcome {
+        let parameters = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+        outcome(self.nodes.patch_status(name, &parameters, &Patch::Merge(patch)).await)
+    }
+
     /// Sets (or with null removes) one label through `nodes`.
     pub(crate) async fn label(&self, name: &str, key: &str, value: Value) -> Outcome {
         self.merge(name, json!({"metadata": {"labels": {key: value}}})).await

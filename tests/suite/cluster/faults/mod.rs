@@ -2,7 +2,10 @@
 
 mod api_server;
 mod clock;
+mod flapping;
+mod joins;
 mod people;
+mod records;
 mod replicas;
 
 use serde_json::{Value, json};

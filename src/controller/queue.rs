@@ -1,0 +1,254 @@
+//! Which node is worked on next: nodes that wait to join come before repairs.
+
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// How many nodes that join are worked on at a time.
+const JOINING_MAX: usize = 32;
+/// How many other nodes are worked on at a time.
+const ROUTINE_MAX: usize = 16;
+
+/// What the work on a node is for. The order is the order in which nodes are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// No pod can run on the node before it is done: the node has a pending taint.
+    Joining,
+    /// Repairs, records, history.
+    Routine,
+}
+
+/// Wakes the work on nodes.
+#[derive(Clone, Debug)]
+pub(super) struct Queue(mpsc::UnboundedSender<(Arc<str>, Urgency)>);
+
+/// The other end of a [`Queue`].
+pub(super) type Wakes = mpsc::UnboundedReceiver<(Arc<str>, Urgency)>;
+
+impl Queue {
+    /// A queue, and what [`work`] takes.
+    pub(super) fn new() -> (Self, Wakes) {
+        let (wake, wakes) = mpsc::unbounded_channel();
+        (Self(wake), wakes)
+    }
+
+    /// Has a node worked on as soon as its turn comes.
+    pub(super) fn wake(&self, node: &str, urgency: Urgency) {
+        // The receiver lives as long as the term.
+        let _ = self.0.send((node.into(), urgency));
+    }
+}
+
+/// Works on every node that is woken, one node never twice at a time, until dropped. `run` answers after how long the
+/// node is to be worked on again.
+pub(super) async fn work<F, R>(mut wakes: Wakes, run: F)
+where
+    F: Fn(Arc<str>, Urgency) -> R,
+    R: Future<Output = Option<Again>>,
+{
+    let mut line = Line::default();
+    let mut running = FuturesUnordered::new();
+    loop {
+        while let Some((node, urgency)) = line.next(Instant::now()) {
+            let done = run(node.clone(), urgency);
+            running.push(async move { (node, done.await) });
+        }
+        let due = line.next_due();
+        tokio::select! {
+            woken = wakes.recv() => match woken {
+                Some((node, urgency)) => line.wake(node, urgency),
+                None => return,
+            },
+            Some((node, again)) = running.next() => line.finished(&node, again, Instant::now()),
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+        }
+    }
+}
+
+/// When a node is worked on again if nothing wakes it before, and what for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Again {
+    pub(super) after: Duration,
+    pub(super) urgency: Urgency,
+}
+
+/// Where a node stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    Queued(Urgency),
+    /// It is worked on; `woken` says whether that has to be done again.
+    Running {
+        place: Urgency,
+        woken: Option<Urgency>,
+    },
+    /// It is looked at again at this time.
+    Later(Instant, Urgency),
+}
+
+/// The nodes that wait, in two rows.
+#[derive(Debug, Default)]
+struct Line {
+    nodes: HashMap<Arc<str>, Stand>,
+    /// Entries whose node stands elsewhere by now are passed over.
+    joining: VecDeque<Arc<str>>,
+    routine: VecDeque<Arc<str>>,
+    later: BinaryHeap<Reverse<(Instant, Arc<str>)>>,
+    /// How many of either are worked on.
+    running: [usize; 2],
+}
+
+impl Line {
+    fn row(&mut self, urgency: Urgency) -> &mut VecDeque<Arc<str>> {
+        match urgency {
+            Urgency::Joining => &mut self.joining,
+            Urgency::Routine => &mut self.routine,
+        }
+    }
+
+    fn running(&mut self, urgency: Urgency) -> &mut usize {
+        match urgency {
+            Urgency::Joining => &mut self.running[0],
+            Urgency::Routine => &mut self.running[1],
+        }
+    }
+
+    fn wake(&mut self, node: Arc<str>, urgency: Urgency) {
+        match self.nodes.entry(node.clone()) {
+            Entry::Occupied(mut stand) => match stand.get_mut() {
+                Stand::Queued(queued) if *queued <= urgency => return,
+                Stand::Running { woken, .. } => {
+                    *woken = Some(woken.map_or(urgency, |before| before.min(urgency)));
+                    return;
+                }
+                Stand::Queued(_) | Stand::Later(..) => drop(stand.insert(Stand::Queued(urgency))),
+            },
+            Entry::Vacant(stand) => drop(stand.insert(Stand::Queued(urgency))),
+        }
+        self.row(urgency).push_back(node);
+    }
+
+    /// The node to work on now, if one waits and there is a place for it.
+    fn next(&mut self, now: Instant) -> Option<(Arc<str>, Urgency)> {
+        while let Some(Reverse((at, node))) = self.later.peek().filter(|Reverse((at, _))| *at <= now) {
+            let (at, node) = (*at, node.clone());
+            self.later.pop();
+            if let Some(&Stand::Later(due, urgency)) = self.nodes.get(&node)
+                && due == at
+            {
+                self.wake(node, urgency);
+            }
+        }
+        for (urgency, places) in [(Urgency::Joining, JOINING_MAX), (Urgency::Routine, ROUTINE_MAX)] {
+            while *self.running(urgency) < places
+                && let Some(node) = self.row(urgency).pop_front()
+            {
+                if let Some(stand) = self.nodes.get_mut(&node)
+                    && *stand == Stand::Queued(urgency)
+                {
+                    *stand = Stand::Running { place: urgency, woken: None };
+                    *self.running(urgency) += 1;
+                    return Some((node, urgency));
+                }
+            }
+        }
+        None
+    }
+
+    /// When the first node that waits for its time is due.
+    fn next_due(&self) -> Option<Instant> {
+        self.later.peek().map(|Reverse((at, _))| *at)
+    }
+
+    fn finished(&mut self, node: &Arc<str>, again: Option<Again>, now: Instant) {
+        let Some(Stand::Running { place, woken }) = self.nodes.remove(node) else { return };
+        *self.running(place) -= 1;
+        match (woken, again) {
+            (Some(urgency), _) => self.wake(node.clone(), urgency),
+            (None, Some(Again { after, urgency })) => {
+                let at = now + after;
+                self.nodes.insert(node.clone(), Stand::Later(at, urgency));
+                self.later.push(Reverse((at, node.clone())));
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(line: &mut Line, now: Instant) -> Vec<String> {
+        std::iter::from_fn(|| line.next(now)).map(|(node, _)| node.to_string()).collect()
+    }
+
+    #[test]
+    fn nodes_that_join_come_first_and_have_places_of_their_own() {
+        let (mut line, now) = (Line::default(), Instant::now());
+        for at in 0..100 {
+            line.wake(format!("old-{at}").into(), Urgency::Routine);
+        }
+        assert_eq!(drain(&mut line, now).len(), ROUTINE_MAX, "all places for repairs are taken");
+        line.wake("new".into(), Urgency::Joining);
+        // Woken as well for something else: it stays where it is, and one that waits among the others comes forward.
+        line.wake("new".into(), Urgency::Routine);
+        line.wake("old-99".into(), Urgency::Joining);
+        assert_eq!(drain(&mut line, now), ["new", "old-99"]);
+        line.finished(&"old-0".into(), None, now);
+        assert_eq!(drain(&mut line, now), ["old-16"]);
+    }
+
+    #[test]
+    fn a_node_is_never_worked_on_twice_at_a_time_and_no_wake_is_lost() {
+        let (mut line, now) = (Line::default(), Instant::now());
+        line.wake("n".into(), Urgency::Routine);
+        assert_eq!(drain(&mut line, now), ["n"]);
+        line.wake("n".into(), Urgency::Routine);
+        line.wake("n".into(), Urgency::Joining);
+        assert_eq!(drain(&mut line, now), Vec::<String>::new());
+        line.finished(&"n".into(), Some(Again { after: Duration::from_secs(300), urgency: Urgency::Routine }), now);
+        assert_eq!(line.next(now), Some(("n".into(), Urgency::Joining)));
+        line.finished(&"n".into(), None, now);
+        assert!(line.nodes.is_empty() && line.running == [0, 0], "nothing is remembered of a node that is done");
+    }
+
+    #[test]
+    fn a_node_is_looked_at_again_at_its_time_and_only_once_where_it_was_woken_before() {
+        let (mut line, now) = (Line::default(), Instant::now());
+        let again = |seconds| Some(Again { after: Duration::from_secs(seconds), urgency: Urgency::Routine });
+        line.wake("n".into(), Urgency::Routine);
+        assert_eq!(drain(&mut line, now), ["n"]);
+        line.finished(&"n".into(), again(10), now);
+        assert_eq!(drain(&mut line, now + Duration::from_secs(9)), Vec::<String>::new());
+        line.wake("n".into(), Urgency::Routine);
+        assert_eq!(drain(&mut line, now + Duration::from_secs(9)), ["n"]);
+        line.finished(&"n".into(), again(10), now + Duration::from_secs(9));
+        assert_eq!(drain(&mut line, now + Duration::from_secs(10)), Vec::<String>::new(), "that time is over");
+        assert_eq!(drain(&mut line, now + Duration::from_secs(19)), ["n"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_woken_node_is_worked_on_until_it_wants_no_more() {
+        let (queue, wakes) = Queue::new();
+        for at in 0..200 {
+            queue.wake(&format!("n{at}"), Urgency::Routine);
+        }
+        let runs = std::cell::RefCell::new(HashMap::<Arc<str>, u32>::new());
+        let run = |node: Arc<str>, _| {
+            let count = *runs.borrow_mut().entry(node).and_modify(|count| *count += 1).or_insert(1);
+            async move {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                (count < 3).then_some(Again { after: Duration::from_secs(1), urgency: Urgency::Routine })
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(60), work(wakes, run)).await;
+        assert!(runs.borrow().len() == 200 && runs.borrow().values().all(|count| *count == 3), "{runs:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Somebody who undoes every repair as fast as it comes, and calls itself something else each time.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::super::control_plane::{ControlPlane, exclusive};
+use super::super::keeping::{config_maps, eventually_state, node, until_led};
+use super::super::nodegate::{Nodegate, Setup};
+use super::super::requester::{Requester, label};
+use super::POLICY;
+
+/// Undoes a label for so long, under a new name of a field manager each time; answers how often it was repaired.
+async fn undo(admin: &Requester, name: &str, key: &str, right: &str, length: Duration) -> usize {
+    let (start, mut repaired, mut turn) = (Instant::now(), 0, 0);
+    while start.elapsed() < length {
+        if label(&admin.get(name).await, key) == Some(right) {
+            repaired += 1;
+            turn += 1;
+            let forged = json!({"metadata": {"labels": {key: format!("forged-{turn}")}}});
+            admin.merge_status_as(name, forged, &format!("writer-{turn}")).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    repaired
+}
+
+fn events(plane: &ControlPlane, reason: &str) -> String {
+    let path =
+        format!("jsonpath={{range .items[?(@.reason==\"{reason}\")]}}{{.involvedObject.name}}: {{.message}} {{end}}");
+    plane.kubectl(&["get", "events", "-A", "-o", &path], None).unwrap()
+}
+
+async fn until_told(plane: &ControlPlane, nodegate: &Nodegate<'_>, node: &str, reason: &str) -> String {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let told = events(plane, reason);
+        if told.contains(&format!("{node}: ")) {
+            return told;
+        }
+        assert!(Instant::now() < deadline, "no event {reason} names {node}:\n{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_writer_that_changes_its_name_is_given_up_after_five_reverts() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    admin.delete("kept-names").await;
+    let nodegate = Nodegate::start(cluster.plane, &Setup { policies: POLICY, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    admin.create(&node("kept-names", json!({}))).await.unwrap();
+    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
+    eventually_state(&maps, "kept-names", "owned", |state| !state["owned"]["labels"]["hardware.tier"].is_null()).await;
+    let repaired = undo(&admin, "kept-names", "hardware.tier", "standard", Duration::from_secs(40)).await;
+    assert!((5..=7).contains(&repaired), "it was there {repaired} times: at first, and after five reverts");
+    let told = until_told(cluster.plane, &nodegate, "kept-names", "LeftAlone").await;
+    assert!(["writer-3", "writer-4", "writer-5"].iter().all(|writer| told.contains(writer)), "{told:?}");
+    admin.delete("kept-names").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_protected_key_is_repaired_for_ever_but_at_the_cost_of_its_own_node_alone() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    for name in ["kept-flaps", "kept-calm"] {
+        admin.delete(name).await;
+    }
+    let policies: &[&str] = &["tests/suite/cluster/keeping.yaml", "tests/suite/cluster/protect.yaml"];
+    let setup =
+        Setup { policies, cluster: true, unregistered: true, serve: &["--writes-per-second", "5"], ..Setup::default() };
+    let nodegate = Nodegate::start(cluster.plane, &setup);
+    until_led(&nodegate).await;
+    for name in ["kept-flaps", "kept-calm"] {
+        admin.create(&node(name, json!({}))).await.unwrap();
+        admin.eventually(name, "labelled", |node| label(node, "hardware.tier") == Some("standard")).await;
+    }
+    let started = Instant::now();
+    let flapping = undo(&admin, "kept-flaps", "hardware.tier", "standard", Duration::from_secs(40));
+    let calm = async {
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        admin.merge_status("kept-calm", json!({"metadata": {"labels": {"hardware.tier": "forged"}}})).await.unwrap();
+        admin.eventually("kept-calm", "repaired", |node| label(node, "hardware.tier") == Some("standard")).await;
+    };
+    let (repaired, ()) = tokio::join!(flapping, calm);
+    let most = 20 + started.elapsed().as_secs() as usize / 3 + 2;
+    assert!(repaired <= most, "repaired {repaired} times; one node may cost {most} writes in that time");
+    assert!(repaired > 8, "a protected key is not given up: {repaired}");
+    until_told(cluster.plane, &nodegate, "kept-flaps", "WriteBudgetSpent").await;
+    assert!(!events(cluster.plane, "LeftAlone").contains("kept-flaps: "), "a protected key was left alone");
+    admin
+        .eventually("kept-flaps", "repaired once it is calm", |node| label(node, "hardware.tier") == Some("standard"))
+        .await;
+    for name in ["kept-flaps", "kept-calm"] {
+        admin.delete(name).await;
+    }
+}

@@ -1,0 +1,162 @@
+//! Saved state that somebody makes too large, or that cannot be written: nodes are kept right all the same.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::super::control_plane::{ControlPlane, exclusive};
+use super::super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
+use super::super::nodegate::{Nodegate, Setup};
+use super::super::requester::{Requester, label};
+use super::{POLICY, delete_all, is_right, names};
+
+/// Forges an enforced label behind the webhook's back, and waits until it is repaired.
+async fn is_repaired(admin: &Requester, name: &str) {
+    admin.merge_status(name, json!({"metadata": {"labels": {"hardware.tier": "forged"}}})).await.unwrap();
+    admin.eventually(name, "repaired", |node| label(node, "hardware.tier") == Some("standard")).await;
+}
+
+async fn until_told(plane: &ControlPlane, nodegate: &Nodegate<'_>, node: &str, reason: &str) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let path = "jsonpath={range .items[*]}{.involvedObject.name}/{.reason} {end}";
+    while !plane.kubectl(&["get", "events", "-A", "-o", path], None).unwrap().contains(&format!("{node}/{reason} ")) {
+        assert!(Instant::now() < deadline, "no event {reason} names {node}:\n{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn metric(nodegate: &Nodegate<'_>, name: &str) -> f64 {
+    let text = nodegate.probe("/metrics").unwrap_or_default();
+    let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no metric {name}:\n{text}"))
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_kubelet_with_5200_persisted_labels_switches_nothing_off() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    admin.delete("kept-many").await;
+    let nodegate = Nodegate::start(cluster.plane, &Setup { policies: POLICY, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let mut labels: BTreeMap<String, String> =
+        (0..5200).map(|at| (format!("persist.demo/{at:0>40}"), "x".repeat(63))).collect();
+    labels.insert("persist.demo/own".to_owned(), "kept-many".to_owned());
+    let kubelet = Requester::kubelet(cluster.plane, "kept-many").await;
+    kubelet.create(&node("kept-many", json!(labels))).await.unwrap();
+    admin.eventually("kept-many", "right", is_right).await;
+    is_repaired(&admin, "kept-many").await;
+    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
+    let saved = |state: &Value| state["labels"].as_object().map_or(0, serde_json::Map::len);
+    let state = eventually_state(&maps, "kept-many", "some are saved", |state| saved(state) > 0).await;
+    assert_eq!(saved(&state), 512);
+    until_told(cluster.plane, &nodegate, "kept-many", "TooManyPersistedKeys").await;
+    assert!(metric(&nodegate, "nodegate_keys_not_saved_total") > 0.0);
+    admin.delete("kept-many").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_machine_that_calls_itself_another_75_times_switches_nothing_off() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    admin.delete("kept-uuid").await;
+    let serve: &[&str] = &["--identity", "name+systemUUID"];
+    let nodegate =
+        Nodegate::start(cluster.plane, &Setup { policies: POLICY, cluster: true, serve, ..Setup::default() });
+    until_led(&nodegate).await;
+    let info = |uuid: &str| {
+        json!({"nodeInfo": {"systemUUID": uuid, "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "",
+               "kernelVersion": "", "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "linux",
+               "osImage": ""}})
+    };
+    let labels: BTreeMap<String, String> =
+        (0..120).map(|at| (format!("persist.demo/{at:0>40}"), "x".repeat(63))).collect();
+    let mut machine = node("kept-uuid", json!(labels));
+    machine["status"] = info("first");
+    let kubelet = Requester::kubelet(cluster.plane, "kept-uuid").await;
+    kubelet.create(&machine).await.unwrap();
+    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
+    eventually_state(&maps, "kept-uuid", "saved", |state| !state["labels"].is_null()).await;
+    for at in 0..75 {
+        kubelet.merge_status("kept-uuid", json!({"status": info(&format!("made-up-{at}"))})).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    is_repaired(&admin, "kept-uuid").await;
+    let data = maps.get("node-labels-kept-uuid").await.unwrap().data.unwrap();
+    assert!(data.len() <= 4, "one is in force and three are kept aside: {:?}", data.keys());
+    until_told(cluster.plane, &nodegate, "kept-uuid", "RecordsDropped").await;
+    admin.delete("kept-uuid").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn nodes_are_kept_right_while_their_records_are_refused_and_nothing_given_meanwhile_is_forgotten() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    let nodes = names("kept-deny", 2);
+    delete_all(&admin, &nodes).await;
+    let nodegate = Nodegate::start(plane, &Setup { policies: POLICY, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let quota = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-records"},
+         "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                      "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]}]},
+                  "validations": [{"expression": "!request.name.startsWith('node-labels-kept-deny')", "reason": "Forbidden"}]}},
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "no-records"},
+         "spec": {"policyName": "no-records", "validationActions": ["Deny"]}}]})
+    .to_string();
+    plane.kubectl(&["apply", "-f", "-"], Some(&quota)).unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for name in &nodes {
+        let kubelet = Requester::kubelet(plane, name).await;
+        let created = kubelet.create(&node(name, json!({"team": "ml"}))).await.unwrap();
+        assert!(is_pending(&created));
+        let right = |node: &Value| is_right(node) && label(node, "team.example.com/quota") == Some("large");
+        admin.eventually(name, "right without a record", right).await;
+        is_repaired(&admin, name).await;
+        until_told(plane, &nodegate, name, "NotRecorded").await;
+    }
+    assert!(metric(&nodegate, "nodegate_unrecorded_nodes") >= 2.0);
+    let maps = config_maps(plane, &nodegate.namespace).await;
+    assert!(maps.get_opt("node-labels-kept-deny-0").await.unwrap().is_none(), "it was recorded, so nothing is shown");
+    plane.kubectl(&["delete", "-f", "-"], Some(&quota)).unwrap();
+    // What admission and the controller gave is known to be owned: it goes with its rule.
+    let owned = |state: &Value| state["owned"]["labels"]["team.example.com/quota"] == "large";
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while !owned(&super::super::keeping::state(&maps, &nodes[0]).await) {
+        assert!(Instant::now() < deadline, "the record is not tried again:\n{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    admin.label(&nodes[0], "team", Value::Null).await.unwrap();
+    admin.eventually(&nodes[0], "removed", |node| label(node, "team.example.com/quota").is_none()).await;
+    delete_all(&admin, &nodes).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn annotations_that_do_not_fit_keep_back_no_label_no_taint_and_no_lift() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    admin.delete("kept-full").await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    let policy = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: annotated}\nspec:\n  rules:\n    \
+                  - {name: a, match: {names: [kept-full]}, annotations: {example.com/owner: platform}}\n";
+    std::fs::write(&file, policy).unwrap();
+    let policies: &[&str] = &["tests/suite/cluster/keeping.yaml", file.to_str().unwrap()];
+    let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, unregistered: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let mut full = node("kept-full", json!({}));
+    // Keys and values of all annotations together have just as many bytes as the API server takes.
+    full["metadata"]["annotations"] = json!({"pad": "x".repeat(256 * 1024 - "pad".len())});
+    full["spec"] = json!({"taints": [{"key": "nodegate.dev/pending", "effect": "NoSchedule"}]});
+    Requester::kubelet(plane, "kept-full").await.create(&full).await.unwrap();
+    let right = admin.eventually("kept-full", "right but for the annotation", is_right).await;
+    assert!(right["metadata"]["annotations"]["example.com/owner"].is_null());
+    is_repaired(&admin, "kept-full").await;
+    until_told(plane, &nodegate, "kept-full", "AnnotationsLeftOut").await;
+    assert!(metric(&nodegate, "nodegate_annotations_left_out_total") > 0.0);
+    admin.delete("kept-full").await;
+}
