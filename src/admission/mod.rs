@@ -3,6 +3,7 @@
 //! Reads memory, answers, writes nothing, calls nobody: safe for dry runs and for the CREATE that a
 //! restarted kubelet sends again.
 
+mod policies;
 mod respond;
 mod router;
 mod wire;

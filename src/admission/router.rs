@@ -124,7 +124,8 @@ impl Shared {
         let mut answered = if self.context.policies.load().has_expressions() {
             self.evaluate(&self.expressions, body.clone(), respond, Budget::brief).await
         } else {
-            guarded(respond, &body, &self.context, &Budget::default())
+            // Nothing here takes steps; whoever wants more than a brief look gets a thread.
+            guarded(respond, &body, &self.context, &Budget::brief())
         };
         if let Ok(None) = answered {
             // What takes long must not be in the way of what does not.

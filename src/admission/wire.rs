@@ -174,10 +174,17 @@ struct ResponseWire<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ReplyWire<'a> {
+pub(super) struct ReplyWire<R> {
     api_version: &'static str,
     kind: &'static str,
-    response: ResponseWire<'a>,
+    response: R,
+}
+
+impl<R: Serialize> ReplyWire<R> {
+    /// The envelope of a response.
+    pub(super) fn of(response: R) -> Self {
+        Self { api_version: "admission.k8s.io/v1", kind: "AdmissionReview", response }
+    }
 }
 
 /// What a reply says besides its uid.
@@ -201,17 +208,13 @@ impl Reply {
             }
             None => None,
         };
-        serde_json::to_vec(&ReplyWire {
-            api_version: "admission.k8s.io/v1",
-            kind: "AdmissionReview",
-            response: ResponseWire {
-                uid: &review.uid,
-                allowed: self.denial.is_none(),
-                patch,
-                status: self.denial.as_deref().map(|message| StatusWire { code: 403, reason: "Forbidden", message }),
-                warnings: &self.warnings,
-                audit_annotations: &self.audit_annotations,
-            },
-        })
+        serde_json::to_vec(&ReplyWire::of(ResponseWire {
+            uid: &review.uid,
+            allowed: self.denial.is_none(),
+            patch,
+            status: self.denial.as_deref().map(|message| StatusWire { code: 403, reason: "Forbidden", message }),
+            warnings: &self.warnings,
+            audit_annotations: &self.audit_annotations,
+        }))
     }
 }

@@ -187,10 +187,14 @@ fn at(client: &WebhookClientConfig, path: &str) -> WebhookClientConfig {
 }
 
 fn rule(resources: &[&str]) -> RuleWithOperations {
+    rule_of("", "v1", resources)
+}
+
+fn rule_of(group: &str, version: &str, resources: &[&str]) -> RuleWithOperations {
     let all = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect());
     RuleWithOperations {
-        api_groups: all(&[""]),
-        api_versions: all(&["v1"]),
+        api_groups: all(&[group]),
+        api_versions: all(&[version]),
         operations: all(&["CREATE", "UPDATE"]),
         resources: all(resources),
         scope: Some("Cluster".to_owned()),
@@ -249,7 +253,7 @@ fn validating_webhooks(
             timeout_seconds: Some(TIMEOUT_SECONDS),
         }
     };
-    match args.failure_policy {
+    let mut webhooks = match args.failure_policy {
         FailurePolicy::Ignore => vec![webhook("validate.nodegate.dev", "Ignore", None)],
         FailurePolicy::Fail => {
             let spared = spared(groups);
@@ -258,6 +262,31 @@ fn validating_webhooks(
                 webhook("validate-spared.nodegate.dev", "Ignore", Some(condition("spared", spared))),
             ]
         }
+    };
+    webhooks.push(policy_webhook(client));
+    webhooks
+}
+
+/// How long the API server waits until a `NodePolicy` is compiled, in seconds. A person waits for it, not a kubelet.
+const POLICY_TIMEOUT_SECONDS: i32 = 10;
+
+/// Refuses `NodePolicy` objects that do not compile.
+///
+/// Always `Ignore`: while nodegate is away people must be able to mend policies, and what they write is compiled anyway
+/// before it comes in force.
+fn policy_webhook(client: &WebhookClientConfig) -> ValidatingWebhook {
+    ValidatingWebhook {
+        admission_review_versions: vec!["v1".to_owned()],
+        client_config: at(client, "/validate"),
+        failure_policy: Some("Ignore".to_owned()),
+        match_conditions: None,
+        match_policy: Some("Equivalent".to_owned()),
+        name: "policies.nodegate.dev".to_owned(),
+        namespace_selector: None,
+        object_selector: None,
+        rules: Some(vec![rule_of("nodegate.dev", "v1alpha1", &["nodepolicies"])]),
+        side_effects: "None".to_owned(),
+        timeout_seconds: Some(POLICY_TIMEOUT_SECONDS),
     }
 }
 

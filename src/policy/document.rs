@@ -1,6 +1,7 @@
 //! Policy documents on their way from text to a compiled set, and the faults found on that way.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value as Json;
@@ -21,7 +22,7 @@ pub enum Origin {
     Object,
 }
 
-/// One `NodePolicy`, with its places if it came from a text.
+/// One `NodePolicy`, with its places if it came from a text. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct PolicyDocument {
     /// `metadata.name`.
@@ -29,8 +30,8 @@ pub struct PolicyDocument {
     /// Where it comes from.
     pub origin: Origin,
     /// What it says.
-    pub spec: NodePolicySpec,
-    tree: Option<Tree>,
+    pub spec: Arc<NodePolicySpec>,
+    tree: Option<Arc<Tree>>,
     /// Of flat label files: the grace before what they no longer give is removed.
     pub(crate) flat_grace: Option<Duration>,
 }
@@ -71,7 +72,7 @@ impl fmt::Display for PolicyError {
 impl PolicyDocument {
     /// A document that did not come from a text (a cluster object, flat label files).
     pub fn new(name: impl Into<String>, origin: Origin, spec: NodePolicySpec) -> Self {
-        Self { name: name.into(), origin, spec, tree: None, flat_grace: None }
+        Self { name: name.into(), origin, spec: Arc::new(spec), tree: None, flat_grace: None }
     }
 
     /// Of flat label files: what they no longer give is removed after `grace`, and absence is plainly false.
@@ -132,8 +133,8 @@ impl PolicyDocument {
         Some(Self {
             name: name.unwrap_or_default(),
             origin: origin.clone(),
-            spec: spec.ok()?,
-            tree: Some(tree),
+            spec: Arc::new(spec.ok()?),
+            tree: Some(Arc::new(tree)),
             flat_grace: None,
         })
     }

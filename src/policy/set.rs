@@ -1,9 +1,9 @@
 //! The compiled policies: immutable, shared, swapped as a whole.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::cel::{Paths, ReadPaths};
+use super::document::PolicyDocument;
 use super::governance::Governance;
 use super::index::{NameIndex, RuleFinder, RuleIndex};
 use super::matcher::NameGroup;
@@ -29,7 +29,8 @@ pub(crate) struct SetParts {
     pub(crate) names: NameIndex,
     pub(crate) protected: KeySet,
     pub(crate) governance: Governance,
-    pub(crate) policies: Vec<Arc<str>>,
+    /// What it was compiled from, presets included, sorted by name.
+    pub(crate) documents: Vec<PolicyDocument>,
     pub(crate) not_acted_on: Vec<String>,
 }
 
@@ -119,7 +120,12 @@ impl PolicySet {
 
     /// The names of all policies, presets included, sorted.
     pub fn policies(&self) -> impl Iterator<Item = &str> {
-        self.parts.policies.iter().map(|name| &**name)
+        self.parts.documents.iter().map(|document| document.name.as_str())
+    }
+
+    /// The documents it was compiled from, presets included, sorted by name.
+    pub fn documents(&self) -> &[PolicyDocument] {
+        &self.parts.documents
     }
 
     /// How many rules there are, derived labels and persist sections included.

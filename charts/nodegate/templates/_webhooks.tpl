@@ -76,12 +76,12 @@ object.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/")
 {{- with $tests }} || request.userInfo.?groups.orValue([]).exists(g, {{ join " || " . }}){{ end }}
 {{- end }}
 
-{{/* What every entry has. Takes a dictionary: root, path, caBundle, resources. */}}
+{{/* What every entry has. Takes a dictionary: root, path, caBundle, resources; for others than core/v1 group and version, and timeout. */}}
 {{- define "nodegate.webhook" -}}
 admissionReviewVersions: [v1]
 sideEffects: None
 matchPolicy: Equivalent
-timeoutSeconds: 2
+timeoutSeconds: {{ .timeout | default 2 }}
 clientConfig:
   {{- with .caBundle }}
   caBundle: {{ . | b64enc }}
@@ -92,8 +92,8 @@ clientConfig:
     path: {{ .path }}
     port: 443
 rules:
-  - apiGroups: [""]
-    apiVersions: [v1]
+  - apiGroups: [{{ .group | default "" | quote }}]
+    apiVersions: [{{ .version | default "v1" }}]
     operations: [CREATE, UPDATE]
     resources: {{ toJson .resources }}
     scope: Cluster
@@ -179,4 +179,8 @@ webhooks:
         expression: |-
           {{- $spared | nindent 10 }}
   {{- end }}
+  # Policies that do not compile are refused. Never Fail: people must be able to mend policies while nodegate is away.
+  - name: policies.nodegate.dev
+    {{- include "nodegate.webhook" (dict "root" .root "path" "/validate" "caBundle" .caBundle "group" "nodegate.dev" "version" "v1alpha1" "resources" (list "nodepolicies") "timeout" 10) | nindent 4 }}
+    failurePolicy: Ignore
 {{- end }}

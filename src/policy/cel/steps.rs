@@ -54,6 +54,12 @@ impl Budget {
         Self { left: Cell::new(BRIEF_STEPS), bytes_left: Cell::new(BRIEF_BYTES), brief: true, ..Self::default() }
     }
 
+    /// Whether this is a first try, for what is soon done.
+    #[must_use]
+    pub fn is_brief(&self) -> bool {
+        self.brief
+    }
+
     /// Whether this was a first try that did not get to an end: what came of it is worth nothing.
     #[must_use]
     pub fn was_too_brief(&self) -> bool {

@@ -10,7 +10,6 @@ mod trust;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::document::{Origin, PolicyDocument, PolicyError};
 use super::index::{NameIndexBuilder, RuleFinder};
@@ -90,7 +89,7 @@ impl PolicySet {
         let rules = ranked(drafts.into_iter().map(|draft| draft.rule).collect());
         Ok(Self::from_parts(SetParts {
             finder: RuleFinder::build(&rules),
-            policies: documents.iter().map(|document| Arc::from(document.name.as_str())).collect(),
+            documents,
             governance,
             rules,
             names,

@@ -1,0 +1,82 @@
+//! Rules that give one key different values, as far as that can be told without a node.
+
+use foldhash::HashMap;
+
+use super::decision::Field;
+use super::matcher::{Conditions, Requirement};
+use super::pattern::is_glob;
+use super::rule::Rule;
+use super::set::PolicySet;
+use crate::api::policy::Operator;
+
+/// Most conflicts that are told.
+const TOLD_MAX: usize = 16;
+/// Most pairs of rules that are looked at: many rules may give one key.
+const PAIRS_MAX: usize = 200_000;
+
+/// A key with a fixed value, and the rule that gives it.
+type Given<'a> = (Field, String, &'a str, &'a Rule);
+
+/// Keys for which a rule of `policy` and a rule of another one give different values, a sentence each. Pairs that can
+/// be seen never to match the same node are left out.
+pub(super) fn possible_conflicts(set: &PolicySet, policy: &str) -> Vec<String> {
+    let (own, others): (Vec<&Rule>, Vec<&Rule>) = set.rules().iter().partition(|rule| *rule.id.policy == *policy);
+    let mut by_key: HashMap<(Field, String), Vec<(&str, &Rule)>> = HashMap::default();
+    for (field, key, value, rule) in others.into_iter().flat_map(given) {
+        by_key.entry((field, key)).or_default().push((value, rule));
+    }
+    let mut pairs = 0;
+    let mut found = Vec::new();
+    for (field, key, value, rule) in own.into_iter().flat_map(given) {
+        let at = (field, key);
+        for (theirs, other) in by_key.get(&at).into_iter().flatten() {
+            pairs += 1;
+            if pairs > PAIRS_MAX || found.len() >= TOLD_MAX {
+                return found;
+            }
+            let same = *theirs == value || other.strength != rule.strength;
+            if same || are_disjoint(set, &rule.matcher.all, &other.matcher.all) {
+                continue;
+            }
+            let (winner, loser) = if rule.rank < other.rank { (rule, *other) } else { (*other, rule) };
+            found.push(format!("{} {}: rule {} wins over rule {} where both match", at.0, at.1, winner.id, loser.id));
+        }
+    }
+    found
+}
+
+/// Everything that a rule gives with a value that is known at load.
+fn given(rule: &Rule) -> impl Iterator<Item = Given<'_>> {
+    let labels =
+        rule.gives.labels.iter().map(move |(key, value)| (Field::Label, key.to_string(), value.as_str(), rule));
+    let annotations = rule.gives.annotations.iter();
+    let annotations = annotations.map(move |(key, value)| (Field::Annotation, key.to_string(), &**value, rule));
+    let taints = rule.gives.taints.iter();
+    let taints = taints.map(move |taint| (Field::Taint, taint.id.to_string(), taint.value.as_str(), rule));
+    labels.chain(annotations).chain(taints)
+}
+
+/// Whether no node can meet both.
+fn are_disjoint(set: &PolicySet, one: &Conditions, other: &Conditions) -> bool {
+    if let (Some(names), Some(others)) = (one.names, other.names) {
+        let apart = |these, those| {
+            let mut listed = set.names_of(these);
+            listed.all(|name| !is_glob(name) && !set.name_groups(name).contains(&those))
+        };
+        if apart(names, others) || apart(others, names) {
+            return true;
+        }
+    }
+    one.labels.iter().any(|label| other.labels.iter().any(|their| contradict(label, their) || contradict(their, label)))
+}
+
+/// Whether no label meets both.
+fn contradict(one: &Requirement, other: &Requirement) -> bool {
+    one.key == other.key
+        && match (one.operator, other.operator) {
+            (Operator::In, Operator::In) => one.values.iter().all(|value| !other.values.contains(value)),
+            (Operator::In, Operator::NotIn) => one.values.iter().all(|value| other.values.contains(value)),
+            (Operator::In | Operator::Exists, Operator::DoesNotExist) => true,
+            _ => false,
+        }
+}
