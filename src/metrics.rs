@@ -123,6 +123,11 @@ struct NoteLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabels {
+    policy: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ViolationLabels {
     policy: String,
     rule: String,
@@ -142,6 +147,7 @@ pub struct Metrics {
     violations: Family<ViolationLabels, Counter>,
     denials: Family<ViolationLabels, Counter>,
     policy_reloads: Reloads,
+    faulty_policies: Family<PolicyLabels, Gauge>,
     state_reloads: Reloads,
     certificate_reloads: Reloads,
     /// Policies in force, presets included.
@@ -326,6 +332,7 @@ impl Metrics {
             violations: Family::default(),
             denials: Family::default(),
             policy_reloads: reloads(),
+            faulty_policies: Family::default(),
             state_reloads: reloads(),
             certificate_reloads: reloads(),
             policies: Gauge::default(),
@@ -363,6 +370,11 @@ impl Metrics {
         );
         registry.register("denials", "Governance violations that denied a write", self.denials.clone());
         registry.register("policy_reloads", "Policy sets taken over or refused", self.policy_reloads.clone());
+        registry.register(
+            "policy_faulty",
+            "1 while the present generation of a NodePolicy object is not in force",
+            self.faulty_policies.clone(),
+        );
         registry.register("state_reloads", "Saved states read or refused", self.state_reloads.clone());
         registry.register(
             "certificate_reloads",
@@ -421,6 +433,14 @@ impl Metrics {
             self.notes.clear();
             self.violations.clear();
             self.denials.clear();
+        }
+    }
+
+    /// Shows for every `NodePolicy` object whether its present generation has faults. Series of objects that are gone go.
+    pub fn policies_judged<'a>(&self, objects: impl IntoIterator<Item = (&'a str, bool)>) {
+        self.faulty_policies.clear();
+        for (policy, faulty) in objects {
+            self.faulty_policies.get_or_create(&PolicyLabels { policy: policy.to_owned() }).set(faulty.into());
         }
     }
 

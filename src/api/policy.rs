@@ -22,7 +22,8 @@ use serde::{Deserialize, Serialize};
     printcolumn = r#"{"name":"Accepted","type":"string","jsonPath":".status.conditions[?(@.type==\"Accepted\")].status"}"#,
     printcolumn = r#"{"name":"Nodes","type":"integer","jsonPath":".status.matchedNodes"}"#,
     printcolumn = r#"{"name":"Conflicted","type":"string","jsonPath":".status.conditions[?(@.type==\"Conflicted\")].status"}"#,
-    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type==\"Accepted\")].message"}"#
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodePolicySpec {
@@ -58,10 +59,12 @@ pub struct NodePolicySpec {
 pub struct NodePolicyStatus {
     /// The generation of the object that this is about.
     pub observed_generation: i64,
+    /// The generation that is in force: the present one, or the last good one before it. Null when none is.
+    pub generation_in_force: Option<i64>,
     /// How many nodes get something from this policy.
     pub matched_nodes: i64,
-    /// `Accepted`: it is in force. `Conflicted`: another policy's value is taken for some key. `Contested`: keys are
-    /// left alone because somebody kept undoing them. `Braked`: removals are held back.
+    /// `Accepted`: the present generation is in force. `Conflicted`: another policy's value is taken for some key.
+    /// `Contested`: keys are left alone because somebody kept undoing them. `Braked`: removals are held back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<PolicyCondition>,
 }

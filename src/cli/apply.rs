@@ -14,12 +14,15 @@ use serde::Serialize;
 
 use super::connect::ConnectArgs;
 use super::output::{self, Format};
-use super::{Findings, telemetry_for_command};
+use super::{Findings, judged, telemetry_for_command};
 use crate::api::names::{LabelKey, TaintEffect, TaintId};
-use crate::controller::policies;
-use crate::controller::{Done, Events, Failure, KeepConfig, MaxRemovals, Read, Reconciler, Unreadable, Urgency};
+use crate::controller::published::Published;
+use crate::controller::{
+    Done, Events, Failure, KeepConfig, MaxRemovals, NotTaken, Read, Reconciler, Unreadable, Urgency, not_taken,
+};
 use crate::files::Sources;
 use crate::metrics::Metrics;
+use crate::policy::NodeChange;
 use crate::state::{ConfigMaps, Identity, SavedStates};
 
 /// Nodes worked on at a time.
@@ -44,6 +47,9 @@ pub(crate) struct ApplyArgs {
     /// Take over keys that have the desired value already, whoever set them
     #[arg(long)]
     adopt: bool,
+    /// Apply policies that are not the ones in force in the cluster
+    #[arg(long)]
+    force: bool,
     /// What saved state is kept for, as `serve` has it
     #[arg(long, value_enum, env = "NODEGATE_IDENTITY", default_value_t = Identity::Name)]
     identity: Identity,
@@ -64,8 +70,17 @@ pub(crate) struct ApplyArgs {
     output: Format,
 }
 
+/// What was done.
+#[derive(Serialize)]
+struct Outcome {
+    /// By which policies.
+    policies: Published,
+    nodes: Vec<Line>,
+}
+
 /// What was done to one node.
 #[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Line {
     node: String,
     set: usize,
@@ -74,6 +89,9 @@ struct Line {
     kept: usize,
     /// Owned keys that no policy gives any more and that are still there.
     lingering: usize,
+    /// What was written and is not what the API server stored.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_taken: Vec<NotTaken>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failed: Option<String>,
 }
@@ -94,11 +112,9 @@ async fn apply(args: &ApplyArgs) -> anyhow::Result<Findings> {
     };
     let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
     let client = place.client().await?;
-    let objects = policies::read(client.clone()).await.context("NodePolicy objects could not be read")?;
-    let combined = objects.combine(&loaded.documents, loaded.stands_in);
-    for (name, report) in combined.reports.iter().filter(|(_, report)| !report.errors.is_empty()) {
-        tracing::warn!("NodePolicy {name} is not applied: {}", report.errors.join("; "));
-    }
+    let read = judged::combined(&client, Some(&place.namespace), &loaded).await;
+    let combined = read.context("NodePolicy objects could not be read")?;
+    let policies = judged::compare(&client, &place, &combined.set, args.force).await?;
     let states = Arc::new(SavedStates::new(args.identity));
     let maps = ConfigMaps::new(client.clone(), &place.namespace, states);
     let unreadable = |problem: crate::state::Problem| {
@@ -122,9 +138,10 @@ async fn apply(args: &ApplyArgs) -> anyhow::Result<Findings> {
         lines = fleet(&reconciler) => lines?,
         () = publishing => Vec::new(),
     };
-    output::print(&text(&lines, args.output)?)?;
-    let unfinished = |line: &Line| line.failed.is_some() || line.lingering > 0;
-    Ok(if lines.iter().any(unfinished) { Findings::Some } else { Findings::None })
+    let outcome = Outcome { policies, nodes: lines };
+    output::print(&text(&outcome, args.output)?)?;
+    let unfinished = |line: &Line| line.failed.is_some() || line.lingering > 0 || !line.not_taken.is_empty();
+    Ok(if outcome.nodes.iter().any(unfinished) { Findings::Some } else { Findings::None })
 }
 
 fn keep_config(args: &ApplyArgs) -> KeepConfig {
@@ -186,16 +203,35 @@ async fn one(reconciler: &Reconciler, node: Read) -> Line {
         outcome = reconciler.reconcile(&node, Urgency::Routine).await;
     }
     let failed = outcome.as_ref().err().map(ToString::to_string);
-    let Done { set, changed, removed, kept, lingering, unrecorded, again: _ } = outcome.unwrap_or_default();
+    let Done { set, changed, removed, kept, lingering, made, unrecorded, again: _ } = outcome.unwrap_or_default();
     // What this command gave would be forgotten with it.
     let failed = failed.or(unrecorded);
-    Line { node: name, set, changed, removed, kept, lingering, failed }
+    let not_taken = match &made {
+        Some(made) => read_back(reconciler, &name, made).await,
+        None => Vec::new(),
+    };
+    Line { node: name, set, changed, removed, kept, lingering, not_taken, failed }
 }
 
-fn text(lines: &[Line], format: Format) -> anyhow::Result<String> {
-    if format != Format::Table {
-        return output::structured(format, &lines);
+/// What of a change is not in the node as the API server has it now. Nothing is told of a node that is gone or unreadable.
+async fn read_back(reconciler: &Reconciler, node: &str, made: &NodeChange) -> Vec<NotTaken> {
+    match reconciler.nodes().get(node).await {
+        Ok(Some(Ok(stored))) => stored.facts().map_or_else(|_| Vec::new(), |stored| not_taken(&stored, made)),
+        Ok(Some(Err(_)) | None) => Vec::new(),
+        Err(error) => {
+            output::note(&format!(
+                "note: node {node} could not be read back, so it is not known what was stored: {error}"
+            ));
+            Vec::new()
+        }
     }
+}
+
+fn text(outcome: &Outcome, format: Format) -> anyhow::Result<String> {
+    if format != Format::Table {
+        return output::structured(format, &outcome);
+    }
+    let lines = &outcome.nodes;
     let mut table = output::table(&["node", "set", "changed", "removed", "kept", "failed"]);
     for line in lines {
         let counts = [line.set, line.changed, line.removed, line.kept].map(|count| count.to_string());
@@ -220,5 +256,15 @@ fn text(lines: &[Line], format: Format) -> anyhow::Result<String> {
              after their grace, --confirm does it now\n"
         ));
     }
+    for line in lines {
+        for not_taken in &line.not_taken {
+            text.push_str(&format!(
+                "node {}: {not_taken}: the API server stored something else than was written, because another admission \
+                 webhook or policy, or a `nodegate serve` with other policies, changed it\n",
+                line.node
+            ));
+        }
+    }
+    text.push_str(&format!("policies: {}\n", outcome.policies));
     Ok(text)
 }

@@ -1,5 +1,6 @@
 //! Running with a cluster: everything that then runs besides the webhook.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,8 @@ use crate::api::names::TaintId;
 use crate::controller::arming;
 use crate::controller::certificates::ClusterCertificates;
 use crate::controller::leader::{self, LeaseConfig, LeaseView, Next};
-use crate::controller::policies::{self, Combined, Reports};
+use crate::controller::policies::{self, Combined, Good, Report, Reports};
+use crate::controller::published;
 use crate::controller::registration;
 use crate::controller::{Ended, Events, KeepConfig, MaxRemovals, NodeApi, Reconciler, Term, TermConfig};
 use crate::files::Loaded;
@@ -141,6 +143,51 @@ pub(crate) struct Shared {
     pub(crate) shutdown: CancellationToken,
 }
 
+impl Shared {
+    /// Waits until policies and saved state have been read.
+    async fn until_synced(&self) {
+        while !self.synced.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// Tells the leader's work of `NodePolicy` objects.
+struct Told {
+    reports: watch::Sender<Reports>,
+    good: watch::Sender<Arc<Vec<Good>>>,
+}
+
+/// The other end of [`Told`].
+struct ToldOf {
+    reports: watch::Receiver<Reports>,
+    good: watch::Receiver<Arc<Vec<Good>>>,
+}
+
+impl Told {
+    fn channel() -> (Self, ToldOf) {
+        let ((reports, told), (good, in_force)) = (watch::channel(Reports::default()), watch::channel(Arc::default()));
+        (Self { reports, good }, ToldOf { reports: told, good: in_force })
+    }
+
+    fn tell(&self, now: BTreeMap<String, Report>, good: Vec<Good>, metrics: &Metrics) {
+        metrics.policies_judged(now.iter().map(|(name, report)| (name.as_str(), !report.errors.is_empty())));
+        self.reports.send_if_modified(|reports| {
+            let news = **reports != now;
+            if news {
+                for (name, report) in &now {
+                    if let Some(complaint) = report.complaint() {
+                        tracing::error!(policy = name, "this NodePolicy is faulty: {complaint}");
+                    }
+                }
+                *reports = Arc::new(now);
+            }
+            news
+        });
+        self.good.send_replace(Arc::new(good));
+    }
+}
+
 impl Cluster {
     /// Reaches the cluster.
     ///
@@ -157,9 +204,9 @@ impl Cluster {
     pub(crate) fn start(self, shared: Shared) -> tokio::task::JoinHandle<()> {
         shared.readiness.waits_for_state();
         tokio::spawn(async move {
-            let (told, reports) = watch::channel(Reports::default());
+            let (told, objects) = Told::channel();
             let following = self.follow(&shared, told);
-            let leading = self.lead(&shared, &reports);
+            let leading = self.lead(&shared, &objects);
             tokio::select! {
                 () = following => {}
                 () = leading => {}
@@ -168,7 +215,7 @@ impl Cluster {
     }
 
     /// What every replica does.
-    async fn follow(&self, shared: &Shared, told: watch::Sender<Reports>) {
+    async fn follow(&self, shared: &Shared, told: Told) {
         let metrics = &shared.metrics;
         let (has_state, has_policies) = (AtomicBool::new(false), AtomicBool::new(false));
         let synced = || {
@@ -181,12 +228,16 @@ impl Cluster {
             synced();
             tracing::info!(nodes = self.saved.len(), "saved state read");
         };
-        let combined = |combined: Combined| {
-            for (name, report) in combined.reports.iter().filter(|(_, report)| !report.errors.is_empty()) {
-                tracing::error!(policy = name, errors = report.errors.join("; "), "this NodePolicy is not in force");
+        let mut composition = None;
+        let combined = |combined: Combined, files: &Arc<Loaded>| {
+            let now = Some((files.fingerprint, combined.composition()));
+            let Combined { set, reports, good } = combined;
+            // A faulty update leaves what is in force as it is: nothing begins anew.
+            if composition != now {
+                composition = now;
+                shared.in_force.put(set);
             }
-            told.send_replace(Arc::new(combined.reports));
-            shared.in_force.put(combined.set);
+            told.tell(reports, good, &shared.metrics);
             has_policies.store(true, Ordering::Relaxed);
             synced();
         };
@@ -211,7 +262,7 @@ impl Cluster {
         };
         tokio::join!(
             self.maps.follow(state_read, problem),
-            policies::follow(self.client.clone(), shared.files.clone(), combined),
+            policies::follow(self.client.clone(), &self.config.place.namespace, shared.files.clone(), combined),
             self.follow_certificate(shared),
             self.lease.follow(self.client.clone(), &self.config.place.namespace),
             publishing,
@@ -220,7 +271,7 @@ impl Cluster {
     }
 
     /// What the leader does, while it leads.
-    async fn lead(&self, shared: &Shared, reports: &watch::Receiver<Reports>) {
+    async fn lead(&self, shared: &Shared, objects: &ToldOf) {
         let lease = LeaseConfig {
             namespace: self.config.place.namespace.clone(),
             identity: identity(),
@@ -235,7 +286,7 @@ impl Cluster {
                 () = self.until_nodes_are_seen(shared) => {}
                 () = shared.shutdown.cancelled() => return,
             }
-            let work = || self.term(shared, reports);
+            let work = || self.term(shared, objects);
             let led = leader::lead(self.client.clone(), &lease, &self.lease, work, leading, shared.shutdown.clone());
             match led.await {
                 Ok(_) if shared.shutdown.is_cancelled() => return,
@@ -310,22 +361,32 @@ impl Cluster {
         arming::keep_failure_policy(self.client.clone(), self.config.webhook_configuration.clone(), serving).await;
     }
 
-    /// One term: certificates, the failure policy and nodes. If either ended by itself, the term would begin anew.
-    async fn term(&self, shared: &Shared, reports: &watch::Receiver<Reports>) -> Next {
+    /// One term: certificates, the failure policy, policies and nodes. If any ended by itself, the term would begin anew.
+    async fn term(&self, shared: &Shared, objects: &ToldOf) -> Next {
         tokio::select! {
             () = self.lead_certificates(shared) => Next::Again,
             () = self.keep_failure_policy(shared) => Next::Again,
-            ended = self.keep_nodes(shared, reports) => match ended {
+            () = self.keep_policies(shared, objects) => Next::Again,
+            ended = self.keep_nodes(shared, &objects.reports) => match ended {
                 Ended::Anew => Next::Again,
                 Ended::Blind => Next::StandDown,
             },
         }
     }
 
-    async fn keep_nodes(&self, shared: &Shared, reports: &watch::Receiver<Reports>) -> Ended {
-        while !shared.synced.load(Ordering::Relaxed) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+    /// What the leader does for policies: records what is in force, and tells the command line of it.
+    async fn keep_policies(&self, shared: &Shared, objects: &ToldOf) {
+        shared.until_synced().await;
+        let (client, namespace) = (&self.client, &self.config.place.namespace);
+        let policies = shared.in_force.policies.clone();
+        tokio::select! {
+            () = policies::keep_revisions(client.clone(), namespace, objects.good.clone(), &shared.metrics) => {}
+            () = published::keep(client.clone(), namespace, policies, shared.generation.clone()) => {}
         }
+    }
+
+    async fn keep_nodes(&self, shared: &Shared, reports: &watch::Receiver<Reports>) -> Ended {
+        shared.until_synced().await;
         let (events, publishing) = Events::new(self.client.clone(), &identity());
         let reconciler = Reconciler::new(
             self.client.clone(),

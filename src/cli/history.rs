@@ -3,11 +3,11 @@
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
-use serde_json::{Value as Json, json};
+use kube::api::ListParams;
 
 use super::connect::ConnectArgs;
 use super::output::{self, Format};
+use super::revert::revert;
 use super::{Findings, telemetry_for_command};
 use crate::api::state::{Change, SavedState};
 use crate::state::{NAME_PREFIX, STATE_KEY};
@@ -20,7 +20,8 @@ pub(crate) struct HistoryArgs {
     node: String,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Undo the change with this ID: the key gets the value it had before
+    /// Undo the change with this ID: the key gets the value it had before. Exit code 1 when that does not come about, or a
+    /// rule will change it again
     #[arg(long, value_name = "ID")]
     revert: Option<u64>,
     /// How to print it
@@ -45,10 +46,7 @@ async fn history(args: &HistoryArgs) -> anyhow::Result<Findings> {
         let change = state.history.iter().find(|change| change.id == id);
         let change =
             change.with_context(|| format!("node {} has no change {id}; see `nodegate history {0}`", args.node))?;
-        revert(&client, &args.node, change).await?;
-        let value = change.old.as_deref().map_or_else(|| "absent".to_owned(), |value| format!("{value:?}"));
-        output::print(&format!("{} {} of node {} is {value} again\n", change.field, change.key, args.node))?;
-        return Ok(Findings::None);
+        return revert(&client, &place, &args.node, change).await;
     }
     output::print(&text(&state.history, args.output)?)?;
     Ok(Findings::None)
@@ -67,35 +65,6 @@ async fn find(maps: &Api<ConfigMap>, node: &str) -> anyhow::Result<Option<SavedS
     // A name that is too long, or taken, has another place.
     let all = maps.list(&ListParams::default()).await.context("saved state could not be read")?;
     Ok(all.items.iter().find_map(of_node))
-}
-
-async fn revert(client: &kube::Client, node: &str, change: &Change) -> anyhow::Result<()> {
-    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
-    let patch = match change.field.as_str() {
-        "label" => json!({"metadata": {"labels": {&change.key: &change.old}}}),
-        "annotation" => json!({"metadata": {"annotations": {&change.key: &change.old}}}),
-        "taint" => {
-            let there = nodes.get(node).await.with_context(|| format!("node {node}"))?;
-            let version = there.metadata.resource_version.clone();
-            let taints = serde_json::to_value(there.spec.and_then(|spec| spec.taints).unwrap_or_default())?;
-            json!({"metadata": {"resourceVersion": version}, "spec": {"taints": with_taint(taints, change)?}})
-        }
-        other => bail!("changes of a {other} cannot be undone"),
-    };
-    let parameters = PatchParams { field_manager: Some("nodegate-history".to_owned()), ..PatchParams::default() };
-    nodes.patch(node, &parameters, &Patch::Merge(patch)).await.with_context(|| format!("node {node}"))?;
-    Ok(())
-}
-
-/// The taints with the one of `change` as it was before.
-fn with_taint(taints: Json, change: &Change) -> anyhow::Result<Vec<Json>> {
-    let (key, effect) = change.key.rsplit_once(':').context("the change names no effect")?;
-    let mut taints = taints.as_array().cloned().unwrap_or_default();
-    taints.retain(|taint| taint["key"] != key || taint["effect"] != effect);
-    if let Some(value) = &change.old {
-        taints.push(json!({"key": key, "value": value, "effect": effect}));
-    }
-    Ok(taints)
 }
 
 fn text(history: &[Change], format: Format) -> anyhow::Result<String> {

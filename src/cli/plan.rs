@@ -9,6 +9,7 @@ use super::Findings;
 use super::nodes::{self, Found};
 use super::output::{self, Format};
 use super::simulate::{Scene, Simulated, identity, node_name, simulate};
+use crate::controller::published::Published;
 use crate::files::Sources;
 use crate::policy::{Decision, Exemptions, NodeChange};
 use crate::state;
@@ -47,6 +48,14 @@ pub(crate) struct PlanArgs {
     /// How to print the plan
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
+}
+
+/// The plan of all nodes.
+#[derive(Serialize)]
+struct Plan {
+    /// By which policies.
+    policies: Published,
+    nodes: Vec<NodePlan>,
 }
 
 /// The plan of one node.
@@ -90,11 +99,12 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Findings> {
             simulate(&set, &scene, &Exemptions::default()).map_err(|error| error.context(found.file.clone()))?;
         plans.push(plan(&found, &simulated));
     }
+    let plan = Plan { policies: Published::of(&set), nodes: plans };
     match args.output {
-        Format::Table => output::print(&text(&plans, &set.trusting_rules().collect::<Vec<_>>()))?,
-        format => output::print(&output::structured(format, &plans)?)?,
+        Format::Table => output::print(&text(&plan.nodes, &set.trusting_rules().collect::<Vec<_>>()))?,
+        format => output::print(&output::structured(format, &plan)?)?,
     }
-    let pending = plans.iter().any(|plan| !plan.changes.is_empty() || !plan.deferred.is_empty());
+    let pending = plan.nodes.iter().any(|plan| !plan.changes.is_empty() || !plan.deferred.is_empty());
     Ok(if args.exit_code && pending { Findings::Some } else { Findings::None })
 }
 

@@ -13,9 +13,9 @@ use super::connect::ConnectArgs;
 use super::nodes;
 use super::output::{self, Format};
 use super::simulate::{Scene, identity, node_name, simulate};
-use super::{Findings, telemetry_for_command};
+use super::{Findings, judged, telemetry_for_command};
 use crate::api::policy::EntryMode;
-use crate::controller::policies;
+use crate::controller::published::Published;
 use crate::files::Sources;
 use crate::policy::{Exemptions, NodeFacts, PolicySet, violations};
 
@@ -43,9 +43,20 @@ pub(crate) struct ReportArgs {
     labels_dir: Option<PathBuf>,
     #[command(flatten)]
     connect: ConnectArgs,
+    /// Judge a cluster by policies that are not the ones in force there
+    #[arg(long)]
+    force: bool,
     /// How to print it
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
+}
+
+/// What the fleet is like, and by which policies it was judged.
+#[derive(Serialize)]
+struct Report {
+    policies: Published,
+    nodes: usize,
+    violations: Vec<Line>,
 }
 
 /// One violation of one node.
@@ -65,20 +76,29 @@ struct Line {
 pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let (set, nodes) = runtime.block_on(gather(args))?;
-    let mut lines = Vec::new();
+    let Gathered { set, policies, nodes } = runtime.block_on(gather(args))?;
+    let mut violations = Vec::new();
     for node in &nodes {
-        lines.extend(judge(&set, node).with_context(|| format!("node {}", node_name(node)))?);
+        violations.extend(judge(&set, node).with_context(|| format!("node {}", node_name(node)))?);
     }
+    let report = Report { policies, nodes: nodes.len(), violations };
     match args.output {
-        Format::Table => output::print(&text(&lines, nodes.len()))?,
-        format => output::print(&output::structured(format, &lines)?)?,
+        Format::Table => output::print(&text(&report))?,
+        format => output::print(&output::structured(format, &report)?)?,
     }
-    Ok(if lines.iter().any(|line| line.mode != "unknown") { Findings::Some } else { Findings::None })
+    // An expression without an answer is a finding too: nobody knows whether the node is as it should be.
+    Ok(if report.violations.is_empty() { Findings::None } else { Findings::Some })
+}
+
+/// What is judged, and by what.
+struct Gathered {
+    set: PolicySet,
+    policies: Published,
+    nodes: Vec<Json>,
 }
 
 /// The policies, and the nodes to judge.
-async fn gather(args: &ReportArgs) -> anyhow::Result<(PolicySet, Vec<Json>)> {
+async fn gather(args: &ReportArgs) -> anyhow::Result<Gathered> {
     let sources =
         Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
     let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
@@ -91,24 +111,30 @@ async fn gather(args: &ReportArgs) -> anyhow::Result<(PolicySet, Vec<Json>)> {
         if args.nodes.is_empty() {
             bail!("which nodes? name files with them (- for standard input), or a cluster by --kubeconfig FILE");
         }
-        return Ok((from_files()?, found));
+        let set = from_files()?;
+        return Ok(Gathered { policies: Published::of(&set), set, nodes: found });
     };
     let client = place.client().await?;
     let set = if args.policies.is_empty() {
-        let objects = policies::read(client.clone()).await.context("NodePolicy objects could not be read")?;
-        let combined = objects.combine(&loaded.documents, loaded.stands_in);
-        for (name, report) in combined.reports.iter().filter(|(_, report)| !report.errors.is_empty()) {
-            tracing::warn!("NodePolicy {name} is left out: {}", report.errors.join("; "));
-        }
-        combined.set
+        let read = judged::combined(&client, args.connect.namespace.as_deref(), &loaded).await;
+        read.context("NodePolicy objects could not be read")?.set
     } else {
         from_files()?
+    };
+    let policies = match &args.connect.namespace {
+        Some(_) => judged::compare(&client, &place, &set, args.force).await?,
+        None => {
+            output::note(
+                "note: with --namespace NAMESPACE of nodegate these policies are compared with the ones in force",
+            );
+            Published::of(&set)
+        }
     };
     if args.nodes.is_empty() {
         let nodes = ApiResource::erase::<Node>(&());
         found = of_cluster(&Api::all_with(client, &nodes)).await?;
     }
-    Ok((set, found))
+    Ok(Gathered { set, policies, nodes: found })
 }
 
 async fn of_cluster(api: &Api<DynamicObject>) -> anyhow::Result<Vec<Json>> {
@@ -153,7 +179,8 @@ fn judge(set: &PolicySet, node: &Json) -> anyhow::Result<Vec<Line>> {
     Ok(found.chain(unknown).collect())
 }
 
-fn text(lines: &[Line], nodes: usize) -> String {
+fn text(report: &Report) -> String {
+    let Report { policies, nodes, violations: lines } = report;
     let of = |mode: &str| lines.iter().filter(|line| line.mode == mode).count();
     let mut violating: Vec<&str> =
         lines.iter().filter(|line| line.mode != "unknown").map(|line| line.node.as_str()).collect();
@@ -173,8 +200,8 @@ fn text(lines: &[Line], nodes: usize) -> String {
         violating.len()
     ));
     if unknown > 0 {
-        text.push_str(&format!("; {unknown} expressions had no answer"));
+        text.push_str(&format!("; {unknown} expressions had no answer, which counts as a finding"));
     }
-    text.push('\n');
+    text.push_str(&format!("\npolicies: {policies}\n"));
     text
 }

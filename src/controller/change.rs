@@ -1,5 +1,9 @@
 //! What a change of a node is about: who is undone by it, how much it is, how it reads.
 
+use std::fmt;
+
+use serde::Serialize;
+
 use super::fights::Ground;
 use super::node::NodeObject;
 use super::reconcile::Done;
@@ -69,6 +73,49 @@ pub(super) fn summary(facts: &NodeFacts<'_>, keep: &Keep, change: Option<&NodeCh
     done.kept = desired.saturating_sub(done.set + done.changed);
     done.lingering = keep.removals.len().saturating_sub(done.removed);
     done
+}
+
+/// A part of a change that is not as it was written in what the API server stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotTaken {
+    /// `label`, `annotation` or `taint`.
+    pub field: String,
+    /// The key; for a taint `key:Effect`.
+    pub key: String,
+    /// What was written; absent where it was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written: Option<String>,
+    /// What is there; absent where nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored: Option<String>,
+}
+
+impl fmt::Display for NotTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = |value: &Option<String>| value.as_ref().map_or("absent".to_owned(), |value| format!("{value:?}"));
+        write!(f, "{} {} is {}, not {}", self.field, self.key, value(&self.stored), value(&self.written))
+    }
+}
+
+/// What of a change did not come about, by the node as the API server returned it.
+pub fn not_taken(stored: &NodeFacts<'_>, change: &NodeChange) -> Vec<NotTaken> {
+    let mut found = Vec::new();
+    let mut compare = |field: Field, key: String, written: Option<&str>, stored: Option<&str>| {
+        if written != stored {
+            let (written, stored) = (written.map(str::to_owned), stored.map(str::to_owned));
+            found.push(NotTaken { field: field.to_string(), key, written, stored });
+        }
+    };
+    for (key, written) in change.labels() {
+        compare(Field::Label, key.clone(), written.as_deref(), stored.label(key));
+    }
+    for (key, written) in change.annotations() {
+        compare(Field::Annotation, key.clone(), written.as_deref(), stored.annotation(key));
+    }
+    for (id, written) in change.taints() {
+        compare(Field::Taint, id.to_string(), written.as_deref(), stored.taint(id.key.as_str(), id.effect));
+    }
+    found
 }
 
 /// A change in one line, for logs.

@@ -1,4 +1,4 @@
-//! Kubernetes events about nodes. Losing one loses nothing: they are for people who look at a node.
+//! Kubernetes events about nodes and policies. Losing one loses nothing: they are for people who look at a node.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -40,6 +40,11 @@ impl Events {
     /// Has a warning published soon.
     pub fn later(&self, node: &NodeObject, reason: &str, note: String) {
         self.send(warning(reason, note), reference(node));
+    }
+
+    /// Has a warning about any object published soon.
+    pub fn later_for(&self, about: ObjectReference, reason: &str, note: String) {
+        let _ = self.later.send((warning(reason, note), about));
     }
 
     /// Has a warning about a node published that may not be there any more.

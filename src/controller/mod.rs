@@ -15,6 +15,7 @@ mod memory;
 mod node;
 mod patching;
 pub mod policies;
+pub mod published;
 mod queue;
 mod reconcile;
 mod records;
@@ -26,6 +27,7 @@ mod sight;
 mod status;
 mod term;
 
+pub use change::{NotTaken, not_taken};
 pub use events::Events;
 pub use history::FIELD_MANAGER;
 pub use node::{NodeApi, NodeObject, NodesError, Page, Read, Unreadable};

@@ -85,6 +85,8 @@ pub struct Done {
     pub kept: usize,
     /// Owned keys that no rule gives and that are not removed yet.
     pub lingering: usize,
+    /// What was written. Admission may have stored something else.
+    pub made: Option<NodeChange>,
     /// When it must be looked at again at the latest, if there is a reason.
     pub again: Option<Duration>,
     /// Why its state is not recorded, where that failed.
@@ -278,6 +280,7 @@ impl Reconciler {
             stored = self.stored(&facts);
         }
         self.record_rest(node, &facts, &stored, &keep, change.as_ref(), &mut done).await?;
+        done.made = change;
         Ok(done)
     }
 

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 use serde_json::json;
 
 use super::history::FIELD_MANAGER;
@@ -15,6 +16,8 @@ use super::reports::mode;
 use crate::api::policy::{NodePolicy, NodePolicyStatus, PolicyCondition};
 use crate::policy::{Keep, Note, Verdict};
 
+/// The condition that says whether the present generation is in force.
+const ACCEPTED: &str = "Accepted";
 /// Longest message of a condition, in characters.
 const MESSAGE_MAX: usize = 2000;
 /// Most conflicts named in one message.
@@ -89,9 +92,34 @@ pub(super) async fn write(client: &Client, reports: &Reports, findings: &Finding
         reconciler.turn(Urgency::Routine).await;
         let patch = Patch::Merge(json!({"status": status}));
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        if let Err(error) = api.patch_status(name, &parameters, &patch).await {
-            tracing::warn!(policy = name, %error, "the status could not be written");
+        match api.patch_status(name, &parameters, &patch).await {
+            Ok(_) => {
+                if let Some(complaint) = news(&before, &status) {
+                    reconciler.events().later_for(reference(name, report), "Faulty", complaint);
+                }
+            }
+            Err(error) => tracing::warn!(policy = name, %error, "the status could not be written"),
         }
+    }
+}
+
+/// The complaint that people have not been told of by an event yet.
+fn news(before: &NodePolicyStatus, now: &NodePolicyStatus) -> Option<String> {
+    let message = |status: &NodePolicyStatus| {
+        let found =
+            status.conditions.iter().find(|condition| condition.kind == ACCEPTED && condition.status == "False");
+        found.map(|condition| condition.message.clone())
+    };
+    message(now).filter(|told| message(before).as_ref() != Some(told))
+}
+
+fn reference(name: &str, report: &Report) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(NodePolicy::api_version(&()).into_owned()),
+        kind: Some(NodePolicy::kind(&()).into_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(report.uid.clone()),
+        ..ObjectReference::default()
     }
 }
 
@@ -102,7 +130,7 @@ fn wanted(
     before: &NodePolicyStatus,
     now: Timestamp,
 ) -> NodePolicyStatus {
-    let accepted = report.errors.is_empty();
+    let complaint = report.complaint();
     let condition = |kind: &str, holds: bool, reason: (&str, &str), message: String| {
         let status = if holds { "True" } else { "False" };
         let known = before.conditions.iter().find(|known| known.kind == kind && known.status == status);
@@ -127,7 +155,7 @@ fn wanted(
     let conflicts = listed(findings.conflicts.get(name));
     let contested = listed(findings.contested.get(name));
     let mut conditions = vec![
-        condition("Accepted", accepted, ("InForce", "Faulty"), report.errors.join("; ")),
+        condition(ACCEPTED, complaint.is_none(), ("InForce", "Faulty"), complaint.unwrap_or_default()),
         condition("Conflicted", !conflicts.is_empty(), ("OtherRuleWins", "NoConflict"), conflicts),
     ];
     if !contested.is_empty() {
@@ -138,7 +166,8 @@ fn wanted(
     }
     NodePolicyStatus {
         observed_generation: report.generation,
-        matched_nodes: if accepted { findings.matched.get(name).copied().unwrap_or_default() } else { 0 },
+        generation_in_force: report.in_force,
+        matched_nodes: report.in_force.and_then(|_| findings.matched.get(name).copied()).unwrap_or_default(),
         conditions,
     }
 }
@@ -150,14 +179,23 @@ mod tests {
     #[test]
     fn a_condition_keeps_its_time_until_its_status_changes() {
         let at = |second| Timestamp::from_second(second).unwrap_or_default();
-        let (good, bad) =
-            (Report { generation: 1, errors: Vec::new() }, Report { generation: 2, errors: vec!["no".to_owned()] });
+        let report = |generation, errors, in_force| Report { uid: "u".to_owned(), generation, errors, in_force };
+        let good = report(1, Vec::new(), Some(1));
+        let bad = report(2, vec!["no".to_owned()], Some(1));
         let findings = Findings { matched: BTreeMap::from([("p".to_owned(), 7)]), ..Findings::default() };
         let first = wanted("p", &good, &findings, &NodePolicyStatus::default(), at(0));
         assert_eq!((first.matched_nodes, first.conditions[0].status.as_str()), (7, "True"));
         assert_eq!(wanted("p", &good, &findings, &first, at(60)), first, "nothing to write");
         let second = wanted("p", &bad, &findings, &first, at(60));
-        assert_eq!((second.matched_nodes, second.conditions[0].message.as_str()), (0, "no"));
+        let told = second.conditions[0].message.as_str();
+        assert_eq!(
+            (second.generation_in_force, told),
+            (Some(1), "generation 2 has a fault, generation 1 stays in force: no")
+        );
+        assert_eq!(
+            (second.matched_nodes, news(&first, &second).as_deref(), news(&second, &second)),
+            (7, Some(told), None)
+        );
         assert_ne!(second.conditions[0].last_transition_time, first.conditions[0].last_transition_time);
         assert_eq!(second.conditions[1].last_transition_time, first.conditions[1].last_transition_time);
     }

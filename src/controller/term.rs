@@ -132,13 +132,15 @@ impl Term {
         if store.wait_until_ready().await.is_err() {
             return;
         }
-        let mut policies = self.policies.clone();
+        let (mut policies, mut reports) = (self.policies.clone(), self.reports.clone());
         policies.mark_changed();
         loop {
             let braked = self.reconciler.memory().removals.brake().is_some();
             let next = if braked { BRAKED_SURVEY.min(self.config.resync) } else { self.config.resync };
             let changed = tokio::select! {
                 changed = policies.changed() => changed.is_ok(),
+                // A faulty update changes nothing but what is told of it.
+                Ok(()) = reports.changed() => false,
                 () = tokio::time::sleep(next) => false,
             };
             if changed {
@@ -148,8 +150,8 @@ impl Term {
                 memory.fights.policies_changed();
             }
             let findings = self.look_at_fleet(&store).await;
-            let reports = self.reports.borrow().clone();
-            status::write(&self.client, &reports, &findings, &self.reconciler).await;
+            let told = reports.borrow_and_update().clone();
+            status::write(&self.client, &told, &findings, &self.reconciler).await;
             if self.config.reports
                 && let Err(error) = reports::keep(&self.client, findings.violations, &self.reconciler).await
             {

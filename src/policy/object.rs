@@ -92,15 +92,18 @@ impl ObjectFault {
 
     /// A fault that the object has only together with other policies. It may be told at a field of one of those.
     pub fn together(error: &PolicyError) -> Self {
-        Self { field: String::new(), message: format!("together with other policies: {}", error.to_string().trim()) }
+        let message = format!("together with other policies: {}", error.to_string().trim());
+        Self { field: "spec".to_owned(), message }
     }
 }
 
 impl std::fmt::Display for ObjectFault {
+    /// One line, as conditions and events are shown.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let message = self.message.split_whitespace().collect::<Vec<_>>().join(" ");
         match self.field.as_str() {
-            "" => f.write_str(&self.message),
-            field => write!(f, "{field}: {}", self.message),
+            "" => f.write_str(&message),
+            field => write!(f, "{field}: {message}"),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const POLICY: &str = r#"
 apiVersion: nodegate.dev/v1alpha1
@@ -39,8 +39,12 @@ fn violations_of_nodes_in_files_are_listed_and_are_findings() {
     std::fs::write(directory.path().join("nodes.yaml"), NODES).unwrap();
     let output = report(directory.path(), &["--policy", "policy.yaml", "-o", "json", "nodes.yaml"]);
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
-    let lines: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    let found: Vec<String> = lines
+    let judged: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&judged["policies"]["names"], &judged["nodes"]), (&json!(["fleet"]), &json!(3)));
+    assert!(judged["policies"]["hash"].as_str().unwrap().starts_with("sha256:"));
+    let found: Vec<String> = judged["violations"]
+        .as_array()
+        .unwrap()
         .iter()
         .map(|line| ["node", "rule", "mode"].map(|field| line[field].as_str().unwrap()).join(" "))
         .collect();
@@ -50,9 +54,19 @@ fn violations_of_nodes_in_files_are_listed_and_are_findings() {
     assert_eq!(found, expected);
     let table = report(directory.path(), &["--policy", "policy.yaml", "nodes.yaml"]);
     let table = String::from_utf8(table.stdout).unwrap();
-    let sum =
-        "3 nodes, 2 with violations: 2 of entries that enforce, 1 that warn, 1 that audit; 1 expressions had no answer";
-    assert!(table.contains("no slots") && table.trim_end().ends_with(sum), "{table}");
+    let sum = "3 nodes, 2 with violations: 2 of entries that enforce, 1 that warn, 1 that audit; 1 expressions had no answer, \
+               which counts as a finding\npolicies: fleet (sha256:";
+    assert!(table.contains("no slots") && table.contains(sum), "{table}");
+}
+
+#[test]
+fn an_expression_without_an_answer_is_a_finding() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("policy.yaml"), POLICY).unwrap();
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: gpu-1, labels: {tier: gold, slots: many}}}";
+    std::fs::write(directory.path().join("nodes.yaml"), node).unwrap();
+    let output = report(directory.path(), &["--policy", "policy.yaml", "nodes.yaml"]);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]

@@ -39,15 +39,16 @@ fn fail_is_two_entries_and_tolerates_what_new_nodes_carry() {
     let new = ["node.kubernetes.io/not-ready", "node.kubernetes.io/network-unavailable"];
 
     let Some(ignore) = Objects::render(&value_sets()["defaults"]) else { return };
-    assert_eq!(policies(&ignore), ["Ignore"]);
+    assert_eq!(policies(&ignore), ["Ignore", "Ignore"], "of nodes, and of policies");
     assert!(always.iter().all(|key| tolerated(&ignore).contains(&(*key).to_owned())), "{:?}", tolerated(&ignore));
     // Otherwise a pod would rather wait on a broken node, which is empty, than run on a sound one.
     assert!(!new.iter().any(|key| tolerated(&ignore).contains(&(*key).to_owned())), "{:?}", tolerated(&ignore));
 
     let Some(fail) = Objects::render(&value_sets()["fail"]) else { return };
-    assert_eq!(policies(&fail), ["Ignore", "Ignore"], "nobody serves yet");
+    assert_eq!(policies(&fail), ["Ignore", "Ignore", "Ignore"], "nobody serves yet");
     let becomes = become_of(fail.only("ValidatingWebhookConfiguration"));
-    assert_eq!([&becomes[0]["failurePolicy"], &becomes[1]["failurePolicy"]], ["Fail", "Ignore"]);
+    // Policies can always be mended.
+    assert_eq!([0, 1, 2].map(|entry| &becomes[entry]["failurePolicy"]), ["Fail", "Ignore", "Ignore"]);
     assert_eq!(fail.webhooks("MutatingWebhookConfiguration")[0]["failurePolicy"], "Ignore");
     assert!(
         always.iter().chain(&new).all(|key| tolerated(&fail).contains(&(*key).to_owned())),

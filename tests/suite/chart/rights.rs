@@ -106,6 +106,14 @@ async fn the_account_can_do_its_work_and_nothing_more() {
     }
     admin.label("kept-rights", "team", Value::Null).await.unwrap();
     admin.eventually("kept-rights", "removed", |node| label(node, "team.example.com/quota").is_none()).await;
+    // What is in force is recorded and published.
+    let exists = |kind: &str, part: &str| {
+        plane.kubectl(&["get", kind, "-n", NAMESPACE, "-o", "name"], None).unwrap().contains(part)
+    };
+    while !exists("controllerrevisions", "nodepolicy-") || !exists("configmaps", "nodegate-in-force") {
+        assert!(Instant::now() < deadline + Duration::from_secs(10), "{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
     // An event: what cannot be read is told.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "node-labels-kept-gone", "namespace": NAMESPACE},
                      "data": {"state.json": "{"}});
@@ -132,6 +140,8 @@ async fn the_account_can_do_its_work_and_nothing_more() {
         ("get", "configmaps", "default"),
         ("get", "pods", NAMESPACE),
         ("patch", "leases/another", NAMESPACE),
+        ("update", "controllerrevisions", NAMESPACE),
+        ("list", "controllerrevisions", "default"),
         ("create", "nodepolicies.nodegate.dev", ""),
         ("patch", "nodepolicies.nodegate.dev", ""),
         ("get", "mutatingwebhookconfigurations/another", ""),

@@ -1,0 +1,249 @@
+//! Undoing one change of a node, and telling what came of it.
+
+use anyhow::{Context as _, bail};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use kube::client::Body;
+use kube::core::Request;
+use serde_json::{Value as Json, json};
+
+use super::connect::Place;
+use super::simulate::{Scene, identity, simulate};
+use super::{Findings, judged, output};
+use crate::api::state::Change;
+use crate::files::Sources;
+use crate::policy::{Exemptions, RuleId};
+
+/// How often a node that changes meanwhile is read again.
+const TRIES: usize = 5;
+
+/// A rule that gives a key, and the value that it gives.
+struct Giver {
+    rule: RuleId,
+    value: String,
+}
+
+/// What came of a revert.
+struct Outcome {
+    /// The value that the key has now.
+    stored: Option<String>,
+    /// The rule of the NodePolicy objects that gives the key another value than the one wanted.
+    giver: Option<Giver>,
+    /// What nodegate told of the key in its answer to the write.
+    told: Vec<String>,
+}
+
+/// Gives the key of `change` the value it had before, and says whether that lasts.
+///
+/// # Errors
+/// If the node cannot be written.
+pub(super) async fn revert(client: &Client, place: &Place, node: &str, change: &Change) -> anyhow::Result<Findings> {
+    let (stored, warnings) = write(client, node, change).await?;
+    let told =
+        warnings.into_iter().filter(|warning| warning.starts_with("nodegate: ") && warning.contains(&change.key));
+    let outcome = Outcome {
+        stored: value(&stored, change),
+        giver: giver(client, place, &stored, change).await?,
+        told: told.collect(),
+    };
+    let (text, findings) = tell(node, change, &outcome);
+    output::print(&text)?;
+    Ok(findings)
+}
+
+/// What to tell people, and whether the revert came about and lasts.
+fn tell(node: &str, change: &Change, outcome: &Outcome) -> (String, Findings) {
+    let Change { field, key, old, .. } = change;
+    let show = |value: &Option<String>| value.as_ref().map_or("absent".to_owned(), |value| format!("{value:?}"));
+    let (wanted, stored) = (show(old), show(&outcome.stored));
+    let came_about = outcome.stored == *old;
+    let remedy = |giver: &Giver| {
+        format!(
+            "rule {} gives it {:?}; change that rule first (kubectl edit nodepolicy {})",
+            giver.rule, giver.value, giver.rule.policy
+        )
+    };
+    match (&outcome.giver, outcome.told.as_slice()) {
+        (None, _) if came_about => (format!("{field} {key} of node {node} is {wanted} again\n"), Findings::None),
+        (Some(giver), _) if came_about => (
+            format!(
+                "{field} {key} of node {node} is {wanted} for now, and nodegate will change it: {}\n",
+                remedy(giver)
+            ),
+            Findings::Some,
+        ),
+        (Some(giver), _) => (
+            format!("{field} {key} of node {node} is still {stored}, not {wanted}: {}\n", remedy(giver)),
+            Findings::Some,
+        ),
+        (None, []) => (
+            format!(
+                "{field} {key} of node {node} is {stored}, not {wanted}: another admission webhook or policy changed the write\n"
+            ),
+            Findings::Some,
+        ),
+        (None, told) => (
+            format!(
+                "{field} {key} of node {node} is still {stored}, not {wanted}: {}; change that policy first\n",
+                told.join("; ")
+            ),
+            Findings::Some,
+        ),
+    }
+}
+
+/// Writes to the version of the node that was read: what the API server stored, and the warnings it gave.
+async fn write(client: &Client, node: &str, change: &Change) -> anyhow::Result<(Json, Vec<String>)> {
+    for _ in 0..TRIES {
+        let there: Json = client
+            .request(Request::new(NODES).get(node, &Default::default())?)
+            .await
+            .with_context(|| format!("node {node}"))?;
+        let patch = Patch::Merge(patch(&there, change)?);
+        let parameters = PatchParams { field_manager: Some("nodegate-history".to_owned()), ..PatchParams::default() };
+        let request = Request::new(NODES).patch(node, &parameters, &patch)?;
+        let response = client.send(request.map(Body::from)).await.with_context(|| format!("node {node}"))?;
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.with_context(|| format!("node {node}"))?.to_bytes();
+        if head.status.is_success() {
+            let texts = head.headers.get_all("warning").iter().filter_map(|text| text.to_str().ok());
+            return Ok((serde_json::from_slice(&body)?, texts.map(warning).collect()));
+        }
+        if head.status.as_u16() != 409 {
+            let status: Json = serde_json::from_slice(&body).unwrap_or_default();
+            bail!("node {node} could not be changed: {}", status["message"].as_str().unwrap_or(head.status.as_str()));
+        }
+    }
+    bail!("node {node} changes all the time; try again")
+}
+
+/// Where nodes are.
+const NODES: &str = "/api/v1/nodes";
+
+/// The text of a `Warning` header: `299 - "text"`.
+fn warning(header: &str) -> String {
+    let quoted = header.splitn(3, ' ').nth(2).unwrap_or(header);
+    quoted.trim_matches('"').replace("\\\"", "\"").replace("\\\\", "\\")
+}
+
+fn patch(there: &Json, change: &Change) -> anyhow::Result<Json> {
+    let version = &there["metadata"]["resourceVersion"];
+    Ok(match change.field.as_str() {
+        "label" => json!({"metadata": {"resourceVersion": version, "labels": {&change.key: &change.old}}}),
+        "annotation" => json!({"metadata": {"resourceVersion": version, "annotations": {&change.key: &change.old}}}),
+        "taint" => {
+            let taints = with_taint(&there["spec"]["taints"], change)?;
+            json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}})
+        }
+        other => bail!("changes of a {other} cannot be undone"),
+    })
+}
+
+fn key_and_effect(change: &Change) -> anyhow::Result<(&str, &str)> {
+    change.key.rsplit_once(':').context("the change names no effect")
+}
+
+/// The taints with the one of `change` as it was before.
+fn with_taint(taints: &Json, change: &Change) -> anyhow::Result<Vec<Json>> {
+    let (key, effect) = key_and_effect(change)?;
+    let mut taints = taints.as_array().cloned().unwrap_or_default();
+    taints.retain(|taint| taint["key"] != key || taint["effect"] != effect);
+    if let Some(value) = &change.old {
+        taints.push(json!({"key": key, "value": value, "effect": effect}));
+    }
+    Ok(taints)
+}
+
+/// The value that the key of `change` has on a node.
+fn value(node: &Json, change: &Change) -> Option<String> {
+    if change.field == "taint" {
+        let (key, effect) = key_and_effect(change).ok()?;
+        let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
+        let taint = taints.find(|taint| taint["key"] == key && taint["effect"] == effect)?;
+        return Some(taint["value"].as_str().unwrap_or_default().to_owned());
+    }
+    Some(node["metadata"][format!("{}s", change.field)][&change.key].as_str()?.to_owned())
+}
+
+/// The rule of the NodePolicy objects that gives the key of `change` another value than it had before.
+async fn giver(client: &Client, place: &Place, node: &Json, change: &Change) -> anyhow::Result<Option<Giver>> {
+    let files = Sources::default().load_documents().map_err(|errors| output::load_errors(&errors))?;
+    let set = match judged::combined(client, Some(&place.namespace), &files).await {
+        Ok(combined) => combined.set,
+        Err(error) => {
+            output::note(&format!(
+                "note: NodePolicy objects could not be read, so it is not known what rules give: {error}"
+            ));
+            return Ok(None);
+        }
+    };
+    let (username, groups) = identity("admin", "", &[]);
+    let old = Some(node.clone());
+    let scene = Scene { node: node.clone(), old, status: false, username, groups, saved: None, pending_taint: None };
+    let decision = simulate(&set, &scene, &Exemptions::default())?.decision;
+    let desired = match change.field.as_str() {
+        "label" => decision.labels.get(&change.key),
+        "annotation" => decision.annotations.get(&change.key),
+        _ => decision.taints.iter().find(|(id, _)| id.to_string() == change.key).map(|(_, desired)| desired),
+    };
+    let other = desired.filter(|desired| change.old.as_ref() != Some(&desired.value));
+    Ok(other.map(|desired| Giver { rule: desired.by.clone(), value: desired.value.clone() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(stored: Option<&str>, giver: Option<&str>, told: &[&str]) -> (String, bool) {
+        let change = Change {
+            field: "label".to_owned(),
+            key: "tier".to_owned(),
+            old: Some("tin".to_owned()),
+            ..Change::default()
+        };
+        let rule = || RuleId { policy: "fleet".into(), rule: "tiers".into() };
+        let outcome = Outcome {
+            stored: stored.map(str::to_owned),
+            giver: giver.map(|value| Giver { rule: rule(), value: value.to_owned() }),
+            told: told.iter().map(|text| (*text).to_owned()).collect(),
+        };
+        let (text, findings) = tell("n1", &change, &outcome);
+        (text, matches!(findings, Findings::Some))
+    }
+
+    #[test]
+    fn what_came_of_a_revert_is_told_with_the_reason_and_the_remedy() {
+        let cases = [
+            (told(Some("tin"), None, &[]), "label tier of node n1 is \"tin\" again\n", false),
+            (
+                told(Some("gold"), Some("gold"), &[]),
+                "label tier of node n1 is still \"gold\", not \"tin\": rule fleet/tiers gives it \"gold\"; change that rule first (kubectl edit nodepolicy fleet)\n",
+                true,
+            ),
+            (
+                told(Some("tin"), Some("gold"), &[]),
+                "label tier of node n1 is \"tin\" for now, and nodegate will change it: rule fleet/tiers gives it \"gold\"; change that rule first (kubectl edit nodepolicy fleet)\n",
+                true,
+            ),
+            (
+                told(Some("gold"), None, &["nodegate: label tier is kept at \"gold\" by rule files/tiers"]),
+                "label tier of node n1 is still \"gold\", not \"tin\": nodegate: label tier is kept at \"gold\" by rule files/tiers; change that policy first\n",
+                true,
+            ),
+            (
+                told(None, None, &[]),
+                "label tier of node n1 is absent, not \"tin\": another admission webhook or policy changed the write\n",
+                true,
+            ),
+        ];
+        for ((text, finding), expected, is_finding) in cases {
+            assert_eq!((text.as_str(), finding), (expected, is_finding));
+        }
+    }
+
+    #[test]
+    fn a_warning_header_is_read_as_kubectl_reads_it() {
+        assert_eq!(warning(r#"299 - "label a is kept at \"b\" by rule p/r""#), r#"label a is kept at "b" by rule p/r"#);
+    }
+}

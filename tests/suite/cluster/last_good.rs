@@ -1,0 +1,206 @@
+//! `NodePolicy` objects with faults: refused when they are written, and without effect where they are stored all the same.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::control_plane::{ControlPlane, exclusive};
+use super::keeping::{node, until_led};
+use super::nodegate::{Nodegate, Setup};
+use super::requester::{Requester, label, taints};
+
+const DRY_RUN: &[&str] = &["apply", "--dry-run=server", "-f", "-"];
+
+fn policy(name: &str, spec: &Value) -> String {
+    json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": name}, "spec": spec})
+        .to_string()
+}
+
+fn tiers(gives: &str) -> Value {
+    json!({
+        "rules": [{"name": "given", "labels": {gives: "x"}, "removeAfter": "1s",
+                   "taints": [{"key": "guarded", "value": "yes", "effect": "NoSchedule"}]}],
+        "governance": {"allowed": [{"name": "tiers", "key": "tier", "values": ["gold"]}]},
+    })
+}
+
+/// What its schema allows and what cannot be compiled, twice.
+fn faulty() -> Value {
+    let mut spec = tiers("from-object");
+    spec["rules"][0]["match"] = json!({"expression": "node.metadata.name =="});
+    spec["governance"]["naming"] = json!([{"keys": ["*"], "regex": "("}]);
+    spec
+}
+
+fn object(plane: &ControlPlane, name: &str) -> Value {
+    serde_json::from_str(&plane.kubectl(&["get", "nodepolicy", name, "-o", "json"], None).unwrap()).unwrap()
+}
+
+async fn eventually(what: &str, nodegate: &Nodegate<'_>, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "never {what}:\n{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Takes the entry for policies out of the registration, as where it was never applied.
+pub(super) async fn leave_policies_unjudged(plane: &ControlPlane, nodegate: &Nodegate<'_>) {
+    const REGISTRATION: &str = "validatingwebhookconfiguration/nodegate";
+    let names = plane.kubectl(&["get", REGISTRATION, "-o", "jsonpath={.webhooks[*].name}"], None).unwrap();
+    let place = names.split(' ').position(|name| name == "policies.nodegate.dev").expect("it is registered");
+    let patch = json!([{"op": "remove", "path": format!("/webhooks/{place}")}]).to_string();
+    plane.kubectl(&["patch", REGISTRATION, "--type=json", "-p", &patch], None).unwrap();
+    let probe =
+        policy("probe", &json!({"rules": [{"name": "r", "match": {"expression": "1 +"}, "labels": {"a": "b"}}]}));
+    eventually("unregistered", nodegate, || plane.kubectl(DRY_RUN, Some(&probe)).is_ok()).await;
+}
+
+/// Waits until the API server asks nodegate about policies.
+async fn until_policies_are_judged(plane: &ControlPlane, nodegate: &Nodegate<'_>) {
+    let probe =
+        policy("probe", &json!({"rules": [{"name": "r", "match": {"expression": "1 +"}, "labels": {"a": "b"}}]}));
+    eventually("asked", nodegate, || plane.kubectl(DRY_RUN, Some(&probe)).is_err()).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn an_update_with_faults_changes_nothing_over_restarts_of_all_replicas_until_it_is_mended_or_deleted() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    plane.remove_definition();
+    plane.install_definition();
+    admin.delete("guarded-1").await;
+    let nodegate = Nodegate::start(plane, &Setup { cluster: true, ..Setup::default() });
+    let namespace = nodegate.namespace.clone();
+    until_led(&nodegate).await;
+    leave_policies_unjudged(plane, &nodegate).await;
+    let apply = |spec: &Value| plane.kubectl(&["apply", "-f", "-"], Some(&policy("tiers", spec))).unwrap();
+    apply(&tiers("from-object"));
+    let in_force = || object(plane, "tiers")["status"]["generationInForce"].clone();
+    eventually("in force", &nodegate, || in_force() == 1).await;
+    admin.create(&node("guarded-1", json!({"tier": "gold"}))).await.unwrap();
+    let is_guarded = |node: &Value| {
+        label(node, "from-object") == Some("x") && taints(node).contains(&"guarded=yes:NoSchedule".to_owned())
+    };
+    admin.eventually("guarded-1", "guarded", is_guarded).await;
+    let revisions = || {
+        let list = ["get", "controllerrevisions", "-n", &namespace, "-o", "jsonpath={.items[*].revision}"];
+        plane.kubectl(&list, None).unwrap()
+    };
+    eventually("recorded", &nodegate, || revisions() == "1").await;
+    let refused = async || admin.label("guarded-1", "tier", json!("tin")).await.unwrap_err().code == 403;
+    assert!(refused().await);
+
+    apply(&faulty());
+    let status = || object(plane, "tiers")["status"].clone();
+    eventually("told", &nodegate, || status()["observedGeneration"] == 2).await;
+    assert_eq!((in_force(), status()["conditions"][0]["status"].clone()), (json!(1), json!("False")));
+    let table = plane.kubectl(&["get", "npol"], None).unwrap();
+    for part in
+        ["MESSAGE", "generation 2 has 2 faults, generation 1 stays in force: ", "spec.rules[0].match.expression"]
+    {
+        assert!(table.contains(part), "{part} in\n{table}");
+    }
+    eventually("told by an event", &nodegate, || {
+        let reasons = ["get", "events", "-A", "-o", "jsonpath={range .items[*]}{.involvedObject.kind}/{.reason} {end}"];
+        plane.kubectl(&reasons, None).unwrap().contains("NodePolicy/Faulty")
+    })
+    .await;
+    let metric = |nodegate: &Nodegate<'_>, line: &str| nodegate.probe("/metrics").unwrap_or_default().contains(line);
+    assert!(metric(&nodegate, "\nnodegate_policy_faulty{policy=\"tiers\"} 1\n"));
+    // Long after the grace of one second and several resyncs.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert!(is_guarded(&admin.get("guarded-1").await));
+    assert!(refused().await);
+
+    drop(nodegate);
+    let nodegate = Nodegate::start(plane, &Setup { namespace: Some(&namespace), ..Setup::default() });
+    assert!(refused().await, "a replica that starts knows the last good generation:\n{}", nodegate.log());
+    until_led(&nodegate).await;
+    admin.merge_status("guarded-1", json!({"metadata": {"labels": {"from-object": null}}})).await.unwrap();
+    admin.eventually("guarded-1", "repaired", is_guarded).await;
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert!(is_guarded(&admin.get("guarded-1").await) && refused().await);
+    assert_eq!(in_force(), 1);
+
+    apply(&tiers("mended"));
+    admin
+        .eventually("guarded-1", "mended", |node| {
+            label(node, "mended") == Some("x") && label(node, "from-object").is_none()
+        })
+        .await;
+    eventually("accepted", &nodegate, || in_force() == 3).await;
+    assert!(metric(&nodegate, "\nnodegate_policy_faulty{policy=\"tiers\"} 0\n"));
+    assert!(refused().await);
+
+    // Deleting is deleting.
+    plane.kubectl(&["delete", "nodepolicy", "tiers"], None).unwrap();
+    eventually("gone", &nodegate, || !metric(&nodegate, "policy_faulty{")).await;
+    admin.label("guarded-1", "tier", json!("tin")).await.unwrap();
+    admin.delete("guarded-1").await;
+    plane.remove_definition();
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn what_does_not_compile_is_refused_when_it_is_applied_with_every_fault_and_its_field() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    plane.remove_definition();
+    plane.install_definition();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    std::fs::write(&file, policy("of-a-file", &json!({}))).unwrap();
+    let (files, render): ([&str; 1], &[&str]) = ([file.to_str().unwrap()], &["--failure-policy", "Fail"]);
+    let setup = Setup { cluster: true, policies: &files, render, ..Setup::default() };
+    let mut nodegate = Nodegate::start(plane, &setup);
+    until_policies_are_judged(plane, &nodegate).await;
+    let apply = |name: &str, spec: &Value| plane.kubectl(&["apply", "-f", "-"], Some(&policy(name, spec)));
+    let dry_run = |name: &str, spec: &Value| plane.kubectl(DRY_RUN, Some(&policy(name, spec)));
+
+    let refused = dry_run("tiers", &faulty()).unwrap_err();
+    for part in
+        ["The NodePolicy \"tiers\" is invalid", "spec.rules[0].match.expression", "spec.governance.naming[0].regex"]
+    {
+        assert!(refused.contains(part), "{part} in\n{refused}");
+    }
+    assert!(!refused.contains("of-a-file"), "{refused}");
+    // A typo in a field that the schema does not know is refused by the API server and kubectl themselves.
+    let mut typo = tiers("from-object");
+    typo["rules"][0]["match"] = json!({"selector": {"matchLabel": {"a": "b"}}});
+    assert!(dry_run("tiers", &typo).unwrap_err().contains("matchLabel"));
+    let taken = dry_run("of-a-file", &tiers("x")).unwrap_err();
+    assert!(taken.contains("metadata.name") && taken.contains("give each policy a name of its own"), "{taken}");
+    dry_run("tiers", &tiers("from-object")).unwrap();
+
+    // Together with the others: a cycle is refused, another value for a key is told.
+    apply("tiers", &tiers("from-object")).unwrap();
+    eventually("in force", &nodegate, || nodegate.log().contains("of-a-file, tiers")).await;
+    let cycle = json!({"rules": [
+        {"name": "a", "match": {"selector": {"matchExpressions": [{"key": "q", "operator": "DoesNotExist"}]}}, "labels": {"p": "x"}},
+    ]});
+    apply("half", &cycle).unwrap();
+    eventually("in force", &nodegate, || nodegate.log().contains("half, of-a-file, tiers")).await;
+    let other_half = json!({"rules": [
+        {"name": "b", "match": {"selector": {"matchExpressions": [{"key": "p", "operator": "DoesNotExist"}]}}, "labels": {"q": "x"}},
+    ]});
+    let refused = apply("other-half", &other_half).unwrap_err();
+    assert!(refused.contains("together with other policies"), "{refused}");
+    let conflict = json!({"rules": [{"name": "c", "labels": {"p": "y"}}]});
+    let another = directory.path().join("conflict.json");
+    std::fs::write(&another, policy("conflict", &conflict)).unwrap();
+    let (done, told) = plane.kubectl_with_stderr(&["apply", "--dry-run=server", "-f", another.to_str().unwrap()]);
+    assert!(done && told.contains("label p: rule conflict/c wins over rule half/a where both match"), "{told}");
+
+    // What is stored with faults all the same can be labelled, and end.
+    nodegate.kill();
+    apply("tiers", &faulty()).expect("while nodegate is away policies can be mended, also under Fail");
+    drop(nodegate);
+    let nodegate = Nodegate::start(plane, &setup);
+    until_policies_are_judged(plane, &nodegate).await;
+    plane.kubectl(&["label", "nodepolicy", "tiers", "team=a"], None).unwrap();
+    eventually("its status written", &nodegate, || object(plane, "tiers")["status"]["observedGeneration"] == 2).await;
+    plane.kubectl(&["delete", "nodepolicy", "--all"], None).unwrap();
+    plane.remove_definition();
+}

@@ -1,0 +1,172 @@
+//! Commands tell what came of what they did, and by which policies.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::control_plane::{ControlPlane, exclusive};
+use super::keeping::{config_maps, node, state, until_led};
+use super::last_good::leave_policies_unjudged;
+use super::nodegate::{Nodegate, Setup};
+use super::requester::{Requester, label};
+
+/// Runs `nodegate` as an administrator, whose writes admission decides on, to its end: exit code, output and errors.
+fn command(plane: &ControlPlane, namespace: &str, arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_nodegate"))
+        .args(arguments)
+        .args(["--namespace", namespace, "--kubeconfig"])
+        .arg(plane.kubeconfig_file("told", Some(("alice", &["system:masters"]))))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+fn policy(name: &str, spec: &Value) -> String {
+    json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": name}, "spec": spec})
+        .to_string()
+}
+
+fn tier(value: &str) -> Value {
+    json!({"rules": [{"name": "tier", "match": {"names": ["told-*"]}, "labels": {"tier": value}, "removeAfter": "0s"}]})
+}
+
+async fn published(plane: &ControlPlane, namespace: &str, policies: &str) -> Value {
+    let maps = config_maps(plane, namespace).await;
+    for _ in 0..300 {
+        let map = maps.get_opt("nodegate-in-force").await.unwrap();
+        let text = map.and_then(|map| map.data?.get("policies.json").cloned()).unwrap_or_default();
+        let told: Value = serde_json::from_str(&text).unwrap_or_default();
+        if told["names"] == serde_json::from_str::<Value>(policies).unwrap() {
+            return told;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{policies} were never published");
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_revert_that_a_rule_undoes_is_told_with_policy_and_rule() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    plane.remove_definition();
+    plane.install_definition();
+    admin.delete("told-1").await;
+    let nodegate = Nodegate::start(plane, &Setup { cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    admin.create(&node("told-1", json!({"tier": "tin"}))).await.unwrap();
+    let maps = config_maps(plane, &nodegate.namespace).await;
+    while state(&maps, "told-1").await["nodeUID"].is_null() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    plane.kubectl(&["apply", "-f", "-"], Some(&policy("fleet", &tier("gold")))).unwrap();
+    admin.eventually("told-1", "gold", |node| label(node, "tier") == Some("gold")).await;
+    let mut id = Value::Null;
+    for _ in 0..300 {
+        let history = state(&maps, "told-1").await["history"].as_array().cloned().unwrap_or_default();
+        if let Some(change) = history.iter().find(|change| change["new"] == "gold") {
+            id = change["id"].clone();
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let revert = || command(plane, &nodegate.namespace, &["history", "told-1", "--revert", &id.to_string()]);
+    let (code, text, errors) = revert();
+    assert_eq!(code, 1, "{text}{errors}");
+    let expected = r#"label tier of node told-1 is still "gold", not "tin": rule fleet/tier gives it "gold"; change that rule first (kubectl edit nodepolicy fleet)"#;
+    assert_eq!(text.trim(), expected);
+
+    // Where admission was not asked the controller does it later.
+    let registrations = ["delete", "mutatingwebhookconfiguration", "nodegate"];
+    plane.kubectl(&registrations, None).unwrap();
+    let mut told = String::new();
+    for _ in 0..100 {
+        let (code, text, errors) = revert();
+        assert_eq!(code, 1, "{text}{errors}");
+        told = text;
+        if told.contains("for now") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(
+        told.contains(r#"is "tin" for now, and nodegate will change it: rule fleet/tier gives it "gold""#),
+        "{told}"
+    );
+    admin.delete("told-1").await;
+    drop(nodegate);
+    plane.remove_definition();
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn commands_say_by_which_policies_they_judge_and_refuse_others_than_those_in_force() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    plane.remove_definition();
+    plane.install_definition();
+    admin.delete("told-2").await;
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, spec: &Value| {
+        let file = directory.path().join(format!("{name}.yaml"));
+        std::fs::write(&file, policy(name, spec)).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let (ours, other) = (write("ours", &tier("gold")), write("other", &tier("tin")));
+    let nodegate = Nodegate::start(plane, &Setup { cluster: true, policies: &[ours.as_str()], ..Setup::default() });
+    let namespace = nodegate.namespace.as_str();
+    until_led(&nodegate).await;
+    leave_policies_unjudged(plane, &nodegate).await;
+    let object = json!({"governance": {"expressions": [
+        {"name": "slots", "expression": "int(object.metadata.labels[?'slots'].orValue('1')) > 0", "message": "no slots"},
+    ]}});
+    plane.kubectl(&["apply", "-f", "-"], Some(&policy("judging", &object))).unwrap();
+    let told = published(plane, namespace, r#"["judging", "ours"]"#).await;
+    admin.create(&node("told-2", json!({}))).await.unwrap();
+
+    let (code, text, errors) = command(plane, namespace, &["report", "--violations", "--policy", &ours, "-o", "json"]);
+    assert_eq!((code, text.as_str()), (2, ""), "{errors}");
+    let (code, text, errors) = command(plane, namespace, &["apply", "--policy", &ours, "-o", "json"]);
+    assert_eq!(code, 0, "{text}{errors}");
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["policies"], told);
+    // An update with faults leaves the set as it is, also for who reads it only once.
+    let faulty = json!({"governance": {"expressions": [{"name": "slots", "expression": "1 +"}]}});
+    plane.kubectl(&["apply", "-f", "-"], Some(&policy("judging", &faulty))).unwrap();
+    let (code, text, errors) = command(plane, namespace, &["apply", "--policy", &ours]);
+    assert_eq!(code, 0, "{text}{errors}");
+    assert!(text.contains("policies: judging, ours (sha256:"), "{text}");
+    assert!(errors.contains("generation 1 stays in force"), "{errors}");
+
+    let (code, text, errors) = command(plane, namespace, &["apply", "--policy", &other]);
+    assert_eq!((code, text.as_str()), (2, ""), "{errors}");
+    for part in ["given here: judging, other (sha256:", "in force:   judging, ours (sha256:", "--force"] {
+        assert!(errors.contains(part), "{part} in\n{errors}");
+    }
+    // With --force, what admission gives back is told, and the node is as it was.
+    let (code, text, errors) = command(plane, namespace, &["apply", "--policy", &other, "--force"]);
+    assert_eq!(code, 1, "{text}{errors}");
+    assert!(text.contains(r#"node told-2: label tier is "gold", not "tin": "#), "{text}");
+    assert_eq!(label(&admin.get("told-2").await, "tier"), Some("gold"));
+
+    // An expression without an answer is a finding.
+    plane.kubectl(&["delete", "nodepolicy", "judging"], None).unwrap();
+    let object = policy("judging", &object);
+    published(plane, namespace, r#"["ours"]"#).await;
+    std::fs::write(directory.path().join("judging.yaml"), object).unwrap();
+    admin.label("told-2", "slots", json!("many")).await.unwrap();
+    let judging = directory.path().join("judging.yaml").to_str().unwrap().to_owned();
+    let (code, text, errors) = command(plane, namespace, &["report", "--violations", "--policy", &judging, "--force"]);
+    assert_eq!(code, 1, "{text}{errors}");
+    assert!(text.contains("unknown") && text.contains("policies: judging (sha256:"), "{text}");
+    assert!(errors.contains("the policies in force are others: ours (sha256:"), "{errors}");
+    // Where nobody serves that is said.
+    let (code, _, errors) = command(plane, "default", &["report", "--violations", "--policy", &judging]);
+    assert_eq!(code, 1, "{errors}");
+    assert!(errors.contains("ConfigMap nodegate-in-force in namespace default is missing"), "{errors}");
+    admin.delete("told-2").await;
+    drop(nodegate);
+    plane.remove_definition();
+}
