@@ -19,8 +19,8 @@ lint:
 deny:
     cargo deny --locked check bans licenses sources
 
-# Write the files that are rendered from the code (CRD, webhook configurations) and from the API server (the fields of a Node)
-generate: _node_fields (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/crds/nodepolicies.yaml" "crd") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass")
+# Write the files that are rendered from the code (CRD, webhook configurations, guard) and from the API server (the fields of a Node)
+generate: _node_fields (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/crds/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass")
 
 _node_fields:
     NODEGATE_GENERATE=1 NODEGATE_REQUIRE_CLUSTER=1 cargo test --quiet --test suite -- --exact cluster::node_fields::expressions_know_the_fields_of_the_api_servers_nodes

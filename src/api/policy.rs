@@ -67,6 +67,34 @@ pub struct NodePolicyStatus {
     /// `Contested`: keys are left alone because somebody kept undoing them. `Braked`: removals are held back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<PolicyCondition>,
+    /// Which rules the API server also holds by itself, where native policies are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub native: Option<NativeStatus>,
+}
+
+/// Which rules of a policy hold natively: while no nodegate answers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NativeStatus {
+    /// How many do.
+    pub holding: i64,
+    /// How many do not, or not whole.
+    pub not_holding: i64,
+    /// Which, those that do not hold first; at most 200.
+    pub rules: Vec<NativeRule>,
+}
+
+/// Whether one rule holds natively.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NativeRule {
+    /// The rule, entry or section, and the key if it is only about one.
+    pub rule: String,
+    /// Whether it does.
+    pub holds: bool,
+    /// Why it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// One condition of a `NodePolicy` (the shape of `meta/v1 Condition`).

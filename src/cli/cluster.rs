@@ -15,7 +15,9 @@ use super::serve::{InForce, Served};
 use crate::api::names::TaintId;
 use crate::controller::arming;
 use crate::controller::certificates::ClusterCertificates;
+use crate::controller::guard;
 use crate::controller::leader::{self, LeaseConfig, LeaseView, Next};
+use crate::controller::native::{self, NativeConfig};
 use crate::controller::policies::{self, Combined, Good, Report, Reports};
 use crate::controller::published;
 use crate::controller::registration;
@@ -23,6 +25,8 @@ use crate::controller::{Ended, Events, KeepConfig, MaxRemovals, NodeApi, Reconci
 use crate::files::Loaded;
 use crate::health::Readiness;
 use crate::metrics::{Metrics, Reload};
+use crate::policy::Exemptions;
+use crate::policy::native::NativeOptions;
 use crate::state::{ConfigMaps, Identity, Problem, SavedStates};
 use crate::tls::SubjectName;
 
@@ -60,6 +64,10 @@ pub(crate) struct ControllerArgs {
     /// configuration names (ENTRY=Fail), once this serves and callers trust its certificate.
     #[arg(long, env = "NODEGATE_KEEP_FAILURE_POLICY")]
     keep_failure_policy: bool,
+    /// Keep the policies that the API server can evaluate by itself as native admission policies (Kubernetes 1.36) in the
+    /// cluster, so that rules and governance hold while no replica answers.
+    #[arg(long, env = "NODEGATE_NATIVE_POLICIES")]
+    native_policies: bool,
     /// Name of the mutating and of the validating webhook configuration.
     #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
     webhook_configuration: String,
@@ -90,6 +98,8 @@ pub struct ClusterConfig {
     pub cluster_reports: bool,
     /// Whether the annotated failure policy is kept while this serves.
     pub keep_failure_policy: bool,
+    /// Whether native admission policies are kept.
+    pub native_policies: bool,
     /// The name of the webhook configurations.
     pub webhook_configuration: String,
 }
@@ -108,6 +118,7 @@ impl ControllerArgs {
             inject_ca: self.inject_ca,
             cluster_reports: self.cluster_reports,
             keep_failure_policy: self.keep_failure_policy,
+            native_policies: self.native_policies,
             webhook_configuration: self.webhook_configuration.clone(),
         }
     }
@@ -137,6 +148,8 @@ pub(crate) struct Shared {
     /// Counts up with every set of policies put in force.
     pub(crate) generation: watch::Receiver<u64>,
     pub(crate) pending: TaintId,
+    /// Who is not judged.
+    pub(crate) exemptions: Exemptions,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) synced: Arc<AtomicBool>,
     pub(crate) metrics: Arc<Metrics>,
@@ -361,11 +374,38 @@ impl Cluster {
         arming::keep_failure_policy(self.client.clone(), self.config.webhook_configuration.clone(), serving).await;
     }
 
-    /// One term: certificates, the failure policy, policies and nodes. If any ended by itself, the term would begin anew.
+    /// What the leader does for the guard, once policies are known.
+    async fn keep_guard(&self, shared: &Shared) {
+        shared.until_synced().await;
+        let (client, configuration) = (self.client.clone(), self.config.webhook_configuration.clone());
+        guard::keep_guard(client, configuration, shared.in_force.policies.clone(), shared.generation.clone()).await;
+    }
+
+    /// What the leader does for native policies, once policies are known.
+    async fn keep_native(&self, shared: &Shared) {
+        if !self.config.native_policies {
+            std::future::pending::<()>().await;
+        }
+        shared.until_synced().await;
+        let options = NativeOptions {
+            name: self.config.webhook_configuration.clone(),
+            break_glass_groups: shared.exemptions.break_glass_groups.clone(),
+            self_user: shared.exemptions.self_user.clone(),
+            ..NativeOptions::default()
+        };
+        let config = NativeConfig { options, keeper: self.config.place.namespace.clone() };
+        let policies = shared.in_force.policies.clone();
+        native::keep_native(self.client.clone(), config, policies, shared.generation.clone()).await;
+    }
+
+    /// One term: certificates, the failure policy, the guard, native policies, policies and nodes. If any ended by itself, the
+    /// term would begin anew.
     async fn term(&self, shared: &Shared, objects: &ToldOf) -> Next {
         tokio::select! {
             () = self.lead_certificates(shared) => Next::Again,
             () = self.keep_failure_policy(shared) => Next::Again,
+            () = self.keep_guard(shared) => Next::Again,
+            () = self.keep_native(shared) => Next::Again,
             () = self.keep_policies(shared, objects) => Next::Again,
             ended = self.keep_nodes(shared, &objects.reports) => match ended {
                 Ended::Anew => Next::Again,

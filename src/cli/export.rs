@@ -88,7 +88,7 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Findings> {
             FailurePolicy::Fail => native::FailurePolicy::Fail,
         },
     };
-    let Native { objects, left_out } = native::export(&set, &options);
+    let Native { objects, left_out, held: _ } = native::export(&set, &options);
     output::print(&text(args.output, objects)?)?;
     report(&left_out, args.self_user.is_none());
     Ok(if args.exit_code && !left_out.is_empty() { Findings::Some } else { Findings::None })

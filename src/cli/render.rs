@@ -1,5 +1,7 @@
 //! `nodegate render`: YAML that `kubectl apply -f -` takes.
 
+mod guard;
+
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -14,9 +16,9 @@ use serde::Serialize;
 use super::{Findings, output};
 use crate::api::crd::node_policy_crd;
 use crate::files::Sources;
-use crate::policy::native::{CAN_MATTER, KUBELET};
+use crate::policy::native::{CAN_MATTER, KUBELET, guard_parameters};
 
-/// Print webhook configurations or the NodePolicy CRD as YAML.
+/// Print webhook configurations, native admission policies or the NodePolicy CRD as YAML.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RenderArgs {
     #[command(subcommand)]
@@ -29,6 +31,8 @@ enum What {
     Webhooks(WebhooksArgs),
     /// The NodePolicy CustomResourceDefinition
     Crd,
+    /// Native admission policies that keep kubelets from protected keys while no nodegate is up
+    Guard(guard::GuardArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -96,6 +100,7 @@ pub(super) fn run(args: &RenderArgs) -> anyhow::Result<Findings> {
     let text = match &args.what {
         What::Crd => document("The NodePolicy schema. Made by: nodegate render crd", &node_policy_crd()?)?,
         What::Webhooks(args) => webhooks(args)?,
+        What::Guard(args) => guard::render(args)?,
     };
     output::print(&text)?;
     Ok(Findings::None)
@@ -107,8 +112,8 @@ fn document(comment: &str, object: &impl Serialize) -> anyhow::Result<String> {
 
 /// A write that can violate a policy: a label or taint changes,
 const LABELS_OR_TAINTS: &str = r#"request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.?spec.?taints.orValue([]) != oldObject.?spec.?taints.orValue([])"#;
-/// or an annotation of nodegate's own,
-const OWN_ANNOTATIONS: &str = r#"object.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in oldObject.metadata.?annotations.orValue({}) && oldObject.metadata.annotations[k] == object.metadata.annotations[k])) || oldObject.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in object.metadata.?annotations.orValue({})))"#;
+/// or an annotation of nodegate's own (the API server's CEL is slow with loops over many annotations: the maps are compared first, and beyond 1,000 every change counts),
+const OWN_ANNOTATIONS: &str = r#"object.metadata.?annotations != oldObject.metadata.?annotations && (object.metadata.?annotations.orValue({}).size() > 1000 || oldObject.metadata.?annotations.orValue({}).size() > 1000 || object.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in oldObject.metadata.?annotations.orValue({}) && oldObject.metadata.annotations[k] == object.metadata.annotations[k])) || oldObject.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in object.metadata.?annotations.orValue({}))))"#;
 /// or, where policies govern annotations, any.
 const ANNOTATIONS: &str = r#"object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({})"#;
 
@@ -123,10 +128,12 @@ fn webhooks(args: &WebhooksArgs) -> anyhow::Result<String> {
     let sources = Sources { policies: args.policies.clone(), ..Sources::default() };
     let mut groups = args.break_glass_groups.clone();
     let mut annotations = args.govern_annotations;
+    let mut parameters = None;
     if !args.policies.is_empty() {
         let policies = sources.load().map_err(|errors| output::load_errors(&errors))?;
         groups.extend(policies.break_glass_groups());
         annotations |= policies.governs_annotations();
+        parameters = Some(guard_parameters(&policies));
         let people = policies.break_glass_people();
         if args.failure_policy == FailurePolicy::Fail && !people.is_empty() {
             output::note(&format!(
@@ -150,7 +157,12 @@ fn webhooks(args: &WebhooksArgs) -> anyhow::Result<String> {
         webhooks: Some(vec![mutating_webhook(args, &client)]),
     };
     let validating = ValidatingWebhookConfiguration {
-        metadata: ObjectMeta { name: Some("nodegate".to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some("nodegate".to_owned()),
+            // What the guard goes by; with a cluster the leader keeps it.
+            annotations: parameters,
+            ..ObjectMeta::default()
+        },
         webhooks: Some(validating_webhooks(args, &client, &groups, annotations)),
     };
     let comment = "Made by: nodegate render webhooks. Deleting this object always recovers a cluster.";

@@ -169,6 +169,8 @@ fn wanted(
         generation_in_force: report.in_force,
         matched_nodes: report.in_force.and_then(|_| findings.matched.get(name).copied()).unwrap_or_default(),
         conditions,
+        // Written by whoever keeps native policies.
+        native: before.native.clone(),
     }
 }
 

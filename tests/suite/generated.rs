@@ -30,6 +30,11 @@ fn webhook_configurations_are_what_render_prints() {
 }
 
 #[test]
+fn the_guard_is_what_render_prints() {
+    is_what_renders("webhook-config/guard.yaml", &["guard", "--service-account", "nodegate/nodegate"]);
+}
+
+#[test]
 fn the_crd_is_what_render_prints() {
     is_what_renders("webhook-config/nodepolicies.yaml", &["crd"]);
 }

@@ -121,3 +121,12 @@ nodegate must be able to start in spite of them, or a cluster of new nodes only 
 {{ toYaml . }}
 {{- end }}
 {{- end }}
+
+{{/* The newest version of MutatingAdmissionPolicy that the API server has, or nothing. */}}
+{{- define "nodegate.mutatingVersion" -}}
+{{- if or (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") (semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version) -}}
+admissionregistration.k8s.io/v1
+{{- else if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy" -}}
+admissionregistration.k8s.io/v1beta1
+{{- end }}
+{{- end }}

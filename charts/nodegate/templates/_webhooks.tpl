@@ -10,7 +10,7 @@ changes the other.
 
 {{/* An UPDATE that can matter to a decision. */}}
 {{- define "nodegate.mutateChanges" -}}
-request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({}) || object.?spec.?providerID.orValue("") != oldObject.?spec.?providerID.orValue("") || object.?spec.?taints.orValue([]).filter(t, !t.key.startsWith("node.kubernetes.io/")) != oldObject.?spec.?taints.orValue([]).filter(t, !t.key.startsWith("node.kubernetes.io/"))
+request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({}) || object.?spec.?providerID.orValue("") != oldObject.?spec.?providerID.orValue("") || object.?spec.?taints != oldObject.?spec.?taints && object.?spec.?taints.orValue([]).filter(t, !t.key.startsWith("node.kubernetes.io/")) != oldObject.?spec.?taints.orValue([]).filter(t, !t.key.startsWith("node.kubernetes.io/"))
 {{- end }}
 
 {{/* Every policy document of the values, as a JSON list. */}}
@@ -44,7 +44,7 @@ request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObjec
 {{- if $annotations -}}
 object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({})
 {{- else -}}
-object.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in oldObject.metadata.?annotations.orValue({}) && oldObject.metadata.annotations[k] == object.metadata.annotations[k])) || oldObject.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in object.metadata.?annotations.orValue({})))
+object.metadata.?annotations != oldObject.metadata.?annotations && (object.metadata.?annotations.orValue({}).size() > 1000 || oldObject.metadata.?annotations.orValue({}).size() > 1000 || object.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in oldObject.metadata.?annotations.orValue({}) && oldObject.metadata.annotations[k] == object.metadata.annotations[k])) || oldObject.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in object.metadata.?annotations.orValue({}))))
 {{- end }}
 {{- end }}
 

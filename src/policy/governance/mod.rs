@@ -116,6 +116,14 @@ pub(crate) struct Governance {
 }
 
 impl Governance {
+    /// The ids of all entries and of all `protect` sections that name something.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &RuleId> {
+        let protecting = self.documents.iter().filter(|document| document.protect.written().next().is_some());
+        let entries = self.reserved.iter().map(|reserved| &reserved.entry);
+        let entries = entries.chain(self.demands.iter().map(|demand| &demand.entry));
+        entries.map(|entry| &entry.id).chain(protecting.map(|document| &document.protect_id))
+    }
+
     /// Adds a document and returns its index.
     pub(crate) fn add_document(&mut self, document: GovernedDocument) -> usize {
         self.documents.push(document);

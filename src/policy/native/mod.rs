@@ -11,6 +11,8 @@ mod demands;
 mod dependencies;
 mod entry;
 mod expressions;
+mod fence;
+mod guard;
 mod matching;
 mod mutating;
 mod naming;
@@ -28,6 +30,8 @@ use super::decision::RuleId;
 use super::set::PolicySet;
 use selection::Selection;
 
+pub use fence::{FenceOptions, fence};
+pub use guard::{GuardOptions, MutatingVersion, guard, guard_parameters};
 pub use request::{CAN_MATTER, KUBELET};
 
 /// The variable with the labels of the object under review.
@@ -83,6 +87,8 @@ pub struct Native {
     pub objects: Vec<Json>,
     /// What is not exported, sorted.
     pub left_out: Vec<LeftOut>,
+    /// Rules and entries that are exported whole, sorted.
+    pub held: Vec<RuleId>,
 }
 
 /// Exports a set.
@@ -98,7 +104,22 @@ pub fn export(set: &PolicySet, options: &NativeOptions) -> Native {
     objects.extend(validating::policies(&selection, options, &mut left_out));
     left_out.sort();
     left_out.dedup();
-    Native { objects, left_out }
+    let held = held(set, &left_out);
+    Native { objects, left_out, held }
+}
+
+/// What nothing is left out of.
+fn held(set: &PolicySet, left_out: &[LeftOut]) -> Vec<RuleId> {
+    let rules = set.rules().iter().map(|rule| &rule.id);
+    let is_left_out = |id: &RuleId| {
+        let is_of =
+            |what: &str| what.strip_prefix(&*id.rule).is_some_and(|rest| rest.is_empty() || rest.starts_with(": "));
+        left_out.iter().any(|one| one.policy == *id.policy && is_of(&one.what))
+    };
+    let mut held: Vec<RuleId> = rules.chain(set.governance().ids()).filter(|id| !is_left_out(id)).cloned().collect();
+    held.sort();
+    held.dedup();
+    held
 }
 
 /// A policy and its binding.

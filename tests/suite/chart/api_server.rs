@@ -34,9 +34,9 @@ fn the_api_server_takes_everything_the_chart_makes() {
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 fn the_api_server_takes_the_rendered_manifests() {
     let cluster = exclusive();
-    for file in
-        ["webhook-config/webhooks.yaml", "webhook-config/webhooks-fail.yaml", "webhook-config/nodepolicies.yaml"]
+    for file in ["webhooks", "webhooks-fail", "guard", "nodepolicies"].map(|name| format!("webhook-config/{name}.yaml"))
     {
+        let file = file.as_str();
         dry_run(cluster.plane, &shipped(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
     let namespace = format!(r#"{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}"#);

@@ -77,7 +77,10 @@ fn verbs(objects: &Objects) -> Vec<Value> {
 
 #[test]
 fn the_failure_policy_may_be_written_exactly_where_it_is_to_be() {
-    let own_secret = value_sets()["own secret"].clone();
+    let mut own_secret = value_sets()["own secret"].clone();
+    let Some(guarded) = Objects::render(&own_secret) else { return };
+    assert_eq!(verbs(&guarded), ["get", "list", "watch", "patch"], "its annotations are the guard's parameters");
+    own_secret["guard"] = json!({"enabled": false});
     let Some(ignore) = Objects::render(&own_secret) else { return };
     assert_eq!(verbs(&ignore), Vec::<Value>::new());
     assert!(!ignore.container()["args"].to_string().contains("--keep-failure-policy"));

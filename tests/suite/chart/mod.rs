@@ -115,6 +115,8 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
         ),
         ("client auth of a ConfigMap", json!({"clientAuth": {"caConfigMap": "mine"}})),
         ("no webhooks", json!({"webhooks": {"enabled": false}})),
+        ("neither guard nor fence", json!({"guard": {"enabled": false, "fence": false}})),
+        ("native policies", json!({"nativePolicies": {"enabled": true}})),
     ])
 }
 
@@ -250,6 +252,49 @@ fn webhooks_are_those_that_render_prints() {
             assert_eq!(json!(arming::become_of(objects.only(kind))), expected["webhooks"], "{name}");
         }
     }
+}
+
+/// A policy, or its binding, without what only Helm adds.
+fn without_labels(object: &Value) -> Value {
+    let mut object = object.clone();
+    object["metadata"].as_object_mut().unwrap().remove("labels");
+    object
+}
+
+fn is_admission_policy(object: &Value) -> bool {
+    object["kind"].as_str().is_some_and(|kind| kind.contains("AdmissionPolicy"))
+}
+
+#[test]
+fn the_guard_and_the_fence_are_those_that_render_prints() {
+    let Some(helm) = helm() else { return };
+    for (version, mutating) in [("v1.36.3", "v1"), ("v1.33.1", "none")] {
+        let arguments = ["template", RELEASE, CHART, "--namespace", NAMESPACE, "--kube-version", version];
+        let text = run_helm(helm, &arguments, &json!({})).unwrap();
+        let objects = serde_saphyr::from_multiple::<Value>(&text).unwrap();
+        let mut shipped: Vec<Value> =
+            objects.iter().filter(|object| is_admission_policy(object)).map(without_labels).collect();
+        let arguments = ["render", "guard", "--mutating", mutating, "--service-account", ACCOUNT];
+        let text = run(nodegate().args(arguments), None).unwrap();
+        let mut rendered = serde_saphyr::from_multiple::<Value>(&text).unwrap();
+        for list in [&mut shipped, &mut rendered] {
+            list.sort_by_key(|object| (object["kind"].to_string(), object["metadata"]["name"].to_string()));
+        }
+        assert_eq!(shipped.len(), if mutating == "v1" { 12 } else { 8 }, "{version}");
+        assert_eq!(shipped, rendered, "{version}");
+    }
+}
+
+#[test]
+fn pods_prefer_control_plane_nodes_unless_told_otherwise() {
+    let Some(objects) = Objects::render(&json!({})) else { return };
+    let preferred =
+        &objects.pod()["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+    let expression = json!({"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"});
+    assert_eq!(preferred[0]["preference"]["matchExpressions"], json!([expression]));
+    let own = json!({"podAntiAffinity": {}});
+    let Some(objects) = Objects::render(&json!({"affinity": own})) else { return };
+    assert_eq!(objects.pod()["spec"]["affinity"], own);
 }
 
 #[test]

@@ -10,12 +10,14 @@ use crate::cluster::keeping::{config_maps, is_pending, node, state, until_led};
 use crate::cluster::nodegate::{Nodegate, Setup};
 use crate::cluster::requester::{Requester, label};
 
-/// The account and its rights, applied; the text to delete them by.
+/// The account, its rights and its fence, applied; the text to delete them by.
 pub(super) fn permit(plane: &ControlPlane, objects: &Objects) -> String {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}).to_string();
     plane.kubectl(&["apply", "-f", "-"], Some(&namespace)).unwrap();
-    let rights = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
-    let items: Vec<&Value> = rights.iter().flat_map(|kind| objects.kind(kind)).collect();
+    let rights = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"]
+        .into_iter()
+        .chain(["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]);
+    let items: Vec<&Value> = rights.flat_map(|kind| objects.kind(kind)).collect();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
     plane.kubectl(&["apply", "-f", "-"], Some(&list)).unwrap();
     list

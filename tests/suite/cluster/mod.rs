@@ -7,9 +7,12 @@ pub(crate) mod requester;
 
 mod actors;
 mod certificates;
+mod conditions;
 mod faults;
+mod fence;
 mod forgery;
 mod governance;
+pub(crate) mod guard;
 mod identity;
 mod join;
 pub(crate) mod keeping;

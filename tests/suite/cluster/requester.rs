@@ -181,6 +181,15 @@ impl Requester {
         outcome(self.nodes.replace(name, &PostParams::default(), &object).await)
     }
 
+    /// Deletes a node, or is refused.
+    pub(crate) async fn try_delete(&self, name: &str) -> Result<(), Refusal> {
+        match self.nodes.delete(name, &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) => Err(Refusal { code: status.code, message: status.message.clone() }),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
     /// Deletes a node if it is there.
     pub(crate) async fn delete(&self, name: &str) {
         let _ = self.nodes.delete(name, &DeleteParams::default()).await;

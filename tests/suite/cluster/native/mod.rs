@@ -9,6 +9,7 @@ mod directed;
 mod examples;
 mod expected;
 mod generator;
+mod kept;
 mod writer;
 
 use std::collections::BTreeMap;

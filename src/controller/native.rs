@@ -1,0 +1,346 @@
+//! The policies in force as native admission policies in the cluster, kept equal by the leader.
+//!
+//! Opt-in: it needs the right to write admission policies.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use futures_util::StreamExt as _;
+use futures_util::stream::{BoxStream, select_all};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::discovery::ApiResource;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value as Json, json};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::history::FIELD_MANAGER;
+use super::registration::{POLL, SPACING, Trouble, in_time, is_gone, next_sign, said};
+use crate::api::policy::{NativeRule, NativeStatus, NodePolicy};
+use crate::policy::PolicySet;
+use crate::policy::native::{LeftOut, Native, NativeOptions, export};
+
+/// The label by which objects are known as kept here; its value is the namespace of the nodegate that keeps them.
+pub const KEPT_BY: &str = "nodegate.dev/kept-by";
+/// The label that `nodegate export` gives: an object that somebody applied by hand under one of our names is taken over.
+const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "nodegate");
+const GROUP: &str = "admissionregistration.k8s.io";
+/// Bindings come before policies where objects are removed: a binding without its policy is an error of every write.
+const KINDS: [(&str, &str); 4] = [
+    ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
+    ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+    ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+];
+/// Most rules told of in the status of one policy.
+const RULES_MAX: usize = 200;
+/// Longest reason, in characters.
+const REASON_MAX: usize = 300;
+
+/// How native policies are kept.
+#[derive(Clone, Debug)]
+pub struct NativeConfig {
+    /// What they depend on besides the policies.
+    pub options: NativeOptions,
+    /// Who keeps them: nodegate's namespace.
+    pub keeper: String,
+}
+
+/// Keeps the native policies equal to what `nodegate export admission-policies` prints for the policies in force, and says in the
+/// status of every `NodePolicy` which of its rules hold natively. Only the leader runs this; it runs until dropped.
+///
+/// `changes` changes with every set of policies put in force, and `policies` is the set in force then.
+///
+/// # Guarantees
+/// Only what differs is written. Objects of these kinds without our label are neither changed nor deleted.
+pub async fn keep_native(
+    client: Client,
+    config: NativeConfig,
+    policies: Arc<ArcSwap<PolicySet>>,
+    mut changes: watch::Receiver<u64>,
+) {
+    let keeper = Keeper { client, config };
+    let mut trouble = Trouble::new("native policies are not kept");
+    let mut signs = None;
+    loop {
+        changes.mark_unchanged();
+        let set = policies.load_full();
+        let pause = match in_time(keeper.look(&set)).await {
+            Ok(kinds) => {
+                signs.get_or_insert_with(|| keeper.signs(&kinds));
+                trouble.over(POLL)
+            }
+            Err(error) => trouble.pause(&error),
+        };
+        sleep(SPACING).await;
+        let sign = async {
+            match &mut signs {
+                Some(signs) => next_sign(signs).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = sign => {}
+            () = sleep(pause) => {}
+        }
+    }
+}
+
+/// A kind of object that the API server has.
+type Kind = (&'static str, Api<DynamicObject>);
+
+struct Keeper {
+    client: Client,
+    config: NativeConfig,
+}
+
+impl Keeper {
+    /// Makes everything so, as far as it can be, and tells of it.
+    async fn look(&self, set: &PolicySet) -> Result<Vec<Kind>, String> {
+        let mut native = export(set, &self.config.options);
+        for object in &mut native.objects {
+            object["metadata"]["labels"][KEPT_BY] = json!(self.config.keeper);
+        }
+        let kinds = self.kinds().await?;
+        let mut faults = Vec::new();
+        for (kind, api) in kinds.iter().rev() {
+            for object in native.objects.iter().filter(|object| object["kind"] == *kind) {
+                if let Err(error) = self.write(api, object).await {
+                    faults.push(format!("{kind} {}: {error}", object["metadata"]["name"].as_str().unwrap_or_default()));
+                }
+            }
+        }
+        for (kind, api) in &kinds {
+            if let Err(error) = self.prune(kind, api, &native.objects).await {
+                faults.push(format!("{kind}: {error}"));
+            }
+        }
+        for (kind, _) in KINDS.iter().filter(|(kind, _)| !kinds.iter().any(|(there, _)| there == kind)) {
+            if native.objects.iter().any(|object| object["kind"] == *kind) && !kind.ends_with("Binding") {
+                faults.push(format!("this API server has no {kind} ({GROUP}/v1)"));
+            }
+        }
+        let told = self.tell(set, &native, &faults).await;
+        if !faults.is_empty() {
+            return Err(faults.join("; "));
+        }
+        told.map(|()| kinds)
+    }
+
+    /// The kinds that this API server has.
+    async fn kinds(&self) -> Result<Vec<Kind>, String> {
+        let version = format!("{GROUP}/v1");
+        let served = self.client.list_api_group_resources(&version).await.map_err(|error| said(&error))?;
+        let has = |plural: &str| served.resources.iter().any(|resource| resource.name == plural);
+        let kinds = KINDS.iter().filter(|(_, plural)| has(plural)).map(|(kind, plural)| {
+            let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1", kind), plural);
+            (*kind, Api::all_with(self.client.clone(), &resource))
+        });
+        Ok(kinds.collect())
+    }
+
+    fn selector(&self) -> String {
+        format!("{KEPT_BY}={}", self.config.keeper)
+    }
+
+    /// Signs that somebody else changed one of the objects. What fails here is found by the poll as well.
+    fn signs(&self, kinds: &[Kind]) -> BoxStream<'static, ()> {
+        let config = watcher::Config::default().labels(&self.selector());
+        let signs = kinds.iter().map(|(_, api)| {
+            let events = watcher(api.clone(), config.clone()).default_backoff();
+            events
+                .filter_map(|event| {
+                    std::future::ready(matches!(event, Ok(Event::Apply(_) | Event::Delete(_))).then_some(()))
+                })
+                .boxed()
+        });
+        select_all(signs).boxed()
+    }
+
+    /// Writes one object if it is not so.
+    async fn write(&self, api: &Api<DynamicObject>, object: &Json) -> Result<(), String> {
+        let fault = |error: kube::Error| said(&error);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        if let Some(there) = api.get_opt(name).await.map_err(fault)? {
+            let label = |key: &str| there.labels().get(key).map(String::as_str);
+            let ours = label(KEPT_BY) == Some(&self.config.keeper);
+            let by_hand = label(KEPT_BY).is_none() && label(MANAGED_BY.0) == Some(MANAGED_BY.1);
+            if !ours && !by_hand {
+                return Err("an object of this name is somebody else's; it is left as it is".to_owned());
+            }
+            if ours && is_same(&there, object) {
+                return Ok(());
+            }
+        }
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        let mut applied = api.patch(name, &parameters, &Patch::Apply(object)).await.map_err(fault)?;
+        if !is_same(&applied, object) {
+            // Somebody added a field; an apply takes back only what it set itself.
+            applied.data["spec"] = object["spec"].clone();
+            let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+            api.replace(name, &parameters, &applied).await.map_err(fault)?;
+        }
+        tracing::info!(kind = object["kind"].as_str(), name, "native policy written");
+        Ok(())
+    }
+
+    /// Deletes what was kept here and is not wanted any more.
+    async fn prune(&self, kind: &str, api: &Api<DynamicObject>, wanted: &[Json]) -> Result<(), String> {
+        let wanted: BTreeSet<&str> = wanted
+            .iter()
+            .filter(|object| object["kind"] == kind)
+            .filter_map(|object| object["metadata"]["name"].as_str())
+            .collect();
+        let listed = api.list(&ListParams::default().labels(&self.selector())).await.map_err(|error| said(&error))?;
+        for there in listed.items.into_iter().filter(|there| !wanted.contains(there.name_any().as_str())) {
+            let preconditions = Preconditions { uid: there.uid(), ..Preconditions::default() };
+            let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            match api.delete(&there.name_any(), &parameters).await {
+                Ok(_) => tracing::info!(kind, name = there.name_any(), "native policy deleted"),
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(said(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says in the status of every policy which of its rules hold natively.
+    async fn tell(&self, set: &PolicySet, native: &Native, faults: &[String]) -> Result<(), String> {
+        let api: Api<NodePolicy> = Api::all(self.client.clone());
+        for (policy, status) in statuses(set, native, faults) {
+            let there = match api.get_opt(&policy).await {
+                Ok(Some(there)) => there,
+                // A policy of a file, or a preset.
+                Ok(None) => continue,
+                Err(error) => return Err(said(&error)),
+            };
+            if there.status.unwrap_or_default().native.as_ref() == Some(&status) {
+                continue;
+            }
+            let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+            let patch = Patch::Merge(json!({"status": {"native": status}}));
+            if let Err(error) = api.patch_status(&policy, &parameters, &patch).await
+                && !is_gone(&error)
+            {
+                return Err(format!("the status of NodePolicy {policy}: {}", said(&error)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an object has the labels and the very spec that are wanted, defaults of the API server apart.
+fn is_same(there: &DynamicObject, wanted: &Json) -> bool {
+    let labels = wanted["metadata"]["labels"].as_object();
+    let labelled = labels
+        .into_iter()
+        .flatten()
+        .all(|(key, value)| there.labels().get(key).is_some_and(|label| Some(label.as_str()) == value.as_str()));
+    labelled && is_same_spec(&there.data["spec"], &wanted["spec"])
+}
+
+/// Fields that the API server adds, with the value it gives them.
+fn is_default(key: &str, value: &Json) -> bool {
+    match key {
+        "matchPolicy" => value == "Equivalent",
+        "namespaceSelector" | "objectSelector" => *value == json!({}),
+        "scope" => value == "*",
+        _ => false,
+    }
+}
+
+fn is_same_spec(there: &Json, wanted: &Json) -> bool {
+    match (there, wanted) {
+        (Json::Object(there), Json::Object(wanted)) => {
+            let kept = |(key, value): (&String, &Json)| match wanted.get(key) {
+                Some(wanted) => is_same_spec(value, wanted),
+                None => is_default(key, value),
+            };
+            there.iter().all(kept) && wanted.keys().all(|key| there.contains_key(key))
+        }
+        (Json::Array(there), Json::Array(wanted)) => {
+            there.len() == wanted.len() && there.iter().zip(wanted).all(|(there, wanted)| is_same_spec(there, wanted))
+        }
+        _ => there == wanted,
+    }
+}
+
+/// What holds natively, by policy.
+fn statuses(set: &PolicySet, native: &Native, faults: &[String]) -> BTreeMap<String, NativeStatus> {
+    let mut rules: BTreeMap<String, Vec<NativeRule>> = BTreeMap::new();
+    let of = |policy: &str, rule: String, reason: Option<String>| {
+        let reason = reason.map(|reason| reason.chars().take(REASON_MAX).collect());
+        (policy.to_owned(), NativeRule { rule, holds: reason.is_none(), reason })
+    };
+    let fault = (!faults.is_empty()).then(|| format!("not everything could be written: {}", faults.join("; ")));
+    let left_out =
+        native.left_out.iter().map(|LeftOut { policy, what, reason }| of(policy, what.clone(), Some(reason.clone())));
+    let held = native.held.iter().map(|id| of(&id.policy, id.rule.to_string(), fault.clone()));
+    for (policy, rule) in left_out.chain(held) {
+        rules.entry(policy).or_default().push(rule);
+    }
+    let mut status = |policy: &str| {
+        let mut rules = rules.remove(policy).unwrap_or_default();
+        // What does not hold comes first: the list is bounded.
+        rules.sort_by(|a, b| (a.holds, &a.rule).cmp(&(b.holds, &b.rule)));
+        let holding = rules.iter().filter(|rule| rule.holds).count();
+        let not_holding = rules.len() - holding;
+        rules.truncate(RULES_MAX);
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        NativeStatus { holding: count(holding), not_holding: count(not_holding), rules }
+    };
+    set.policies().map(|policy| (policy.to_owned(), status(policy))).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::policy::{Origin, PolicyDocument};
+
+    #[test]
+    fn what_the_api_server_adds_is_no_difference_and_anything_else_is() {
+        let wanted =
+            json!({"matchConstraints": {"resourceRules": [{"resources": ["nodes"]}]}, "failurePolicy": "Ignore"});
+        let mut there = wanted.clone();
+        there["matchConstraints"]["matchPolicy"] = json!("Equivalent");
+        there["matchConstraints"]["objectSelector"] = json!({});
+        assert!(is_same_spec(&there, &wanted));
+        for (path, value) in [
+            ("/matchConstraints/matchPolicy", json!("Exact")),
+            ("/matchConstraints/objectSelector", json!({"matchLabels": {"a": "b"}})),
+            ("/matchConstraints/resourceRules", json!([])),
+            ("/failurePolicy", json!("Fail")),
+        ] {
+            let mut other = there.clone();
+            *other.pointer_mut(path).unwrap() = value;
+            assert!(!is_same_spec(&other, &wanted), "{path}");
+        }
+        there["matchConditions"] = json!([{"name": "never", "expression": "false"}]);
+        assert!(!is_same_spec(&there, &wanted), "a field that is added");
+    }
+
+    #[test]
+    fn the_status_tells_of_every_rule_whether_it_holds_and_why_not() {
+        let spec = json!({
+            "rules": [
+                {"name": "by-name", "match": {"names": ["a"]}, "labels": {"x": "y"}},
+                {"name": "computed", "labelExpressions": {"z": "node.metadata.name"}},
+            ],
+            "protect": {"keys": ["x"]},
+        });
+        let document = PolicyDocument::new("p", Origin::Object, serde_json::from_value(spec).unwrap());
+        let set = PolicySet::compile(&[document]).unwrap();
+        let native = export(&set, &NativeOptions { name: "nodegate".to_owned(), ..NativeOptions::default() });
+        let status = statuses(&set, &native, &[]).remove("p").unwrap();
+        assert_eq!((status.holding, status.not_holding), (2, 1), "{status:#?}");
+        assert!(status.rules[0].rule.contains("computed") && status.rules[0].reason.is_some(), "{status:#?}");
+        let status = statuses(&set, &native, &["refused".to_owned()]).remove("p").unwrap();
+        assert_eq!(status.holding, 0, "nothing is promised where something could not be written");
+    }
+}

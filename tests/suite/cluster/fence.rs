@@ -1,0 +1,215 @@
+//! The fence: a stolen token of nodegate's own account is not the cluster.
+
+use std::time::{Duration, Instant};
+
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
+use kube::discovery::ApiResource;
+use serde_json::{Value, json};
+
+use super::control_plane::{ControlPlane, exclusive};
+use super::guard::Guard;
+
+const NAMESPACE: &str = "fenced";
+const KINDS: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
+
+fn resource(kind: &str) -> ApiResource {
+    match kind {
+        "ConfigMap" => ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
+        "Secret" => ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&()),
+        "Lease" => ApiResource::erase::<k8s_openapi::api::coordination::v1::Lease>(&()),
+        kind => ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind)),
+    }
+}
+
+fn code<T>(result: &Result<T, kube::Error>) -> u16 {
+    match result {
+        Ok(_) => 200,
+        Err(kube::Error::Api(status)) => {
+            assert!(status.code != 403 || status.message.contains("nodegate's account"), "{}", status.message);
+            status.code
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Whoever has stolen the token, with every right that RBAC could give.
+async fn thief(plane: &ControlPlane) -> kube::Client {
+    let account = format!("system:serviceaccount:{NAMESPACE}:nodegate");
+    plane.client(Some((&account, &["system:masters"]))).await
+}
+
+fn install(plane: &ControlPlane) -> (Guard<'_>, String) {
+    let _ = plane.kubectl(&["create", "namespace", NAMESPACE], None);
+    let account = format!("{NAMESPACE}/nodegate");
+    let guard = Guard::install(plane, &["--service-account", &account]);
+    let render = concat!(env!("CARGO_MANIFEST_DIR"), "/webhook-config/webhooks-fail.yaml");
+    let configurations = std::fs::read_to_string(render).unwrap();
+    // Nobody is called: these tests are about who may write them.
+    let configurations = configurations.replace("resources:\n    - nodes", "resources:\n    - podtemplates");
+    plane.kubectl(&["apply", "-f", "-"], Some(&configurations)).unwrap();
+    (guard, configurations)
+}
+
+/// Waits until the API server knows of both policies.
+async fn until_fenced(client: &kube::Client) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &resource(KINDS[0]));
+    let maps: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource("ConfigMap"));
+    let label = Patch::Merge(json!({"metadata": {"labels": {"probe": "x"}}}));
+    let probe: DynamicObject = serde_json::from_value(json!({"metadata": {"name": "probe"}})).unwrap();
+    let (patching, creating) = (
+        PatchParams { dry_run: true, ..PatchParams::default() },
+        PostParams { dry_run: true, ..PostParams::default() },
+    );
+    while configurations.patch("nodegate", &patching, &label).await.is_ok()
+        || maps.create(&creating, &probe).await.is_ok()
+    {
+        assert!(Instant::now() < deadline, "never fenced");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Changes that would make it another webhook, as operations of a JSON patch.
+fn takeovers(first: &Value) -> Vec<Value> {
+    let mut more = first.clone();
+    more["name"] = json!("evil.nodegate.dev");
+    let add = |path: &str, value: Value| json!([{"op": "add", "path": path, "value": value}]);
+    let remove = |path: &str| json!([{"op": "remove", "path": path}]);
+    vec![
+        add("/webhooks/0/clientConfig/service/name", json!("evil")),
+        add("/webhooks/0/clientConfig/service/namespace", json!("evil")),
+        add("/webhooks/0/clientConfig/service/path", json!("/evil")),
+        add("/webhooks/0/clientConfig", json!({"url": "https://evil.example.com/"})),
+        add("/webhooks/0/rules/0/resources", json!(["*"])),
+        add("/webhooks/0/rules/-", first["rules"][0].clone()),
+        add("/webhooks/0/matchConditions", json!([])),
+        remove("/webhooks/0/matchConditions"),
+        add("/webhooks/0/namespaceSelector", json!({"matchLabels": {"a": "b"}})),
+        add("/webhooks/0/objectSelector", json!({"matchLabels": {"a": "b"}})),
+        add("/webhooks/0/timeoutSeconds", json!(30)),
+        add("/webhooks/0/sideEffects", json!("NoneOnDryRun")),
+        add("/webhooks/0/matchPolicy", json!("Exact")),
+        add("/webhooks/0/name", json!("other.nodegate.dev")),
+        add("/webhooks/-", more),
+        remove("/webhooks/0"),
+        remove("/webhooks"),
+        add("/metadata/labels", json!({"a": "b"})),
+        add("/metadata/finalizers", json!(["example.com/a"])),
+        add("/metadata/ownerReferences", json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b"}])),
+        add("/metadata/annotations", json!({"cert-manager.io/inject-ca-from": "evil/evil"})),
+    ]
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn nodegates_account_cannot_take_its_webhooks_over_and_still_does_its_work() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let (guard, configurations) = install(plane);
+    let client = thief(plane).await;
+    until_fenced(&client).await;
+    for kind in KINDS {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(kind));
+        let there = serde_json::to_value(api.get("nodegate").await.unwrap()).unwrap();
+        let first = &there["webhooks"][0];
+        let plain = PatchParams::default();
+        for operations in takeovers(first) {
+            let patch = Patch::Json::<()>(serde_json::from_value(operations.clone()).unwrap());
+            assert_eq!(code(&api.patch("nodegate", &plain, &patch).await), 403, "{kind}: {operations}");
+        }
+        let mut evil = there.clone();
+        evil["webhooks"][0]["clientConfig"] = json!({"url": "https://evil.example.com/"});
+        let webhooks = json!({"webhooks": evil["webhooks"]});
+        assert_eq!(code(&api.patch("nodegate", &plain, &Patch::Merge(webhooks)).await), 403, "{kind}: merge patch");
+        let replacement: DynamicObject = serde_json::from_value(evil.clone()).unwrap();
+        assert_eq!(code(&api.replace("nodegate", &PostParams::default(), &replacement).await), 403, "{kind}: PUT");
+        let mut slow = there["webhooks"].clone();
+        slow[0]["timeoutSeconds"] = json!(30);
+        let applied = json!({"apiVersion": there["apiVersion"], "kind": kind, "metadata": {"name": "nodegate"},
+                             "webhooks": slow});
+        let apply = PatchParams::apply("thief").force();
+        assert_eq!(code(&api.patch("nodegate", &apply, &Patch::Apply(applied)).await), 403, "{kind}: apply");
+        let strategic = json!({"webhooks": [{"name": first["name"], "timeoutSeconds": 30}]});
+        assert_eq!(code(&api.patch("nodegate", &plain, &Patch::Strategic(strategic)).await), 403, "{kind}: strategic");
+        assert_eq!(code(&api.delete("nodegate", &DeleteParams::default()).await), 403, "{kind}: DELETE");
+        let mut other = there.clone();
+        other["metadata"] = json!({"name": "another"});
+        let other: DynamicObject = serde_json::from_value(other).unwrap();
+        assert_eq!(code(&api.create(&PostParams::default(), &other).await), 403, "{kind}: CREATE");
+
+        // What it has to do.
+        let ca = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap().cert.pem();
+        let ca = serde_json::to_value(k8s_openapi::ByteString(ca.into_bytes())).unwrap();
+        let add = |path: &str, value: Value| {
+            Patch::Json::<()>(serde_json::from_value(json!([{"op": "add", "path": path, "value": value}])).unwrap())
+        };
+        let bundle = add("/webhooks/0/clientConfig/caBundle", ca);
+        assert_eq!(code(&api.patch("nodegate", &plain, &bundle).await), 200, "{kind}: caBundle");
+        let own = Patch::Merge(json!({"metadata": {"annotations": {"nodegate.dev/x": "y"}}}));
+        assert_eq!(code(&api.patch("nodegate", &plain, &own).await), 200, "{kind}: its annotation");
+        let policy = if first["failurePolicy"] == "Fail" { "Ignore" } else { "Fail" };
+        let arming = api.patch("nodegate", &plain, &add("/webhooks/0/failurePolicy", json!(policy))).await;
+        let allowed = if kind.starts_with("Validating") { 200 } else { 403 };
+        assert_eq!(code(&arming), allowed, "{kind}: failurePolicy");
+    }
+    plane.kubectl(&["delete", "-f", "-"], Some(&configurations)).expect("an administrator may do everything");
+    drop(guard);
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn nodegates_account_writes_no_config_maps_secrets_and_leases_but_its_own() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let (guard, configurations) = install(plane);
+    let client = thief(plane).await;
+    until_fenced(&client).await;
+    let of = |kind: &str, namespace: &str| -> Api<DynamicObject> {
+        Api::namespaced_with(client.clone(), namespace, &resource(kind))
+    };
+    let create = async |kind: &str, namespace: &str, metadata: Value, rest: Value| {
+        let mut object = rest;
+        object["metadata"] = metadata;
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        code(&of(kind, namespace).create(&PostParams::default(), &object).await)
+    };
+    let pair = json!({"type": "kubernetes.io/tls", "data": {"tls.crt": "", "tls.key": ""}});
+    let token = json!({"type": "kubernetes.io/service-account-token"});
+    for (kind, namespace, metadata, rest, expected) in [
+        ("ConfigMap", NAMESPACE, json!({"name": "node-labels-n1"}), json!({}), 200),
+        ("ConfigMap", NAMESPACE, json!({"name": "nodegate-in-force"}), json!({}), 200),
+        ("ConfigMap", NAMESPACE, json!({"name": "nodegate-policies"}), json!({}), 403),
+        ("ConfigMap", NAMESPACE, json!({"generateName": "node-labels-"}), json!({}), 200),
+        ("ConfigMap", NAMESPACE, json!({"generateName": "other-"}), json!({}), 403),
+        ("ConfigMap", "default", json!({"name": "node-labels-n1"}), json!({}), 403),
+        ("Lease", NAMESPACE, json!({"name": "nodegate"}), json!({}), 200),
+        ("Lease", NAMESPACE, json!({"name": "other"}), json!({}), 403),
+        ("Secret", NAMESPACE, json!({"name": "other"}), pair.clone(), 403),
+        ("Secret", NAMESPACE, json!({"name": "nodegate-tls"}), json!({"type": "Opaque"}), 403),
+        (
+            "Secret",
+            NAMESPACE,
+            json!({"name": "nodegate-tls", "annotations": {"kubernetes.io/service-account.name": "admin"}}),
+            token,
+            403,
+        ),
+        ("Secret", NAMESPACE, json!({"name": "nodegate-tls"}), pair, 200),
+    ] {
+        let got = create(kind, namespace, metadata.clone(), rest).await;
+        assert!(got == expected, "{kind} {metadata} in {namespace}: {got} instead of {expected}");
+    }
+    let admin: Api<DynamicObject> = Api::namespaced_with(plane.client(None).await, NAMESPACE, &resource("ConfigMap"));
+    let foreign: DynamicObject = serde_json::from_value(json!({"metadata": {"name": "policies-of-files"}})).unwrap();
+    admin.create(&PostParams::default(), &foreign).await.unwrap();
+    let maps = of("ConfigMap", NAMESPACE);
+    let patch = Patch::Merge(json!({"data": {"a": "b"}}));
+    assert_eq!(code(&maps.patch("policies-of-files", &PatchParams::default(), &patch).await), 403);
+    assert_eq!(code(&maps.delete("policies-of-files", &DeleteParams::default()).await), 403);
+    assert_eq!(code(&maps.patch("node-labels-n1", &PatchParams::default(), &patch).await), 200);
+    assert_eq!(code(&maps.delete("node-labels-n1", &DeleteParams::default()).await), 200);
+    assert_eq!(code(&of("Secret", NAMESPACE).delete("nodegate-tls", &DeleteParams::default()).await), 403);
+    plane.kubectl(&["delete", "-f", "-"], Some(&configurations)).unwrap();
+    drop(guard);
+    plane.kubectl(&["delete", "configmap,secret,lease", "-n", NAMESPACE, "--all"], None).unwrap();
+}

@@ -1,0 +1,294 @@
+//! The guard: what kubelets may not assert holds in the API server itself, with every replica dead.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use super::control_plane::{ControlPlane, exclusive, run};
+use super::keeping::{node, until_led};
+use super::nodegate::{Nodegate, Setup};
+use super::requester::{Outcome, Requester, Way, label};
+
+const TIER: &str = "class.example.com/tier";
+const POLICIES: &[&str] = &["tests/suite/cluster/guard.yaml"];
+const KUBELETS: [&str; 3] = ["kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch"];
+
+/// What `render guard` prints, in force until this is dropped.
+pub(crate) struct Guard<'a> {
+    plane: &'a ControlPlane,
+    manifests: String,
+}
+
+impl<'a> Guard<'a> {
+    pub(crate) fn install(plane: &'a ControlPlane, arguments: &[&str]) -> Self {
+        let mut render = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        let manifests = run(render.args(["render", "guard"]).args(arguments), None).unwrap();
+        plane.kubectl(&["apply", "-f", "-"], Some(&manifests)).unwrap();
+        Self { plane, manifests }
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let _ = self.plane.kubectl(&["delete", "--ignore-not-found", "-f", "-"], Some(&self.manifests));
+    }
+}
+
+/// Waits until the API server knows of the guard and of what policies name.
+async fn until_guarded(plane: &ControlPlane, key: &str) {
+    let name = "guard-probe";
+    let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, name).await);
+    admin.delete(name).await;
+    admin.create(&node(name, json!({}))).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    for key in ["nodegate.dev/probe", key] {
+        // Through `nodes/status` no webhook corrects it first.
+        let probe = json!({"metadata": {"labels": {key: "x"}}});
+        while !is_native(&kubelet.merge_status(name, probe.clone()).await) {
+            admin.label(name, key, Value::Null).await.unwrap();
+            assert!(Instant::now() < deadline, "{key} was never guarded");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    admin.delete(name).await;
+}
+
+/// Whether the API server itself refused it.
+fn is_native(outcome: &Outcome) -> bool {
+    outcome.as_ref().is_err_and(|refusal| refusal.message.contains("ValidatingAdmissionPolicy"))
+}
+
+fn refused(outcome: Outcome, key: &str) {
+    let refusal = outcome.expect_err(key);
+    assert_eq!(refusal.code, 403, "{key}: {}", refusal.message);
+    assert!(refusal.message.contains("nodegate") && refusal.message.contains("kubelet"), "{}", refusal.message);
+}
+
+fn labels(pairs: &[(&str, Option<&str>)]) -> BTreeMap<String, Option<String>> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), value.map(str::to_owned))).collect()
+}
+
+/// Starts nodegate with the guard, and kills it once the API server has everything; its webhooks stay registered.
+async fn with_every_replica_dead(plane: &ControlPlane) -> (Nodegate<'_>, Guard<'_>) {
+    let setup = Setup { policies: POLICIES, cluster: true, ..Setup::default() };
+    let mut nodegate = Nodegate::start(plane, &setup);
+    drop(Guard::install(plane, &[]));
+    // Once more: parameters are followed by a guard that is installed again as well.
+    let guard = Guard::install(plane, &[]);
+    until_led(&nodegate).await;
+    until_guarded(plane, "vault.example.com/x").await;
+    nodegate.kill();
+    (nodegate, guard)
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn with_every_replica_dead_a_kubelet_gains_no_protected_persisted_or_own_key() {
+    let cluster = exclusive();
+    let _dead = with_every_replica_dead(cluster.plane).await;
+    let (admin, kubelet) =
+        (Requester::admin(cluster.plane).await, Requester::kubelet(cluster.plane, "guarded-1").await);
+    admin.delete("guarded-1").await;
+    // What it forges as it joins is taken out; what may come with a joining node stays.
+    let mut forged = node(
+        "guarded-1",
+        json!({TIER: "gold", "vault.example.com/a": "x", "nodegate.dev/x": "x",
+        "a.nodegate.dev/x": "x", "kept.example.com/a": "mine", "free": "1"}),
+    );
+    forged["metadata"]["annotations"] = json!({"nodegate.dev/owned": "x", "mine": "x"});
+    let created = kubelet.create(&forged).await.expect("a kubelet joins");
+    for key in [TIER, "vault.example.com/a", "nodegate.dev/x", "a.nodegate.dev/x"] {
+        assert_eq!(label(&created, key), None, "{created:#}");
+    }
+    assert_eq!(label(&created, "kept.example.com/a"), Some("mine"));
+    assert_eq!(label(&created, "free"), Some("1"));
+    assert_eq!(created["metadata"]["annotations"], json!({"mine": "x"}));
+    admin.label("guarded-1", "vault.example.com/b", json!("given")).await.unwrap();
+
+    for status in [false, true] {
+        for way in Way::ALL {
+            for (key, value) in [
+                (TIER, Some("gold")),
+                ("vault.example.com/a", Some("x")),
+                ("vault.example.com/b", Some("other")),
+                ("kept.example.com/a", Some("other")),
+                ("kept.example.com/new", Some("x")),
+                ("team", Some("ml")),
+                ("nodegate.dev/x", Some("x")),
+                ("a.nodegate.dev/x", Some("x")),
+            ] {
+                refused(kubelet.set_labels("guarded-1", way, status, &labels(&[(key, value)])).await, key);
+            }
+            // An apply takes away only what an apply has set.
+            if !matches!(way, Way::Apply) {
+                for key in ["vault.example.com/b", "kept.example.com/a"] {
+                    refused(kubelet.set_labels("guarded-1", way, status, &labels(&[(key, None)])).await, key);
+                }
+            }
+        }
+        let annotation = json!({"metadata": {"annotations": {"nodegate.dev/last-change": "admin"}}});
+        let outcome = if status {
+            kubelet.merge_status("guarded-1", annotation).await
+        } else {
+            kubelet.merge("guarded-1", annotation).await
+        };
+        refused(outcome, "an annotation of nodegate");
+    }
+    let stored = admin.get("guarded-1").await;
+    for key in [TIER, "vault.example.com/a", "kept.example.com/new", "team", "nodegate.dev/x"] {
+        assert_eq!(label(&stored, key), None, "{stored:#}");
+    }
+    assert_eq!(label(&stored, "vault.example.com/b"), Some("given"));
+    let deleted = kubelet.try_delete("guarded-1").await.expect_err("a kubelet may not delete its node");
+    assert_eq!(deleted.code, 403, "{}", deleted.message);
+    // Everybody else goes on.
+    admin.label("guarded-1", TIER, json!("gold")).await.unwrap();
+    admin.delete("guarded-1").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn with_every_replica_dead_no_size_and_no_depth_helps_a_kubelet() {
+    let cluster = exclusive();
+    let _dead = with_every_replica_dead(cluster.plane).await;
+    let (admin, kubelet) =
+        (Requester::admin(cluster.plane).await, Requester::kubelet(cluster.plane, "guarded-2").await);
+    admin.delete("guarded-2").await;
+    kubelet.create(&node("guarded-2", json!({}))).await.unwrap();
+    let condition = json!({"type": "Ready", "status": "True", "message": "<".repeat(1_250_000)});
+    kubelet.merge_status("guarded-2", json!({"status": {"conditions": [condition]}})).await.expect("its status");
+    refused(kubelet.label("guarded-2", TIER, json!("gold")).await, TIER);
+    let deep = (0..150).fold(json!({}), |inner, _| json!({"f:x": inner}));
+    let claim = json!({"manager": "x", "operation": "Update", "apiVersion": "v1", "time": "2020-01-01T00:00:00Z",
+                       "fieldsType": "FieldsV1", "fieldsV1": deep});
+    // By kubectl: the answer is nested too deep for this client.
+    let patch = json!({"metadata": {"managedFields": [claim]}}).to_string();
+    let who = ["--as=system:node:guarded-2", "--as-group=system:nodes", "--as-group=system:authenticated"];
+    let arguments = ["patch", "node", "guarded-2", "--type=merge", "-p", &patch];
+    cluster.plane.kubectl(&[&arguments[..], &who].concat(), None).expect("its claims");
+    refused(kubelet.label("guarded-2", TIER, json!("gold")).await, TIER);
+    admin.delete("guarded-2").await;
+
+    // More labels than the API server looks through: the node joins with those that every kubelet has.
+    let mut many: Map<String, Value> = (0..5_000).map(|number| (format!("l{number}"), json!(""))).collect();
+    many.insert(TIER.to_owned(), json!("gold"));
+    for key in KUBELETS {
+        many.insert(key.to_owned(), json!("guarded-2"));
+    }
+    let created = kubelet.create(&node("guarded-2", Value::Object(many.clone()))).await.expect("it joins");
+    let there = created["metadata"]["labels"].as_object().unwrap();
+    assert_eq!(there.keys().map(String::as_str).collect::<Vec<_>>(), [KUBELETS[2], KUBELETS[0], KUBELETS[1]]);
+    // Nor does it get one among thousands later, whoever set them.
+    let refusal =
+        kubelet.merge("guarded-2", json!({"metadata": {"labels": many}})).await.expect_err("thousands of labels");
+    assert_eq!(refusal.code, 403, "{}", refusal.message);
+    many.remove(TIER);
+    admin.merge("guarded-2", json!({"metadata": {"labels": many}})).await.unwrap();
+    let refusal = kubelet.label("guarded-2", TIER, json!("gold")).await.expect_err("one more");
+    assert!(refusal.message.contains("more than 1000 labels"), "{}", refusal.message);
+    let ready = json!({"type": "Ready", "status": "True"});
+    kubelet.merge_status("guarded-2", json!({"status": {"conditions": [ready]}})).await.expect("a heartbeat");
+    admin.delete("guarded-2").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn hundreds_of_guarded_keys_stay_within_the_api_servers_budget() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let _guard = Guard::install(plane, &[]);
+    let lines = |kind: &str| -> String {
+        (0..250).map(|number| format!("{kind}{number}.example.com/x\n{kind}-all{number}.example.com/\n")).collect()
+    };
+    let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "nodegate", "annotations": {"nodegate.dev/protected": lines("p"), "nodegate.dev/persisted": lines("q")}}});
+    plane.kubectl(&["create", "-f", "-"], Some(&configuration.to_string())).unwrap();
+    until_guarded(plane, "q-all249.example.com/x").await;
+    let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, "guarded-3").await);
+    admin.delete("guarded-3").await;
+    let mut many: Map<String, Value> = (0..900).map(|number| (format!("l{number}"), json!(""))).collect();
+    many.insert("p-all7.example.com/x".to_owned(), json!("forged"));
+    let created = kubelet.create(&node("guarded-3", Value::Object(many))).await.expect("it joins");
+    assert_eq!(label(&created, "p-all7.example.com/x"), None);
+    admin.merge("guarded-3", json!({"metadata": {"labels": (0..900).map(|number| (format!("l{number}"), json!(""))).collect::<Map<_, _>>()}})).await.unwrap();
+    kubelet.label("guarded-3", "free", json!("1")).await.expect("a free label among 900");
+    kubelet.label("guarded-3", "topology.kubernetes.io/zone", json!("a")).await.expect("what it reconciles");
+    refused(kubelet.label("guarded-3", "p7.example.com/x", json!("1")).await, "an exact key");
+    refused(kubelet.label("guarded-3", "q-all7.example.com/y", json!("1")).await, "a prefix");
+    admin.delete("guarded-3").await;
+    plane.kubectl(&["delete", "validatingwebhookconfiguration", "nodegate"], None).unwrap();
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn an_honest_kubelet_is_never_refused() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    plane.install_definition();
+    let nodegate = Nodegate::start(plane, &Setup { policies: POLICIES, cluster: true, ..Setup::default() });
+    let _guard = Guard::install(plane, &[]);
+    until_led(&nodegate).await;
+    until_guarded(plane, "vault.example.com/x").await;
+    let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, "guarded-4").await);
+    admin.delete("guarded-4").await;
+    let joining = node("guarded-4", json!({"kubernetes.io/hostname": "guarded-4", "pool": "a"}));
+    let created = kubelet.create(&joining).await.unwrap();
+    assert_eq!(label(&created, TIER), Some("standard"), "what a rule gives comes after what is taken out: {created:#}");
+    assert_eq!(kubelet.create(&joining).await.unwrap_err().code, 409, "a restarted kubelet");
+    for step in 0..10 {
+        let beat = json!({"type": "Ready", "status": "True", "message": step.to_string()});
+        kubelet.merge_status("guarded-4", json!({"status": {"conditions": [beat]}})).await.expect("a heartbeat");
+        let zone = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": format!("z{step}")}}});
+        kubelet.merge_status("guarded-4", zone.clone()).await.expect("what it reconciles");
+        kubelet.merge("guarded-4", zone).await.expect("the same through nodes");
+        kubelet.label("guarded-4", "pool", json!(format!("p{step}"))).await.expect("a free label");
+        let attach = json!({"metadata": {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": format!("{step}")}}});
+        kubelet.merge_status("guarded-4", attach).await.expect("its annotation");
+    }
+    admin.delete("guarded-4").await;
+    drop(nodegate);
+    plane.remove_definition();
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn the_parameters_follow_the_policies_and_are_put_back() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    plane.install_definition();
+    let nodegate = Nodegate::start(plane, &Setup { policies: POLICIES, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let read = || {
+        let arguments = ["get", "validatingwebhookconfiguration", "nodegate", "-o", "json"];
+        let there: Value = serde_json::from_str(&plane.kubectl(&arguments, None).unwrap()).unwrap();
+        let annotations = &there["metadata"]["annotations"];
+        (annotations["nodegate.dev/protected"].clone(), annotations["nodegate.dev/persisted"].clone())
+    };
+    let eventually = async |wanted: (&str, &str)| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while read() != (json!(wanted.0), json!(wanted.1)) {
+            assert!(Instant::now() < deadline, "{:?} is not {wanted:?}", read());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let (protected, persisted) = (format!("{TIER}\nvault.example.com/\n"), "kept.example.com/\nteam\n");
+    eventually((&protected, persisted)).await;
+    let policy = r#"{"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "more"},
+        "spec": {"protect": {"keys": ["aa"]}}}"#;
+    plane.kubectl(&["apply", "-f", "-"], Some(policy)).unwrap();
+    eventually((&format!("aa\n{protected}"), persisted)).await;
+    plane.kubectl(&["delete", "npol", "more"], None).unwrap();
+    eventually((&protected, persisted)).await;
+    for annotation in ["nodegate.dev/protected=", "nodegate.dev/persisted-", "others=stay"] {
+        let arguments = ["annotate", "--overwrite", "validatingwebhookconfiguration", "nodegate", annotation];
+        plane.kubectl(&arguments, None).unwrap();
+        eventually((&protected, persisted)).await;
+    }
+    let others = ["get", "validatingwebhookconfiguration", "nodegate", "-o", "jsonpath={.metadata.annotations.others}"];
+    assert_eq!(plane.kubectl(&others, None).unwrap(), "stay");
+    assert!(nodegate.log().contains("somebody changed the guard's parameters"), "{}", nodegate.log());
+    drop(nodegate);
+    plane.remove_definition();
+}
