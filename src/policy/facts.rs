@@ -103,6 +103,12 @@ impl<'a> ObjectText<'a> {
         Ok(review.inside(&keys))
     }
 
+    /// How many bytes may have to be looked through.
+    pub(crate) fn len(self) -> usize {
+        let (Self::Here(text) | Self::ObjectOf(text) | Self::OldObjectOf(text)) = self;
+        text.len()
+    }
+
     /// The same object, found by the name of its first field, which is borrowed from the same text. So what stands before it
     /// in a review is not read again.
     fn found_by(self, first_field: Option<&'a str>) -> Self {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::cel::{Paths, ReadPaths};
+use super::cel::{ReadPaths, SharedPaths};
 use super::document::PolicyDocument;
 use super::governance::Governance;
 use super::index::{NameIndex, RuleFinder, RuleIndex};
@@ -15,8 +15,8 @@ use super::rule::Rule;
 pub struct PolicySet {
     parts: SetParts,
     has_expressions: bool,
-    node_paths: Paths,
-    object_paths: Paths,
+    node_paths: SharedPaths,
+    object_paths: SharedPaths,
     persisting: Vec<RuleIndex>,
 }
 
@@ -40,14 +40,10 @@ impl PolicySet {
             parts.rules.iter().any(|rule| rule.expressions().next().is_some()) || parts.governance.has_expressions();
         let persisting = (0..).zip(&parts.rules).filter(|(_, rule)| rule.gives.saved.is_some()).map(|(index, _)| index);
         let persisting = persisting.collect();
-        let (mut node_paths, mut object_paths) = (Paths::default(), Paths::default());
-        let rules = parts.rules.iter().flat_map(Rule::expressions);
-        for expression in rules.chain(parts.governance.expressions()) {
-            let ReadPaths { node, object, old_object, request: _ } = expression.paths();
-            node_paths.merge(node);
-            object_paths.merge(object);
-            object_paths.merge(old_object);
-        }
+        let expressions = parts.rules.iter().flat_map(Rule::expressions).chain(parts.governance.expressions());
+        let read: Vec<&ReadPaths> = expressions.map(|expression| expression.paths()).collect();
+        let node_paths = SharedPaths::of(&read.iter().map(|paths| &paths.node).collect::<Vec<_>>());
+        let object_paths = SharedPaths::of(&read.iter().map(|paths| &paths.written).collect::<Vec<_>>());
         Self { parts, has_expressions, node_paths, object_paths, persisting }
     }
 
@@ -82,14 +78,14 @@ impl PolicySet {
         self.parts.protected.contains(key)
     }
 
-    /// What all expressions together read of `node`.
-    pub(crate) fn node_paths(&self) -> &Paths {
+    /// What expressions read of `node`.
+    pub(crate) fn node_paths(&self) -> &SharedPaths {
         &self.node_paths
     }
 
-    /// What all expressions together read of `object` and `oldObject`: the node before a write is also asked about as if
-    /// it were written now.
-    pub(crate) fn object_paths(&self) -> &Paths {
+    /// What expressions read of `object` and `oldObject`: the node before a write is also asked about as if it were
+    /// written now.
+    pub(crate) fn object_paths(&self) -> &SharedPaths {
         &self.object_paths
     }
 

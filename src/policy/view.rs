@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use super::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Variables};
+use super::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, Variables};
 use super::decision::Strength;
 use super::facts::{NodeFacts, Readiness, TaintFact};
 use super::gpu::{self, GpuFacts, GpuSource};
@@ -52,7 +52,7 @@ pub(crate) struct View<'a> {
     pub(crate) annotations: BTreeMap<Cow<'a, str>, Givers<'a>>,
     gpu: OnceCell<Option<GpuFacts>>,
     set: &'a PolicySet,
-    /// What expressions read of the object, read when the first of them is reached.
+    /// What expressions read of the object together, read when the first of them is reached.
     object: OnceCell<Result<Excerpt<'a>, String>>,
     /// What is left to expressions.
     own_budget: Budget,
@@ -267,18 +267,27 @@ impl<'a> View<'a> {
         expression: &Expression,
         evaluate: impl FnOnce(&Variables<'_>) -> Result<T, EvaluationError>,
     ) -> Option<T> {
-        let outcome = match self.excerpt() {
-            Ok(object) => self.evaluate(object, expression, evaluate).map_err(|error| error.to_string()),
-            Err(error) => Err(error.clone()),
+        let evaluated = |object: &Result<Excerpt<'a>, String>| {
+            let object = object.as_ref().map_err(String::clone)?;
+            self.evaluate(object, expression, evaluate).map_err(|error| error.to_string())
+        };
+        let (paths, shared) = (&expression.paths().node, self.set.node_paths());
+        let outcome = if shared.hold(paths) {
+            evaluated(self.object.get_or_init(|| self.read(shared.together())))
+        } else {
+            let lent = self.budget().lend(self.facts.object.len(), || self.read(paths), |object| evaluated(&object));
+            lent.unwrap_or_else(|error| Err(error.to_string()))
         };
         outcome.map_err(|error| self.failures.borrow_mut().push(error)).ok()
     }
 
-    /// What all expressions together read of the object.
-    fn excerpt(&self) -> &Result<Excerpt<'a>, String> {
-        let budget = self.budget.unwrap_or(&self.own_budget);
-        let read = || self.facts.object.read(self.set.node_paths(), budget);
-        self.object.get_or_init(|| read().map_err(|error| format!("the object cannot be read: {error}")))
+    fn budget(&self) -> &Budget {
+        self.budget.unwrap_or(&self.own_budget)
+    }
+
+    fn read(&self, paths: &Paths) -> Result<Excerpt<'a>, String> {
+        let read = self.facts.object.read(paths, self.budget());
+        read.map_err(|error| format!("the object cannot be read: {error}"))
     }
 
     fn evaluate<T>(
@@ -287,7 +296,7 @@ impl<'a> View<'a> {
         expression: &Expression,
         evaluate: impl FnOnce(&Variables<'_>) -> Result<T, EvaluationError>,
     ) -> Result<T, EvaluationError> {
-        let (reads, budget) = (expression.reads(), self.budget.unwrap_or(&self.own_budget));
+        let (reads, budget) = (expression.reads(), self.budget());
         let mut node = Variables::node(object);
         if reads.gpu {
             node = node.with_gpu(&self.gpu_variables());

@@ -55,7 +55,7 @@ use std::sync::Arc;
 pub use excerpt::{Edit, Excerpt};
 pub use fault::{EvaluationError, ExpressionError};
 pub use over_write::ObjectNames;
-pub use paths::{Paths, ReadPaths};
+pub use paths::{Paths, ReadPaths, SharedPaths};
 pub use reads::{LabelRead, Polarity, Reads};
 pub use steps::Budget;
 pub use variables::{GpuVariables, NodeVariables, RequestVariables, Variables};

@@ -54,6 +54,67 @@ impl Paths {
     }
 }
 
+/// The paths of many expressions. An expression that reads all of something of which others read parts is kept apart: it
+/// must not be what makes it too large for them.
+#[derive(Clone, Debug, Default)]
+pub struct SharedPaths {
+    together: Paths,
+    /// Every part that anybody reads.
+    all: Overlap,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Overlap {
+    members: BTreeMap<Box<str>, Overlap>,
+}
+
+impl SharedPaths {
+    /// The paths of all of these.
+    #[must_use]
+    pub fn of(expressions: &[&Paths]) -> Self {
+        let (mut together, mut all) = (Paths::default(), Overlap::default());
+        expressions.iter().for_each(|paths| all.add(paths));
+        let shared = expressions.iter().filter(|paths| !all.is_overlapped(paths));
+        shared.for_each(|paths| together.merge(paths));
+        Self { together, all }
+    }
+
+    /// What is read together.
+    #[must_use]
+    pub fn together(&self) -> &Paths {
+        &self.together
+    }
+
+    /// Whether an expression with these paths is among those that are read together.
+    #[must_use]
+    pub fn hold(&self, paths: &Paths) -> bool {
+        !self.all.is_overlapped(paths)
+    }
+}
+
+impl Overlap {
+    fn add(&mut self, paths: &Paths) {
+        match paths {
+            Paths::Whole => {}
+            Paths::Members(members) => {
+                for (key, paths) in members {
+                    self.members.entry(key.clone()).or_default().add(paths);
+                }
+            }
+        }
+    }
+
+    /// Whether something that these paths hold as a whole is read in parts as well.
+    fn is_overlapped(&self, paths: &Paths) -> bool {
+        match paths {
+            Paths::Whole => !self.members.is_empty(),
+            Paths::Members(members) => {
+                members.iter().any(|(key, paths)| self.members.get(key).is_some_and(|inner| inner.is_overlapped(paths)))
+            }
+        }
+    }
+}
+
 /// What expressions read of each document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadPaths {
@@ -63,6 +124,8 @@ pub struct ReadPaths {
     pub object: Paths,
     /// Of `oldObject`.
     pub old_object: Paths,
+    /// Of both: of a node before or after a write.
+    pub written: Paths,
     /// Whether anything is read of `request`.
     pub request: bool,
 }

@@ -159,10 +159,12 @@ impl Reader {
             Variable::OldObject => {
                 self.reads.old_object = true;
                 self.paths.old_object.merge(&paths);
+                self.paths.written.merge(&paths);
             }
             Variable::Object => {
                 self.reads.object = true;
                 self.paths.object.merge(&paths);
+                self.paths.written.merge(&paths);
             }
             Variable::Request => self.paths.request = true,
             Variable::Node => {

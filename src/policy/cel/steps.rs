@@ -33,6 +33,9 @@ pub struct Budget {
 /// Steps of a [`Budget::brief`] one: some milliseconds at most, more than all expressions of an ordinary policy take.
 const BRIEF_STEPS: u64 = 50_000;
 
+/// Bytes of text that are looked through in the time of one step.
+const SCANNED_IN_A_STEP: usize = 64;
+
 /// Bytes of a [`Budget::brief`] one.
 const BRIEF_BYTES: usize = 1 << 20;
 
@@ -87,9 +90,29 @@ impl Budget {
         Ok(())
     }
 
-    /// How many bytes are left.
-    pub(super) fn bytes_left(&self) -> usize {
+    /// How many bytes of memory are left.
+    #[must_use]
+    pub fn bytes_left(&self) -> usize {
         self.bytes_left.get()
+    }
+
+    /// Has `look` use what `read` takes out of a document for it alone: its memory is free again afterwards.
+    ///
+    /// # Errors
+    /// When no steps are left for reading a text of so many bytes.
+    pub fn lend<R, T>(
+        &self,
+        bytes: usize,
+        read: impl FnOnce() -> R,
+        look: impl FnOnce(R) -> T,
+    ) -> Result<T, EvaluationError> {
+        self.take(u64::try_from(bytes / SCANNED_IN_A_STEP).unwrap_or(u64::MAX))?;
+        let before = self.bytes_left.get();
+        let part = read();
+        let taken = before.saturating_sub(self.bytes_left.get());
+        let seen = look(part);
+        self.bytes_left.set(self.bytes_left.get() + taken);
+        Ok(seen)
     }
 
     /// Makes bytes free again whose memory was freed.

@@ -2,7 +2,7 @@
 
 use super::demands::Finding;
 use super::side::Side;
-use crate::policy::cel::{EvaluationError, RequestVariables, Variables};
+use crate::policy::cel::{EvaluationError, Excerpt, Expression, RequestVariables, Variables};
 use crate::policy::governance::Demanded;
 use crate::policy::request::{Operation, Requester, Write};
 
@@ -41,21 +41,20 @@ impl From<EvaluationError> for Unanswered {
 /// # Errors
 /// Why it has no answer.
 pub(super) fn findings(demanded: &Demanded, asked: &Asked<'_, '_>) -> Result<Vec<Finding>, Unanswered> {
-    with_variables(asked, |variables| {
-        if demanded.expression.evaluate_bool(variables)? {
-            return Ok(Vec::new());
-        }
-        let said = demanded.message_expression.as_ref().and_then(|message| message.evaluate_text(variables).ok());
-        let said = said.filter(|text| !text.trim().is_empty()).map(|text| cut(&text));
-        let what = said.or_else(|| demanded.message.as_deref().map(str::to_owned));
-        let what = what.unwrap_or_else(|| format!("this must hold: {}", demanded.expression.source()));
-        Ok(vec![Finding::of_node(what)])
-    })
+    if with_variables(&demanded.expression, asked, Expression::evaluate_bool)? {
+        return Ok(Vec::new());
+    }
+    let message = demanded.message_expression.as_ref();
+    let said = message.and_then(|message| with_variables(message, asked, Expression::evaluate_text).ok());
+    let said = said.filter(|text| !text.trim().is_empty()).map(|text| cut(&text));
+    let what = said.or_else(|| demanded.message.as_deref().map(str::to_owned));
+    let what = what.unwrap_or_else(|| format!("this must hold: {}", demanded.expression.source()));
+    Ok(vec![Finding::of_node(what)])
 }
 
 /// Whether the answer is no, and not unknown.
 pub(super) fn is_false(demanded: &Demanded, asked: &Asked<'_, '_>) -> bool {
-    with_variables(asked, |variables| Ok(demanded.expression.evaluate_bool(variables)?)) == Ok(false)
+    with_variables(&demanded.expression, asked, Expression::evaluate_bool) == Ok(false)
 }
 
 /// Longest message that an expression may make, in characters.
@@ -70,14 +69,27 @@ fn cut(text: &str) -> String {
 }
 
 fn with_variables<T>(
+    expression: &Expression,
     asked: &Asked<'_, '_>,
-    evaluate: impl FnOnce(&Variables<'_>) -> Result<T, Unanswered>,
+    evaluate: fn(&Expression, &Variables<'_>) -> Result<T, EvaluationError>,
 ) -> Result<T, Unanswered> {
-    let unread = |error: &str| Unanswered::Unknown(error.to_owned());
-    let object = asked.new.object().map_err(unread)?;
-    let old = asked.old.map(Side::object).transpose().map_err(unread)?;
+    let paths = expression.paths();
     let groups: Vec<&str> = asked.requester.groups.iter().map(|group| &**group).collect();
-    let request = RequestVariables {
+    let request = if paths.request { request(asked, &groups) } else { RequestVariables::default() };
+    asked.new.look(&paths.written, |object| {
+        let answer = |old: Option<&Excerpt<'_>>| {
+            Ok(evaluate(expression, &Variables::write(object, old, &request).within(asked.new.budget()))?)
+        };
+        match asked.old {
+            // What is not mentioned is not read either.
+            Some(old) if expression.reads().old_object => old.look(&paths.written, |old| answer(Some(old))),
+            _ => answer(None),
+        }
+    })
+}
+
+fn request<'r>(asked: &'r Asked<'_, '_>, groups: &'r [&'r str]) -> RequestVariables<'r> {
+    RequestVariables {
         operation: match asked.write.map(|write| write.operation) {
             Some(Operation::Update) => "UPDATE",
             _ => "CREATE",
@@ -87,7 +99,6 @@ fn with_variables<T>(
         dry_run: asked.write.is_some_and(|write| write.dry_run),
         username: &asked.requester.username,
         uid: asked.requester.uid.as_deref(),
-        groups: &groups,
-    };
-    evaluate(&Variables::write(object, old, &request).within(asked.new.budget()))
+        groups,
+    }
 }

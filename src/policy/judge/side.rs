@@ -4,8 +4,9 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 use super::changes::Place;
+use super::expressions::Unanswered;
 use crate::api::names::TaintEffect;
-use crate::policy::cel::{Budget, Edit, Excerpt};
+use crate::policy::cel::{Budget, Edit, Excerpt, Paths};
 use crate::policy::decision::Field;
 use crate::policy::facts::NodeFacts;
 use crate::policy::matcher::{Matcher, TaintPattern};
@@ -29,7 +30,7 @@ pub(super) struct Side<'a> {
     /// Sorted by place.
     instead: Vec<Instead<'a>>,
     view: OnceCell<View<'a>>,
-    object: OnceCell<Result<Excerpt<'a>, String>>,
+    object: OnceCell<Result<Excerpt<'a>, Unanswered>>,
 }
 
 impl<'a> Side<'a> {
@@ -118,19 +119,28 @@ impl<'a> Side<'a> {
         })
     }
 
-    /// What expressions over writes read of the node.
+    /// Has an expression over writes, which reads `paths` of a node, look at this one.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(super) fn object(&self) -> Result<&Excerpt<'a>, &str> {
-        let read = || {
-            let paths = self.set.object_paths();
-            let object = self.facts.object.read(paths, self.budget());
-            let object = object.map_err(|error| format!("the object cannot be read: {error}"))?.completed();
-            let edits: Vec<Edit<'a>> = self.instead.iter().filter_map(edit).collect();
-            Ok(if edits.is_empty() { object } else { object.edited(&edits, paths, self.budget()).completed() })
-        };
-        self.object.get_or_init(read).as_ref().map_err(String::as_str)
+    pub(super) fn look<T>(
+        &self,
+        paths: &Paths,
+        look: impl FnOnce(&Excerpt<'a>) -> Result<T, Unanswered>,
+    ) -> Result<T, Unanswered> {
+        let read = |paths| self.read(paths).map_err(Unanswered::Unknown);
+        let shared = self.set.object_paths();
+        if shared.hold(paths) {
+            return look(self.object.get_or_init(|| read(shared.together())).as_ref().map_err(Unanswered::clone)?);
+        }
+        self.budget().lend(self.facts.object.len(), || read(paths), |object| look(&object?))?
+    }
+
+    fn read(&self, paths: &Paths) -> Result<Excerpt<'a>, String> {
+        let object = self.facts.object.read(paths, self.budget());
+        let object = object.map_err(|error| format!("the object cannot be read: {error}"))?.completed();
+        let edits: Vec<Edit<'a>> = self.instead.iter().filter_map(edit).collect();
+        Ok(if edits.is_empty() { object } else { object.edited(&edits, paths, self.budget()).completed() })
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::super::steps::MAX_REVIEW_BYTES;
 use super::super::{
-    Budget, Edit, EvaluationError, Excerpt, Expression, Paths, RequestVariables, Scope, Variables, Yields,
+    Budget, Edit, EvaluationError, Excerpt, Expression, Paths, RequestVariables, Scope, SharedPaths, Variables, Yields,
 };
 use super::{compile, node};
 
@@ -168,4 +168,25 @@ fn edits_change_keys_and_nothing_else() {
     holds(
         "object.spec.taints[1].key == 'w' && object.spec.taints[1].value == '' && object.spec.taints[1].effect == 'NoSchedule'",
     );
+}
+
+#[test]
+fn who_reads_all_of_something_is_kept_apart_from_who_reads_parts_of_it() {
+    let paths = |source: &str| compile(source, Yields::Bool).paths().node.clone();
+    let all = [
+        "node.metadata.name == 'a'",
+        "dyn(node.metadata).newField == 'a'",
+        "node.metadata.annotations.exists(k, k == 'a')",
+        "node.metadata.annotations['b'] == 'c'",
+        "node.status.images.size() > 1",
+        "node.status.images[0].sizeBytes > 1",
+        "has(node.status.images)",
+    ]
+    .map(paths);
+    let shared = SharedPaths::of(&all.each_ref());
+    assert_eq!(all.each_ref().map(|paths| shared.hold(paths)), [true, false, false, true, true, true, true]);
+    let together = shared.together();
+    assert!(together.member("metadata").and_then(|metadata| metadata.member("annotations")).is_some());
+    assert_ne!(together.member("metadata"), Some(&Paths::Whole));
+    assert!(SharedPaths::of(&[&all[1]]).hold(&all[1]), "alone it is in nobody's way");
 }
