@@ -101,25 +101,19 @@ impl<'a> Excerpt<'a> {
     #[must_use]
     pub fn edited(&self, edits: &[Edit<'a>], paths: &Paths, budget: &Budget) -> Self {
         let mut value = self.value.clone();
-        for map in ["labels", "annotations"] {
-            let Some(paths) = paths.member("metadata").and_then(|metadata| metadata.member(map)) else { continue };
-            let mut metadata = value.field("metadata").cloned().unwrap_or(Value::Null);
-            let mut entries = match metadata.field(map) {
-                Some(Value::Map(Map::Read(entries))) => Some(entries.iter().cloned().collect()),
-                Some(Value::Unread(_)) => continue,
-                _ => None,
-            };
-            for edit in edits {
-                if let Edit::Entry { map: of, key, value } = edit
-                    && *of == map
-                    && paths.member(key).is_some()
-                {
-                    edit_entry(&mut entries, key, *value);
-                }
+        for name in ["labels", "annotations"] {
+            let Some(paths) = paths.member("metadata").and_then(|metadata| metadata.member(name)) else { continue };
+            let changed: Vec<(&'a str, Option<&'a str>)> = edits
+                .iter()
+                .filter_map(|edit| match edit {
+                    Edit::Entry { map, key, value } if *map == name => Some((*key, *value)),
+                    Edit::Entry { .. } | Edit::Taint { .. } => None,
+                })
+                .collect();
+            let metadata = value.field("metadata").cloned().unwrap_or(Value::Null);
+            if let Some(map) = edited_map(metadata.field(name), &changed, paths, budget) {
+                value = value.with_field("metadata", metadata.with_field(name, map));
             }
-            let Some(entries) = entries else { continue };
-            metadata = metadata.with_field(map, edited_map(entries, budget));
-            value = value.with_field("metadata", metadata);
         }
         if paths.member("spec").is_some_and(|spec| spec.member("taints").is_some()) {
             let spec = value.field("spec").cloned().unwrap_or(Value::Null);
@@ -131,22 +125,32 @@ impl<'a> Excerpt<'a> {
     }
 }
 
-fn edit_entry<'a>(entries: &mut Option<BTreeMap<Text<'a>, Value<'a>>>, key: &'a str, value: Option<&'a str>) {
-    match value {
-        Some(value) => {
-            entries.get_or_insert_default().insert(Text::Borrowed(key), Value::from(value));
-        }
-        None => {
-            entries.as_mut().map(|entries| entries.remove(&Text::Borrowed(key)));
-        }
+/// A map with other values for some keys, as far as `paths` read them; `None` if it stays as it is.
+fn edited_map<'a>(
+    map: Option<&Value<'a>>,
+    changed: &[(&'a str, Option<&'a str>)],
+    paths: &Paths,
+    budget: &Budget,
+) -> Option<Value<'a>> {
+    let there = match map {
+        Some(Value::Unread(_)) => return None,
+        Some(Value::Map(Map::Read(entries))) => &entries[..],
+        // It is made by the first key that it gets.
+        _ if changed.iter().all(|(_, value)| value.is_none()) => return None,
+        _ => &[],
+    };
+    let read = changed.iter().filter(|(key, _)| paths.member(key).is_some());
+    if let Err(why) = budget.take_bytes(CONTAINER + (there.len() + read.clone().count()) * ENTRY) {
+        return Some(Value::Unread(why));
     }
-}
-
-fn edited_map<'a>(entries: BTreeMap<Text<'a>, Value<'a>>, budget: &Budget) -> Value<'a> {
-    match budget.take_bytes(CONTAINER + entries.len() * ENTRY) {
-        Ok(()) => Value::from(entries.into_iter().collect::<Entries<'a>>()),
-        Err(why) => Value::Unread(why),
+    let mut entries: BTreeMap<Text<'a>, Value<'a>> = there.iter().cloned().collect();
+    for (key, value) in read {
+        match value {
+            Some(value) => entries.insert(Text::Borrowed(key), Value::from(*value)),
+            None => entries.remove(&Text::Borrowed(key)),
+        };
     }
+    Some(Value::from(entries.into_iter().collect::<Entries<'a>>()))
 }
 
 /// The taints, if an edit is about them.
