@@ -88,11 +88,24 @@ pub(crate) fn client_config(
 
 /// Asks `path` once, as `localhost`, trusting `ca` (PEM) alone: the answer with its head, or why there is none.
 pub(crate) fn ask(address: &str, ca: &[u8], identity: Option<&Identity>, path: &str) -> io::Result<String> {
+    send(address, ca, identity, format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
+}
+
+/// Posts a review to `path`, as a caller without a certificate: the answer with its head.
+pub(crate) fn post(address: &str, ca: &[u8], path: &str, review: &str) -> io::Result<String> {
+    let length = review.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    send(address, ca, None, &[head.as_bytes(), review.as_bytes()].concat())
+}
+
+fn send(address: &str, ca: &[u8], identity: Option<&Identity>, request: &[u8]) -> io::Result<String> {
     let name = ServerName::try_from("localhost").unwrap();
     let client = rustls::ClientConnection::new(client_config(ca, identity, rustls::ALL_VERSIONS), name).unwrap();
     let mut stream = rustls::StreamOwned::new(client, TcpStream::connect(address)?);
     stream.sock.set_read_timeout(Some(Duration::from_secs(20)))?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())?;
+    stream.write_all(request)?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).map(|_| answer)
 }
