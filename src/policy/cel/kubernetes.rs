@@ -229,4 +229,3 @@ pub(super) static TAINT: Fields = Fields {
         ("value", Text),
     ],
 };
-
