@@ -15,7 +15,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use nodegate::admission::{Context, mutate, validate};
 use nodegate::api::policy::NodePolicySpec;
 use nodegate::metrics::Metrics;
-use nodegate::policy::{Exemptions, Origin, PolicyDocument, PolicySet};
+use nodegate::policy::{Origin, PolicyDocument, PolicySet};
 use nodegate::state::SavedStates;
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ fn context(spec: Value) -> Context {
         pending_taint: None,
         synced: Arc::new(true.into()),
         stamps: false,
-        exemptions: Exemptions::default(),
+        exemptions: Arc::default(),
         metrics: Metrics::new(),
     }
 }
@@ -109,6 +109,15 @@ fn handler(criterion: &mut Criterion) {
     }
     group.finish();
     percentiles("validate, 100 rules, 20 of them CEL", &update, &context(json!({"governance": governance(100, 20)})));
+
+    let mut group = criterion.benchmark_group("validate, admin UPDATE, by size");
+    for characters in [0, 90_000, 750_000, 1_500_000] {
+        let update = review::filled_update("bench-node", characters);
+        group.bench_function(BenchmarkId::from_parameter(format!("{} KB", update.len() / 1000)), |bencher| {
+            bencher.iter(|| validate(black_box(&update), &baseline).expect("an answer"));
+        });
+    }
+    group.finish();
 
     let mut group = criterion.benchmark_group("mutate with CEL");
     for count in [1, 5, 20] {

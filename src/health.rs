@@ -1,27 +1,54 @@
 //! The probe address: `/healthz`, `/readyz`, `/metrics`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use jiff::Timestamp;
 
 use crate::metrics::Metrics;
 
 /// Whether the server may get requests, and if not, why.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Readiness {
+    waits_for_cluster: AtomicBool,
     policies: AtomicBool,
-    certificate: AtomicBool,
+    /// Until when the certificate is valid, in seconds since 1970; the least number while there is none.
+    certificate: AtomicI64,
     listening: AtomicBool,
     draining: AtomicBool,
     waits_for_state: AtomicBool,
     leads_blind: AtomicBool,
 }
 
+impl Default for Readiness {
+    fn default() -> Self {
+        Self {
+            waits_for_cluster: AtomicBool::default(),
+            policies: AtomicBool::default(),
+            certificate: AtomicI64::new(i64::MIN),
+            listening: AtomicBool::default(),
+            draining: AtomicBool::default(),
+            waits_for_state: AtomicBool::default(),
+            leads_blind: AtomicBool::default(),
+        }
+    }
+}
+
 impl Readiness {
+    /// The cluster must be reached before this is ready.
+    pub fn waits_for_cluster(&self) {
+        self.waits_for_cluster.store(true, Ordering::Relaxed);
+    }
+
+    /// The cluster has been reached.
+    pub fn cluster_reached(&self) {
+        self.waits_for_cluster.store(false, Ordering::Relaxed);
+    }
+
     /// Policies are compiled.
     pub fn policies_compiled(&self) {
         self.policies.store(true, Ordering::Relaxed);
@@ -42,9 +69,9 @@ impl Readiness {
         self.leads_blind.store(blind, Ordering::Relaxed);
     }
 
-    /// A certificate is loaded.
-    pub fn certificate_loaded(&self) {
-        self.certificate.store(true, Ordering::Relaxed);
+    /// A certificate is loaded that is valid until `not_after`.
+    pub fn certificate_loaded(&self, not_after: Timestamp) {
+        self.certificate.store(not_after.as_second(), Ordering::Relaxed);
     }
 
     /// The HTTPS address is bound.
@@ -57,30 +84,43 @@ impl Readiness {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// What is missing; nothing when ready.
-    pub fn unmet(&self) -> Vec<&'static str> {
+    /// What is missing at `now`; nothing when ready.
+    pub fn unmet(&self, now: Timestamp) -> Vec<String> {
         let conditions = [
+            (!self.waits_for_cluster.load(Ordering::Relaxed), "the cluster has not been reached"),
             (self.policies.load(Ordering::Relaxed), "policies are not compiled"),
             (!self.waits_for_state.load(Ordering::Relaxed), "saved state has not been read"),
-            (self.certificate.load(Ordering::Relaxed), "no certificate is loaded"),
             (self.listening.load(Ordering::Relaxed), "the HTTPS address is not bound"),
             (!self.leads_blind.load(Ordering::Relaxed), "this replica leads and cannot watch nodes"),
             (!self.draining.load(Ordering::Relaxed), "shutting down"),
         ];
-        conditions.into_iter().filter(|(met, _)| !met).map(|(_, unmet)| unmet).collect()
+        let unmet = conditions.into_iter().filter(|(met, _)| !met).map(|(_, unmet)| unmet.to_owned());
+        unmet.chain(self.certificate_fault(now)).collect()
+    }
+
+    fn certificate_fault(&self, now: Timestamp) -> Option<String> {
+        match self.certificate.load(Ordering::Relaxed) {
+            i64::MIN => Some("no certificate is loaded".to_owned()),
+            not_after if not_after > now.as_second() => None,
+            not_after => {
+                let when = Timestamp::from_second(not_after).unwrap_or(Timestamp::MIN);
+                Some(format!("the certificate expired at {when}; renew it"))
+            }
+        }
     }
 }
 
-/// The router of the probe address.
-pub fn router(readiness: Arc<Readiness>, metrics: Arc<Metrics>) -> Router {
+/// The router of the probe address. A restart does not bring another certificate or an API server, so `/healthz` is
+/// fine while `/readyz` is not.
+pub fn router(readiness: Arc<Readiness>, metrics: Arc<Metrics>, now: fn() -> Timestamp) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(move || async move { ready(&readiness) }))
+        .route("/readyz", get(move || async move { ready(&readiness, now()) }))
         .route("/metrics", get(move || async move { exposition(&metrics) }))
 }
 
-fn ready(readiness: &Readiness) -> Response {
-    let unmet = readiness.unmet();
+fn ready(readiness: &Readiness, now: Timestamp) -> Response {
+    let unmet = readiness.unmet(now);
     if unmet.is_empty() {
         return "ok\n".into_response();
     }
@@ -90,4 +130,25 @@ fn ready(readiness: &Readiness) -> Response {
 fn exposition(metrics: &Metrics) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], metrics.render()).into_response()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expired_certificate_is_not_ready_until_another_is_loaded() {
+        let readiness = Readiness::default();
+        readiness.policies_compiled();
+        readiness.listening();
+        let moment = |text: &str| text.parse::<Timestamp>().unwrap();
+        let now = moment("2026-12-31T00:00:00Z");
+        assert_eq!(readiness.unmet(now), ["no certificate is loaded"]);
+        readiness.certificate_loaded(now);
+        assert_eq!(readiness.unmet(moment("2026-12-30T23:59:59Z")), Vec::<String>::new());
+        assert_eq!(readiness.unmet(now), ["the certificate expired at 2026-12-31T00:00:00Z; renew it"]);
+        readiness.certificate_loaded(moment("2027-12-31T00:00:00Z"));
+        assert_eq!(readiness.unmet(now), Vec::<String>::new());
+    }
 }

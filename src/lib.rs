@@ -9,6 +9,7 @@ pub mod cli;
 pub mod controller;
 pub mod files;
 pub mod health;
+pub mod kube_error;
 pub mod metrics;
 pub mod policy;
 pub mod state;

@@ -1,5 +1,6 @@
 //! Every metric, by name. Label values are bounded: words of this file, or policies and rules in force.
 
+mod bodies;
 mod callers;
 mod keeping;
 
@@ -15,6 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+pub use bodies::BodyMetrics;
 pub use callers::CallerMetrics;
 pub use keeping::KeepingMetrics;
 
@@ -40,7 +42,7 @@ pub enum Outcome {
     Invalid,
     /// A 500: an internal error or a panic.
     Error,
-    /// A 500: the caller's deadline passed.
+    /// A 500: the caller's deadline passed; or a 408: its body came in too slowly.
     Timeout,
     /// A 503: too many reviews in flight, or not ready yet.
     Shed,
@@ -158,12 +160,20 @@ pub struct Metrics {
     pub saved_states: Gauge,
     /// When the served certificate expires, in seconds since 1970.
     pub certificate_not_after: Gauge<f64, AtomicU64>,
+    /// 1 from fourteen days before the served certificate expires.
+    pub certificate_expiring: Gauge,
     /// Open HTTPS connections.
     pub connections: Gauge,
+    /// HTTPS connections that ended to make room for others.
+    pub connections_ended: Counter,
+    /// HTTPS connections that were refused because every other one had a request that was being answered.
+    pub connections_refused: Counter,
     /// Handshakes that failed or took too long.
     pub handshake_failures: Counter,
     /// Failures of `accept`.
     pub accept_failures: Counter,
+    /// Bodies that were not read to their end, and large ones.
+    pub bodies: BodyMetrics,
     /// Who was refused for want of a client certificate.
     pub callers: CallerMetrics,
     /// What the controller does.
@@ -339,9 +349,13 @@ impl Metrics {
             rules: Gauge::default(),
             saved_states: Gauge::default(),
             certificate_not_after: Gauge::default(),
+            certificate_expiring: Gauge::default(),
             connections: Gauge::default(),
+            connections_ended: Counter::default(),
+            connections_refused: Counter::default(),
             handshake_failures: Counter::default(),
             accept_failures: Counter::default(),
+            bodies: BodyMetrics::default(),
             callers: CallerMetrics::default(),
             controller: ControllerMetrics::default(),
         };
@@ -389,7 +403,22 @@ impl Metrics {
             "When the served certificate expires",
             self.certificate_not_after.clone(),
         );
+        registry.register(
+            "certificate_expiring",
+            "1 from fourteen days before the served certificate expires",
+            self.certificate_expiring.clone(),
+        );
         registry.register("connections", "Open HTTPS connections", self.connections.clone());
+        registry.register(
+            "connections_ended",
+            "HTTPS connections that ended to make room for others",
+            self.connections_ended.clone(),
+        );
+        registry.register(
+            "connections_refused",
+            "HTTPS connections refused because every other one had a request that was being answered",
+            self.connections_refused.clone(),
+        );
         registry.register(
             "handshake_failures",
             "TLS handshakes that failed or took too long",
@@ -400,6 +429,7 @@ impl Metrics {
             "Connections the operating system could not hand over",
             self.accept_failures.clone(),
         );
+        self.bodies.register(registry);
         self.callers.register(registry);
         self.controller.register(registry);
     }

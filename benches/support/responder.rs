@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper::service::service_fn;
 use hyper::{Request, Response, header};
-use nodegate::tls::{Certificate, Directory, Limits, Protocol, https, serve};
+use nodegate::tls::{Certificate, Directory, Limits, Protocol, RequestBody, https, serve};
 use tokio_util::sync::CancellationToken;
 
 const ARGUMENT: &str = "--static-responder";
@@ -40,7 +40,7 @@ fn static_responder(certs: &Path, address: &str) {
         let (_, pair) = Directory::open(certs, &[], jiff::Timestamp::now()).expect("certificates");
         let protocol = Protocol::Https(https(Certificate::new(pair), None).expect("TLS"));
         let listener = tokio::net::TcpListener::bind(address).await.expect("bound");
-        let service = service_fn(|request: Request<Incoming>| async {
+        let service = service_fn(|request: Request<RequestBody>| async {
             let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             // The uid stands early in the review; finding it is all that is read of it.
             let text = String::from_utf8_lossy(&body);

@@ -34,3 +34,16 @@ pub(crate) fn admin_update(name: &str) -> Vec<u8> {
     review["request"]["name"] = json!(name);
     serde_json::to_vec(&review).expect("JSON")
 }
+
+/// The same of a node whose kubelet filled a condition with so many characters, each of which the API server writes with
+/// six bytes, in both objects.
+#[allow(dead_code, reason = "not every bench sends one")]
+pub(crate) fn filled_update(name: &str, characters: usize) -> Vec<u8> {
+    const PLACE: &str = "this is where the text goes";
+    let mut review: Value = serde_json::from_slice(&admin_update(name)).expect("JSON");
+    for object in ["object", "oldObject"] {
+        let condition = json!({"type": "Filled", "status": "True", "message": PLACE});
+        review["request"][object]["status"]["conditions"].as_array_mut().expect("conditions").push(condition);
+    }
+    review.to_string().replace(PLACE, &"\\u003c".repeat(characters)).into_bytes()
+}

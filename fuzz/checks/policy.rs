@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use nodegate::admission::Review;
+use nodegate::admission::{Review, Subject};
 use nodegate::api::state::SavedState;
 use nodegate::policy::{
     Circumstances, Decision, Exemptions, NodeFacts, Operation, Origin, PolicyDocument, PolicyError, PolicySet, decide,
@@ -93,7 +93,7 @@ fn names_its_place(error: &PolicyError, text: &str) {
 fn decided(set: &PolicySet, scene: &Scene, review: &Value) -> (Decision, Option<Value>) {
     let body = review.to_string();
     let review_read = Review::parse(body.as_bytes()).unwrap();
-    let write = &review_read.write;
+    let Subject::Node(write) = &review_read.subject else { panic!("a write of a node: {body}") };
     let circumstances = Circumstances { saved: scene.saved.as_ref(), pending_taint: None, ..Circumstances::default() };
     let decision = decide(set, write, &circumstances);
     let verdict = judge(set, write, &circumstances, &Exemptions::default());

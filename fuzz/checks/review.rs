@@ -43,10 +43,10 @@ fn context(everything: bool) -> Context {
         pending_taint: everything.then(|| PendingTaint::new("nodegate.dev/pending".parse().unwrap(), || true)),
         synced: Arc::new(true.into()),
         stamps: everything,
-        exemptions: Exemptions {
+        exemptions: Arc::new(ArcSwap::from_pointee(Exemptions {
             self_user: Some(SELF.to_owned()),
             break_glass_groups: vec!["everything:break-glass".to_owned()],
-        },
+        })),
         metrics: Metrics::new(),
     }
 }

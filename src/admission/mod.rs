@@ -3,6 +3,7 @@
 //! Reads memory, answers, writes nothing, calls nobody: safe for dry runs and for the CREATE that a
 //! restarted kubelet sends again.
 
+mod intake;
 mod policies;
 mod respond;
 mod router;
@@ -19,8 +20,8 @@ use crate::policy::{Exemptions, PolicySet};
 use crate::state::SavedStates;
 
 pub use respond::{Answer, Rejection, mutate, validate};
-pub use router::{BODY_MAX, Bounds, router};
-pub use wire::Review;
+pub use router::{Bounds, REVIEW_BYTES, router};
+pub use wire::{Review, Subject};
 
 /// The pending taint, and when it may be set.
 #[derive(Clone)]
@@ -62,8 +63,8 @@ pub struct Context {
     pub synced: Arc<AtomicBool>,
     /// Whether nodes are stamped with who changed them last.
     pub stamps: bool,
-    /// Who is not judged.
-    pub exemptions: Exemptions,
+    /// Who is not judged. Swapped when our own name in the cluster is known.
+    pub exemptions: Arc<ArcSwap<Exemptions>>,
     /// Where answers are counted.
     pub metrics: Arc<Metrics>,
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::wire::{Reply, Review};
+use super::router::ORDINARY;
+use super::wire::{Reply, Review, Subject};
 use super::{Context, PendingTaint, policies};
 use crate::api::policy::EntryMode;
 use crate::metrics::Outcome;
@@ -60,31 +61,35 @@ pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
 
 /// As [`mutate`], within `budget`; `None` when that was too brief.
 pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
-    let review = Review::parse(body)?;
+    let review = read(body)?;
+    let write = match &review.subject {
+        Subject::Node(write) => write,
+        Subject::Passed => return passed(&review),
+    };
     let mut reply = Reply::default();
-    let own = context.exemptions.self_user.as_deref() == Some(&*review.write.requester.username);
+    let own = context.exemptions.load().self_user.as_deref() == Some(&*write.requester.username);
     // A patch on nodes/status would break heartbeats (NodeRestriction); we are not registered for it. What nodegate writes
     // itself was decided already, and must not become more than it is: a node that is released, say.
-    if !review.write.status && !own {
+    if !write.status && !own {
         let policies = context.policies.load();
-        let saved = context.saved.get(machine(&review.write));
+        let saved = context.saved.get(machine(write));
         let circumstances = Circumstances {
             saved: saved.as_deref(),
             pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
             stamps: context.stamps,
             budget: Some(budget),
         };
-        let decision = decide(&policies, &review.write, &circumstances);
+        let decision = decide(&policies, write, &circumstances);
         if budget.was_too_brief() {
             return Ok(None);
         }
         count_notes(&decision.notes, context);
-        reply.patch = decision.change.as_ref().map(|change| patch(&review.write.node, change));
+        reply.patch = decision.change.as_ref().map(|change| patch(&write.node, change));
         reply.warnings = decision_warnings(&decision);
         reply.audit_annotations = decision_annotations(&decision);
     }
     let outcome = if reply.patch.is_some() { Outcome::Patched } else { Outcome::Allowed };
-    log(&review, "mutate", outcome, &reply);
+    log(&review, write, "mutate", outcome, &reply);
     finish(&review, &reply, outcome).map(Some)
 }
 
@@ -98,20 +103,24 @@ pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
 
 /// As [`validate`], within `budget`; `None` when that was too brief.
 pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
-    let review = match Review::parse(body) {
+    let review = match read(body) {
         Ok(review) => review,
         // Asked only now: reviews of nodes, which are many, pay nothing for those of policies.
         Err(rejection) => return policies::review(body, context, budget).unwrap_or(Err(rejection)),
     };
+    let write = match &review.subject {
+        Subject::Node(write) => write,
+        Subject::Passed => return passed(&review),
+    };
     let policies: &PolicySet = &context.policies.load();
-    let saved = context.saved.get(machine(&review.write));
+    let saved = context.saved.get(machine(write));
     let circumstances = Circumstances {
         saved: saved.as_deref(),
         pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
         stamps: context.stamps,
         budget: Some(budget),
     };
-    let verdict = judge(policies, &review.write, &circumstances, &context.exemptions);
+    let verdict = judge(policies, write, &circumstances, &context.exemptions.load());
     if budget.was_too_brief() {
         return Ok(None);
     }
@@ -135,8 +144,25 @@ pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -
         context.metrics.violated(&by.policy, &by.rule, mode, violation.denies());
     }
     let outcome = if reply.denial.is_some() { Outcome::Denied } else { Outcome::Allowed };
-    log(&review, "validate", outcome, &reply);
+    log(&review, write, "validate", outcome, &reply);
     finish(&review, &reply, outcome).map(Some)
+}
+
+/// Reads a review. The log names the node of a large one: no ordinary node comes near that size.
+fn read(body: &[u8]) -> Result<Review<'_>, Rejection> {
+    let review = Review::parse(body)?;
+    if let Subject::Node(write) = &review.subject
+        && body.len() > ORDINARY
+    {
+        let (node, user) = (&*write.node.name, &*write.requester.username);
+        tracing::warn!(node, user, bytes = body.len(), "the review of this node is unusually large");
+    }
+    Ok(review)
+}
+
+/// The answer to what is neither decided nor judged.
+fn passed(review: &Review<'_>) -> Result<Option<Answer>, Rejection> {
+    finish(review, &Reply::default(), Outcome::Allowed).map(Some)
 }
 
 /// The answer of a try that was not brief.
@@ -159,14 +185,14 @@ fn finish(review: &Review<'_>, reply: &Reply, outcome: Outcome) -> Result<Answer
 }
 
 /// One line a decision, never the object.
-fn log(review: &Review<'_>, endpoint: &str, outcome: Outcome, reply: &Reply) {
+fn log(review: &Review<'_>, write: &Write<'_>, endpoint: &str, outcome: Outcome, reply: &Reply) {
     tracing::debug!(
         endpoint,
         uid = &*review.uid,
-        node = &*review.write.node.name,
-        operation = ?review.write.operation,
-        status = review.write.status,
-        user = &*review.write.requester.username,
+        node = &*write.node.name,
+        operation = ?write.operation,
+        status = write.status,
+        user = &*write.requester.username,
         outcome = outcome.as_str(),
         rules = reply.audit_annotations.get("rules").map(String::as_str),
         denial = reply.denial.as_deref(),

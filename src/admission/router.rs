@@ -1,33 +1,49 @@
-//! The HTTP side: bounds on body, time and number of reviews; faults stay with their request.
+//! The HTTP side: bounds on bytes, time and number of reviews; faults stay with their request.
 
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
 use super::Context;
+use super::intake::{Intake, Received, Refused, Room};
 use super::respond::{Answer, Rejection, mutate_within, validate_within};
 use crate::metrics::{Endpoint, Outcome};
 use crate::policy::cel::Budget;
 
-/// Largest body: two objects of 3 MiB (etcd's limit with room to spare) and the envelope.
-pub const BODY_MAX: usize = 7 * 1024 * 1024;
+const MIB: usize = 1024 * 1024;
+
+/// Largest review that is read unless more is asked for. An UPDATE review holds two objects. etcd takes 1.5 MiB for one, in
+/// protobuf; as JSON the API server writes six bytes for some characters, and empty entries become up to seven times
+/// as large. That is 21 MiB, and leaves room for the rest of the review.
+pub const REVIEW_BYTES: usize = 32 * MIB;
+/// Largest review that is answered among the ordinary ones. A review of a real node has some tens of kilobytes.
+pub(super) const ORDINARY: usize = MIB / 2;
 
 /// Bounds of the webhook.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Reviews in flight; more are answered 503, without Retry-After (with that header the API server
-    /// sleeps inside its own time limit).
+    /// Reviews that are read and not answered yet; more are answered 503, without Retry-After (with that header the API
+    /// server sleeps inside its own time limit).
     pub reviews: usize,
+    /// Largest review in bytes; larger ones are answered 413.
+    pub review_bytes: usize,
+    /// Largest ordinary review in bytes. A larger one waits for one of the places of large reviews.
+    pub ordinary: usize,
+    /// Bytes that ordinary reviews hold together, counted as they arrive. When they are used up, the unfinished body that
+    /// has been coming in for longest is cut.
+    pub ordinary_bytes: usize,
+    /// Large reviews at the same time, from their first byte to their answer.
+    pub large: usize,
     /// Reviews that evaluate CEL at the same time, each on a thread of its own and for some milliseconds at most; others
     /// wait for their turn.
     pub expressions: usize,
@@ -44,6 +60,10 @@ impl Default for Bounds {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             reviews: 512,
+            review_bytes: REVIEW_BYTES,
+            ordinary: ORDINARY,
+            ordinary_bytes: 64 * MIB,
+            large: 2,
             expressions: 16,
             costly: (processors / 2).max(1),
             costly_waiting: 64,
@@ -58,6 +78,7 @@ type Respond = fn(&[u8], &Context, &Budget) -> Result<Option<Answer>, Rejection>
 struct Shared {
     context: Arc<Context>,
     bounds: Bounds,
+    intake: Intake,
     reviews: Semaphore,
     expressions: Arc<Semaphore>,
     costly: Arc<Semaphore>,
@@ -69,6 +90,7 @@ pub fn router(context: Arc<Context>, bounds: Bounds) -> Router {
     let shared = Arc::new(Shared {
         context,
         bounds,
+        intake: Intake::new(bounds),
         reviews: Semaphore::new(bounds.reviews),
         expressions: Arc::new(Semaphore::new(bounds.expressions)),
         costly: Arc::new(Semaphore::new(bounds.costly)),
@@ -93,9 +115,6 @@ fn plain(code: StatusCode, message: impl Into<String>) -> Response {
 
 impl Shared {
     async fn answer(&self, request: Request, start: Instant, respond: Respond) -> (Outcome, Response) {
-        let Ok(_slot) = self.reviews.try_acquire() else {
-            return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, "too many reviews in flight"));
-        };
         if !self.context.synced.load(Ordering::Relaxed) {
             let message = "policies and saved state have not been read yet";
             return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, message));
@@ -107,7 +126,7 @@ impl Shared {
             Ok(length) => tokio::time::Instant::from_std(start + length),
             Err(message) => return (Outcome::Invalid, plain(StatusCode::BAD_REQUEST, message)),
         };
-        match timeout_at(deadline, self.review(request.into_body(), respond)).await {
+        match timeout_at(deadline, self.review(request, respond)).await {
             Ok(answered) => answered,
             Err(_) => {
                 tracing::warn!("a review took longer than its caller waits");
@@ -116,30 +135,26 @@ impl Shared {
         }
     }
 
-    async fn review(&self, body: Body, respond: Respond) -> (Outcome, Response) {
-        let body = match to_bytes(body, BODY_MAX).await {
-            Ok(body) => body,
-            Err(error) => return unreadable(&error),
+    async fn review(&self, request: Request, respond: Respond) -> (Outcome, Response) {
+        // The listener says who sends; reviews in tests come from nowhere.
+        let peer = request.extensions().get::<SocketAddr>().map(SocketAddr::ip);
+        let received = match self.intake.receive(request.into_body(), peer).await {
+            Ok(received) => received,
+            Err(refused) => return self.unread(&refused),
         };
-        let mut answered = if self.context.policies.load().has_expressions() {
-            self.evaluate(&self.expressions, body.clone(), respond, Budget::brief).await
-        } else {
-            // Nothing here takes steps; whoever wants more than a brief look gets a thread.
-            guarded(respond, &body, &self.context, &Budget::brief())
+        // Only whole reviews take a slot: unfinished ones must not keep others out.
+        let Ok(_slot) = self.reviews.try_acquire() else {
+            return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, "too many reviews in flight"));
         };
-        if let Ok(None) = answered {
-            // What takes long must not be in the way of what does not.
-            let Ok(_waiting) = self.costly_waiting.try_acquire() else {
-                let message = "too many reviews with costly expressions are waiting";
-                return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, message));
-            };
-            answered = self.evaluate(&self.costly, body, respond, Budget::default).await;
-        }
+        let answered = self.answered(received, respond).await;
         match answered {
             Ok(Some(Answer { body, outcome })) => {
                 (outcome, ([(header::CONTENT_TYPE, "application/json")], body).into_response())
             }
-            Ok(None) => (Outcome::Error, plain(StatusCode::INTERNAL_SERVER_ERROR, "internal error: no answer")),
+            Ok(None) => {
+                let message = "too many reviews with costly expressions are waiting";
+                (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, message))
+            }
             Err(Rejection { code, message }) => {
                 let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                 let outcome = if code.is_client_error() { Outcome::Invalid } else { Outcome::Error };
@@ -147,27 +162,72 @@ impl Shared {
             }
         }
     }
-}
 
-impl Shared {
+    /// Answers a review that is here; `None` when there is no place for what it costs.
+    async fn answered(&self, received: Received, respond: Respond) -> Result<Option<Answer>, Rejection> {
+        let received = Arc::new(received);
+        if let Room::Large { .. } = received.room {
+            self.context.metrics.bodies.large.inc();
+            // Its place is its own for as long as it takes.
+            return whole(self.evaluate(None, received, respond, Budget::default).await);
+        }
+        let answered = if self.context.policies.load().has_expressions() {
+            self.evaluate(Some(&self.expressions), received.clone(), respond, Budget::brief).await
+        } else {
+            // Nothing here takes steps; whoever wants more than a brief look gets a thread.
+            guarded(respond, &received.bytes, &self.context, &Budget::brief())
+        };
+        if !matches!(answered, Ok(None)) {
+            return answered;
+        }
+        // What takes long must not be in the way of what does not.
+        let Ok(_waiting) = self.costly_waiting.try_acquire() else { return Ok(None) };
+        whole(self.evaluate(Some(&self.costly), received, respond, Budget::default).await)
+    }
+
     /// Answers on a thread of its own, when it is its turn.
     async fn evaluate(
         &self,
-        places: &Arc<Semaphore>,
-        body: Bytes,
+        places: Option<&Arc<Semaphore>>,
+        received: Arc<Received>,
         respond: Respond,
         budget: fn() -> Budget,
     ) -> Result<Option<Answer>, Rejection> {
-        let place = places.clone().acquire_owned().await.map_err(|error| Rejection::internal(error.to_string()))?;
+        let place = match places {
+            Some(places) => {
+                let place = places.clone().acquire_owned().await;
+                Some(place.map_err(|error| Rejection::internal(error.to_string()))?)
+            }
+            None => None,
+        };
         let context = self.context.clone();
-        // The place is held until the evaluation ends, also when the caller has stopped waiting.
+        // The place and the body's room are held until the evaluation ends, also when the caller has stopped waiting.
         let work = tokio::task::spawn_blocking(move || {
-            let answered = guarded(respond, &body, &context, &budget());
-            drop(place);
+            let answered = guarded(respond, &received.bytes, &context, &budget());
+            drop((place, received));
             answered
         });
         work.await.unwrap_or_else(|error| Err(Rejection::internal(error.to_string())))
     }
+
+    /// The answer to a review that was not read to its end. The connection ends: what is left of the body is not wanted.
+    fn unread(&self, refused: &Refused) -> (Outcome, Response) {
+        self.context.metrics.bodies.refused(refused.as_str());
+        let (outcome, code) = match refused {
+            Refused::TooLarge(_) => (Outcome::Invalid, StatusCode::PAYLOAD_TOO_LARGE),
+            Refused::Unreadable(_) => (Outcome::Invalid, StatusCode::BAD_REQUEST),
+            Refused::Stalled | Refused::Slow => (Outcome::Timeout, StatusCode::REQUEST_TIMEOUT),
+            Refused::Reclaimed => (Outcome::Shed, StatusCode::SERVICE_UNAVAILABLE),
+        };
+        let mut response = plain(code, refused.to_string());
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        (outcome, response)
+    }
+}
+
+/// The answer of a try that was not brief.
+fn whole(answered: Result<Option<Answer>, Rejection>) -> Result<Option<Answer>, Rejection> {
+    answered?.map_or_else(|| Err(Rejection::internal("internal error: no answer")), |answer| Ok(Some(answer)))
 }
 
 /// A panic costs one request.
@@ -176,18 +236,6 @@ fn guarded(respond: Respond, body: &[u8], context: &Context, budget: &Budget) ->
         tracing::error!("a review panicked; this is a fault of nodegate");
         Err(Rejection::internal("internal error: the review panicked"))
     })
-}
-
-fn unreadable(error: &axum::Error) -> (Outcome, Response) {
-    let too_large =
-        std::error::Error::source(error).is_some_and(|source| source.is::<http_body_util::LengthLimitError>());
-    if too_large {
-        return (
-            Outcome::Invalid,
-            plain(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {BODY_MAX} bytes")),
-        );
-    }
-    (Outcome::Invalid, plain(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))
 }
 
 fn check_content_type(headers: &HeaderMap) -> Result<(), String> {
@@ -222,7 +270,7 @@ mod tests {
             pending_taint: None,
             synced: Arc::new(true.into()),
             stamps: false,
-            exemptions: crate::policy::Exemptions::default(),
+            exemptions: Arc::default(),
             metrics: crate::metrics::Metrics::new(),
         };
         let panics: Respond = |_, _, _| panic!("on purpose");

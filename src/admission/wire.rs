@@ -12,13 +12,23 @@ use serde::{Deserialize, Serialize};
 use super::respond::Rejection;
 use crate::policy::{NodeFacts, NodeFields, Object, ObjectText, Operation, Requester, Text, Write};
 
-/// A review that belongs here: a CREATE or UPDATE of a core/v1 Node or its status.
+/// A review that belongs here.
 #[derive(Debug)]
 pub struct Review<'a> {
     /// The request's uid, to be echoed.
     pub uid: Text<'a>,
-    /// The write to decide on or to judge.
-    pub write: Write<'a>,
+    /// What it is about.
+    pub subject: Subject<'a>,
+}
+
+/// What a review is about.
+#[derive(Debug)]
+pub enum Subject<'a> {
+    /// A CREATE or UPDATE of a core/v1 Node or its status, to decide on or to judge.
+    Node(Write<'a>),
+    /// A DELETE or CONNECT of anything. It is allowed: a registration that is too wide must not keep nodes from being
+    /// deleted.
+    Passed,
 }
 
 #[derive(Deserialize)]
@@ -82,9 +92,13 @@ impl<'a> Review<'a> {
         // One check of the whole text is much cheaper than one of every string in it.
         let text = std::str::from_utf8(body)
             .map_err(|error| Rejection::bad_request(format!("the body is not UTF-8: {error}")))?;
-        let Object(review): Object<ReviewWire<'a>> = serde_json::from_str(text).map_err(|error| {
-            Rejection::bad_request(format!("the body is not an AdmissionReview of a Node: {error}"))
-        })?;
+        let Object(review): Object<ReviewWire<'a>> = match serde_json::from_str(text) {
+            Ok(review) => review,
+            Err(error) => {
+                let fault = format!("the body is not an AdmissionReview of a Node: {error}");
+                return Self::passed(text).ok_or_else(|| Rejection::bad_request(fault));
+            }
+        };
         let version = review.api_version.as_deref().unwrap_or_default();
         if version != "admission.k8s.io/v1" || review.kind.as_deref() != Some("AdmissionReview") {
             let kind = review.kind.as_deref().unwrap_or_default();
@@ -98,8 +112,33 @@ impl<'a> Review<'a> {
             return Err(Rejection::bad_request("the request has no uid, so it cannot be answered"));
         }
         let uid = request.uid.clone();
-        Ok(Self { uid, write: request.write(text)? })
+        let subject = if is_passed(&request.operation) { Subject::Passed } else { Subject::Node(request.write(text)?) };
+        Ok(Self { uid, subject })
     }
+
+    /// A DELETE or CONNECT whose objects cannot be read as nodes: a CONNECT has options in their place.
+    fn passed(text: &'a str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Envelope<'a> {
+            #[serde(borrow)]
+            request: Object<Asked<'a>>,
+        }
+        #[derive(Deserialize)]
+        struct Asked<'a> {
+            #[serde(borrow)]
+            uid: Text<'a>,
+            #[serde(borrow)]
+            operation: Text<'a>,
+        }
+        let Object(Envelope { request: Object(Asked { uid, operation }) }) = serde_json::from_str(text).ok()?;
+        let passes = is_passed(&operation) && !uid.is_empty();
+        passes.then_some(Self { uid, subject: Subject::Passed })
+    }
+}
+
+/// Whether an operation is allowed whatever it is about.
+fn is_passed(operation: &str) -> bool {
+    matches!(operation, "DELETE" | "CONNECT")
 }
 
 impl<'a> RequestWire<'a> {

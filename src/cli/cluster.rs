@@ -6,12 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::connect::Place;
-use super::serve::{InForce, Served};
+use super::reach::{Unreached, reach};
+use super::serve::{Expiry, InForce, Served};
 use crate::api::names::TaintId;
 use crate::controller::arming;
 use crate::controller::certificates::ClusterCertificates;
@@ -24,6 +28,7 @@ use crate::controller::registration;
 use crate::controller::{Ended, Events, KeepConfig, MaxRemovals, NodeApi, Reconciler, Term, TermConfig};
 use crate::files::Loaded;
 use crate::health::Readiness;
+use crate::kube_error::in_words;
 use crate::metrics::{Metrics, Reload};
 use crate::policy::Exemptions;
 use crate::policy::native::NativeOptions;
@@ -124,7 +129,7 @@ impl ControllerArgs {
     }
 }
 
-/// A cluster that is reached.
+/// A cluster to work on.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     config: ClusterConfig,
@@ -139,6 +144,10 @@ pub(crate) struct Cluster {
 pub(crate) struct Shared {
     pub(crate) in_force: Arc<InForce>,
     pub(crate) served: Served,
+    /// Who is not judged; our own name is entered when it is known.
+    pub(crate) exemptions: Arc<ArcSwap<Exemptions>>,
+    /// How near the end of the served certificate's life is.
+    pub(crate) expiry: watch::Receiver<Expiry>,
     /// Names in our own certificate.
     pub(crate) cert_names: Vec<SubjectName>,
     /// Where the certificate's files are, if it is in files.
@@ -202,11 +211,11 @@ impl Told {
 }
 
 impl Cluster {
-    /// Reaches the cluster.
+    /// A cluster that is about to be worked on. Nothing is asked of it yet.
     ///
     /// # Errors
-    /// If there is no way to it.
-    pub(crate) async fn reach(config: ClusterConfig) -> anyhow::Result<Self> {
+    /// If it is not said how it is reached: a kubeconfig that cannot be read, say.
+    pub(crate) async fn new(config: ClusterConfig) -> anyhow::Result<Self> {
         let client = config.place.client().await?;
         let saved = Arc::new(SavedStates::new(config.identity));
         let maps = ConfigMaps::new(client.clone(), &config.place.namespace, saved.clone());
@@ -215,8 +224,12 @@ impl Cluster {
 
     /// Starts everything that runs besides the webhook. The task ends after `shutdown`, when the Lease is released.
     pub(crate) fn start(self, shared: Shared) -> tokio::task::JoinHandle<()> {
+        shared.readiness.waits_for_cluster();
         shared.readiness.waits_for_state();
         tokio::spawn(async move {
+            if shared.shutdown.run_until_cancelled(self.reach(&shared)).await.is_none() {
+                return;
+            }
             let (told, objects) = Told::channel();
             let following = self.follow(&shared, told);
             let leading = self.lead(&shared, &objects);
@@ -225,6 +238,43 @@ impl Cluster {
                 () = leading => {}
             }
         })
+    }
+
+    /// Waits until the API server answers and the namespace is there, and learns who we are.
+    async fn reach(&self, shared: &Shared) {
+        let mut waited = false;
+        let told = |unreached: &Unreached| {
+            waited = true;
+            tracing::warn!("{unreached}; waiting, and not ready until then");
+        };
+        let ask_name = shared.exemptions.load().self_user.is_none();
+        let name = reach(&self.client, &self.config.place.namespace, ask_name, told).await;
+        if let Some(name) = name {
+            let exemptions = Exemptions::clone(&shared.exemptions.load());
+            shared.exemptions.store(Arc::new(Exemptions { self_user: Some(name), ..exemptions }));
+        }
+        if waited {
+            tracing::info!("the cluster is reached");
+        }
+        shared.readiness.cluster_reached();
+    }
+
+    /// Publishes how near the end of the served certificate's life is, on the webhook configuration that it is for.
+    async fn publish_expiry(&self, mut expiry: watch::Receiver<Expiry>, events: &Events) {
+        let about = ObjectReference {
+            api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
+            kind: Some("MutatingWebhookConfiguration".to_owned()),
+            name: Some(self.config.webhook_configuration.clone()),
+            ..ObjectReference::default()
+        };
+        loop {
+            if let Some((reason, note)) = expiry.borrow_and_update().event() {
+                events.later_for(about.clone(), reason, note);
+            }
+            if expiry.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// What every replica does.
@@ -279,6 +329,7 @@ impl Cluster {
             self.follow_certificate(shared),
             self.lease.follow(self.client.clone(), &self.config.place.namespace),
             publishing,
+            self.publish_expiry(shared.expiry.clone(), &events),
             counting,
         );
     }
@@ -305,7 +356,7 @@ impl Cluster {
                 Ok(_) if shared.shutdown.is_cancelled() => return,
                 Ok(Next::Again) => stood_down = 0,
                 Ok(Next::StandDown) => stood_down += 1,
-                Err(error) => tracing::warn!(%error, "the Lease cannot be had; trying again"),
+                Err(error) => tracing::warn!(error = in_words(&error), "the Lease cannot be had; trying again"),
             }
             tokio::select! {
                 () = shared.shutdown.cancelled() => return,
@@ -368,7 +419,7 @@ impl Cluster {
             std::future::pending::<()>().await;
         }
         let serving = || {
-            let ready = shared.synced.load(Ordering::Relaxed) && shared.readiness.unmet().is_empty();
+            let ready = shared.synced.load(Ordering::Relaxed) && shared.readiness.unmet(Timestamp::now()).is_empty();
             ready.then(|| shared.served.pair()).flatten()
         };
         arming::keep_failure_policy(self.client.clone(), self.config.webhook_configuration.clone(), serving).await;

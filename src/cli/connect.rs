@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+
+use crate::kube_error::in_words;
 
 /// Where a pod finds who it is.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -102,7 +104,7 @@ pub(crate) async fn own_name(client: &Client) -> anyhow::Result<String> {
     let review = reviews
         .create(&kube::api::PostParams::default(), &SelfSubjectReview::default())
         .await
-        .context("the API server did not say who we are (SelfSubjectReview)")?;
+        .map_err(|error| anyhow!("the API server did not say who we are (SelfSubjectReview): {}", in_words(&error)))?;
     let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
     user.context("the API server did not say who we are")
 }

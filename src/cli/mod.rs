@@ -11,6 +11,7 @@ mod judged;
 mod nodes;
 mod output;
 mod plan;
+mod reach;
 mod render;
 mod report;
 mod revert;

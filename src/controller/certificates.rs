@@ -21,6 +21,7 @@ use super::registration::{
     CaBundle, POLL, Registration, SPACING, Trouble, in_time, is_conflict, is_gone, next_sign, only, said, signs,
     signs_of,
 };
+use crate::kube_error::in_words;
 use crate::tls::{self, Bundle, Pair, Step, SubjectName};
 
 /// The Secret's name unless another is wanted.
@@ -79,7 +80,7 @@ impl ClusterCertificates {
                         bundle = Some(Bundle::parse(&content(&secret)));
                     }
                     Some(Ok(_)) => { watching.over(POLL); }
-                    Some(Err(error)) => { watching.pause(&error.to_string()); }
+                    Some(Err(error)) => { watching.pause(&in_words(&error)); }
                     None => std::future::pending().await,
                 },
                 // What is held may have expired meanwhile.

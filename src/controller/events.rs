@@ -44,7 +44,7 @@ impl Events {
 
     /// Has a warning about any object published soon.
     pub fn later_for(&self, about: ObjectReference, reason: &str, note: String) {
-        let _ = self.later.send((warning(reason, note), about));
+        self.send(warning(reason, note), about);
     }
 
     /// Has a warning about a node published that may not be there any more.

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::registration::write_to;
+use crate::kube_error::in_words;
 use crate::telemetry::brief;
 
 /// The name of the Lease.
@@ -148,7 +149,9 @@ impl LeaseView {
                 Ok(Event::InitApply(lease)) => self.note(Some(&lease), true),
                 Ok(Event::Delete(_)) => self.note(None, false),
                 Ok(Event::Init | Event::InitDone) => {}
-                Err(error) => tracing::debug!(error = brief(error), "the watch of the Lease failed; trying again"),
+                Err(error) => {
+                    tracing::debug!(error = brief(in_words(&error)), "the watch of the Lease failed; trying again")
+                }
             }
         }
     }

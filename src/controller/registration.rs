@@ -24,6 +24,7 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use super::history::FIELD_MANAGER;
+use crate::kube_error::in_words;
 use crate::telemetry::brief;
 use crate::tls;
 use crate::watch::Changes;
@@ -51,10 +52,7 @@ pub(super) fn is_gone(error: &kube::Error) -> bool {
 
 /// What went wrong, without repeating it.
 pub(super) fn said(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => format!("the API server answers {}: {}", status.code, status.message),
-        other => other.to_string(),
-    }
+    in_words(error)
 }
 
 /// When the mutating webhook was registered; `None` when it is not, or nobody can tell.
@@ -279,7 +277,7 @@ where
             Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => Some(()),
             Ok(Event::Init | Event::InitApply(_)) => None,
             Err(error) => {
-                trouble.pause(&format!("{}: {error}", K::kind(&())));
+                trouble.pause(&format!("{}: {}", K::kind(&()), in_words(&error)));
                 None
             }
         };

@@ -15,6 +15,7 @@ use tokio::sync::broadcast;
 
 use super::{Identity, SavedStates};
 use crate::api::state::SavedState;
+use crate::kube_error::in_words;
 use crate::telemetry::brief;
 
 /// What the names of our ConfigMaps begin with.
@@ -114,7 +115,7 @@ impl ConfigMaps {
                 Ok(Event::Apply(config_map)) => self.apply(&config_map, &mut report),
                 Ok(Event::Delete(config_map)) => self.forget(&config_map.name_any()),
                 Err(error) => {
-                    let error = brief(error);
+                    let error = brief(in_words(&error));
                     if failing.as_ref() != Some(&error) {
                         tracing::warn!(%error, "the watch of saved state failed; trying again");
                         failing = Some(error);

@@ -1,13 +1,14 @@
 //! The accept loop: bounded connections, bounded handshakes, graceful drain.
+//!
+//! Every request carries its peer's address as an extension of type [`SocketAddr`]; of IPv6 it is the /64.
 
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
@@ -18,7 +19,6 @@ use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -26,34 +26,48 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::callers::{Callers, Refusal};
+use super::connections::{Connections, RequestBody, Seat, Seating, State};
 use super::{Event, Observer};
 
 /// Bounds of the accept loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Open connections, those in a handshake included. At the bound nothing more is accepted until
-    /// one ends; newcomers wait in the kernel's backlog.
+    /// Open connections, those in a handshake included. At the bound another one ends for each that comes: one that was
+    /// never answered, if there is one, and of those the one that has been waiting for longest. Where every connection
+    /// has a request that is being answered, the newcomer is refused.
     pub connections: usize,
+    /// The same for the connections of one peer: an IPv4 address or an IPv6 /64.
+    pub connections_of_peer: usize,
     /// How long a handshake may take.
     pub handshake: Duration,
-    /// How long after the handshake the first request's head may take.
+    /// How long a connection may wait, between its requests too, before a request of it was answered with success.
     pub first_request: Duration,
-    /// How long a connection may be idle between requests (and a later head may take). The API server
-    /// keeps idle connections for 90 s; closing first would fail its next call.
+    /// How long it may wait from then on. The API server keeps idle connections for 90 s; closing first would fail its
+    /// next call.
     pub idle: Duration,
     /// How long requests in flight may take after shutdown.
     pub drain: Duration,
 }
 
 impl Default for Limits {
+    /// For the webhook. The API server opens a connection for each call that waits for its answer; half of the connections
+    /// are enough for one that sends as many as are answered at the same time.
     fn default() -> Self {
         Self {
             connections: 1024,
+            connections_of_peer: 512,
             handshake: Duration::from_secs(5),
-            first_request: Duration::from_secs(10),
+            first_request: Duration::from_secs(5),
             idle: Duration::from_secs(120),
             drain: Duration::from_secs(15),
         }
+    }
+}
+
+impl Limits {
+    /// For the probe address: the kubelet opens a connection for each probe, and Prometheus keeps one.
+    pub fn probes() -> Self {
+        Self { connections: 128, connections_of_peer: 64, first_request: Duration::from_secs(2), ..Self::default() }
     }
 }
 
@@ -104,6 +118,12 @@ pub struct Drained {
 
 /// How long a caller that was refused may take to hang up.
 const LINGER: Duration = Duration::from_secs(1);
+/// How long to wait for a connection that was told to end. Its task only has to notice.
+const END: Duration = Duration::from_secs(1);
+/// What of a head or a body is read at a time. Every connection may hold as much.
+const READ_BYTES: usize = 32 * 1024;
+/// Crowding is logged no more often than this; all of it is counted.
+const LOGGED_EVERY: Duration = Duration::from_secs(60);
 const BACKOFF_FIRST: Duration = Duration::from_millis(10);
 const BACKOFF_LAST: Duration = Duration::from_secs(1);
 
@@ -119,37 +139,40 @@ pub async fn serve<S, B>(
     shutdown: CancellationToken,
 ) -> Drained
 where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
     B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let slots = Arc::new(Semaphore::new(limits.connections));
+    let seats = Connections::new(limits.connections, limits.connections_of_peer);
+    let crowding = Crowding::new(observer.clone());
     let connections = TaskTracker::new();
     let (closing, cut) = (CancellationToken::new(), CancellationToken::new());
     let mut backoff = BACKOFF_FIRST;
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
-            accepted = accept(&listener, &slots) => accepted,
+            accepted = accept(&listener) => accepted,
         };
-        let (stream, slot) = match accepted {
+        let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 observer(Event::AcceptFailed { error: error.to_string() });
                 tracing::warn!(%error, ?backoff, "accept failed");
+                // Most often the process has no file descriptor left.
+                seats.end_one();
                 tokio::select! { () = sleep(backoff) => {}, () = shutdown.cancelled() => break }
                 backoff = (backoff * 2).min(BACKOFF_LAST);
                 continue;
             }
         };
         backoff = BACKOFF_FIRST;
+        let Some(seat) = seat(&seats, address, &crowding).await else { continue };
         let connection =
-            connection(stream, protocol.clone(), service.clone(), limits, observer.clone(), closing.clone());
+            connection(stream, seat, protocol.clone(), service.clone(), limits, observer.clone(), closing.clone());
         let cut = cut.clone();
         connections.spawn(async move {
-            let _slot = slot;
             cut.run_until_cancelled(connection).await;
         });
     }
@@ -163,14 +186,53 @@ where
     Drained { cut_off }
 }
 
-/// The next connection, once there is a slot for it. Errors of a single connection are passed over.
-async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let slot = slots.clone().acquire_owned().await.map_err(io::Error::other)?;
+/// The next connection. Errors of a single connection are passed over.
+async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return Ok((stream, slot)),
             Err(error) if is_of_one_connection(&error) => {}
-            Err(error) => return Err(error),
+            accepted => return accepted,
+        }
+    }
+}
+
+/// Finds a seat for a newcomer; `None` when it has to go.
+async fn seat(seats: &Arc<Connections>, address: SocketAddr, crowding: &Crowding) -> Option<Seat> {
+    let deadline = Instant::now() + END;
+    loop {
+        match seats.seat(address.ip()) {
+            Seating::Seated(seat) => return Some(seat),
+            Seating::Ended(gone) if timeout(deadline - Instant::now(), gone.cancelled()).await.is_ok() => {
+                crowding.tell(Event::ConnectionEnded, address);
+            }
+            Seating::Ended(_) | Seating::Full => {
+                crowding.tell(Event::ConnectionRefused, address);
+                return None;
+            }
+        }
+    }
+}
+
+/// Tells that there is no room left, in the log now and then.
+struct Crowding {
+    observer: Observer,
+    logged: Mutex<Option<Instant>>,
+}
+
+impl Crowding {
+    fn new(observer: Observer) -> Self {
+        Self { observer, logged: Mutex::default() }
+    }
+
+    fn tell(&self, event: Event, newcomer: SocketAddr) {
+        (self.observer)(event);
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|last| last.elapsed() >= LOGGED_EVERY) {
+            *logged = Some(Instant::now());
+            tracing::warn!(
+                %newcomer,
+                "too many connections: the one that was idle for longest ends for each that comes; more within a minute are only counted"
+            );
         }
     }
 }
@@ -182,23 +244,47 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 async fn connection<S, B>(
     stream: TcpStream,
+    seat: Seat,
     protocol: Protocol,
     service: S,
     limits: Limits,
     observer: Observer,
     closing: CancellationToken,
 ) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
     B: Body + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     observer(Event::Opened);
     let _closed = Closed(&observer);
     let _ = stream.set_nodelay(true);
-    let https = match protocol {
-        Protocol::Http => return http(stream, service, limits, closing).await,
-        Protocol::Https(https) => https,
+    let served = async {
+        match protocol {
+            Protocol::Http => http(stream, &seat.state, service, limits, closing).await,
+            Protocol::Https(https) => {
+                shake_hands(stream, &seat.state, https, service, limits, &observer, closing).await
+            }
+        }
     };
+    tokio::select! {
+        () = served => {}
+        () = seat.ending().cancelled() => tracing::debug!(peer = %seat.state.peer, "ended to make room"),
+    }
+}
+
+async fn shake_hands<S, B>(
+    stream: TcpStream,
+    state: &Arc<State>,
+    https: Https,
+    service: S,
+    limits: Limits,
+    observer: &Observer,
+    closing: CancellationToken,
+) where
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let peer = stream.peer_addr().ok();
     let accept = TlsAcceptor::from(https.config.clone()).accept(stream).into_fallible();
     let handshake = tokio::select! {
@@ -206,10 +292,10 @@ async fn connection<S, B>(
         () = closing.cancelled() => return,
     };
     match handshake {
-        Ok(Ok(stream)) => return admitted(stream, &https, service, limits, closing).await,
+        Ok(Ok(stream)) => return admitted(stream, state, &https, service, limits, closing).await,
         Ok(Err((error, stream))) => {
             tracing::debug!(%error, "handshake failed");
-            if https.tell(&error, peer, &observer) {
+            if https.tell(&error, peer, observer) {
                 tokio::select! { () = linger(stream) => {}, () = closing.cancelled() => {} }
             }
         }
@@ -232,12 +318,13 @@ async fn linger(mut stream: TcpStream) {
 /// Serves one connection to its end, which also comes when its caller may not call any more.
 async fn admitted<S, B>(
     stream: TlsStream<TcpStream>,
+    state: &Arc<State>,
     https: &Https,
     service: S,
     limits: Limits,
     closing: CancellationToken,
 ) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
     B: Body + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
@@ -250,32 +337,39 @@ async fn admitted<S, B>(
         pending::<()>().await;
     };
     tokio::select! {
-        () = http(stream, service, limits, ending.clone()) => {}
+        () = http(stream, state, service, limits, ending.clone()) => {}
         () = withdrawn => {}
     }
 }
 
 /// Serves one connection to its end.
-async fn http<T, S, B>(stream: T, service: S, limits: Limits, closing: CancellationToken)
+async fn http<T, S, B>(stream: T, state: &Arc<State>, service: S, limits: Limits, closing: CancellationToken)
 where
     T: AsyncRead + AsyncWrite + Unpin,
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
     B: Body + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let asked = AtomicBool::new(false);
-    let service = service_fn(|request| {
-        asked.store(true, Ordering::Relaxed);
-        service.call(request)
+    let service = service_fn(|mut request: Request<Incoming>| {
+        state.asked(!request.body().is_end_stream());
+        // Whoever bounds what one peer may have finds it here.
+        request.extensions_mut().insert(SocketAddr::new(state.peer, 0));
+        let answering = service.call(request.map(|body| RequestBody::new(body, state.clone())));
+        async move {
+            let answer = answering.await;
+            state.answered(answer.as_ref().is_ok_and(|response| response.status().is_success()));
+            answer
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.idle)
         .max_headers(64)
+        .max_buf_size(READ_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let mut first_request = pin!(sleep(limits.first_request));
-    let (mut waiting, mut draining) = (true, false);
+    let mut unproven = pin!(sleep(limits.first_request));
+    let mut draining = false;
     loop {
         tokio::select! {
             ended = connection.as_mut() => {
@@ -284,12 +378,13 @@ where
                 }
                 return;
             }
-            () = first_request.as_mut(), if waiting => {
-                if !asked.load(Ordering::Relaxed) {
-                    tracing::debug!("no request came");
+            () = unproven.as_mut(), if !state.is_proven() => {
+                let left = limits.first_request.saturating_sub(state.waited());
+                if left.is_zero() {
+                    tracing::debug!("no request came, or none that was answered with success");
                     return;
                 }
-                waiting = false;
+                unproven.as_mut().reset(tokio::time::Instant::now() + left);
             }
             () = closing.cancelled(), if !draining => {
                 draining = true;

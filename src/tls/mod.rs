@@ -5,6 +5,7 @@
 
 mod bundle;
 mod callers;
+mod connections;
 mod directory;
 mod issue;
 mod listen;
@@ -21,6 +22,7 @@ use rustls::sign::CertifiedKey;
 
 pub use bundle::{Bundle, Phase, Unusable, certificates};
 pub use callers::{Callers, CallersError, Refusal};
+pub use connections::RequestBody;
 pub use directory::{Directory, DirectoryError, DirectoryOwner};
 pub use issue::{IssueError, SubjectName};
 pub use listen::{Drained, Https, Limits, Protocol, serve};
@@ -50,6 +52,10 @@ pub enum Event {
     Opened,
     /// A connection ended.
     Closed,
+    /// A connection ended to make room for another.
+    ConnectionEnded,
+    /// A connection was refused: every other one had a request that was being answered.
+    ConnectionRefused,
     /// A handshake failed or took too long.
     HandshakeFailed,
     /// A handshake failed because of the caller's certificate; [`Event::HandshakeFailed`] comes as well.

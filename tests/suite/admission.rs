@@ -8,9 +8,9 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodegate::admission::{BODY_MAX, Bounds, Context, PendingTaint, router};
+use nodegate::admission::{Bounds, Context, PendingTaint, REVIEW_BYTES, router};
 use nodegate::metrics::Metrics;
-use nodegate::policy::{Exemptions, Origin, PolicyDocument, PolicySet};
+use nodegate::policy::{Origin, PolicyDocument, PolicySet};
 use nodegate::state::SavedStates;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -45,7 +45,7 @@ pub(crate) fn context(policy: &str) -> Context {
         pending_taint: None,
         synced: Arc::new(true.into()),
         stamps: false,
-        exemptions: Exemptions::default(),
+        exemptions: Arc::default(),
         metrics: Metrics::new(),
     }
 }
@@ -139,7 +139,7 @@ async fn what_is_no_review_of_nodes_is_refused_with_a_sentence() {
         (&edited(CREATE, |review| review["request"]["uid"] = json!("")), "no uid"),
         (&edited(CREATE, |review| review["request"]["resource"]["resource"] = json!("pods")), "expected core/v1 nodes"),
         (&edited(CREATE, |review| review["request"]["subResource"] = json!("proxy")), "nodes/proxy"),
-        (&edited(CREATE, |review| review["request"]["operation"] = json!("DELETE")), "DELETE"),
+        (&edited(CREATE, |review| review["request"]["operation"] = json!("PATCH")), "PATCH"),
         (&edited(CREATE, |review| review["request"]["object"] = Value::Null), "no object"),
         (&edited(LABEL, |review| review["request"]["oldObject"] = Value::Null), "no oldObject"),
         (
@@ -172,13 +172,167 @@ async fn other_methods_paths_and_content_types_are_refused() {
 }
 
 #[tokio::test]
-async fn a_body_over_seven_mebibytes_is_413_and_one_below_is_read() {
-    let (status, text) = send("/mutate", vec![b' '; BODY_MAX + 1]).await;
-    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{text}");
-    let large = edited(CREATE, |review| {
-        review["request"]["object"]["metadata"]["annotations"] = json!({"big": "x".repeat(6 * 1024 * 1024)});
+async fn delete_and_connect_are_allowed_whatever_comes_with_them() {
+    for (operation, subresource) in [("DELETE", ""), ("CONNECT", "proxy")] {
+        let object_and_old = [(Value::Null, json!({"metadata": {"name": "n1"}})), (json!({"path": "/"}), Value::Null)];
+        for (object, old) in object_and_old {
+            let review = edited(LABEL, |review| {
+                let request = &mut review["request"];
+                (request["operation"], request["subResource"]) = (json!(operation), json!(subresource));
+                (request["object"], request["oldObject"]) = (object, old);
+            });
+            for path in ["/mutate", "/validate"] {
+                let reply = reply(path, &review).await;
+                assert_eq!(reply["allowed"], true, "{operation} {path}: {reply}");
+                assert!(reply.get("patch").is_none() && reply.get("warnings").is_none(), "{reply}");
+            }
+        }
+    }
+}
+
+/// An UPDATE review whose two objects are as large as etcd takes them, in the characters that become largest as JSON: the
+/// text of a condition, which the API server writes as `\u003c`.
+pub(crate) fn large_update(review: &str, characters: usize, edit: impl FnOnce(&mut Value)) -> String {
+    const PLACE: &str = "this is where the text goes";
+    let review = edited(review, |review| {
+        edit(review);
+        for object in ["object", "oldObject"] {
+            let condition = json!({"type": "Large", "status": "True", "message": PLACE});
+            review["request"][object]["status"]["conditions"].as_array_mut().unwrap().push(condition);
+        }
     });
-    assert_eq!(reply("/mutate", &large).await["allowed"], true);
+    review.replace(PLACE, &"\\u003c".repeat(characters))
+}
+
+#[tokio::test]
+async fn a_review_of_two_objects_as_large_as_etcd_takes_them_is_judged() {
+    let large = large_update(LABEL, 1_500_000, |review| {
+        review["request"]["object"]["metadata"]["labels"]["node.kubernetes.io/kind"] = json!("x");
+    });
+    assert!(large.len() > 18_000_000);
+    let (context, bounds) = (Arc::new(context(POLICY)), Bounds::default());
+    let (status, text) = send_to(&context, bounds, post("/validate?timeout=60s", large.clone())).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    let reply: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(reply["response"]["allowed"], false, "a reserved label: {text}");
+    let (status, text) = send_to(&context, bounds, post("/mutate?timeout=60s", large)).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    assert!(context.metrics.render().contains("nodegate_large_reviews_total 2"));
+}
+
+/// Work that grows with the square of the size would be thousands of times as much here.
+#[test]
+fn what_a_large_review_costs_grows_with_its_size() {
+    let context = context(POLICY);
+    let fastest = |characters: usize| {
+        let review = large_update(LABEL, characters, |_| {});
+        let times = (0..5).map(|_| {
+            let begun = std::time::Instant::now();
+            nodegate::admission::validate(review.as_bytes(), &context).unwrap();
+            begun.elapsed()
+        });
+        (review.len() as f64, times.min().unwrap().as_secs_f64())
+    };
+    let measured = [0, 100_000, 375_000, 750_000, 1_500_000].map(fastest);
+    for pair in measured.windows(2) {
+        let [(size, time), (larger, longer)] = pair else { panic!() };
+        println!("{larger} bytes: {longer:.4} s");
+        assert!(longer / time < 4.0 * (larger / size), "{measured:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_review_beyond_every_size_that_the_api_server_sends_is_413_and_names_the_flag() {
+    let (status, text) = send("/mutate", vec![b' '; REVIEW_BYTES + 1]).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{text}");
+    assert!(text.contains("--max-review-bytes") && text.contains("33554432"), "{text}");
+    // Where the length is not announced as well.
+    let pieces = (0..40).map(|_| Ok::<_, std::io::Error>(axum::body::Bytes::from(vec![b' '; 1024 * 1024])));
+    let (status, text) = send("/mutate", Body::from_stream(Pieces(pieces.collect()))).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{text}");
+}
+
+/// A body that comes in pieces.
+struct Pieces(std::collections::VecDeque<Result<axum::body::Bytes, std::io::Error>>);
+
+impl futures_core::Stream for Pieces {
+    type Item = Result<axum::body::Bytes, std::io::Error>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        std::task::Poll::Ready(self.0.pop_front())
+    }
+}
+
+#[tokio::test]
+async fn a_review_in_pieces_is_answered_as_one_in_a_piece_is() {
+    for (review, size) in [(LABEL.to_owned(), 1000), (large_update(LABEL, 200_000, |_| {}), 100_000)] {
+        let pieces = review.as_bytes().chunks(size).map(|piece| Ok(axum::body::Bytes::copy_from_slice(piece)));
+        let whole = send("/validate?timeout=60s", review.clone()).await;
+        assert_eq!(whole.0, StatusCode::OK, "{}", whole.1);
+        let in_pieces = send("/validate?timeout=60s", Body::from_stream(Pieces(pieces.collect()))).await;
+        assert_eq!(in_pieces, whole);
+    }
+}
+
+#[tokio::test]
+async fn large_reviews_wait_for_their_own_places_and_ordinary_ones_do_not_wait_for_them() {
+    let bounds = Bounds { large: 1, ..Bounds::default() };
+    let router = router(Arc::new(context(POLICY)), bounds);
+    let ask = |path: &str, body: Body| router.clone().oneshot(post(path, body));
+    // One that announces nothing and does not end holds the only place.
+    let first = axum::body::Bytes::from(vec![b' '; 1024 * 1024]);
+    let stuck = tokio::spawn(ask("/mutate?timeout=60s", Body::from_stream(Begun(Some(first)))));
+    tokio::task::yield_now().await;
+    let large = large_update(LABEL, 200_000, |_| {});
+    assert!(!stuck.is_finished());
+    let late = ask("/mutate?timeout=200ms", large.clone().into()).await.unwrap().status();
+    assert_eq!(late, StatusCode::INTERNAL_SERVER_ERROR, "it waits for as long as its caller does");
+    assert_eq!(ask("/mutate", CREATE.into()).await.unwrap().status(), StatusCode::OK, "an ordinary one");
+    // What does not go on is cut, and its place is free.
+    assert_eq!(ask("/mutate?timeout=60s", large.into()).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(stuck.await.unwrap().unwrap().status(), StatusCode::REQUEST_TIMEOUT);
+}
+
+/// A body that begins and never goes on.
+struct Begun(Option<axum::body::Bytes>);
+
+impl futures_core::Stream for Begun {
+    type Item = Result<axum::body::Bytes, std::io::Error>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        self.0.take().map_or(std::task::Poll::Pending, |first| std::task::Poll::Ready(Some(Ok(first))))
+    }
+}
+
+#[tokio::test]
+async fn unfinished_bodies_hold_no_more_than_their_bound_and_the_oldest_is_cut() {
+    let bounds = Bounds { ordinary_bytes: 1024 * 1024, ..Bounds::default() };
+    let context = Arc::new(context(POLICY));
+    let router = router(context.clone(), bounds);
+    let ask = |path: &str, body: Body| router.clone().oneshot(post(path, body));
+    let mut unfinished = Vec::new();
+    for _ in 0..5 {
+        let first = axum::body::Bytes::from(vec![b' '; 256 * 1024]);
+        unfinished.push(tokio::spawn(ask("/mutate?timeout=60s", Body::from_stream(Begun(Some(first))))));
+        tokio::task::yield_now().await;
+    }
+    // The first one made room for the fifth, and an ordinary review has the second one cut.
+    assert_eq!(ask("/mutate", CREATE.into()).await.unwrap().status(), StatusCode::OK);
+    for (at, request) in unfinished.into_iter().enumerate() {
+        let status = request.await.unwrap().unwrap().status();
+        let expected = if at < 2 { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::REQUEST_TIMEOUT };
+        assert_eq!(status, expected, "{at}");
+    }
+    let metrics = context.metrics.render();
+    for line in ["{reason=\"reclaimed\"} 2", "{reason=\"stalled\"} 3"] {
+        assert!(metrics.contains(&format!("nodegate_bodies_refused_total{line}")), "{metrics}");
+    }
 }
 
 #[tokio::test]

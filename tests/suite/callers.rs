@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use jiff::Timestamp;
-use nodegate::tls::{self, Callers, Certificate, Directory, Event, Limits, Observer, Protocol, Refusal};
+use nodegate::tls::{self, Callers, Certificate, Directory, Event, Limits, Observer, Protocol, Refusal, RequestBody};
 use rcgen::{ExtendedKeyUsagePurpose, SanType};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -56,7 +56,7 @@ impl Server {
         tokio::spawn(tls::watch_callers(callers.clone(), poll, Timestamp::now, observer.clone(), shutdown.clone()));
         let requests: Arc<AtomicUsize> = Arc::default();
         let counted = requests.clone();
-        let service = service_fn(move |_: Request<Incoming>| {
+        let service = service_fn(move |_: Request<RequestBody>| {
             counted.fetch_add(1, Ordering::SeqCst);
             async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("ok")))) }
         });

@@ -7,6 +7,7 @@ mod callers;
 mod cases;
 mod chart;
 mod cluster;
+mod crowd;
 mod export;
 mod fuzzing;
 mod generated;

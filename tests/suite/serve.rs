@@ -15,11 +15,19 @@ use super::authority::{self, Authority, Identity};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Serve {
+/// A running server; it ends when this is dropped.
+pub(crate) struct Serve {
     child: Child,
     directory: TempDir,
-    probe: String,
-    address: String,
+    pub(crate) probe: String,
+    pub(crate) address: String,
+}
+
+/// The most memory that a process has held so far, in bytes.
+pub(crate) fn peak_memory(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
 }
 
 fn command() -> Command {
@@ -54,7 +62,7 @@ fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
 
 impl Serve {
     /// Starts on free ports; `prepare` fills the directory that the arguments may name as `DIR`.
-    fn start(arguments: &[&str], environment: &[(&str, &str)], prepare: impl FnOnce(&Path)) -> Self {
+    pub(crate) fn start(arguments: &[&str], environment: &[(&str, &str)], prepare: impl FnOnce(&Path)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         prepare(directory.path());
         let log = fs::File::create(directory.path().join("log")).unwrap();
@@ -66,18 +74,18 @@ impl Serve {
         let mut serve = Self { child, directory, probe: String::new(), address: String::new() };
         let ready = until("ready", || {
             assert!(serve.child.try_wait().unwrap().is_none(), "{}", serve.log());
-            serve.lines().into_iter().find(|line| line["message"] == "ready")
+            serve.lines().into_iter().find(|line| line["message"] == "ready" || line["message"] == "listening")
         });
         serve.probe = ready["probe_address"].as_str().unwrap().to_owned();
         serve.address = ready["address"].as_str().unwrap().to_owned();
         serve
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.directory.path().join(name)
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap()
     }
 
@@ -86,12 +94,16 @@ impl Serve {
         self.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.probe).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    pub(crate) fn peak_memory(&self) -> u64 {
+        peak_memory(self.child.id())
     }
 
     fn metric(&self, line: &str) -> Option<()> {
@@ -258,6 +270,44 @@ fn callers_have_to_show_a_certificate_and_the_probe_address_asks_for_none() {
     fs::write(serve.path("mount/..v2/ca.crt"), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
     until("the broken file is counted", || serve.metric(r#"nodegate_client_ca_reloads_total{result="failure"} 1"#));
     assert!(ask(Some(&new.client("api-server"))).unwrap().starts_with("HTTP/1.1 405"));
+}
+
+#[test]
+fn an_expired_certificate_of_others_is_not_ready_and_a_renewed_one_is() {
+    let authority = Authority::new("others");
+    let put = |directory: &Path, not_after: jiff::civil::Date| {
+        let date = rcgen::date_time_ymd(
+            i32::from(not_after.year()),
+            u8::try_from(not_after.month()).unwrap(),
+            u8::try_from(not_after.day()).unwrap(),
+        );
+        let identity = authority.sign("localhost", |params| params.not_after = date);
+        fs::create_dir_all(directory.join("certs")).unwrap();
+        fs::write(directory.join("certs/tls.key"), identity.key).unwrap();
+        fs::write(directory.join("certs/tls.crt"), identity.certificate).unwrap();
+    };
+    let serve = Serve::start(&[], &[], |directory| put(directory, jiff::civil::date(2021, 1, 1)));
+    until("not ready", || serve.get("/readyz").starts_with("HTTP/1.1 503").then_some(()));
+    assert!(serve.get("/readyz").contains("the certificate expired at 2021-01-01T00:00:00Z; renew it"));
+    assert!(serve.get("/healthz").starts_with("HTTP/1.1 200"), "a restart would not help");
+    let said = |level: &str, words: &str| {
+        let lines = serve.lines();
+        let mut lines = lines.iter().filter(|line| line["level"] == level);
+        lines.any(|line| line["message"].as_str().is_some_and(|message| message.contains(words))).then_some(())
+    };
+    until("the error", || said("ERROR", "expired at 2021-01-01T00:00:00Z"));
+    serve.metric("nodegate_certificate_expiring 1").unwrap();
+
+    let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+    let days = |count: i64| today.checked_add(jiff::Span::new().days(count)).unwrap();
+    put(serve.directory.path(), days(10));
+    until("ready again", || serve.get("/readyz").starts_with("HTTP/1.1 200").then_some(()));
+    until("the warning", || said("WARN", &format!("expires at {}", days(10))));
+    serve.metric("nodegate_certificate_expiring 1").expect("still, for it ends soon");
+
+    put(serve.directory.path(), days(100));
+    until("all is well", || serve.metric("nodegate_certificate_expiring 0"));
+    assert!(serve.get("/readyz").starts_with("HTTP/1.1 200"));
 }
 
 #[test]

@@ -8,13 +8,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
-use nodegate::tls::{self, Certificate, Directory, Drained, Event, Limits, Observer, Protocol, SubjectName};
+use nodegate::tls::{
+    self, Certificate, Directory, Drained, Event, Limits, Observer, Protocol, RequestBody, SubjectName,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tempfile::TempDir;
@@ -61,7 +63,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let requests: Arc<AtomicUsize> = Arc::default();
         let counted = requests.clone();
-        let service = service_fn(move |_: Request<Incoming>| {
+        let service = service_fn(move |_: Request<RequestBody>| {
             counted.fetch_add(1, Ordering::SeqCst);
             async {
                 tokio::time::sleep(Duration::from_millis(50)).await;

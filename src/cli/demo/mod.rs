@@ -17,8 +17,10 @@ use fleet::FLEETS;
 use super::serve::{PendingTaintMode, Running, ServeConfig, start};
 use super::simulate::{identity, node_name};
 use super::{Findings, nodes, output};
+use crate::admission::Bounds;
 use crate::files::Sources;
 use crate::policy::Exemptions;
+use crate::tls::Limits;
 
 /// Watch nodes join: two example fleets, the real server, no cluster.
 ///
@@ -79,6 +81,8 @@ impl Workplace {
                 "127.0.0.1".parse().map_err(anyhow::Error::msg)?,
             ],
             callers: None,
+            bounds: Bounds::default(),
+            limits: Limits::default(),
             state_dir: self.0.join("state"),
             pending_taint: PendingTaintMode::Never,
             pending_taint_key: "nodegate.dev/pending".parse()?,

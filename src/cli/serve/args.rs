@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::callers::{CallersArgs, CallersConfig};
+use crate::admission::{Bounds, REVIEW_BYTES};
 use crate::api::names::LabelKey;
 use crate::cli::cluster::{ClusterConfig, ControllerArgs};
 use crate::cli::connect::ConnectArgs;
 use crate::files::Sources;
 use crate::policy::Exemptions;
-use crate::tls::SubjectName;
+use crate::tls::{Limits, SubjectName};
 
 /// Serve the webhook over HTTPS; with a cluster, run the controller as well.
 #[derive(Debug, clap::Args)]
@@ -39,6 +40,17 @@ pub(crate) struct ServeArgs {
     cert_names: Vec<SubjectName>,
     #[command(flatten)]
     callers: CallersArgs,
+    /// Largest review that is read, in bytes. Raise it where the API server's --max-request-bytes was raised: to twelve times
+    /// that, and two MiB more.
+    #[arg(long, value_name = "BYTES", env = "NODEGATE_MAX_REVIEW_BYTES", default_value_t = REVIEW_BYTES as u64, value_parser = clap::value_parser!(u64).range(1_048_576..=1_073_741_824))]
+    max_review_bytes: u64,
+    /// Most open HTTPS connections. At the bound one that is idle ends for each that comes.
+    #[arg(long, value_name = "N", env = "NODEGATE_MAX_CONNECTIONS", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=65_536))]
+    max_connections: u64,
+    /// Most open HTTPS connections from one address (of IPv6, one /64). All API servers may have one address where
+    /// something stands before them.
+    #[arg(long, value_name = "N", env = "NODEGATE_MAX_CONNECTIONS_PER_PEER", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    max_connections_per_peer: u64,
     /// Directory of saved state, one <node>.json per node; watched, never written.
     #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", default_value = "state")]
     state_dir: PathBuf,
@@ -109,6 +121,10 @@ pub struct ServeConfig {
     pub cert_names: Vec<SubjectName>,
     /// Who may call; anybody when not said.
     pub callers: Option<CallersConfig>,
+    /// Bounds on reviews.
+    pub bounds: Bounds,
+    /// Bounds on HTTPS connections.
+    pub limits: Limits,
     /// Directory of saved state; not read with a cluster.
     pub state_dir: PathBuf,
     /// When the pending taint is set.
@@ -145,6 +161,15 @@ impl TryFrom<ServeArgs> for ServeConfig {
             cert_dir: args.cert_dir.or_else(|| cluster.is_none().then(|| PathBuf::from("certs"))),
             cert_names: loopback.chain(args.cert_names).collect(),
             callers: args.callers.config(),
+            bounds: Bounds {
+                review_bytes: usize::try_from(args.max_review_bytes).unwrap_or(usize::MAX),
+                ..Bounds::default()
+            },
+            limits: Limits {
+                connections: usize::try_from(args.max_connections).unwrap_or(usize::MAX),
+                connections_of_peer: usize::try_from(args.max_connections_per_peer).unwrap_or(usize::MAX),
+                ..Limits::default()
+            },
             state_dir: args.state_dir,
             pending_taint: args.pending_taint,
             pending_taint_key: args.pending_taint_key,

@@ -2,6 +2,7 @@
 
 mod args;
 mod callers;
+mod expiry;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -20,11 +22,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use args::{PendingTaintMode, ServeConfig};
 pub(super) use args::{ServeArgs, duration};
+pub(super) use expiry::Expiry;
 
 use super::cluster::{Cluster, Shared};
-use super::connect::own_name;
 use super::{Findings, output};
-use crate::admission::{self, Bounds, PendingTaint};
+use crate::admission::{self, PendingTaint};
 use crate::api::names::{LabelKey, TaintEffect, TaintId};
 use crate::files::{self, LoadError, Loaded, Sources};
 use crate::health::{self, Readiness};
@@ -70,6 +72,7 @@ impl Running {
 pub(super) fn run(args: ServeArgs) -> anyhow::Result<Findings> {
     let environment = |name: &str| std::env::var(name).ok();
     telemetry::init(telemetry::filter(environment("RUST_LOG").as_deref(), environment("LOG_LEVEL").as_deref())?);
+    raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
     runtime.block_on(async {
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -85,7 +88,16 @@ pub(super) fn run(args: ServeArgs) -> anyhow::Result<Findings> {
     })
 }
 
-/// Starts the server and returns when it is ready.
+/// Raises the limit of open files as far as it may go: where it is 1,024, as containers often have it, the connections that
+/// are permitted would leave none for the API server and for probes.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, "the limit of open files cannot be raised");
+    }
+}
+
+/// Starts the server and returns when it listens; without a cluster it is ready then.
 ///
 /// # Errors
 /// If policies have faults (all of them are in the error), files cannot be read, or addresses cannot be bound.
@@ -105,17 +117,12 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let policies = in_force.policies.clone();
 
     let cluster = match config.cluster {
-        Some(cluster) => Some(Cluster::reach(cluster).await?),
+        Some(cluster) => Some(Cluster::new(cluster).await?),
         None => None,
     };
-    let mut exemptions = config.exemptions;
+    let exemptions = Arc::new(ArcSwap::from_pointee(config.exemptions));
     let saved = match &cluster {
-        Some(cluster) => {
-            if exemptions.self_user.is_none() {
-                exemptions.self_user = Some(own_name(&cluster.client).await?);
-            }
-            cluster.saved.clone()
-        }
+        Some(cluster) => cluster.saved.clone(),
         None => saved_in_directory(config.state_dir, &metrics, &shutdown),
     };
 
@@ -138,7 +145,10 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
         .with_context(|| format!("--probe-listen {}", config.probe_listen))?;
     let (address, probe_address) = (listener.local_addr()?, probe.local_addr()?);
 
-    let observer = observer(metrics.clone());
+    let observer = observer(metrics.clone(), readiness.clone());
+    let (told, expiry) = tokio::sync::watch::channel(Expiry::default());
+    let certificate = served.certificate.clone();
+    tokio::spawn(expiry::follow(certificate, Timestamp::now, metrics.clone(), told, shutdown.clone()));
     if let Some(directory) = directory {
         let certificate = served.certificate.clone();
         tokio::spawn(tls::watch(directory, certificate, POLL, Timestamp::now, observer.clone(), shutdown.clone()));
@@ -160,6 +170,8 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
         cluster.start(Shared {
             in_force,
             served,
+            exemptions: exemptions.clone(),
+            expiry,
             cert_names: config.cert_names,
             cert_dir: config.cert_dir,
             files,
@@ -175,10 +187,11 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let stamps = config.stamp_changes;
     let context =
         admission::Context { policies, saved, pending_taint, synced, stamps, exemptions, metrics: metrics.clone() };
-    let webhook = admission::router(Arc::new(context), Bounds::default());
-    let probes = health::router(readiness.clone(), metrics.clone());
+    let webhook = admission::router(Arc::new(context), config.bounds);
+    let probes = health::router(readiness.clone(), metrics.clone(), Timestamp::now);
     let servers = Servers {
         https: (listener, Protocol::Https(https), webhook),
+        limits: config.limits,
         probes: (probe, probes),
         readiness: readiness.clone(),
         observer,
@@ -186,7 +199,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     };
     let server = tokio::spawn(servers.run(shutdown.clone()));
     readiness.listening();
-    let unmet = readiness.unmet();
+    let unmet = readiness.unmet(Timestamp::now());
     if unmet.is_empty() {
         tracing::info!(%address, %probe_address, "ready");
     } else {
@@ -219,6 +232,7 @@ fn saved_in_directory(directory: PathBuf, metrics: &Arc<Metrics>, shutdown: &Can
 /// The two servers, from the first request to the last.
 struct Servers {
     https: (TcpListener, Protocol, axum::Router),
+    limits: Limits,
     probes: (TcpListener, axum::Router),
     readiness: Arc<Readiness>,
     observer: Observer,
@@ -233,17 +247,11 @@ impl Servers {
         let (listener, router) = self.probes;
         let silent: Observer = Arc::new(|_| {});
         let probes =
-            tls::serve(listener, Protocol::Http, hyper_service(router), Limits::default(), silent, stop_probes.clone());
+            tls::serve(listener, Protocol::Http, hyper_service(router), Limits::probes(), silent, stop_probes.clone());
         let probes = tokio::spawn(probes);
         let (listener, protocol, router) = self.https;
-        let https = tls::serve(
-            listener,
-            protocol,
-            hyper_service(router),
-            Limits::default(),
-            self.observer,
-            stop_accepting.clone(),
-        );
+        let https =
+            tls::serve(listener, protocol, hyper_service(router), self.limits, self.observer, stop_accepting.clone());
         let draining = async {
             shutdown.cancelled().await;
             self.readiness.drain();
@@ -293,8 +301,8 @@ impl Served {
     /// Serves a pair from now on.
     pub(super) fn serve(&self, pair: Pair) {
         self.metrics.certificate_not_after.set(pair.not_after().as_second() as f64);
+        self.readiness.certificate_loaded(pair.not_after());
         self.certificate.swap(pair);
-        self.readiness.certificate_loaded();
     }
 
     /// The pair served now.
@@ -355,13 +363,19 @@ fn report_states(states: usize, errors: &[StateError], metrics: &Metrics) {
 }
 
 /// Counts what happens in the TLS layer.
-fn observer(metrics: Arc<Metrics>) -> Observer {
+fn observer(metrics: Arc<Metrics>, readiness: Arc<Readiness>) -> Observer {
     Arc::new(move |event| match event {
         Event::Opened => {
             metrics.connections.inc();
         }
         Event::Closed => {
             metrics.connections.dec();
+        }
+        Event::ConnectionEnded => {
+            metrics.connections_ended.inc();
+        }
+        Event::ConnectionRefused => {
+            metrics.connections_refused.inc();
         }
         Event::HandshakeFailed => {
             metrics.handshake_failures.inc();
@@ -375,6 +389,7 @@ fn observer(metrics: Arc<Metrics>) -> Observer {
         Event::Reloaded { not_after } | Event::Renewed { not_after } => {
             metrics.certificate_reloaded(Reload::Success);
             metrics.certificate_not_after.set(not_after.as_second() as f64);
+            readiness.certificate_loaded(not_after);
         }
         Event::ReloadFailed { .. } => metrics.certificate_reloaded(Reload::Failure),
     })

@@ -16,6 +16,7 @@ use super::revisions::{Revision, selector};
 use super::{Combined, Objects};
 use crate::api::policy::NodePolicy;
 use crate::files::Loaded;
+use crate::kube_error::in_words;
 use crate::telemetry::brief;
 
 /// Changes within this time are compiled together.
@@ -61,7 +62,7 @@ impl Seen {
                     return true;
                 }
             }
-            Err(error) => tracing::warn!(error = brief(error), "the watch of NodePolicy objects failed; trying again"),
+            Err(error) => tracing::warn!(error = brief(in_words(&error)), "the watch of NodePolicy objects failed; trying again"),
         }
         false
     }

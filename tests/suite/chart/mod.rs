@@ -114,6 +114,12 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
             json!({"clientAuth": {"caSecret": "mine", "key": "bundle.pem", "names": ["api-server", "it's \"quoted\""]}}),
         ),
         ("client auth of a ConfigMap", json!({"clientAuth": {"caConfigMap": "mine"}})),
+        (
+            "network policy",
+            json!({"networkPolicy": {"apiServer": ["192.0.2.10/32", "2001:db8::/64"],
+                   "metrics": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]}}),
+        ),
+        ("network policy without pods", json!({"networkPolicy": {"exceptPods": ["10.244.0.0/16", "fd00::/48"]}})),
         ("no webhooks", json!({"webhooks": {"enabled": false}})),
         ("neither guard nor fence", json!({"guard": {"enabled": false, "fence": false}})),
         ("native policies", json!({"nativePolicies": {"enabled": true}})),
@@ -422,11 +428,38 @@ fn values_that_cannot_work_are_refused_with_what_to_do() {
         (json!({"serviceAccount": {"create": false}}), "serviceAccount.name"),
         (json!({"stateVolume": {"configMap": {"name": "s"}}}), "controller.enabled"),
         (json!({"controller": {"identity": "serial"}}), "identity"),
+        (json!({"networkPolicy": {"apiServer": ["192.0.2.10"]}}), "apiServer"),
+        (json!({"networkPolicy": {"apiServer": ["192.0.2.10/32"], "exceptPods": ["10.0.0.0/8"]}}), "give one of them"),
     ] {
         let refused = run_helm(helm, &["template", RELEASE, CHART], &values);
         let error = refused.err().unwrap_or_else(|| panic!("{values} is not refused"));
         assert!(error.contains(said), "{values}: {error}");
     }
+}
+
+#[test]
+fn the_network_policy_admits_whom_the_values_name_to_the_two_ports_of_the_pods() {
+    let sets = value_sets();
+    let policy = |name: &str| Some(Objects::render(&sets[name])?.only("NetworkPolicy")["spec"].clone());
+    let (Some(default), Some(named), Some(without)) =
+        (policy("defaults"), policy("network policy"), policy("network policy without pods"))
+    else {
+        return;
+    };
+    let https = json!([{"port": "https", "protocol": "TCP"}]);
+    let probes = json!([{"port": "probes", "protocol": "TCP"}]);
+    assert_eq!(default["ingress"], json!([{"ports": https}, {"ports": probes}]));
+    assert_eq!(default["policyTypes"], json!(["Ingress"]), "what nodegate calls is not restricted");
+    let blocks = json!([{"ipBlock": {"cidr": "192.0.2.10/32"}}, {"ipBlock": {"cidr": "2001:db8::/64"}}]);
+    let monitoring = json!([{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]);
+    assert_eq!(named["ingress"], json!([{"ports": https, "from": blocks}, {"ports": probes, "from": monitoring}]));
+    let blocks = json!([{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.244.0.0/16"]}},
+                        {"ipBlock": {"cidr": "::/0", "except": ["fd00::/48"]}}]);
+    assert_eq!(without["ingress"], json!([{"ports": https, "from": blocks}, {"ports": probes}]));
+    let Some(objects) = Objects::render(&sets["defaults"]) else { return };
+    assert!(selects(&default["podSelector"]["matchLabels"], &objects.pod()["metadata"]["labels"]));
+    let Some(host) = Objects::render(&sets["everything else"]) else { return };
+    assert!(host.kind("NetworkPolicy").is_empty(), "on the host's network it would not apply");
 }
 
 #[test]

@@ -57,6 +57,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) environment: &'a [(&'a str, &'a str)],
     /// Leave the webhook out: only the controller runs.
     pub(crate) unregistered: bool,
+    /// For how long the API server waits for an answer; zero for as long as `render` says.
+    pub(crate) timeout_seconds: u32,
 }
 
 fn binary() -> Command {
@@ -172,6 +174,13 @@ impl<'a> Nodegate<'a> {
             render.arg("--policy").arg(from_root(policy));
         }
         self.manifests = run(&mut render, None).unwrap();
+        if setup.timeout_seconds > 0 {
+            let lines = self.manifests.lines().map(|line| match line.split_once("timeoutSeconds: ") {
+                Some((indent, _)) => format!("{indent}timeoutSeconds: {}\n", setup.timeout_seconds),
+                None => format!("{line}\n"),
+            });
+            self.manifests = lines.collect();
+        }
         if setup.service {
             // A Service of type ExternalName is called at the port of the registration.
             self.manifests = format!("{}---\n{SERVICE}", self.manifests.replace("port: 443", &format!("port: {port}")));
@@ -211,10 +220,7 @@ impl<'a> Nodegate<'a> {
 
     /// The most memory it has taken since its start, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let peak =
-            status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
-        peak.map(|kilobytes: u64| kilobytes << 10).unwrap()
+        crate::serve::peak_memory(self.child.id())
     }
 
     /// An answer of the probe address, head included.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::Empty;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
@@ -18,7 +18,9 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use nodegate::controller::certificates::ClusterCertificates;
-use nodegate::tls::{self, Bundle, Certificate, Limits, Observer, Pair, Phase, Protocol, Step, SubjectName};
+use nodegate::tls::{
+    self, Bundle, Certificate, Limits, Observer, Pair, Phase, Protocol, RequestBody, Step, SubjectName,
+};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -221,7 +223,7 @@ impl Replica {
         let address = listener.local_addr().unwrap();
         let protocol = Protocol::Https(tls::https(certificate.clone(), None).unwrap());
         let service =
-            service_fn(|_: Request<Incoming>| async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) });
+            service_fn(|_: Request<RequestBody>| async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) });
         let observer: Observer = Arc::new(|_| {});
         let serve = tls::serve(listener, protocol, service, Limits::default(), observer, CancellationToken::new());
         let serve = Task(tokio::spawn(async move {

@@ -1,0 +1,137 @@
+//! The end of the served certificate's life: told before it comes, and when it has come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+use crate::tls::{Certificate, Pair};
+
+/// From when on the end is told, but not before two thirds of a certificate's life: what renews certificates does so
+/// earlier.
+const AHEAD: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// How often the certificate is looked at.
+const LOOK: Duration = Duration::from_secs(5);
+/// How often the same is told again: a warning, and an error.
+const AGAIN: (SignedDuration, SignedDuration) = (SignedDuration::from_hours(24), SignedDuration::from_mins(10));
+
+/// How near the end of a certificate's life is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::cli) enum Expiry {
+    /// It is not near, or there is no certificate yet.
+    #[default]
+    Far,
+    /// It comes within fourteen days.
+    Near {
+        /// When.
+        not_after: Timestamp,
+    },
+    /// It has come: callers refuse the certificate.
+    Over {
+        /// When it came.
+        not_after: Timestamp,
+    },
+}
+
+impl Expiry {
+    /// What is to be said at `now` of a certificate that is valid from `not_before` until `not_after`.
+    fn of(not_before: Timestamp, not_after: Timestamp, now: Timestamp) -> Self {
+        let third = not_after.duration_since(not_before) / 3;
+        if not_after <= now {
+            Self::Over { not_after }
+        } else if not_after.duration_since(now) <= AHEAD.min(third) {
+            Self::Near { not_after }
+        } else {
+            Self::Far
+        }
+    }
+
+    /// An event's reason and note, where there is something to tell.
+    pub(in crate::cli) fn event(self) -> Option<(&'static str, String)> {
+        match self {
+            Self::Far => None,
+            Self::Near { not_after } => Some((
+                "CertificateExpiresSoon",
+                format!("the serving certificate expires at {not_after} and has not been renewed; renew it"),
+            )),
+            Self::Over { not_after } => Some((
+                "CertificateExpired",
+                format!("the serving certificate expired at {not_after}, so the API server refuses it; renew it"),
+            )),
+        }
+    }
+
+    fn again(self) -> SignedDuration {
+        match self {
+            Self::Far => SignedDuration::MAX,
+            Self::Near { .. } => AGAIN.0,
+            Self::Over { .. } => AGAIN.1,
+        }
+    }
+
+    fn log(self, before: Self) {
+        match (self.event(), self) {
+            (Some((_, note)), Self::Over { .. }) => tracing::error!("{note}; not ready until then"),
+            (Some((_, note)), _) => tracing::warn!("{note}"),
+            (None, _) if before != Self::Far => tracing::info!("the serving certificate has been renewed"),
+            (None, _) => {}
+        }
+    }
+}
+
+/// Tells how near the end of the served certificate's life is, in the log and in metrics, and to `told`, until
+/// `shutdown`. The same is told again after a while.
+pub(super) async fn follow(
+    certificate: Arc<Certificate>,
+    now: fn() -> Timestamp,
+    metrics: Arc<Metrics>,
+    told: watch::Sender<Expiry>,
+    shutdown: CancellationToken,
+) {
+    let (mut last, mut at) = (Expiry::default(), now());
+    loop {
+        let moment = now();
+        let expiry = |pair: Arc<Pair>| Expiry::of(pair.not_before(), pair.not_after(), moment);
+        let expiry = certificate.current().map(expiry).unwrap_or_default();
+        if expiry != last || moment.duration_since(at) >= expiry.again() {
+            expiry.log(last);
+            metrics.certificate_expiring.set(i64::from(expiry != Expiry::Far));
+            // Nobody listens without a cluster.
+            told.send_replace(expiry);
+            (last, at) = (expiry, moment);
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_is_near_from_fourteen_days_before_and_over_from_its_moment_on() {
+        let not_after: Timestamp = "2026-12-31T00:00:00Z".parse().unwrap();
+        for (now, expected) in [
+            ("2026-12-16T23:59:59Z", Expiry::Far),
+            ("2026-12-17T00:00:00Z", Expiry::Near { not_after }),
+            ("2026-12-30T23:59:59Z", Expiry::Near { not_after }),
+            ("2026-12-31T00:00:00Z", Expiry::Over { not_after }),
+            ("2030-01-01T00:00:00Z", Expiry::Over { not_after }),
+        ] {
+            let not_before = "2026-01-01T00:00:00Z".parse().unwrap();
+            assert_eq!(Expiry::of(not_before, not_after, now.parse().unwrap()), expected, "{now}");
+        }
+        // One that lives for three days only is renewed within its last.
+        let not_before = "2026-12-28T00:00:00Z".parse().unwrap();
+        let of = |now: &str| Expiry::of(not_before, not_after, now.parse().unwrap());
+        assert_eq!(of("2026-12-29T23:59:59Z"), Expiry::Far);
+        assert_eq!(of("2026-12-30T00:00:00Z"), Expiry::Near { not_after });
+    }
+}
