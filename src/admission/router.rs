@@ -27,7 +27,7 @@ const MIB: usize = 1024 * 1024;
 /// as large. That is 21 MiB, and leaves room for the rest of the review.
 pub const REVIEW_BYTES: usize = 32 * MIB;
 /// Largest review that is answered among the ordinary ones. A review of a real node has some tens of kilobytes.
-pub(super) const ORDINARY: usize = MIB / 2;
+pub(super) const ORDINARY: usize = MIB / 4;
 
 /// Bounds of the webhook.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl Default for Bounds {
             reviews: 512,
             review_bytes: REVIEW_BYTES,
             ordinary: ORDINARY,
-            ordinary_bytes: 64 * MIB,
+            ordinary_bytes: 32 * MIB,
             large: 2,
             expressions: 16,
             costly: (processors / 2).max(1),

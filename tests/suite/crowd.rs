@@ -208,7 +208,7 @@ async fn thousands_of_unfinished_bodies_hold_no_more_than_their_bound_and_keep_n
         .map(|at| {
             let caller = callers[at % callers.len()].clone();
             // Every other one is large, and most of it is there; what is not read is not taken either.
-            let length = if at % 2 == 0 { 500_000 } else { 7_000_000 };
+            let length = if at % 2 == 0 { 250_000 } else { 7_000_000 };
             tokio::spawn(async move {
                 let mut stream = caller.tls().await.ok()?;
                 stream.write_all(head("/mutate?timeout=60s", length).as_bytes()).await.ok()?;
