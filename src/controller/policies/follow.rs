@@ -62,7 +62,9 @@ impl Seen {
                     return true;
                 }
             }
-            Err(error) => tracing::warn!(error = brief(in_words(&error)), "the watch of NodePolicy objects failed; trying again"),
+            Err(error) => {
+                tracing::warn!(error = brief(in_words(&error)), "the watch of NodePolicy objects failed; trying again")
+            }
         }
         false
     }
