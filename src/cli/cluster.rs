@@ -157,8 +157,6 @@ pub(crate) struct Shared {
     /// Counts up with every set of policies put in force.
     pub(crate) generation: watch::Receiver<u64>,
     pub(crate) pending: TaintId,
-    /// Who is not judged.
-    pub(crate) exemptions: Exemptions,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) synced: Arc<AtomicBool>,
     pub(crate) metrics: Arc<Metrics>,
@@ -438,10 +436,11 @@ impl Cluster {
             std::future::pending::<()>().await;
         }
         shared.until_synced().await;
+        let exemptions = Exemptions::clone(&shared.exemptions.load());
         let options = NativeOptions {
             name: self.config.webhook_configuration.clone(),
-            break_glass_groups: shared.exemptions.break_glass_groups.clone(),
-            self_user: shared.exemptions.self_user.clone(),
+            break_glass_groups: exemptions.break_glass_groups,
+            self_user: exemptions.self_user,
             ..NativeOptions::default()
         };
         let config = NativeConfig { options, keeper: self.config.place.namespace.clone() };

@@ -177,7 +177,6 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
             files,
             generation,
             pending: TaintId { key: config.pending_taint_key, effect: TaintEffect::NoSchedule },
-            exemptions: exemptions.clone(),
             readiness: readiness.clone(),
             synced: synced.clone(),
             metrics: metrics.clone(),
