@@ -102,11 +102,15 @@ async fn an_update_with_faults_changes_nothing_over_restarts_of_all_replicas_unt
     {
         assert!(table.contains(part), "{part} in\n{table}");
     }
-    eventually("told by an event", &nodegate, || {
-        let reasons = ["get", "events", "-A", "-o", "jsonpath={range .items[*]}{.involvedObject.kind}/{.reason} {end}"];
-        plane.kubectl(&reasons, None).unwrap().contains("NodePolicy/Faulty")
-    })
-    .await;
+    let has_event = || {
+        let events = plane.kubectl(&["get", "events.v1.events.k8s.io", "-A", "-o", "json"], None).unwrap();
+        let events: Value = serde_json::from_str(&events).unwrap();
+        events["items"].as_array().unwrap().iter().any(|event| {
+            (&event["reason"], &event["regarding"]["kind"], &event["regarding"]["name"])
+                == (&json!("Faulty"), &json!("NodePolicy"), &json!("tiers"))
+        })
+    };
+    eventually("told by an event", &nodegate, has_event).await;
     let metric = |nodegate: &Nodegate<'_>, line: &str| nodegate.probe("/metrics").unwrap_or_default().contains(line);
     assert!(metric(&nodegate, "\nnodegate_policy_faulty{policy=\"tiers\"} 1\n"));
     // Long after the grace of one second and several resyncs.
