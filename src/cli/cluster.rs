@@ -373,7 +373,7 @@ impl Cluster {
                 tracing::warn!(%error, "nodes cannot be listed and watched, so this replica does not try to lead; trying again");
                 said = Some(error);
             }
-            tokio::time::sleep(Duration::from_secs(5)).await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
         }
         failing.set(0);
     }

@@ -46,7 +46,14 @@ impl Keys {
 
 /// Who claims the taints of a node, and since when. A webhook's patch leaves it as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaintsClaimed(Box<[(Box<str>, bool, Box<str>)]>);
+pub struct TaintsClaimed(Box<[TaintClaim]>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TaintClaim {
+    manager: Box<str>,
+    status: bool,
+    time: Box<str>,
+}
 
 /// Whether all of `managedFields` was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,7 +110,11 @@ impl Claims {
     /// Who claims the taints and since when, to be compared with the same of another version of the node; `None` where
     /// that is not known.
     pub fn taints_claimed(&self) -> Option<TaintsClaimed> {
-        let claim = |claim: &Claim| (claim.manager.clone(), claim.status, claim.time.clone());
+        let claim = |claim: &Claim| TaintClaim {
+            manager: claim.manager.clone(),
+            status: claim.status,
+            time: claim.time.clone(),
+        };
         let claims = || self.claims.iter().filter(|claim| claim.taints).map(claim).collect();
         (self.extent == Extent::Whole).then(|| TaintsClaimed(claims()))
     }
