@@ -416,7 +416,8 @@ pub enum ChangeOperation {
     Remove,
 }
 
-/// Users, groups and service accounts; each may be a glob.
+/// Users, groups and service accounts; each may be a glob. A glob of users or groups matches a name that begins with `system:`,
+/// such as a service account's or `system:masters`, only if it begins with `system:` itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubjectsSpec {

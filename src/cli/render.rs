@@ -147,7 +147,7 @@ fn webhooks(args: &WebhooksArgs) -> anyhow::Result<String> {
     for group in &groups {
         let inner = group.strip_suffix('*').unwrap_or(group);
         anyhow::ensure!(
-            !inner.contains(['*', '?', '[', '{']),
+            !inner.contains(['*', '?', '[', '{']) && (inner == group || !inner.contains('\\')),
             "break-glass group {group:?}: a match condition takes exact names and a '*' at the end only"
         );
     }
@@ -314,10 +314,61 @@ fn spared(groups: &[String]) -> String {
     if groups.is_empty() {
         return always;
     }
+    // As `Identities` reads them: a glob is not about names that Kubernetes gives, unless it says so.
     let of_group = |group: &String| match group.strip_suffix('*') {
-        Some(prefix) => format!("g.startsWith({prefix:?})"),
+        Some(prefix) if prefix.starts_with("system:") => format!("g.startsWith({prefix:?})"),
+        Some(prefix) => format!("(g.startsWith({prefix:?}) && !g.startsWith(\"system:\"))"),
         None => format!("g == {group:?}"),
     };
     let tests = groups.iter().map(of_group).collect::<Vec<_>>().join(" || ");
     format!("{always} || request.userInfo.?groups.orValue([]).exists(g, {tests})")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::policy::Identities;
+    use crate::policy::cel::{Budget, Excerpt, Expression, Paths, RequestVariables, Scope, Variables, Yields};
+
+    #[test]
+    fn a_break_glass_group_means_the_same_to_judge_and_to_the_match_condition() {
+        let patterns = [
+            "*",
+            "s*",
+            "system*",
+            "system:*",
+            "system:team:*",
+            "system:masters",
+            "oncall",
+            "on*",
+            "it's \"so\" <&>",
+            "a\\b",
+        ];
+        let groups = [
+            "oncall",
+            "on",
+            "system:masters",
+            "system:team:a",
+            "system:authenticated",
+            "systematic",
+            "it's \"so\" <&>",
+            "a\\b",
+            "",
+        ];
+        let object = r#"{"metadata": {"name": "n"}}"#;
+        let object = Excerpt::read(object, &Paths::Whole, &Budget::default()).unwrap().completed();
+        let mut matched = 0;
+        for (pattern, group) in patterns.iter().flat_map(|pattern| groups.iter().map(move |group| (*pattern, *group))) {
+            let text = spared(&[pattern.to_owned()]);
+            let expression = Expression::compile(&text, Scope::Write, Yields::Bool).unwrap();
+            let groups = [group];
+            let request = RequestVariables { username: "alice", groups: &groups, ..RequestVariables::default() };
+            let rendered = expression.evaluate_bool(&Variables::write(&object, None, &request)).unwrap();
+            let judged = Identities::parse([pattern]).unwrap().contains(group);
+            assert_eq!(rendered, judged, "{pattern:?} and {group:?}: {text}");
+            matched += usize::from(judged);
+        }
+        assert!(matched > 15, "{matched}");
+    }
 }

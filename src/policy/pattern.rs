@@ -68,14 +68,50 @@ impl TextSet {
         self.exact.contains(text) || (!self.globs.is_empty() && self.globs.is_match(text))
     }
 
-    /// Whether nothing was given.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.written.is_empty()
-    }
-
     /// The texts as written.
     pub(crate) fn written(&self) -> impl Iterator<Item = &str> {
         self.written.iter().map(|text| &**text)
+    }
+}
+
+/// What names begin with that Kubernetes gives: `system:masters`, `system:serviceaccount:…`.
+pub(crate) const SYSTEM_NAMES: &str = "system:";
+
+/// Names of users or of groups, given exactly or as globs. A glob is about the names that people give: one that begins
+/// with `system:`, a service account's or a group of theirs among them, it matches only if it begins so itself.
+#[derive(Clone, Debug, Default)]
+pub struct Identities {
+    all: TextSet,
+    /// What may match a name that begins with `system:`.
+    system: TextSet,
+}
+
+impl Identities {
+    /// Compiles all `texts`; `fault` gets the index and a sentence for each that is no glob.
+    pub(crate) fn compile<'a>(texts: impl IntoIterator<Item = &'a str>, fault: impl FnMut(usize, String)) -> Self {
+        let texts: Vec<&str> = texts.into_iter().collect();
+        let system = texts.iter().copied().filter(|text| !is_glob(text) || text.starts_with(SYSTEM_NAMES));
+        Self { system: TextSet::compile(system, |_, _| {}), all: TextSet::compile(texts, fault) }
+    }
+
+    /// Compiles all `texts`.
+    ///
+    /// # Errors
+    /// A sentence for the first that is no glob.
+    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut faults = Vec::new();
+        let set = Self::compile(texts, |_, message| faults.push(message));
+        faults.into_iter().next().map_or(Ok(set), Err)
+    }
+
+    /// Whether `name` is among them.
+    pub fn contains(&self, name: &str) -> bool {
+        if name.starts_with(SYSTEM_NAMES) { self.system.contains(name) } else { self.all.contains(name) }
+    }
+
+    /// The names as written.
+    pub(crate) fn written(&self) -> impl Iterator<Item = &str> {
+        self.all.written()
     }
 }
 
@@ -164,6 +200,19 @@ mod tests {
         assert_eq!(faults, [2, 3, 4]);
         assert!(set.contains("nvidia.com/gpu") && set.contains("hardware.tier"));
         assert!(!set.contains("nvidia.com") && !set.contains("x.nvidia.com/gpu"));
+    }
+
+    #[test]
+    fn a_glob_is_about_names_that_people_give_unless_it_says_otherwise() {
+        let set = Identities::parse(["*-admin", "system:node:*", "system:kube-scheduler", "*"]).unwrap();
+        for name in ["x-admin", "alice", "system:node:n1", "system:kube-scheduler", "notsystem:x"] {
+            assert!(set.contains(name), "{name}");
+        }
+        for name in ["system:serviceaccount:team-a:x-admin", "system:masters", "system:", "system:kube-scheduler-admin"]
+        {
+            assert!(!set.contains(name), "{name}");
+        }
+        assert!(Identities::parse(["["]).is_err());
     }
 
     #[test]

@@ -55,7 +55,8 @@ object.metadata.?annotations != oldObject.metadata.?annotations && (object.metad
 {{- $groups = concat $groups (default list (((.spec).governance).breakGlass).groups) }}
 {{- end }}
 {{- range $groups }}
-{{- if regexMatch "[*?\\[{]" (trimSuffix "*" .) }}
+{{- $inner := trimSuffix "*" . }}
+{{- if or (regexMatch "[*?\\[{]" $inner) (and (ne $inner .) (contains "\\" $inner)) }}
 {{- fail (printf "break-glass group %q: a match condition takes exact names and a '*' at the end only" .) }}
 {{- end }}
 {{- end }}
@@ -66,8 +67,10 @@ object.metadata.?annotations != oldObject.metadata.?annotations && (object.metad
 {{- define "nodegate.spared" -}}
 {{- $tests := list }}
 {{- range include "nodegate.breakGlassGroups" . | fromJsonArray }}
-{{- if hasSuffix "*" . }}
+{{- if and (hasSuffix "*" .) (hasPrefix "system:" .) }}
 {{- $tests = append $tests (printf "g.startsWith(%q)" (trimSuffix "*" .)) }}
+{{- else if hasSuffix "*" . }}
+{{- $tests = append $tests (printf "(g.startsWith(%q) && !g.startsWith(\"system:\"))" (trimSuffix "*" .)) }}
 {{- else }}
 {{- $tests = append $tests (printf "g == %q" .) }}
 {{- end }}

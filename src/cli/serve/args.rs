@@ -10,7 +10,7 @@ use crate::api::names::LabelKey;
 use crate::cli::cluster::{ClusterConfig, ControllerArgs};
 use crate::cli::connect::ConnectArgs;
 use crate::files::Sources;
-use crate::policy::Exemptions;
+use crate::policy::{Exemptions, Identities};
 use crate::tls::{Limits, SubjectName};
 
 /// Serve the webhook over HTTPS; with a cluster, run the controller as well.
@@ -60,7 +60,8 @@ pub(crate) struct ServeArgs {
     /// Key of the pending taint.
     #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
     pending_taint_key: LabelKey,
-    /// Group whose members may override every policy; a group name may have commas, so repeat the flag for more.
+    /// Group whose members may override every policy, exactly or as a glob, which matches names that begin with `system:`
+    /// only if it begins so itself. A group name may have commas, so repeat the flag for more.
     #[arg(long = "break-glass-group", value_name = "GROUP", env = "NODEGATE_BREAK_GLASS_GROUP")]
     break_glass_groups: Vec<String>,
     /// Write who changed a governed, owned or persisted label or taint last into the annotation
@@ -148,6 +149,8 @@ impl TryFrom<ServeArgs> for ServeConfig {
         let cluster = args.connect.place()?.map(|place| args.controller.config(place));
         let local = [127, 0, 0, 1];
         let host = if in_container() { [0, 0, 0, 0] } else { local };
+        let break_glass_groups = Identities::parse(args.break_glass_groups.iter().map(String::as_str))
+            .map_err(|message| anyhow::anyhow!("--break-glass-group: {message}"))?;
         let loopback = ["localhost", "127.0.0.1", "::1"].into_iter().filter_map(|name| name.parse().ok());
         Ok(Self {
             sources: Sources {
@@ -174,7 +177,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             pending_taint: args.pending_taint,
             pending_taint_key: args.pending_taint_key,
             stamp_changes: args.stamp_changes,
-            exemptions: Exemptions { self_user: args.self_user, break_glass_groups: args.break_glass_groups },
+            exemptions: Exemptions { self_user: args.self_user, break_glass_groups },
             drain_delay: args.drain_delay,
             cluster,
         })

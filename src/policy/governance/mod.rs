@@ -14,7 +14,7 @@ pub(crate) use naming::Pattern;
 use super::cel::Expression;
 use super::decision::{Field, RuleId};
 use super::matcher::Matcher;
-use super::pattern::{KeySet, TextSet};
+use super::pattern::{Identities, KeySet, TextSet};
 use super::request::Requester;
 use crate::api::names::prefix_of;
 use crate::api::policy::{ChangeOperation, EntryMode};
@@ -22,8 +22,8 @@ use crate::api::policy::{ChangeOperation, EntryMode};
 /// Users, groups and service accounts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subjects {
-    pub(crate) users: TextSet,
-    pub(crate) groups: TextSet,
+    pub(crate) users: Identities,
+    pub(crate) groups: Identities,
     pub(crate) service_accounts: TextSet,
 }
 
@@ -37,13 +37,13 @@ impl Subjects {
 
     /// The subjects in words, such as `users a, b; groups c`.
     pub(crate) fn describe(&self) -> Vec<String> {
-        let list = |kind: &str, set: &TextSet| {
-            (!set.is_empty()).then(|| format!("{kind} {}", set.written().collect::<Vec<_>>().join(", ")))
-        };
-        [list("users", &self.users), list("groups", &self.groups), list("service accounts", &self.service_accounts)]
-            .into_iter()
-            .flatten()
-            .collect()
+        let lists: [(&str, Vec<&str>); 3] = [
+            ("users", self.users.written().collect()),
+            ("groups", self.groups.written().collect()),
+            ("service accounts", self.service_accounts.written().collect()),
+        ];
+        let told = lists.into_iter().filter(|(_, list)| !list.is_empty());
+        told.map(|(kind, list)| format!("{kind} {}", list.join(", "))).collect()
     }
 }
 

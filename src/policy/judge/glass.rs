@@ -15,7 +15,7 @@ impl Glass<'_> {
     /// Who of the requester's identities overrides this entry.
     pub(super) fn overridden_by(&self, entry: &Entry, requester: &Requester<'_>) -> Option<String> {
         let open = &self.exemptions.break_glass_groups;
-        if let Some(group) = requester.groups.iter().find(|group| open.iter().any(|open| open == &***group)) {
+        if let Some(group) = requester.groups.iter().find(|group| open.contains(group)) {
             return Some(group.to_string());
         }
         let document = self.governance.document(entry.document);
@@ -26,8 +26,7 @@ impl Glass<'_> {
     pub(super) fn way(&self, entry: &Entry) -> String {
         let document = self.governance.document(entry.document);
         let groups = document.break_glass.iter().flat_map(|subjects| subjects.groups.written());
-        let mut groups: Vec<&str> =
-            groups.chain(self.exemptions.break_glass_groups.iter().map(String::as_str)).collect();
+        let mut groups: Vec<&str> = groups.chain(self.exemptions.break_glass_groups.written()).collect();
         groups.sort_unstable();
         groups.dedup();
         let groups = (!groups.is_empty()).then(|| format!("a member of break-glass group {}", groups.join(" or ")));

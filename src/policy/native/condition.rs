@@ -1,6 +1,6 @@
 //! Conditions as CEL text, put together so that they can be nested anywhere.
 
-use crate::policy::pattern::{KeySet, glob, is_glob};
+use crate::policy::pattern::{KeySet, SYSTEM_NAMES, glob, is_glob};
 
 /// A condition in the API server's CEL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +98,17 @@ pub(super) fn is_one_of<'a>(subject: &str, texts: impl IntoIterator<Item = &'a s
     Condition::any([exact].into_iter().chain(globs))
 }
 
+/// Whether `subject`, a user or a group, is one of exact names or matches one of the globs, as [`Identities`] reads them.
+///
+/// [`Identities`]: crate::policy::Identities
+pub(super) fn is_identity<'a>(subject: &str, texts: impl IntoIterator<Item = &'a str>) -> Condition {
+    let (anybody, people): (Vec<&str>, Vec<&str>) =
+        texts.into_iter().partition(|text| !is_glob(text) || text.starts_with(SYSTEM_NAMES));
+    let given = Condition::When(format!("{subject}.startsWith({})", quote(SYSTEM_NAMES))).not();
+    let people = Condition::all([is_one_of(subject, people), given]);
+    Condition::any([is_one_of(subject, anybody), people])
+}
+
 fn is_plain(text: &str) -> bool {
     !is_glob(text) && !text.contains('\\')
 }
@@ -149,6 +160,57 @@ mod tests {
         assert_eq!(Condition::all([when("a"), Condition::Never]), Condition::Never);
         assert_eq!(when("a").not().not(), when("a"));
         assert_eq!(Condition::any([]).not(), Condition::Always);
+    }
+
+    #[test]
+    fn a_pattern_means_the_same_to_judge_and_to_the_api_server() {
+        use crate::policy::Identities;
+        use crate::policy::cel::{Budget, Excerpt, Expression, Paths, RequestVariables, Scope, Variables, Yields};
+
+        let patterns = [
+            "*",
+            "**",
+            "*-sre",
+            "s*",
+            "system*",
+            "system:*",
+            "system:serviceaccounts:*",
+            "system:masters",
+            "oncall",
+            "on?all",
+            "[s]ystem:*",
+            "{system:masters,oncall}",
+            "system:{masters,nodes}",
+            "nodegate:*",
+            "*:*",
+            "",
+        ];
+        let names = [
+            "oncall",
+            "my-sre",
+            "system:masters",
+            "system:serviceaccounts:my-sre",
+            "system:serviceaccounts",
+            "system:",
+            "systematic",
+            "system:nodes",
+            "nodegate:break-glass",
+            "sre",
+            "",
+        ];
+        let object = r#"{"metadata": {"name": "n"}}"#;
+        let object = Excerpt::read(object, &Paths::Whole, &Budget::default()).unwrap().completed();
+        let mut matched = 0;
+        for (pattern, name) in patterns.iter().flat_map(|pattern| names.iter().map(move |name| (*pattern, *name))) {
+            let text = is_identity("request.userInfo.username", [pattern]).text();
+            let expression = Expression::compile(&text, Scope::Write, Yields::Bool).unwrap();
+            let request = RequestVariables { username: name, ..RequestVariables::default() };
+            let native = expression.evaluate_bool(&Variables::write(&object, None, &request)).unwrap();
+            let judged = Identities::parse([pattern]).unwrap().contains(name);
+            assert_eq!(native, judged, "{pattern:?} and {name:?}: {text}");
+            matched += usize::from(judged);
+        }
+        assert!(matched > 30, "{matched}");
     }
 
     #[test]

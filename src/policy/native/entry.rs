@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::NativeOptions;
-use super::condition::{Condition, has_foreign_glob, is_one_of, list, quote};
+use super::condition::{Condition, has_foreign_glob, is_identity, is_one_of, quote};
 use super::matching::{self, Asking};
 use super::selection::Selection;
 use super::validating::{Validation, now};
@@ -84,13 +84,21 @@ pub(super) fn is_subject(subjects: &Subjects) -> Condition {
     let user = "request.userInfo.username";
     let accounts: Vec<String> =
         subjects.service_accounts.written().map(|account| format!("system:serviceaccount:{account}")).collect();
-    let groups = match is_one_of("g", subjects.groups.written()) {
+    let users = is_identity(user, subjects.users.written());
+    Condition::any([
+        users,
+        is_in_group(subjects.groups.written()),
+        is_one_of(user, accounts.iter().map(String::as_str)),
+    ])
+}
+
+/// Whether a requester is in one of the groups, which may be globs.
+fn is_in_group<'a>(groups: impl IntoIterator<Item = &'a str>) -> Condition {
+    match is_identity("g", groups) {
         Condition::When(text) => Condition::When(format!("request.userInfo.?groups.orValue([]).exists(g, {text})")),
         Condition::Always => Condition::When("(request.userInfo.?groups.orValue([]).size() > 0)".to_owned()),
         Condition::Never => Condition::Never,
-    };
-    let users = is_one_of(user, subjects.users.written());
-    Condition::any([users, groups, is_one_of(user, accounts.iter().map(String::as_str))])
+    }
 }
 
 impl Judging<'_, '_> {
@@ -100,13 +108,9 @@ impl Judging<'_, '_> {
 
     /// Whether the requester overrides the entry.
     fn breaks_glass(&self, entry: &Entry) -> Condition {
-        let open = &self.options.break_glass_groups;
-        let by_flag = (!open.is_empty()).then(|| {
-            let groups = list(open.iter().map(String::as_str));
-            Condition::When(format!("request.userInfo.?groups.orValue([]).exists(g, g in {groups})"))
-        });
+        let by_flag = is_in_group(self.options.break_glass_groups.iter().map(String::as_str));
         let glass = self.document(entry).break_glass.iter().map(is_subject);
-        Condition::any(by_flag.into_iter().chain(glass))
+        Condition::any([by_flag].into_iter().chain(glass))
     }
 
     /// How to override the entry.

@@ -80,7 +80,7 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
         (
             "fail",
             json!({"webhooks": {"validatingFailurePolicy": "Fail"},
-                   "breakGlassGroups": ["it's \"quoted\" <&>", "nodegate:*", "night-shift"],
+                   "breakGlassGroups": ["it's \"quoted\" <&>", "nodegate:*", "system:team:*", "night-shift"],
                    "policies": {"files": {"a.yaml": policy("a", break_glass("ops")), "b.yaml": text}}}),
         ),
         ("cert-manager", json!({"tls": {"certManager": {"enabled": true}}})),
@@ -232,6 +232,7 @@ fn webhooks_are_those_that_render_prints() {
                 "--failure-policy=Fail",
                 "--break-glass-group=it's \"quoted\" <&>",
                 "--break-glass-group=nodegate:*",
+                "--break-glass-group=system:team:*",
                 "--break-glass-group=night-shift",
             ],
         ),

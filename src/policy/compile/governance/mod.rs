@@ -14,7 +14,7 @@ use crate::policy::decision::{Field, RuleId};
 use crate::policy::document::{PolicyDocument, PolicyError};
 use crate::policy::governance::{Entry, Governance, GovernedDocument, Reserved, Subjects, Wanted};
 use crate::policy::index::NameIndexBuilder;
-use crate::policy::pattern::{KeySet, TextSet};
+use crate::policy::pattern::{Identities, KeySet, TextSet};
 use crate::policy::presets;
 
 /// Governance under construction.
@@ -152,14 +152,12 @@ fn subjects(spec: Option<&SubjectsSpec>, path: &FieldPath, faults: &mut Faults<'
             );
         }
     }
-    let mut set = |field: &str, texts: &[String]| {
-        TextSet::compile(texts.iter().map(String::as_str), |index, message| {
-            faults.at(&path.key(field).index(index), message);
-        })
-    };
+    let mut fault = |field: &str, index: usize, message: String| faults.at(&path.key(field).index(index), message);
     Subjects {
-        users: set("users", &spec.users),
-        groups: set("groups", &spec.groups),
-        service_accounts: set("serviceAccounts", &spec.service_accounts),
+        users: Identities::compile(spec.users.iter().map(String::as_str), |at, message| fault("users", at, message)),
+        groups: Identities::compile(spec.groups.iter().map(String::as_str), |at, message| fault("groups", at, message)),
+        service_accounts: TextSet::compile(spec.service_accounts.iter().map(String::as_str), |at, message| {
+            fault("serviceAccounts", at, message);
+        }),
     }
 }

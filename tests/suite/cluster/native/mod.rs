@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use nodegate::api::policy::NodePolicySpec;
 use nodegate::policy::native::{LeftOut, NativeOptions, export};
-use nodegate::policy::{Exemptions, Origin, PolicyDocument, PolicySet};
+use nodegate::policy::{Exemptions, Identities, Origin, PolicyDocument, PolicySet};
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
@@ -202,8 +202,10 @@ async fn compare(
     stored: &mut Option<Value>,
     tally: &mut Tally,
 ) {
-    let exemptions =
-        Exemptions { self_user: Some(SELF_USER.to_owned()), break_glass_groups: vec![BREAK_GLASS.to_owned()] };
+    let exemptions = Exemptions {
+        self_user: Some(SELF_USER.to_owned()),
+        break_glass_groups: Identities::parse([BREAK_GLASS]).unwrap(),
+    };
     let expected = Expected::of(&exported.set, &exemptions, step, stored.as_ref());
     let outcome = if step.create {
         writer.create(step.patch, step.who).await
