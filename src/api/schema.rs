@@ -94,7 +94,10 @@ fn simplify(schema: &mut Json) {
 ///
 /// Returns false when `tree` itself does not fit and must be dropped by the caller.
 pub fn check(tree: &mut Tree, schema: &Json, path: &FieldPath, faults: &mut Vec<ShapeFault>) -> bool {
-    let Some(wanted) = schema.get("type").and_then(Json::as_str) else { return true };
+    let Some(wanted) = schema.get("type").and_then(Json::as_str) else {
+        check_values(tree, path, faults);
+        return true;
+    };
     match (&mut tree.value, wanted) {
         (Node::Mapping(fields), "object") => check_mapping(tree.place, fields, schema, path, faults),
         (Node::List(items), "array") => {
@@ -137,7 +140,6 @@ fn check_mapping(
 ) -> bool {
     let properties = schema.get("properties").and_then(Json::as_object);
     let open = schema.get("additionalProperties");
-    fields.retain(|field| !field.tree.is_null());
     let mut whole = true;
     for name in schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str) {
         if !fields.iter().any(|field| field.key == name) {
@@ -162,22 +164,60 @@ fn check_mapping(
             (None, Some(inner)) if inner.is_object() => inner,
             (None, _) => return true,
         };
-        let fits = check(&mut field.tree, inner, &path.key(&field.key), faults);
+        let path = path.key(&field.key);
+        let fits = if field.tree.is_null() {
+            faults.push(ShapeFault { place: field.place, path, message: no_value(inner) });
+            false
+        } else {
+            check(&mut field.tree, inner, &path, faults)
+        };
         whole &= fits || !required(&field.key);
         fits
     });
     whole
 }
 
+/// Adds a fault for each field without a value where anything else fits. Kubernetes writes times that are not set so.
+fn check_values(tree: &Tree, path: &FieldPath, faults: &mut Vec<ShapeFault>) {
+    match &tree.value {
+        Node::Scalar(_) => {}
+        Node::List(items) => items.iter().for_each(|(index, item)| check_values(item, &path.index(*index), faults)),
+        Node::Mapping(fields) => {
+            for field in fields {
+                let (path, is_time) =
+                    (path.key(&field.key), field.key.ends_with("Time") || field.key.ends_with("Timestamp"));
+                if !field.tree.is_null() {
+                    check_values(&field.tree, &path, faults);
+                } else if !is_time {
+                    faults.push(ShapeFault { place: field.place, path, message: no_value(&Json::Null) });
+                }
+            }
+        }
+    }
+}
+
+/// What to write where a field has no value. Kubernetes takes null for a field that is not there, so it would vanish.
+fn no_value(schema: &Json) -> String {
+    let wanted = match (schema.get("enum"), schema["type"].as_str()) {
+        (Some(_), _) | (None, None) => "a value",
+        (None, Some("string")) => "\"\" for an empty text",
+        (None, Some("object")) => "{} for an empty mapping",
+        (None, Some(other)) => article(other),
+    };
+    format!("has no value; write {wanted}, or remove the field")
+}
+
+/// The one of `known` that `found` is most likely meant to be.
+pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    let distance = |name: &str| strsim::damerau_levenshtein(&found.to_lowercase(), &name.to_lowercase());
+    let near = known.iter().map(|name| (distance(name), *name)).min();
+    near.filter(|(distance, name)| *distance <= 2.max(name.len() / 3)).map(|(_, name)| name)
+}
+
 fn unknown_field<'a>(found: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
-    let near = known
-        .iter()
-        .map(|name| (strsim::damerau_levenshtein(&found.to_lowercase(), &name.to_lowercase()), *name))
-        .min()
-        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3));
-    match near {
-        Some((_, name)) => format!("unknown field; did you mean {name:?}?"),
+    match nearest(found, &known) {
+        Some(name) => format!("unknown field; did you mean {name:?}?"),
         None => format!("unknown field; the fields here are {}", known.join(", ")),
     }
 }
@@ -268,6 +308,47 @@ spec:
         assert_eq!(spec.rules.len(), 2);
         let (_, path) = tree.locate(&FieldPath::root().key("spec").key("rules").index(1).key("name"));
         assert_eq!(path.to_string(), "spec.rules[2].name");
+    }
+
+    #[test]
+    fn what_has_no_value_is_a_fault_that_says_what_to_write() {
+        let text = "
+apiVersion: nodegate.dev/v1alpha1
+kind: NodePolicy
+metadata: {name: a, creationTimestamp: null}
+spec:
+  rules:
+    - {name: one, match: , labels: {key: , other: x}, priority: }
+    - {name: two, match: {names: , selector: {matchLabels: {a: }}}, labels: {a: b}, mode: ~}
+    - {name: , labels: {a: b}}
+  governance:
+";
+        let mut tree = parse_documents(text).unwrap().remove(0);
+        let mut faults = Vec::new();
+        check(&mut tree, document_schema(), &FieldPath::root(), &mut faults);
+        let found: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
+        assert_eq!(
+            found,
+            [
+                "spec.rules[0].match: has no value; write {} for an empty mapping, or remove the field",
+                "spec.rules[0].labels.key: has no value; write \"\" for an empty text, or remove the field",
+                "spec.rules[0].priority: has no value; write a whole number, or remove the field",
+                "spec.rules[1].match.names: has no value; write a list, or remove the field",
+                "spec.rules[1].match.selector.matchLabels.a: has no value; write \"\" for an empty text, or remove the field",
+                "spec.rules[1].mode: has no value; write a value, or remove the field",
+                "spec.rules[2].name: has no value; write \"\" for an empty text, or remove the field",
+                "spec.governance: has no value; write {} for an empty mapping, or remove the field",
+            ]
+        );
+        let mut tree = parse_documents(
+            "{kind: NodePolicy, metadata: {name: a}, apiVersion: nodegate.dev/v1alpha1, spec: {rules: }}",
+        )
+        .unwrap()
+        .remove(0);
+        let mut faults = Vec::new();
+        check(&mut tree, document_schema(), &FieldPath::root(), &mut faults);
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert_eq!(faults[0].message, "has no value; write a list, or remove the field");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::{Map as JsonMap, Value as Json};
 use serde_saphyr::{Location, Spanned};
 
 /// One step into a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Segment {
     /// A field of a mapping.
     Key(String),
@@ -19,7 +19,7 @@ pub enum Segment {
 }
 
 /// Where in a document something is, such as `spec.rules[0].labels["a/b"]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldPath(Vec<Segment>);
 
 impl FieldPath {
@@ -38,6 +38,12 @@ impl FieldPath {
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         self.with(Segment::Index(index))
+    }
+
+    /// The first `steps` steps of it.
+    #[must_use]
+    pub fn first(&self, steps: usize) -> Self {
+        Self(self.0.iter().take(steps).cloned().collect())
     }
 
     fn with(&self, segment: Segment) -> Self {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::{Value as Json, json};
 
-use crate::api::source::parse_documents;
+use crate::api::source::{Field, Node, Tree, parse_documents};
 use crate::policy::NodeChange;
 
 /// What a file says about a node.
@@ -63,6 +63,14 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<Found>> {
     })?;
     let mut found = Vec::new();
     for document in documents {
+        if let Some(entry) = valueless(&document) {
+            anyhow::bail!(
+                "{name}:{}:{}: {:?} has no value; write \"\" for an empty text, or remove it",
+                entry.place.line,
+                entry.place.column,
+                entry.key
+            );
+        }
         let document = document.to_json();
         let items = match document["kind"].as_str() {
             Some("List" | "NodeList") => document["items"].as_array().cloned().unwrap_or_default(),
@@ -72,7 +80,18 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<Found>> {
             found.push(one(&name, item)?);
         }
     }
+    anyhow::ensure!(!found.is_empty(), "{name}: has no Node; write one, or a List or an AdmissionReview with one");
     Ok(found)
+}
+
+/// A label or an annotation of a Node that is written without a value, and would vanish.
+fn valueless(document: &Tree) -> Option<&Field> {
+    let metadata = &document.field("metadata")?.tree;
+    let entries = |field| match metadata.field(field).map(|field: &Field| &field.tree.value) {
+        Some(Node::Mapping(entries)) => entries.as_slice(),
+        _ => &[],
+    };
+    entries("labels").iter().chain(entries("annotations")).find(|entry| entry.tree.is_null())
 }
 
 fn one(file: &str, document: Json) -> anyhow::Result<Found> {

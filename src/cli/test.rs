@@ -56,9 +56,10 @@ struct CaseResult {
 pub(super) fn run(args: &TestArgs) -> anyhow::Result<Findings> {
     let mut files = Vec::new();
     for path in &args.paths {
+        let before = files.len();
         collect(path, &mut files)?;
+        anyhow::ensure!(files.len() > before, "{}: has no PolicyTest; write one, or do not name it", path.display());
     }
-    anyhow::ensure!(!files.is_empty(), "no file of kind PolicyTest in {}", output::paths(&args.paths));
     let mut results = Vec::new();
     for (file, test) in &files {
         results.extend(run_file(file, test)?);
@@ -122,6 +123,8 @@ fn collect(path: &Path, files: &mut Vec<(PathBuf, PolicyTest)>) -> anyhow::Resul
         anyhow::ensure!(lines.is_empty(), "the case file has faults{}", lines.concat());
         let test: PolicyTest = serde_json::from_value(tree.to_json()).with_context(|| path.display().to_string())?;
         anyhow::ensure!(test.kind == "PolicyTest", "{}: kind is {:?}, expected PolicyTest", path.display(), test.kind);
+        let is_empty = test.cases.is_empty() && test.expect_errors.is_empty();
+        anyhow::ensure!(!is_empty, "{}: tests nothing; write cases or expectErrors", path.display());
         files.push((path.to_owned(), test));
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! Policy documents on their way from text to a compiled set, and the faults found on that way.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use serde_json::Value as Json;
 use crate::api::names::is_dns_subdomain;
 use crate::api::policy::NodePolicySpec;
 use crate::api::schema::{ShapeFault, check, document_schema};
-use crate::api::source::{FieldPath, Node, Place, Tree, parse_documents};
+use crate::api::source::{Field, FieldPath, Node, Place, Tree, parse_documents};
 
 /// Where a document comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct PolicyDocument {
     /// What it says.
     pub spec: Arc<NodePolicySpec>,
     tree: Option<Arc<Tree>>,
+    /// Entries that have a name, by where they are written.
+    entries: Arc<HashMap<FieldPath, String>>,
     /// Of flat label files: the grace before what they no longer give is removed.
     pub(crate) flat_grace: Option<Duration>,
 }
@@ -45,6 +48,8 @@ pub struct PolicyError {
     pub place: Option<Place>,
     /// The policy's name, if it has one.
     pub policy: Option<String>,
+    /// The rule or other entry that the field is in, if it has a name: `rule "gpu"`.
+    pub entry: Option<String>,
     /// The field.
     pub path: FieldPath,
     /// What is wrong and what to do.
@@ -61,18 +66,29 @@ impl fmt::Display for PolicyError {
         if let (Some(_), Some(place)) = (&self.file, self.place) {
             write!(f, "{}:{}:", place.line, place.column)?;
         }
-        let path = self.path.to_string();
-        if !path.is_empty() {
-            write!(f, " {path}:")?;
+        match self.whereabouts() {
+            Some(whereabouts) => write!(f, " {whereabouts}: {}", self.message),
+            None => write!(f, " {}", self.message),
         }
-        write!(f, " {}", self.message)
+    }
+}
+
+impl PolicyError {
+    /// The entry by its name and the field, such as `rule "gpu" (spec.rules[3].labels)`; `None` for the document as a whole.
+    pub(crate) fn whereabouts(&self) -> Option<String> {
+        let path = self.path.to_string();
+        match &self.entry {
+            Some(entry) => Some(format!("{entry} ({path})")),
+            None => Some(path).filter(|path| !path.is_empty()),
+        }
     }
 }
 
 impl PolicyDocument {
     /// A document that did not come from a text (a cluster object, flat label files).
     pub fn new(name: impl Into<String>, origin: Origin, spec: NodePolicySpec) -> Self {
-        Self { name: name.into(), origin, spec: Arc::new(spec), tree: None, flat_grace: None }
+        let entries = Arc::default();
+        Self { name: name.into(), origin, spec: Arc::new(spec), tree: None, entries, flat_grace: None }
     }
 
     /// Of flat label files: what they no longer give is removed after `grace`, and absence is plainly false.
@@ -93,6 +109,7 @@ impl PolicyDocument {
                     file: origin.file(),
                     place: error.place,
                     policy: None,
+                    entry: None,
                     path: FieldPath::root(),
                     message: format!("this is not YAML: {}", error.message),
                 });
@@ -109,6 +126,7 @@ impl PolicyDocument {
 
     fn from_tree(origin: &Origin, mut tree: Tree, schema: &Json, errors: &mut Vec<PolicyError>) -> Option<Self> {
         let mut faults = Vec::new();
+        let entries = named_entries(&tree);
         drop_server_fields(&mut tree);
         check(&mut tree, schema, &FieldPath::root(), &mut faults);
         let name = tree.field("metadata").and_then(|field| field.tree.text("name")).map(str::to_owned);
@@ -127,6 +145,7 @@ impl PolicyDocument {
             file: origin.file(),
             place: Some(fault.place),
             policy: name.clone(),
+            entry: entry_of(&entries, &fault.path),
             path: fault.path,
             message: fault.message,
         }));
@@ -135,6 +154,7 @@ impl PolicyDocument {
             origin: origin.clone(),
             spec: Arc::new(spec.ok()?),
             tree: Some(Arc::new(tree)),
+            entries: Arc::new(entries),
             flat_grace: None,
         })
     }
@@ -142,11 +162,13 @@ impl PolicyDocument {
     /// A fault at `path` in this document, with its place if the document came from a text.
     pub(crate) fn fault(&self, path: &FieldPath, message: impl Into<String>) -> PolicyError {
         let located = self.tree.as_ref().map(|tree| tree.locate(path));
+        let (place, path) = located.map_or_else(|| (None, path.clone()), |(place, written)| (Some(place), written));
         PolicyError {
             file: self.origin.file(),
-            place: located.as_ref().map(|(place, _)| *place),
+            place,
             policy: Some(self.name.clone()),
-            path: located.map_or_else(|| path.clone(), |(_, written)| written),
+            entry: entry_of(&self.entries, &path),
+            path,
             message: message.into(),
         }
     }
@@ -159,6 +181,31 @@ impl Origin {
             Self::Preset | Self::Object => None,
         }
     }
+}
+
+/// The rules and other entries of a document that have a name, by where they are written.
+fn named_entries(tree: &Tree) -> HashMap<FieldPath, String> {
+    fn add(kind: &str, list: &Field, path: &FieldPath, found: &mut HashMap<FieldPath, String>) {
+        let Node::List(items) = &list.tree.value else { return };
+        let named = items.iter().filter_map(|(index, item)| Some((path.index(*index), item.text("name")?)));
+        found.extend(named.map(|(path, name)| (path, format!("{kind} {name:?}"))));
+    }
+    let mut found = HashMap::new();
+    let Some(spec) = tree.field("spec").map(|field| &field.tree) else { return found };
+    let path = FieldPath::root().key("spec");
+    for (section, kind) in [("rules", "rule"), ("inventory", "inventory")] {
+        spec.field(section).into_iter().for_each(|list| add(kind, list, &path.key(section), &mut found));
+    }
+    if let Some(Node::Mapping(sections)) = spec.field("governance").map(|field| &field.tree.value) {
+        let path = path.key("governance");
+        sections.iter().for_each(|section| add("entry", section, &path.key(&section.key), &mut found));
+    }
+    found
+}
+
+/// The entry that a field is in: of `spec.rules[0]` the path has three steps, of `spec.governance.reserved[0]` four.
+fn entry_of(entries: &HashMap<FieldPath, String>, path: &FieldPath) -> Option<String> {
+    [3, 4].into_iter().find_map(|steps| entries.get(&path.first(steps))).cloned()
 }
 
 /// The items of a `v1/List` (what `kubectl get -o yaml` prints), or the document itself.

@@ -48,3 +48,109 @@ fn a_case_that_does_not_hold_fails_with_what_differs() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains(":3:1: casez: unknown field; did you mean \"cases\"?"));
 }
+
+/// Runs the real binary: exit code and both outputs together.
+fn nodegate(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn a_field_without_a_value_is_a_fault_in_policies_cases_and_nodes() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let head = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: p}\nspec:\n";
+    let node = write("node.yaml", "{apiVersion: v1, kind: Node, metadata: {name: n, creationTimestamp: null}}");
+    for (spec, told) in [
+        ("  rules:\n", ":5:3: spec.rules: has no value; write a list"),
+        (
+            "  rules:\n  - name: tier\n    match:\n    labels: {a: b}\n",
+            "rule \"tier\" (spec.rules[0].match): has no value; write {}",
+        ),
+        (
+            "  rules:\n  - {name: tier, labels: {key: , a: b}}\n",
+            "rule \"tier\" (spec.rules[0].labels.key): has no value; write \"\"",
+        ),
+        (
+            "  protect: {keys: [a, ]}\n  persist: {labels: [~]}\n",
+            "spec.persist.labels[0]: expected a text, found nothing",
+        ),
+        ("  governance: {breakGlass: {groups: }}\n", "spec.governance.breakGlass.groups: has no value"),
+    ] {
+        let policy = write("policy.yaml", &format!("{head}{spec}"));
+        let (code, text) = nodegate(&["plan", "--policy", &policy, &node]);
+        assert!(code == Some(2) && text.contains(told), "{spec}: {text}");
+    }
+    let test = |cases: &str| {
+        let head = "apiVersion: nodegate.dev/v1alpha1\nkind: PolicyTest\n";
+        nodegate(&["test", &write("test.yaml", &format!("{head}{cases}"))])
+    };
+    for (cases, told) in [
+        (
+            "policy: {rules: [{name: a, labels: {key: }}]}\ncases: [{name: x, node: {name: n}, expect: {}}]\n",
+            "labels.key",
+        ),
+        ("policy: {}\ncases: [{name: x, node: {name: n, labels: {key: }}, expect: {}}]\n", "node.labels.key"),
+        ("policy: {}\ncases: [{name: x, node: {name: n}, expect: {labels: {key: }}}]\n", "expect.labels.key"),
+        ("policy: {}\ncases: [{name: x, node: {name: n}, expect: }]\n", "cases[0].expect"),
+        ("policy:\ncases: [{name: x, node: {name: n}, expect: {}}]\n", ": policy: has no value"),
+    ] {
+        let (code, text) = test(cases);
+        assert!(code == Some(2) && text.contains(told) && text.contains("has no value"), "{cases}: {text}");
+    }
+    let policy = write("policy.yaml", &format!("{head}  rules: [{{name: a, labels: {{a: b}}}}]\n"));
+    let valueless = write("valueless.yaml", "kind: Node\nmetadata:\n  name: n\n  labels:\n    key:\n");
+    let (code, text) = nodegate(&["plan", "--policy", &policy, &valueless]);
+    assert!(code == Some(2) && text.contains("valueless.yaml:5:5: \"key\" has no value"), "{text}");
+    let (code, text) = nodegate(&["plan", "--policy", &policy, &node]);
+    assert_eq!(code, Some(0), "{text}");
+}
+
+#[test]
+fn nothing_to_do_is_a_fault_and_not_silence() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let folder = directory.path().join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("README.md"), "nothing").unwrap();
+    let folder = folder.to_str().unwrap();
+    let node = write("node.yaml", "{kind: Node, metadata: {name: n}}");
+    let policy = write(
+        "policy.yaml",
+        "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: p}\nspec: {rules: [{name: a, labels: {a: b}}]}\n",
+    );
+    let sound = write(
+        "test.yaml",
+        "apiVersion: nodegate.dev/v1alpha1\nkind: PolicyTest\npolicy: {}\ncases: [{name: x, node: {name: n}, expect: {}}]\n",
+    );
+    let empty = [write("empty.yaml", ""), write("comment.yaml", "---\n# nothing\n---\n"), folder.to_owned()];
+    for nothing in &empty {
+        let commands: [&[&str]; 5] = [
+            &["plan", "--policy", &policy, nothing],
+            &["plan", "--policy", nothing, &node],
+            &["test", nothing],
+            &["test", &sound, nothing],
+            &["render", "webhooks", "--url", "https://127.0.0.1:1", "--policy", nothing],
+        ];
+        for command in commands {
+            let (code, text) = nodegate(command);
+            let name = std::path::Path::new(nothing).file_name().unwrap().to_str().unwrap();
+            assert!(code == Some(2) && text.contains(name) && text.contains(": has no "), "{command:?}: {text}");
+        }
+    }
+    let list = write("list.yaml", "{apiVersion: v1, kind: List, items: []}");
+    let (code, text) = nodegate(&["plan", "--policy", &policy, &list]);
+    assert!(code == Some(2) && text.contains("list.yaml: has no Node"), "{text}");
+    let untested = write("untested.yaml", "apiVersion: nodegate.dev/v1alpha1\nkind: PolicyTest\npolicy: {}\n");
+    let (code, text) = nodegate(&["test", &untested]);
+    assert!(code == Some(2) && text.contains("tests nothing; write cases"), "{text}");
+}

@@ -108,7 +108,7 @@ fn too_large(error: &globset::Error) -> PolicyError {
 
 /// A fault that no one document has alone.
 fn of_all(message: String) -> PolicyError {
-    PolicyError { file: None, place: None, policy: None, path: FieldPath::root(), message }
+    PolicyError { file: None, place: None, policy: None, entry: None, path: FieldPath::root(), message }
 }
 
 /// The documents, sorted by name so that nothing depends on the order of files, and every preset they name once.
@@ -142,7 +142,8 @@ fn place_preset_faults(written: &[PolicyDocument], errors: &mut [PolicyError]) {
         let Some(preset) = error.policy.as_deref().and_then(|policy| policy.strip_prefix("preset:")) else { continue };
         let place_in = |document: &PolicyDocument| document.spec.presets.iter().position(|name| name == preset);
         if let Some((document, index)) = written.iter().find_map(|document| Some((document, place_in(document)?))) {
-            let message = format!("preset {preset}, {}: {}", error.path, error.message);
+            let whereabouts = error.whereabouts().unwrap_or_default();
+            let message = format!("preset {preset}, {whereabouts}: {}", error.message);
             *error = document.fault(&FieldPath::root().key("spec").key("presets").index(index), message);
         }
     }

@@ -10,10 +10,13 @@ use crate::api::policy::{
     ConditionsSpec, DerivedSpec, GpuSpec, LabelMapSpec, MatchSpec, Operator, PersistSpec, RuleMode, RuleSpec,
     SelectorSpec, TaintSpec,
 };
+use crate::api::schema::nearest;
 use crate::api::source::FieldPath;
 use crate::policy::cel::{Expression, Scope, Yields};
 use crate::policy::decision::{RuleId, Strength};
+use crate::policy::gpu::VENDORS;
 use crate::policy::index::NameIndexBuilder;
+use crate::policy::limits::{ANNOTATIONS_MAX, READ_BY_THE_API_SERVER};
 use crate::policy::matcher::{Conditions, GpuCondition, Matcher, Requirement, TaintPattern};
 use crate::policy::never_persisted;
 use crate::policy::pattern::{KeySet, TextSet};
@@ -40,9 +43,6 @@ const CONTROLLERS_OWN: [&str; 9] = [
     "node.cloudprovider.kubernetes.io/uninitialized",
     "node.cloudprovider.kubernetes.io/shutdown",
 ];
-/// The API server's limit for all annotations of an object together, in bytes.
-const ANNOTATIONS_MAX: usize = 256 * 1024;
-
 /// Compiles everything in the document that gives a node something.
 pub(super) fn compile(document: usize, names: &mut NameIndexBuilder, drafts: &mut Vec<Draft>, faults: &mut Faults<'_>) {
     let owner = faults.document;
@@ -262,6 +262,14 @@ fn annotations(
         if is_own(key) {
             faults.at(&path, format!("{key:?} is in nodegate's own namespace; use another prefix"));
         }
+        if READ_BY_THE_API_SERVER.contains(&key.as_str()) {
+            faults.at(
+                &path,
+                format!(
+                    "{key:?} is read by the API server, which refuses a node whose value it cannot read; use taints"
+                ),
+            );
+        }
         // Annotation keys are checked in lower case (validation.go, ValidateAnnotations).
         compiled.extend(faults.check(&path, key.parse::<LabelKey>()).map(|key| (key, value.as_str().into())));
     }
@@ -392,6 +400,15 @@ fn gpu(spec: &GpuSpec, path: &FieldPath, faults: &mut Faults<'_>) -> GpuConditio
         Some(TextSet::compile([text.as_str()], |_, message| faults.at(&path.key(field), message)))
     };
     let (vendor, model) = (text("vendor", &spec.vendor), text("model", &spec.model));
+    if let (Some(set), Some(written)) = (&vendor, &spec.vendor)
+        && !VENDORS.iter().any(|vendor| set.contains(vendor))
+    {
+        let known = match nearest(written, &VENDORS) {
+            Some(vendor) => format!("did you mean {vendor:?}?"),
+            None => format!("the vendors are {}", VENDORS.join(", ")),
+        };
+        faults.at(&path.key("vendor"), format!("{written:?} is no GPU vendor that is known here; {known}"));
+    }
     let count = spec.count.as_ref().and_then(|count| faults.check(&path.key("count"), count.parse()));
     GpuCondition { vendor, model, count }
 }

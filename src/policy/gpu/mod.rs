@@ -55,7 +55,8 @@ impl GpuSource {
 }
 
 const INSTANCE_TYPE_LABELS: [&str; 2] = ["node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"];
-const VENDORS: [&str; 3] = ["nvidia", "amd", "intel"];
+/// Every vendor that is inferred.
+pub(crate) const VENDORS: [&str; 3] = ["nvidia", "amd", "intel"];
 
 /// What one source says of one vendor.
 #[derive(Clone, Debug, Default)]
