@@ -14,5 +14,6 @@ pub mod metrics;
 pub mod policy;
 pub mod state;
 pub mod telemetry;
+pub mod text;
 pub mod tls;
 pub mod watch;

@@ -1,10 +1,12 @@
 //! Logs: text on a terminal, JSON otherwise, to standard error.
 
 use std::fmt::{self, Write as _};
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::text::log_line;
 
 /// The client library warns with the whole text of an answer that it cannot read: a list of all nodes, say.
 const LIBRARIES: &str = "kube_client=error";
@@ -71,11 +73,28 @@ pub fn filter(rust_log: Option<&str>, log_level: Option<&str>) -> Result<EnvFilt
     Ok(EnvFilter::new(format!("{level},{LIBRARIES}")))
 }
 
+/// Writes each event as one line, in which nothing is left that a terminal would act upon. So there are no colours either:
+/// which of them are ours cannot be told at the end.
+struct Lines<W>(W);
+
+impl<W: io::Write> io::Write for Lines<W> {
+    /// Takes a whole event, as the formatting layer writes it.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        self.0.write_all(log_line(&text).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Sends logs to standard error. A second call changes nothing.
 pub fn init(filter: EnvFilter) {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Lines(io::stderr()));
     let started = if std::io::stderr().is_terminal() {
-        builder.with_target(false).finish().try_init()
+        builder.with_target(false).with_ansi(false).finish().try_init()
     } else {
         builder.json().flatten_event(true).with_current_span(false).with_span_list(false).finish().try_init()
     };
@@ -87,6 +106,38 @@ pub fn init(filter: EnvFilter) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    /// What the text form writes for a field with this text, in each of the ways that fields are written.
+    fn logged(hostile: &str) -> String {
+        let written = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        struct Shared(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+        impl io::Write for Shared {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                io::Write::write(&mut *self.0.lock().unwrap(), bytes)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let shared = written.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || Lines(Shared(shared.clone())))
+            .without_time()
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(text = hostile, shown = %hostile, debug = ?hostile, "{hostile}");
+        });
+        let bytes = written.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_text_from_a_node_is_one_line_of_log_and_moves_no_cursor() {
+        let text = logged("evil\u{1b}[2J\u{1b}]0;title\u{7}\r\u{9b}31m\u{202e}\nWARN forged");
+        assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+        assert!(!text.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')), "{text:?}");
+    }
 
     #[test]
     fn an_error_that_repeats_an_object_is_cut_off() {

@@ -153,6 +153,7 @@ fn keep_config(args: &ApplyArgs) -> KeepConfig {
         pending_timeout: Duration::MAX,
         release_pending: false,
         adopt: args.adopt,
+        stamps: false,
     }
 }
 

@@ -157,6 +157,8 @@ pub(crate) struct Shared {
     /// Counts up with every set of policies put in force.
     pub(crate) generation: watch::Receiver<u64>,
     pub(crate) pending: TaintId,
+    /// Whether the webhook keeps stamps.
+    pub(crate) stamps: bool,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) synced: Arc<AtomicBool>,
     pub(crate) metrics: Arc<Metrics>,
@@ -439,7 +441,7 @@ impl Cluster {
         let exemptions = Exemptions::clone(&shared.exemptions.load());
         let options = NativeOptions {
             name: self.config.webhook_configuration.clone(),
-            break_glass_groups: exemptions.break_glass_groups,
+            break_glass_groups: exemptions.break_glass_groups.written().map(str::to_owned).collect(),
             self_user: exemptions.self_user,
             ..NativeOptions::default()
         };
@@ -480,7 +482,7 @@ impl Cluster {
         let (events, publishing) = Events::new(self.client.clone(), &identity());
         let reconciler = Reconciler::new(
             self.client.clone(),
-            self.keep_config(shared.pending.clone()),
+            self.keep_config(shared.pending.clone(), shared.stamps),
             shared.in_force.policies.clone(),
             self.maps.clone(),
             events,
@@ -503,7 +505,7 @@ impl Cluster {
         }
     }
 
-    fn keep_config(&self, pending: TaintId) -> KeepConfig {
+    fn keep_config(&self, pending: TaintId, stamps: bool) -> KeepConfig {
         KeepConfig {
             max_removals: self.config.max_removals,
             writes_per_second: self.config.writes_per_second,
@@ -511,6 +513,7 @@ impl Cluster {
             pending_timeout: self.config.pending_timeout,
             release_pending: self.config.release_pending,
             adopt: false,
+            stamps,
         }
     }
 }

@@ -113,8 +113,8 @@ fn text(format: ObjectFormat, objects: Vec<Json>) -> anyhow::Result<String> {
 fn report(left_out: &[LeftOut], nobody_is_self: bool) {
     if !left_out.is_empty() {
         let mut table = output::table(&["policy", "not exported", "reason"]);
-        table.add_rows(left_out.iter().map(|one| [&one.policy, &one.what, &one.reason]));
-        output::note(&table.to_string());
+        left_out.iter().for_each(|one| table.add_row([&one.policy, &one.what, &one.reason]));
+        output::note(&table.trim_fmt());
     }
     if nobody_is_self {
         output::note(

@@ -13,6 +13,7 @@ use crate::controller::published::Published;
 use crate::files::Sources;
 use crate::policy::{Decision, Exemptions, NodeChange};
 use crate::state;
+use crate::text::on_a_line;
 
 /// Show what policies would change on nodes, without changing anything.
 ///
@@ -166,7 +167,7 @@ fn lines(node: &Json, change: &NodeChange, decision: &Decision) -> Vec<String> {
 
 fn text(plans: &[NodePlan], trusting: &[String]) -> String {
     let mut text = String::new();
-    let mut line = |indent: &str, what: &str| text.push_str(&format!("{indent}{what}\n"));
+    let mut line = |indent: &str, what: &str| text.push_str(&format!("{indent}{}\n", on_a_line(what)));
     for plan in plans {
         let sections = [("deferred", &plan.deferred), ("note", &plan.notes), ("violation", &plan.violations)];
         let quiet = plan.changes.is_empty() && sections.iter().all(|(_, lines)| lines.is_empty());

@@ -6,6 +6,7 @@ use kube::{Client, Resource as _};
 use tokio::task::JoinSet;
 
 use super::node::NodeObject;
+use crate::text::on_a_line;
 
 /// Longest note of an event, in bytes (`k8s.io/api/events/v1`).
 const NOTE_MAX: usize = 1024;
@@ -75,7 +76,9 @@ fn reference(node: &NodeObject) -> ObjectReference {
     ObjectReference { uid: Some(node.uid().to_owned()), ..node.object_ref(&()) }
 }
 
-fn warning(reason: &str, mut note: String) -> Event {
+fn warning(reason: &str, note: String) -> Event {
+    // `kubectl` shows events as they are.
+    let mut note = on_a_line(&note).into_owned();
     if note.len() > NOTE_MAX {
         let end = (0..=NOTE_MAX - '…'.len_utf8()).rev().find(|at| note.is_char_boundary(*at)).unwrap_or(0);
         note.truncate(end);

@@ -30,6 +30,8 @@ struct Seen {
 /// What nodes had, and the changes not recorded yet.
 #[derive(Debug, Default)]
 pub(super) struct History {
+    /// Whether the webhook keeps stamps, so that nobody else writes one.
+    stamps: bool,
     seen: HashMap<String, Seen>,
     pending: HashMap<String, Pending>,
 }
@@ -42,6 +44,12 @@ struct Pending {
 }
 
 impl History {
+    /// A history that remembers nothing yet. `stamps`: whether the webhook guards [`LAST_CHANGE`]; otherwise it is
+    /// anybody's word.
+    pub(super) fn new(stamps: bool) -> Self {
+        Self { stamps, ..Self::default() }
+    }
+
     /// Notes what differs from when this node was last seen. The first sight of a node is no change.
     pub(super) fn note(&mut self, node: &NodeObject, now: Timestamp) {
         let Ok(facts) = node.facts() else { return };
@@ -51,7 +59,9 @@ impl History {
             self.pending.remove(node.name());
             return;
         }
-        let stamp = new.stamp.as_ref().filter(|_| new.stamp != old.stamp);
+        // What the webhook's patch wrote is claimed by no field manager.
+        let guarded = self.stamps && !node.claims.has_annotation(LAST_CHANGE);
+        let stamp = new.stamp.as_ref().filter(|_| guarded && new.stamp != old.stamp);
         let mut changes = Vec::new();
         let mut differences = |field: &str, old: &Values, new: &Values, writer: &dyn Fn(&str) -> Option<Claim>| {
             for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
@@ -134,4 +144,37 @@ fn who(writer: Option<Claim>, stamp: Option<&String>, there: bool) -> (String, S
     let manager = writer.map(|claim| claim.manager.to_string()).unwrap_or_default();
     let by = stamp.filter(|_| how != "controller").cloned().unwrap_or(manager);
     (by, how.to_owned())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+
+    fn node(tier: &str, stamp: &str, claimed: Json) -> NodeObject {
+        let claims =
+            json!([{"manager": "kubectl", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:metadata": claimed}}]);
+        let node = json!({"metadata": {"name": "n1", "uid": "u", "labels": {"tier": tier}, "annotations": {LAST_CHANGE: stamp},
+            "managedFields": claims}});
+        NodeObject::read(&node.to_string()).unwrap()
+    }
+
+    /// Who is said to have changed the tier.
+    fn writer(stamps: bool, claimed: Json) -> String {
+        let mut history = History::new(stamps);
+        history.note(&node("a", "bob", claimed.clone()), Timestamp::UNIX_EPOCH);
+        history.note(&node("b", "alice", claimed), Timestamp::UNIX_EPOCH);
+        history.pending.remove("n1").unwrap().changes.pop().unwrap().by
+    }
+
+    #[test]
+    fn a_stamp_is_believed_only_where_the_webhook_keeps_it_and_nobody_claims_it() {
+        let label = json!({"f:labels": {"f:tier": {}}});
+        let both = json!({"f:labels": {"f:tier": {}}, "f:annotations": {(format!("f:{LAST_CHANGE}")): {}}});
+        assert_eq!(writer(true, label.clone()), "alice");
+        assert_eq!(writer(false, label), "kubectl");
+        assert_eq!(writer(true, both), "kubectl");
+    }
 }

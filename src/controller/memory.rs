@@ -33,12 +33,12 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Nothing is remembered yet.
-    pub(super) fn new(max_removals: MaxRemovals) -> Self {
+    /// Nothing is remembered yet. `stamps`: whether the webhook keeps stamps.
+    pub(super) fn new(max_removals: MaxRemovals, stamps: bool) -> Self {
         Self {
             removals: Removals::new(max_removals),
             fights: Fights::default(),
-            history: History::default(),
+            history: History::new(stamps),
             failures: HashMap::new(),
             replaced: HashMap::new(),
             arrivals: Arrivals::default(),

@@ -39,6 +39,8 @@ pub struct KeepConfig {
     pub release_pending: bool,
     /// Whether keys that are there with the desired value become ours (`apply --adopt`).
     pub adopt: bool,
+    /// Whether the webhook keeps stamps (`--stamp-changes`), so that history may believe them.
+    pub stamps: bool,
 }
 
 /// Why a node could not be brought to what it should have.
@@ -137,7 +139,7 @@ impl Reconciler {
             maps,
             budget: WriteBudget::per_second(config.writes_per_second),
             registered_at: ArcSwap::default(),
-            memory: Mutex::new(Memory::new(config.max_removals)),
+            memory: Mutex::new(Memory::new(config.max_removals, config.stamps)),
             config,
             events,
             metrics,

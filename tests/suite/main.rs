@@ -20,4 +20,5 @@ mod report;
 mod runner;
 mod security;
 mod serve;
+mod terminal;
 mod tls;

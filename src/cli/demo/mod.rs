@@ -134,7 +134,9 @@ async fn join_fleets(api: &mut ApiServer) -> anyhow::Result<()> {
                 Err(denial) => (String::new(), String::new(), denial.clone()),
             };
             let time = milliseconds(written.time);
-            table.add_row([node_name(&node).to_owned(), labels, taints, audit(&written, "deferred"), verdict, time]);
+            let deferred = audit(&written, "deferred");
+            let cells = [node_name(&node).to_owned(), labels, taints, deferred, verdict, time];
+            table.add_row_of_lines(cells.map(|cell| cell.lines().map(str::to_owned).collect()));
         }
         output::print(&format!(
             "Fleet {}: every kubelet registers its node (examples/{}).\n\n{table}\n\n",

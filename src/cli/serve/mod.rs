@@ -177,6 +177,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
             files,
             generation,
             pending: TaintId { key: config.pending_taint_key, effect: TaintEffect::NoSchedule },
+            stamps: config.stamp_changes,
             readiness: readiness.clone(),
             synced: synced.clone(),
             metrics: metrics.clone(),
