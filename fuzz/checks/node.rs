@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use json_patch::{Patch, PatchOperation};
 use nodegate::api::names::check_label_value;
-use nodegate::policy::restriction::{is_own, is_restricted};
+use nodegate::policy::restriction::is_restricted;
 use serde_json::{Value, json};
 
 /// Who writes a node.
@@ -19,7 +19,7 @@ pub(super) enum Writer {
 }
 
 /// The node with the patch, once all is seen to hold that must hold of any patch.
-pub(super) fn patched(node: &Value, patch: &Patch, writer: Writer) -> Value {
+pub(super) fn patched(node: &Value, old: &Value, patch: &Patch, writer: Writer) -> Value {
     let mut patched = node.clone();
     if let Err(error) = json_patch::patch(&mut patched, patch) {
         panic!("the patch does not apply: {error}\n{}\n{node}", json!(patch));
@@ -28,13 +28,13 @@ pub(super) fn patched(node: &Value, patch: &Patch, writer: Writer) -> Value {
     assert_eq!(foreign(&patched), foreign(node), "what is not nodegate's survives {}", json!(patch));
     assert!(taints_are_unique(&patched) || !taints_are_unique(node), "no taint twice: {patched}");
     for operation in &patch.0 {
-        carried(operation, writer);
+        carried(operation, old, writer);
     }
     patched
 }
 
 /// Whether the API server takes this operation from this requester (NodeRestriction, validation).
-fn carried(operation: &PatchOperation, writer: Writer) {
+fn carried(operation: &PatchOperation, old: &Value, writer: Writer) {
     let (path, value) = match operation {
         PatchOperation::Add(add) => (&add.path, Some(&add.value)),
         PatchOperation::Replace(replace) => (&replace.path, Some(&replace.value)),
@@ -46,9 +46,9 @@ fn carried(operation: &PatchOperation, writer: Writer) {
     match tokens[..] {
         ["metadata", "labels"] => {
             let all = value.and_then(Value::as_object).unwrap();
-            all.iter().for_each(|(key, value)| label_carried(key, value, writer));
+            all.iter().for_each(|(key, value)| label_carried(key, value, old, writer));
         }
-        ["metadata", "labels", key] => value.into_iter().for_each(|value| label_carried(key, value, writer)),
+        ["metadata", "labels", key] => value.into_iter().for_each(|value| label_carried(key, value, old, writer)),
         ["metadata", "annotations", ..] => {}
         ["spec"] | ["spec", "taints", ..] => {
             assert_ne!(writer, Writer::Living, "a kubelet's update may not carry taints");
@@ -57,11 +57,14 @@ fn carried(operation: &PatchOperation, writer: Writer) {
     }
 }
 
-fn label_carried(key: &str, value: &Value, writer: Writer) {
+fn label_carried(key: &str, value: &Value, old: &Value, writer: Writer) {
+    // What is stored is put back, whatever it is.
+    if writer == Writer::Living && old["metadata"]["labels"].get(key) == Some(value) {
+        return;
+    }
     assert!(writer == Writer::Other || !is_restricted(key), "a kubelet may not carry {key}");
-    // Of nodegate's own keys the stored value is put back, whatever it is.
     let valid = check_label_value(value.as_str().unwrap());
-    assert!(valid.is_ok() || is_own(key), "{key}={value}: {valid:?}");
+    assert!(valid.is_ok(), "{key}={value}: {valid:?}");
 }
 
 /// The node without everything nodegate may touch.

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
 use nodegate::admission::{Answer, Context, PendingTaint, Rejection, mutate, validate};
 use nodegate::metrics::Metrics;
-use nodegate::policy::{Exemptions, LAST_CHANGE, Origin, PolicyDocument, PolicySet};
+use nodegate::policy::{Exemptions, Identities, LAST_CHANGE, Origin, PolicyDocument, PolicySet};
 use nodegate::state::SavedStates;
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn context(everything: bool) -> Context {
         stamps: everything,
         exemptions: Arc::new(ArcSwap::from_pointee(Exemptions {
             self_user: Some(SELF.to_owned()),
-            break_glass_groups: vec!["everything:break-glass".to_owned()],
+            break_glass_groups: Identities::parse(["everything:break-glass"]).unwrap(),
         })),
         metrics: Metrics::new(),
     }
@@ -66,7 +66,7 @@ pub(super) fn check(body: &[u8]) {
         let (writer, node) = (writer(&review), &review["request"]["object"]);
         assert_eq!(review["request"].get("subResource").and_then(Value::as_str).unwrap_or_default(), "");
         assert_ne!(review["request"]["userInfo"]["username"], SELF, "nodegate's own writes are not added to");
-        let patched = patched(node, &patch, writer);
+        let patched = patched(node, &review["request"]["oldObject"], &patch, writer);
         if writer == Writer::Joining {
             nothing_is_gained(&patched, &review);
         }

@@ -208,9 +208,11 @@ fn count_notes(notes: &[Note], context: &Context) {
             Note::Unsettled { rule } => ("unsettled", Some(rule)),
             Note::Dropped { rule, .. } => ("dropped", Some(rule)),
             Note::Stripped { .. } => ("stripped", None),
+            Note::PutBack { .. } => ("put_back", None),
             Note::Reverted { by, .. } => ("reverted", Some(by)),
             Note::Withheld { by, .. } => ("withheld", Some(by)),
             Note::NotRestored { .. } => ("not_restored", None),
+            Note::LeftOut(_) => ("left_out", None),
             Note::DeferredUnmarked { .. } => ("deferred_unmarked", None),
         };
         context.metrics.noted(kind, rule.map_or("", |rule| &rule.policy), rule.map_or("", |rule| &rule.rule));
@@ -278,7 +280,7 @@ fn decision_annotations(decision: &Decision) -> BTreeMap<&'static str, String> {
         annotate(&mut annotations, "deferred", deferred.labels().keys().cloned().chain(taints).collect());
     }
     let stripped = decision.notes.iter().filter_map(|note| match note {
-        Note::Stripped { key, .. } => Some(key.clone()),
+        Note::Stripped { key, .. } | Note::PutBack { key, .. } => Some(key.clone()),
         _ => None,
     });
     annotate(&mut annotations, "stripped", stripped.collect());

@@ -34,6 +34,14 @@ pub struct Claim {
     taints: bool,
 }
 
+impl Claim {
+    /// Whether this is how a kubelet writes. Another name it can call itself; through `nodes/status`, which other writers do
+    /// not use for labels, the API server says so.
+    pub fn is_kubelets(&self) -> bool {
+        self.status || &*self.manager == "kubelet"
+    }
+}
+
 /// Keys, sorted: a client decides how many there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Keys(Box<[Box<str>]>);

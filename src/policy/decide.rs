@@ -1,7 +1,11 @@
 //! `decide`: what a node should have, and what of it one request carries.
 
+use std::collections::BTreeMap;
+
 use super::decision::{ChangeBuilder, Decision, Desired, Field, Note, Strength};
 use super::evaluate::{Evaluation, Sources};
+use super::guard::Guard;
+use super::limits::fit;
 use super::request::{Circumstances, Operation, Write};
 use super::restriction::{is_own, is_restricted};
 use super::set::PolicySet;
@@ -16,7 +20,7 @@ enum Carries {
     Everything,
     /// A kubelet's CREATE: taints, and labels that are not restricted.
     Joining,
-    /// A kubelet's UPDATE: labels that are not restricted.
+    /// A kubelet's UPDATE: labels that are neither restricted nor held (see [`Guard`]).
     Living,
 }
 
@@ -27,10 +31,6 @@ impl Carries {
             (true, Operation::Create) => Self::Joining,
             (true, Operation::Update) => Self::Living,
         }
-    }
-
-    fn label(self, key: &str) -> bool {
-        self == Self::Everything || !is_restricted(key)
     }
 
     fn taints(self) -> bool {
@@ -45,17 +45,23 @@ impl Carries {
 /// - Pure: no I/O, no clock; the same arguments give the same decision.
 /// - Applying `change` to the object and deciding again gives no further `change`.
 /// - Nothing is removed but what a kubelet may not assert.
+/// - The API server takes the object with `change` if it takes it without: what does not fit is left out (see [`fit`]).
+/// - With `change`, a kubelet's UPDATE leaves every label that it may not change as it is stored, also where a rule gives
+///   another value: that is deferred.
 pub fn decide<'a>(set: &'a PolicySet, write: &'a Write<'a>, circumstances: &Circumstances<'a>) -> Decision {
-    let view = view(set, write, circumstances);
+    let guard = Guard::of(set, write, circumstances);
+    let asserted = guard.as_ref().map(Guard::asserted).unwrap_or_default();
+    let view = view(set, write, circumstances, &asserted);
     let created = write.operation == Operation::Create;
     let initial = write.is_initial();
     // The write that makes a provider ID known may be the first to tell which machine this is.
     let restores = |saved: &&SavedState| created || (initial && !is_of(saved, write));
     let occasion =
         Occasion { sources: Sources { defaults: initial, saved: circumstances.saved.filter(restores) }, initial };
-    let (mut split, _) = Split::run(set, write, view, occasion);
-    split.strip();
-    if circumstances.stamps {
+    let (mut split, _) = Split::run(set, write, view, occasion, guard);
+    split.correct(&asserted);
+    // What is stamped is nodegate's own key, which no kubelet's UPDATE may change.
+    if circumstances.stamps && split.carries != Carries::Living {
         split.stamp(circumstances);
     }
     split.finish(circumstances)
@@ -72,22 +78,15 @@ pub(super) struct Occasion<'a> {
 
 /// What rules may match on: the object, without what nodegate itself put there and without what
 /// this requester may not assert.
-fn view<'a>(set: &'a PolicySet, write: &'a Write<'a>, circumstances: &Circumstances<'a>) -> View<'a> {
+fn view<'a>(
+    set: &'a PolicySet,
+    write: &'a Write<'a>,
+    circumstances: &Circumstances<'a>,
+    asserted: &BTreeMap<&'a str, Option<&'a str>>,
+) -> View<'a> {
     let mut view = View::new(set, &write.node, write.old.as_ref()).within(circumstances.budget);
-    if write.requester.is_kubelet() {
-        let set_aside = |key: &str| set.is_protected(key) || is_own(key);
-        let old = write.old.as_ref();
-        for (key, value) in write.node.labels().filter(|(key, _)| set_aside(key)) {
-            let instead = old.and_then(|old| old.label(key));
-            if instead != Some(value) {
-                view.set_label_aside(key, instead);
-            }
-        }
-        for (key, value) in old.into_iter().flat_map(|old| old.labels()).filter(|(key, _)| set_aside(key)) {
-            if write.node.label(key).is_none() {
-                view.set_label_aside(key, Some(value));
-            }
-        }
+    for (key, stored) in asserted {
+        view.set_label_aside(key, *stored);
     }
     view.set_pending_aside(circumstances.pending_taint);
     if let Some(saved) = circumstances.saved.filter(|saved| is_of(saved, write)) {
@@ -125,6 +124,8 @@ pub(super) struct Split<'a> {
     pub(super) set: &'a PolicySet,
     pub(super) write: &'a Write<'a>,
     carries: Carries,
+    /// Against the kubelet that sends the write.
+    guard: Option<Guard<'a>>,
     pub(super) decision: Decision,
     pub(super) change: ChangeBuilder,
     deferred: ChangeBuilder,
@@ -137,12 +138,14 @@ impl<'a> Split<'a> {
         write: &'a Write<'a>,
         view: View<'a>,
         occasion: Occasion<'a>,
+        guard: Option<Guard<'a>>,
     ) -> (Self, Evaluation<'a>) {
         let evaluation = Evaluation::run(set, view, occasion.sources);
         let mut split = Self {
             set,
             write,
             carries: Carries::of(write),
+            guard,
             decision: Decision::default(),
             change: ChangeBuilder::default(),
             deferred: ChangeBuilder::default(),
@@ -159,19 +162,33 @@ impl<'a> Split<'a> {
             let desired = desired(self.set, givers, view.base_label(key), Field::Label, key, &mut self.decision.notes);
             let Some(desired) = desired else { continue };
             let actual = self.write.node.label(key);
-            if actual != Some(&desired.value) {
-                self.note_revert(
-                    Field::Label,
-                    key,
-                    self.write.old.as_ref().map(|old| old.label(key)),
-                    actual,
-                    &desired,
-                );
-                let part = if self.carries.label(key) { &mut self.change } else { &mut self.deferred };
+            let stored = self.write.old.as_ref().map(|old| old.label(key));
+            if self.guard.as_ref().is_some_and(|guard| guard.keeps_as_stored(key)) {
+                self.keep_as_stored(key, actual, stored.flatten(), &desired);
+            } else if actual != Some(&desired.value) {
+                self.note_revert(Field::Label, key, stored, actual, &desired);
+                let carried = self.carries == Carries::Everything || !is_restricted(key);
+                let part = if carried { &mut self.change } else { &mut self.deferred };
                 part.labels.insert(key.to_string(), Some(desired.value.clone()));
             }
             self.decision.labels.insert(key.to_string(), desired);
         }
+    }
+
+    /// A label that this write leaves as it is stored: a new value is for the controller to give.
+    fn keep_as_stored(&mut self, key: &str, actual: Option<&str>, stored: Option<&str>, desired: &Desired) {
+        if stored != Some(&desired.value) {
+            self.deferred.labels.insert(key.to_owned(), Some(desired.value.clone()));
+        }
+        if actual == stored {
+            return;
+        }
+        if stored == Some(&desired.value) {
+            self.note_revert(Field::Label, key, Some(stored), actual, desired);
+        } else {
+            self.decision.notes.push(Note::put_back(Field::Label, key, stored));
+        }
+        self.change.labels.insert(key.to_owned(), stored.map(str::to_owned));
     }
 
     fn annotations(&mut self, view: &View<'_>) {
@@ -231,41 +248,26 @@ impl<'a> Split<'a> {
         }
     }
 
-    /// Takes out what a kubelet may not assert: protected labels at its CREATE, nodegate's own labels
-    /// and annotations always. (A protected label on a later write is the validating webhook's to deny.)
-    fn strip(&mut self) {
-        if !self.write.requester.is_kubelet() {
+    /// Sets back what a kubelet may not assert, where no rule has said already what it is to be.
+    fn correct(&mut self, asserted: &BTreeMap<&str, Option<&str>>) {
+        if self.guard.is_none() {
             return;
         }
-        let old = self.write.old.as_ref();
-        let joining = self.carries == Carries::Joining;
-        for (key, value) in self.write.node.labels() {
-            let stripped = is_own(key) || (joining && self.set.is_protected(key));
-            let stored = old.and_then(|old| old.label(key));
-            // Restricted labels arrive only where NodeRestriction is off; there the API server takes this patch too.
-            if stripped && stored != Some(value) && self.decision.label(key) != Some(value) {
-                // Where a rule gives the key, the note says that it was set back.
-                if self.decision.label(key).is_none() {
-                    self.decision.notes.push(Note::Stripped { field: Field::Label, key: key.to_owned() });
-                }
-                self.change.labels.entry(key.to_owned()).or_insert_with(|| stored.map(str::to_owned));
+        for (key, stored) in asserted {
+            match self.decision.label(key) {
+                // Restricted labels arrive only where NodeRestriction is off; there the API server takes this patch too.
+                Some(desired) if self.carries == Carries::Joining && self.write.node.label(key) != Some(desired) => {}
+                Some(_) => continue,
+                None => self.decision.notes.push(Note::put_back(Field::Label, key, *stored)),
             }
+            self.change.labels.entry((*key).to_owned()).or_insert_with(|| stored.map(str::to_owned));
         }
-        for (key, value) in self.write.node.annotations().filter(|(key, _)| is_own(key)) {
-            let stored = old.and_then(|old| old.annotation(key));
-            if stored != Some(value) {
-                self.decision.notes.push(Note::Stripped { field: Field::Annotation, key: key.to_owned() });
-                self.change.annotations.insert(key.to_owned(), stored.map(str::to_owned));
-            }
-        }
-        for (key, value) in old.into_iter().flat_map(|old| old.labels()).filter(|(key, _)| is_own(key)) {
-            if self.write.node.label(key).is_none() {
-                self.change.labels.insert(key.to_owned(), Some(value.to_owned()));
-            }
-        }
-        for (key, value) in old.into_iter().flat_map(|old| old.annotations()).filter(|(key, _)| is_own(key)) {
-            if self.write.node.annotation(key).is_none() {
-                self.change.annotations.insert(key.to_owned(), Some(value.to_owned()));
+        let (node, old) = (&self.write.node, self.write.old.as_ref());
+        let stored = |key: &str| old.and_then(|old| old.annotation(key));
+        let there = node.annotations().chain(old.into_iter().flat_map(|old| old.annotations()));
+        for (key, _) in there.filter(|(key, _)| is_own(key) && node.annotation(key) != stored(key)) {
+            if self.change.annotations.insert(key.to_owned(), stored(key).map(str::to_owned)).is_none() {
+                self.decision.notes.push(Note::put_back(Field::Annotation, key, stored(key)));
             }
         }
     }
@@ -286,7 +288,11 @@ impl<'a> Split<'a> {
                     .push(Note::DeferredUnmarked { keys: deferred.labels().keys().cloned().collect() }),
             }
         }
-        self.decision.change = self.change.build();
+        if let Some(change) = self.change.build() {
+            let (change, left_out) = fit(&self.write.node, change);
+            self.decision.change = change;
+            self.decision.notes.splice(0..0, left_out.into_iter().map(Note::LeftOut));
+        }
         self.decision
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::limits::LeftOut;
 use crate::api::names::{TaintEffect, TaintId};
 
 /// Names one rule: the policy it stands in and its own name.
@@ -125,6 +126,12 @@ impl ChangeBuilder {
     }
 }
 
+impl From<NodeChange> for ChangeBuilder {
+    fn from(NodeChange { labels, annotations, taints }: NodeChange) -> Self {
+        Self { labels, annotations, taints }
+    }
+}
+
 /// Something a person should hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
@@ -167,6 +174,13 @@ pub enum Note {
         /// The key.
         key: String,
     },
+    /// A kubelet changed or removed something it may not; it is again as it is stored.
+    PutBack {
+        /// Which part of the node.
+        field: Field,
+        /// The key.
+        key: String,
+    },
     /// The requester's change of a key was set back.
     Reverted {
         /// Which part of the node.
@@ -194,11 +208,21 @@ pub enum Note {
         /// Why.
         reason: String,
     },
+    /// A key was left out of the change, because the API server would refuse the whole write.
+    LeftOut(LeftOut),
     /// Something is deferred, and no pending taint marks the node.
     DeferredUnmarked {
         /// The keys.
         keys: Vec<String>,
     },
+}
+
+impl Note {
+    /// A kubelet asserted `key`, which is again as it is stored.
+    pub(crate) fn put_back(field: Field, key: &str, stored: Option<&str>) -> Self {
+        let key = key.to_owned();
+        if stored.is_some() { Self::PutBack { field, key } } else { Self::Stripped { field, key } }
+    }
 }
 
 impl fmt::Display for Note {
@@ -211,11 +235,13 @@ impl fmt::Display for Note {
             Self::Unsettled { rule } => write!(f, "rule {rule} does not settle and is left out"),
             Self::Dropped { rule, key, reason } => write!(f, "rule {rule}: label {key} dropped: {reason}"),
             Self::Stripped { field, key } => write!(f, "{field} {key} may not be asserted by a kubelet; taken out"),
+            Self::PutBack { field, key } => write!(f, "{field} {key} may not be changed by a kubelet; put back"),
             Self::Reverted { field, key, value, by } => write!(f, "{field} {key} is kept at {value:?} by rule {by}"),
             Self::Withheld { taint, by } => {
                 write!(f, "taint {taint} of rule {by} is not added to a living node without evict: true")
             }
             Self::NotRestored { field, key, reason } => write!(f, "saved {field} {key} is not restored: {reason}"),
+            Self::LeftOut(LeftOut { field, key, reason }) => write!(f, "{field} {key} is left out: {reason}"),
             Self::DeferredUnmarked { keys } => {
                 write!(f, "deferred, a kubelet may not carry them: {}", keys.join(", "))
             }

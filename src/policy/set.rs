@@ -7,6 +7,7 @@ use super::document::PolicyDocument;
 use super::governance::Governance;
 use super::index::{NameIndex, RuleFinder, RuleIndex};
 use super::matcher::NameGroup;
+use super::never_persisted;
 use super::pattern::KeySet;
 use super::rule::Rule;
 
@@ -103,6 +104,12 @@ impl PolicySet {
     /// Persist sections.
     pub(crate) fn persisting_rules(&self) -> impl Iterator<Item = &Rule> {
         self.persisting.iter().map(|index| self.rule(*index))
+    }
+
+    /// Whether a persist section names this label, whichever nodes it is about.
+    pub(crate) fn names_persisted(&self, key: &str) -> bool {
+        let mut sections = self.persisting_rules().filter_map(|rule| rule.gives.saved.as_ref());
+        never_persisted::label(key).is_none() && sections.any(|saved| saved.labels.contains(key))
     }
 
     /// How long saved state outlives its node: the longest of all persist sections; for ever when `None`.

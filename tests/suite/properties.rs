@@ -4,14 +4,14 @@ use json_patch::patch as apply;
 use nodegate::api::policy::NodePolicySpec;
 use nodegate::api::state::SavedState;
 use nodegate::policy::{
-    Circumstances, Decision, NodeFacts, Operation, Origin, PolicyDocument, PolicySet, Requester, Text, Write, decide,
-    patch,
+    Circumstances, Decision, Exemptions, NodeFacts, Operation, Origin, PolicyDocument, PolicySet, Requester, Text,
+    Write, decide, judge, patch,
 };
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 use serde_json::{Value, json};
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "a",
     "b",
     "c",
@@ -22,6 +22,7 @@ const KEYS: [&str; 10] = [
     "node-restriction.kubernetes.io/team",
     "slash~tilde/x",
     "feature.node.kubernetes.io/pci-10de.present",
+    "nodegate.dev/own",
 ];
 const VALUES: [&str; 4] = ["", "1", "true", "gold"];
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -29,7 +30,12 @@ const NAMES: [&str; 3] = ["n1", "gpu-7", "yeezyai"];
 
 fn key() -> impl Strategy<Value = String> {
     // "slash~tilde/x" is no valid key: it stands for foreign labels that must survive, not for given ones.
-    select(KEYS.iter().filter(|key| !key.contains('~')).map(|key| (*key).to_owned()).collect::<Vec<_>>())
+    select(
+        KEYS.iter()
+            .filter(|key| !key.contains('~') && !key.starts_with("nodegate.dev/"))
+            .map(|key| (*key).to_owned())
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn value() -> impl Strategy<Value = String> {
@@ -169,10 +175,9 @@ fn scene() -> impl Strategy<Value = Scene> {
     )
 }
 
-fn decide_on(set: &PolicySet, scene: &Scene, node: &Value) -> (Decision, Value) {
-    let (object, old) = (node.to_string(), scene.old.as_ref().map(Value::to_string));
+fn write<'a>(scene: &Scene, object: &'a str, old: Option<&'a str>) -> Write<'a> {
     let groups = if scene.kubelet { vec!["system:nodes"] } else { vec!["system:masters"] };
-    let write = Write {
+    Write {
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         status: false,
         dry_run: false,
@@ -181,9 +186,14 @@ fn decide_on(set: &PolicySet, scene: &Scene, node: &Value) -> (Decision, Value) 
             groups: groups.into_iter().map(|group| Text(group.into())).collect(),
             uid: None,
         },
-        node: NodeFacts::parse(&object).unwrap(),
-        old: old.as_ref().map(|old| NodeFacts::parse(old).unwrap()),
-    };
+        node: NodeFacts::parse(object).unwrap(),
+        old: old.map(|old| NodeFacts::parse(old).unwrap()),
+    }
+}
+
+fn decide_on(set: &PolicySet, scene: &Scene, node: &Value) -> (Decision, Value) {
+    let (object, old) = (node.to_string(), scene.old.as_ref().map(Value::to_string));
+    let write = write(scene, &object, old.as_deref());
     let circumstances = Circumstances { saved: scene.saved.as_ref(), pending_taint: None, ..Circumstances::default() };
     let decision = decide(set, &write, &circumstances);
     let mut patched = node.clone();
@@ -250,10 +260,38 @@ proptest! {
         prop_assume!(scene.kubelet);
         let (decision, _) = decide_on(&set, &scene, &scene.node);
         if let Some(change) = &decision.change {
-            let set_labels = change.labels().iter().filter(|(_, value)| value.is_some());
-            prop_assert!(set_labels.clone().all(|(key, _)| !nodegate::policy::restriction::is_restricted(key)), "{change:?}");
+            // What is stored may be put back.
+            let is_stored = |key: &str, value: &str| {
+                scene.old.as_ref().is_some_and(|old| old["metadata"]["labels"].get(key) == Some(&json!(value)))
+            };
+            let mut set_labels = change.labels().iter().filter_map(|(key, value)| Some((key, value.as_deref()?)));
+            let may = |(key, value): (&String, &str)| {
+                !nodegate::policy::restriction::is_restricted(key) || is_stored(key, value)
+            };
+            prop_assert!(set_labels.all(may), "{change:?}");
             prop_assert!(scene.old.is_none() || change.taints().is_empty(), "{change:?}");
         }
+    }
+
+    #[test]
+    fn a_kubelets_update_leaves_what_it_may_not_change_as_it_is_stored((set, mut scene, old) in (policies(), scene(), node())) {
+        scene.kubelet = true;
+        let mut old = scene.old.take().unwrap_or(old);
+        old["metadata"]["name"] = scene.node["metadata"]["name"].clone();
+        scene.old = Some(old.clone());
+        let (decision, patched) = decide_on(&set, &scene, &scene.node);
+        for key in KEYS.iter().filter(|key| set.is_protected(key) || key.starts_with("nodegate.dev/")) {
+            for field in ["labels", "annotations"].into_iter().filter(|field| *field == "labels" || key.contains("nodegate.dev")) {
+                let (stored, after) = (old["metadata"][field].get(key), patched["metadata"][field].get(key));
+                prop_assert_eq!(stored, after, "{} of {:?}", key, decision);
+            }
+        }
+        // Persisted keys among them: nothing is left to deny.
+        let (object, old) = (patched.to_string(), old.to_string());
+        let write = write(&scene, &object, Some(&old));
+        let circumstances = Circumstances { saved: scene.saved.as_ref(), ..Circumstances::default() };
+        let violations = judge(&set, &write, &circumstances, &Exemptions::default()).violations;
+        prop_assert!(violations.is_empty(), "{violations:?}");
     }
 
     #[test]

@@ -21,6 +21,8 @@ use side::{Instead, Side};
 use super::decide::decide;
 use super::decision::{Decision, Field, RuleId};
 use super::governance::{Demand, Demanded, Entry, Wanted};
+use super::guard::{Guard, Hold};
+use super::pattern::Identities;
 use super::request::{Circumstances, Operation, Write};
 use super::restriction::{KUBELET_ANNOTATIONS, is_own, is_reconciled_by_kubelet};
 use super::set::PolicySet;
@@ -33,7 +35,7 @@ pub struct Exemptions {
     /// nodegate's own user name in the cluster.
     pub self_user: Option<String>,
     /// Groups that may override every policy (`--break-glass-group`).
-    pub break_glass_groups: Vec<String>,
+    pub break_glass_groups: Identities,
 }
 
 /// Judges the difference that a write makes, as it would be stored (after mutation).
@@ -59,6 +61,7 @@ pub fn judge<'a>(
         circumstances,
         exemptions,
         kubelet,
+        guard: Guard::of(set, write, circumstances),
         changes: changes(write),
         new: Side::new(set, &write.node, circumstances.budget),
         old: write.old.as_ref().map(|old| Side::new(set, old, circumstances.budget)),
@@ -81,6 +84,7 @@ struct Judge<'a, 'e> {
     circumstances: &'e Circumstances<'a>,
     exemptions: &'e Exemptions,
     kubelet: bool,
+    guard: Option<Guard<'a>>,
     changes: Vec<KeyChange<'a>>,
     new: Side<'a>,
     old: Option<Side<'a>>,
@@ -163,13 +167,14 @@ impl<'a> Judge<'a, '_> {
             return None;
         }
         let own = |rule: &str| RuleId { policy: "nodegate".into(), rule: rule.into() };
-        let by = if is_own(place.key) {
-            own("own-keys")
-        } else if self.is_persisted(change) {
-            own("persisted")
-        } else {
-            let protecting = self.set.governance().protecting(place.key).filter(|_| place.field == Field::Label)?;
-            protecting.protect_id.clone()
+        let hold = match place.field {
+            Field::Label => self.guard.as_ref().and_then(|guard| guard.label(place.key)),
+            Field::Annotation | Field::Taint => is_own(place.key).then_some(Hold::Own),
+        };
+        let by = match hold? {
+            Hold::Own => own("own-keys"),
+            Hold::Persisted => own("persisted"),
+            Hold::Protected => self.set.governance().protecting(place.key)?.protect_id.clone(),
         };
         let message = if stamp {
             format!("annotation {LAST_CHANGE:?} is nodegate's own word and may not be {}", past(change.operation))
@@ -195,13 +200,6 @@ impl<'a> Judge<'a, '_> {
             message,
             way: None,
         })
-    }
-
-    /// Whether this label of a living node is saved: a kubelet that changed it would change what comes back.
-    fn is_persisted(&self, change: &KeyChange<'_>) -> bool {
-        let uid = self.write.old.as_ref().and_then(|old| old.uid.as_deref());
-        let saved = self.circumstances.saved.filter(|saved| uid.is_some() && saved.node_uid.as_deref() == uid);
-        change.place.field == Field::Label && saved.is_some_and(|saved| saved.labels.contains_key(change.place.key))
     }
 
     fn reserved(&self, change: &KeyChange<'_>) -> Option<Violation> {

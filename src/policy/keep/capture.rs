@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Keeper;
 use crate::api::names::TaintId;
 use crate::api::state::SavedTaint;
+use crate::policy::claims::Claim;
 use crate::policy::decision::Strength;
 use crate::policy::never_persisted;
 use crate::policy::tri::Tri;
@@ -67,7 +68,10 @@ impl Keeper<'_> {
         let restoring = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Saved);
         for (key, value) in node.labels().filter(|(key, _)| label(key) && self.suspects.binary_search(key).is_err()) {
             if known.iter().any(|persist| persist.labels.contains(key)) && !restoring(key) {
-                captured.labels.insert(key.to_owned(), value.to_owned());
+                let before = saved.labels.get(key).map(String::as_str);
+                // A kubelet that got past admission does not decide what comes back on the next machine.
+                let value = if self.is_forged(key, value) { before } else { Some(value) };
+                captured.labels.extend(value.map(|value| (key.to_owned(), value.to_owned())));
             }
         }
         for (key, value) in saved.labels.iter().filter(|(key, _)| label(key)) {
@@ -102,5 +106,11 @@ impl Keeper<'_> {
         captured.taints = taints.into_iter().collect();
         captured.bound(&saved.labels, &saved.taints);
         captured
+    }
+
+    /// Whether a persisted label has a value that its kubelet gave it on the living node, as far as it can be known.
+    fn is_forged(&self, key: &str, value: &str) -> bool {
+        let is_new = self.living.saved.labels.get(key).is_none_or(|saved| saved != value);
+        !self.first_sight && is_new && self.living.claims.label_writer(key).is_some_and(Claim::is_kubelets)
     }
 }

@@ -150,7 +150,7 @@ impl<'a> Keeper<'a> {
         }
         let saved = (first_sight && living.identified).then_some(living.saved);
         let sources = Sources { defaults: first_sight, saved };
-        let (split, evaluation) = Split::run(set, write, view, Occasion { sources, initial: false });
+        let (split, evaluation) = Split::run(set, write, view, Occasion { sources, initial: false }, None);
         Self { set, living, first_sight, suspects: suspects.to_vec(), split, evaluation }
     }
 

@@ -373,3 +373,31 @@ fn a_protected_label_that_somebody_gives_a_machine_that_is_not_known_yet_stays()
     scene = scene.claimed(&["tier", "node-role.kubernetes.io/x"]).settle(&policy);
     assert_eq!(scene.label("tier"), Some("gold"));
 }
+
+#[test]
+fn what_a_kubelet_gave_its_living_node_past_admission_is_not_saved() {
+    let set = set(json!({"persist": {"labels": ["persist.demo/*"]}}));
+    let labels = json!({"persist.demo/planted": "x", "persist.demo/sly": "x", "persist.demo/type": "forged",
+        "persist.demo/joined": "x", "persist.demo/by-hand": "x"});
+    let mut scene = Scene::new(labels).saved(json!({"persist.demo/type": "a", "persist.demo/joined": "x"}));
+    let claim = |manager: &str, subresource: &str, keys: &[&str]| {
+        let fields: serde_json::Map<String, Json> =
+            keys.iter().map(|key| (format!("f:persist.demo/{key}"), json!({}))).collect();
+        json!({"manager": manager, "subresource": subresource, "time": "2026-01-01T00:00:00Z",
+            "fieldsV1": {"f:metadata": {"f:labels": fields}}})
+    };
+    let managed_fields = json!([
+        claim("kubelet", "", &["planted", "type", "joined"]),
+        claim("kubectl-label", "status", &["sly"]),
+        claim("kubectl-label", "", &["by-hand"]),
+    ]);
+    scene.claims = Claims::parse(&managed_fields.to_string());
+    let saved = |scene: &Scene| scene.keep(&set, |keep| json!(keep.record(None).labels));
+    // What it brings when it joins is what it is configured with.
+    let joined = json!({"persist.demo/planted": "x", "persist.demo/sly": "x", "persist.demo/type": "a",
+        "persist.demo/joined": "x", "persist.demo/by-hand": "x"});
+    assert_eq!(saved(&scene), joined);
+    scene.saved.node_uid = Some(BEFORE.to_owned());
+    let living = json!({"persist.demo/type": "a", "persist.demo/joined": "x", "persist.demo/by-hand": "x"});
+    assert_eq!(saved(&scene), living);
+}

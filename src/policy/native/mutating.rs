@@ -133,13 +133,18 @@ fn entries(
     }
     let (now, before) = (format!("variables.{plural}"), format!("variables.old{title}"));
     let (new, desired) = (format!("variables.new{title}"), format!("variables.desired{title}"));
-    // NodeRestriction judges this patch as the kubelet's own.
-    let restricted: Vec<&str> =
-        keys.iter().copied().filter(|key| field == Field::Label && is_restricted(key)).collect();
-    let carried = match restricted.as_slice() {
+    let label_keys = || keys.iter().copied().filter(|_| field == Field::Label);
+    let left_out = |when: &str, keys: Vec<&str>| match keys.as_slice() {
         [] => Condition::Always,
-        keys => Condition::When(format!("!(variables.kubelet && k in {})", list(keys.iter().copied()))),
+        keys => Condition::When(format!("!({when} && k in {})", list(keys.iter().copied()))),
     };
+    let kept = |key: &&str| selection.set().is_protected(key) || selection.set().names_persisted(key);
+    let carried = Condition::all([
+        // NodeRestriction judges this patch as the kubelet's own.
+        left_out("variables.kubelet", label_keys().filter(|key| is_restricted(key)).collect()),
+        // What is guarded a kubelet's UPDATE leaves as it is stored.
+        left_out("variables.kubelet && !variables.create", label_keys().filter(kept).collect()),
+    ]);
     let differs = Condition::When(format!("!(k in {now} && {now}[k] == {desired}[k])"));
     variables.add(format!("new{title}"), format!("{desired}.filter(k, {})", Condition::all([differs, carried]).text()));
     let path = format!("\"/metadata/{plural}/\" + jsonpatch.escapeKey(k)");
@@ -162,27 +167,23 @@ fn entries(
     operations.append(&mut patches);
 }
 
-/// What a kubelet sent that it may not assert, and nodegate's own that it took away.
+/// What a kubelet sent that it may not assert, and what it took away of that.
 fn add_corrected(selection: &Selection<'_>, field: Field, (plural, title): (&str, &str), variables: &mut Variables) {
     let (now, before) = (format!("variables.{plural}"), format!("variables.old{title}"));
     let (new, desired) = (format!("variables.new{title}"), format!("variables.desired{title}"));
-    let create = Condition::When("variables.create".to_owned());
     let guarded = match field {
-        Field::Label => {
-            Condition::any([is_own("k"), Condition::all([create, in_keys("k", selection.set().protected())])])
-        }
-        _ => is_own("k"),
+        Field::Label => Condition::any([is_own("k"), in_keys("k", selection.set().protected())]).text(),
+        _ => is_own("k").text(),
     };
     variables.add(
         format!("stripped{title}"),
         format!(
-            "variables.kubelet ? {now}.filter(k, {} && !(k in {before} && {before}[k] == {now}[k]) && !(k in {desired} && {desired}[k] == {now}[k]) && !(k in {new})) : []",
-            guarded.text()
+            "variables.kubelet ? {now}.filter(k, {guarded} && !(k in {before} && {before}[k] == {now}[k]) && !(variables.create && k in {desired} && {desired}[k] == {now}[k]) && !(k in {new})) : []"
         ),
     );
     variables.add(
         format!("lost{title}"),
-        format!("variables.kubelet ? {before}.filter(k, {} && !(k in {now})) : []", is_own("k").text()),
+        format!("variables.kubelet ? {before}.filter(k, {guarded} && !(k in {now})) : []"),
     );
 }
 

@@ -1,0 +1,165 @@
+//! What the API server takes: a change that leaves a node invalid is a 422 for whoever writes it, whatever the failure
+//! policy, so what does not fit is left out before it is sent.
+//!
+//! Sources: `k8s.io/apimachinery/pkg/api/validation/objectmeta.go` (`ValidateAnnotations`, `TotalAnnotationSizeLimitB`,
+//! `ValidateLabels`) and `pkg/apis/core/validation/validation.go` (`validateNodeTaints`, `ValidateNodeSpecificAnnotations`).
+//! Not checked is the size of the whole object, which the API server knows only once it has encoded it.
+
+use super::decision::{ChangeBuilder, Field, NodeChange};
+use super::facts::NodeFacts;
+use super::restriction::is_own;
+use crate::api::names::{check_label_key, check_label_value};
+
+/// All annotations of an object together, keys and values, in bytes.
+pub const ANNOTATIONS_MAX: usize = 256 * 1024;
+
+/// Annotations of nodes that the API server reads as JSON of its own kind, and refuses otherwise.
+pub(crate) const READ_BY_THE_API_SERVER: [&str; 2] =
+    ["scheduler.alpha.kubernetes.io/preferAvoidPods", "scheduler.alpha.kubernetes.io/taints"];
+
+/// A key that was left out of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Which part of the node.
+    pub field: Field,
+    /// The key; for a taint `key:Effect`.
+    pub key: String,
+    /// What the API server would say.
+    pub reason: String,
+}
+
+/// What of `change` the API server takes on this node, and what had to be left out.
+///
+/// # Guarantees
+/// - Labels and taints are never left out because of annotations.
+/// - Where all annotations together are too large, those that add to them are left out, nodegate's own last; one that
+///   takes no more room than what it replaces always stays.
+/// - What is left out once is left out again when the node has the rest.
+pub fn fit(node: &NodeFacts<'_>, change: NodeChange) -> (Option<NodeChange>, Vec<LeftOut>) {
+    let mut left_out = Vec::new();
+    let ChangeBuilder { mut labels, mut annotations, mut taints } = change.into();
+    let mut valid = |field, key: &str, name: &str, value: Option<&str>| {
+        let checked = value.map_or(Ok(()), |value| check_label_key(key).and_then(|()| check_label_value(value)));
+        let fault = checked.map_err(|error| LeftOut { field, key: name.to_owned(), reason: error.to_string() }).err();
+        let fits = fault.is_none();
+        left_out.extend(fault);
+        fits
+    };
+    labels.retain(|key, value| valid(Field::Label, key, key, value.as_deref()));
+    taints.retain(|id, value| valid(Field::Taint, id.key.as_str(), &id.to_string(), value.as_deref()));
+    if annotations.values().any(Option::is_some) {
+        let size = |key: &str, value: &str| key.len() + value.len();
+        let there = |key: &str| node.annotation(key).map_or(0, |value| size(key, value));
+        let mut total: usize = node.annotations().map(|(key, value)| size(key, value)).sum();
+        let mut growing: Vec<(bool, String, usize)> = Vec::new();
+        for (key, value) in &annotations {
+            let (before, after) = (there(key), value.as_deref().map_or(0, |value| size(key, value)));
+            match after.checked_sub(before) {
+                Some(more) if more > 0 => growing.push((!is_own(key), key.clone(), more)),
+                _ => total -= before - after,
+            }
+        }
+        growing.sort_unstable();
+        for (_, key, more) in growing {
+            if total + more <= ANNOTATIONS_MAX {
+                total += more;
+                continue;
+            }
+            annotations.remove(&key);
+            let reason =
+                format!("all annotations together would have {} bytes, at most {ANNOTATIONS_MAX}", total + more);
+            left_out.push(LeftOut { field: Field::Annotation, key, reason });
+        }
+    }
+    (ChangeBuilder { labels, annotations, taints }.build(), left_out)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::names::{TaintEffect, TaintId};
+
+    fn change(annotations: &[(&str, Option<&str>)]) -> NodeChange {
+        let id = TaintId { key: "t".parse().unwrap(), effect: TaintEffect::NoSchedule };
+        let entry = |(key, value): &(&str, Option<&str>)| ((*key).to_owned(), value.map(str::to_owned));
+        ChangeBuilder {
+            labels: [("l".to_owned(), Some("x".to_owned()))].into(),
+            annotations: annotations.iter().map(entry).collect(),
+            taints: [(id, Some(String::new()))].into(),
+        }
+        .build()
+        .unwrap()
+    }
+
+    fn node(annotations: &Value) -> String {
+        json!({"metadata": {"name": "n", "annotations": annotations}}).to_string()
+    }
+
+    /// The annotations that stay in the change, and those left out.
+    fn fitted(annotations: &Value, wanted: &[(&str, Option<&str>)]) -> (Vec<String>, Vec<String>) {
+        let text = node(annotations);
+        let (change, left_out) = fit(&NodeFacts::parse(&text).unwrap(), change(wanted));
+        let change = change.unwrap();
+        assert_eq!((change.labels().len(), change.taints().len()), (1, 1), "never with an annotation");
+        assert!(left_out.iter().all(|one| one.field == Field::Annotation), "{left_out:?}");
+        (change.annotations().keys().cloned().collect(), left_out.into_iter().map(|one| one.key).collect())
+    }
+
+    #[test]
+    fn an_annotation_fits_up_to_the_last_byte_and_no_further() {
+        let filled = |bytes: usize| json!({"k": "v".repeat(bytes - 1)});
+        let room = "free".len() + "12".len();
+        let wanted = [("free", Some("12"))];
+        assert_eq!(fitted(&filled(ANNOTATIONS_MAX - room), &wanted).0, ["free"]);
+        assert_eq!(fitted(&filled(ANNOTATIONS_MAX - room + 1), &wanted).1, ["free"]);
+        assert_eq!(fitted(&filled(ANNOTATIONS_MAX), &wanted).1, ["free"]);
+        // Bytes count, and not characters.
+        assert_eq!(fitted(&filled(ANNOTATIONS_MAX - room), &[("free", Some("\u{e9}"))]).0, ["free"]);
+        assert_eq!(fitted(&filled(ANNOTATIONS_MAX - room), &[("free", Some("\u{e9}1"))]).1, ["free"]);
+    }
+
+    #[test]
+    fn what_takes_no_more_room_stays_and_makes_room_for_others() {
+        let full = json!({"a": "12345", "b": "x".repeat(ANNOTATIONS_MAX - 7)});
+        assert_eq!(fitted(&full, &[("a", Some("54321"))]).0, ["a"]);
+        assert_eq!(fitted(&full, &[("a", Some("1")), ("c", Some("123"))]).0, ["a", "c"]);
+        assert_eq!(fitted(&full, &[("a", None), ("c", Some("12345"))]).0, ["a", "c"]);
+        assert_eq!(fitted(&full, &[("a", None), ("c", Some("123456"))]), (vec!["a".to_owned()], vec!["c".to_owned()]));
+        // Too large already, as no API server stores it: nothing is added to it.
+        let beyond = json!({"b": "x".repeat(ANNOTATIONS_MAX + 100)});
+        assert_eq!(fitted(&beyond, &[("a", Some("1"))]).1, ["a"]);
+        assert_eq!(fitted(&beyond, &[("b", Some("1"))]).0, ["b"]);
+    }
+
+    #[test]
+    fn the_small_and_the_own_are_not_left_out_for_the_large() {
+        let nearly = json!({"k": "v".repeat(ANNOTATIONS_MAX - 101)});
+        let large = "x".repeat(90);
+        let (kept, left) =
+            fitted(&nearly, &[("a", Some(&large)), ("b", Some("1")), ("nodegate.dev/last-change", Some("alice"))]);
+        assert_eq!(kept, ["b", "nodegate.dev/last-change"]);
+        assert_eq!(left, ["a"]);
+    }
+
+    #[test]
+    fn labels_and_taints_that_the_api_server_refuses_are_left_out_one_by_one() {
+        let id = |key: &str| TaintId { key: key.parse().unwrap(), effect: TaintEffect::NoSchedule };
+        let value = |text: &str| Some(text.to_owned());
+        let labels = [("good", "x"), ("not a key", "x"), ("long", &*"v".repeat(64))];
+        let change = ChangeBuilder {
+            labels: labels.iter().map(|(key, with)| ((*key).to_owned(), value(with))).collect(),
+            taints: [(id("good"), value("x")), (id("bad"), value("-"))].into(),
+            ..ChangeBuilder::default()
+        };
+        let text = node(&json!({}));
+        let (change, left_out) = fit(&NodeFacts::parse(&text).unwrap(), change.build().unwrap());
+        let keys: Vec<&str> = left_out.iter().map(|one| one.key.as_str()).collect();
+        assert_eq!(keys, ["long", "not a key", "bad:NoSchedule"]);
+        let change = change.unwrap();
+        assert!(change.labels().contains_key("good") && change.taints().contains_key(&id("good")));
+        assert_eq!((change.labels().len(), change.taints().len()), (1, 1));
+    }
+}
