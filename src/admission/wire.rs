@@ -22,6 +22,10 @@ pub struct Review<'a> {
 }
 
 /// What a review is about.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every review is of a node, and a box would be one more allocation for it"
+)]
 #[derive(Debug)]
 pub enum Subject<'a> {
     /// A CREATE or UPDATE of a core/v1 Node or its status, to decide on or to judge.

@@ -150,7 +150,7 @@ impl LeaseView {
                 Ok(Event::Delete(_)) => self.note(None, false),
                 Ok(Event::Init | Event::InitDone) => {}
                 Err(error) => {
-                    tracing::debug!(error = brief(in_words(&error)), "the watch of the Lease failed; trying again")
+                    tracing::debug!(error = brief(in_words(&error)), "the watch of the Lease failed; trying again");
                 }
             }
         }

@@ -221,13 +221,15 @@ fn stands_on(data: &BTreeMap<String, String>, base: &SavedState, state: &SavedSt
     plain(document_of(data, state).unwrap_or_default()) == plain(base.clone())
 }
 
-/// The data of a ConfigMap with `state` in force in it, and how many records had to make room; `None` when nothing
-/// differs.
+/// The data of a ConfigMap, and how many records had to make room in it.
+type Merged = (BTreeMap<String, String>, usize);
+
+/// The data of a ConfigMap with `state` in force in it; `None` when nothing differs.
 fn merged(
     before: &BTreeMap<String, String>,
     state: &SavedState,
     changes: &[Change],
-) -> Result<Option<(BTreeMap<String, String>, usize)>, WriteError> {
+) -> Result<Option<Merged>, WriteError> {
     let mut after = before.clone();
     let mut state = state.clone();
     let own_aside = aside_key(&Identity::key(&state));

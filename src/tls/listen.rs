@@ -262,7 +262,7 @@ async fn connection<S, B>(
         match protocol {
             Protocol::Http => http(stream, &seat.state, service, limits, closing).await,
             Protocol::Https(https) => {
-                shake_hands(stream, &seat.state, https, service, limits, &observer, closing).await
+                shake_hands(stream, &seat.state, https, service, limits, &observer, closing).await;
             }
         }
     };

@@ -72,7 +72,7 @@ fn what_a_node_says_is_shown_and_not_acted_upon() {
 #[test]
 fn neither_is_a_files_name_or_what_is_wrong_with_it() {
     let directory = tempfile::tempdir().unwrap();
-    let name = HOSTILE.replace('\u{2028}', "").replace('/', "");
+    let name = HOSTILE.replace(['\u{2028}', '/'], "");
     let hostile = directory.path().join(&name);
     std::fs::create_dir(&hostile).unwrap();
     let node = write(directory.path(), "node.yaml", "{kind: Node, metadata: {name: n}}");

@@ -63,7 +63,7 @@ impl Seen {
                 }
             }
             Err(error) => {
-                tracing::warn!(error = brief(in_words(&error)), "the watch of NodePolicy objects failed; trying again")
+                tracing::warn!(error = brief(in_words(&error)), "the watch of NodePolicy objects failed; trying again");
             }
         }
         false
