@@ -17,8 +17,10 @@ use tokio::time::{Instant, timeout};
 
 use super::Bounds;
 
-/// How long a body may make no progress.
+/// How long a body may make no progress; a large one, while another peer waits for its place.
 const STALL: Duration = Duration::from_secs(2);
+/// How long a large body may make no progress while nobody else waits: its own peer may be busy with others of its bodies.
+const LARGE_STALL: Duration = Duration::from_secs(10);
 /// How long an ordinary body may take altogether. The API server sends one within milliseconds.
 const ORDINARY_TIME: Duration = Duration::from_secs(5);
 /// How long a large body may take altogether: as long as the API server waits at most.
@@ -43,7 +45,7 @@ pub(super) enum Refused {
     )]
     TooLarge(usize),
     /// Nothing came for too long.
-    #[error("the body stalled: no byte came for {STALL:?}")]
+    #[error("the body stalled: no byte came for too long")]
     Stalled,
     /// It came in too slowly.
     #[error("the body came in too slowly")]
@@ -191,7 +193,8 @@ impl Intake {
                     buffer.extend_from_slice(&data);
                     moved = now;
                 }
-                Err(_) if now - moved >= STALL => return Err(Refused::Stalled),
+                Err(_) if now - moved >= LARGE_STALL => return Err(Refused::Stalled),
+                Err(_) if now - moved >= STALL && place.is_wanted_by_others() => return Err(Refused::Stalled),
                 Err(_) => {}
             }
             let took = now - begun;
