@@ -27,7 +27,6 @@ pub struct Review<'a> {
     reason = "nearly every review is of a node, and a box would be one more allocation for it"
 )]
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "there is one for each review, and nearly all are writes of nodes")]
 pub enum Subject<'a> {
     /// A CREATE or UPDATE of a core/v1 Node or its status, to decide on or to judge.
     Node(Write<'a>),
