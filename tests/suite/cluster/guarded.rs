@@ -14,7 +14,7 @@ apiVersion: nodegate.dev/v1alpha1
 kind: NodePolicy
 metadata: {name: guarded}
 spec:
-  protect: {keys: [tier.example.com/class]}
+  protect: {keys: ["tier.example.com/*"]}
   persist: {labels: ["persist.example.com/*"]}
   rules:
     - name: by-name
