@@ -257,16 +257,29 @@ async fn an_honest_kubelet_is_never_refused() {
     let created = kubelet.create(&joining).await.unwrap();
     assert_eq!(label(&created, TIER), Some("standard"), "what a rule gives comes after what is taken out: {created:#}");
     assert_eq!(kubelet.create(&joining).await.unwrap_err().code, 409, "a restarted kubelet");
-    for step in 0..10 {
-        let beat = json!({"type": "Ready", "status": "True", "message": step.to_string()});
-        kubelet.merge_status("guarded-4", json!({"status": {"conditions": [beat]}})).await.expect("a heartbeat");
-        let zone = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": format!("z{step}")}}});
-        kubelet.merge_status("guarded-4", zone.clone()).await.expect("what it reconciles");
-        kubelet.merge("guarded-4", zone).await.expect("the same through nodes");
-        kubelet.label("guarded-4", "pool", json!(format!("p{step}"))).await.expect("a free label");
-        let attach = json!({"metadata": {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": format!("{step}")}}});
-        kubelet.merge_status("guarded-4", attach).await.expect("its annotation");
+    // The value of a rule has just changed: the write of a kubelet meets it before or after the controller does.
+    for round in 0..10 {
+        let policy = json!({
+            "apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "changing"},
+            "spec": {"protect": {"keys": ["class.example.com/changing"]}, "persist": {"labels": ["team"]}, "rules": [
+                {"name": "value", "match": {"names": ["guarded-*"]},
+                 "labels": {"class.example.com/changing": format!("v{round}"), "kept.example.com/given": format!("v{round}")}}]},
+        });
+        plane.kubectl(&["apply", "-f", "-"], Some(&policy.to_string())).unwrap();
+        for step in 0..10 {
+            let beat = json!({"type": "Ready", "status": "True", "message": format!("{round} {step}")});
+            kubelet.merge_status("guarded-4", json!({"status": {"conditions": [beat]}})).await.expect("a heartbeat");
+            let zone = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": format!("z{round}{step}")}}});
+            kubelet.merge_status("guarded-4", zone.clone()).await.expect("what it reconciles");
+            kubelet.merge("guarded-4", zone).await.expect("the same through nodes");
+            kubelet.label("guarded-4", "pool", json!(format!("p{round}{step}"))).await.expect("a free label");
+            let attach = json!({"metadata": {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": format!("{step}")}}});
+            kubelet.merge_status("guarded-4", attach).await.expect("its annotation");
+        }
     }
+    admin
+        .eventually("guarded-4", "the last value", |node| label(node, "class.example.com/changing") == Some("v9"))
+        .await;
     admin.delete("guarded-4").await;
     drop(nodegate);
     plane.remove_definition();
