@@ -13,7 +13,7 @@ use super::history::FIELD_MANAGER;
 use super::node::NodeObject;
 use super::queue::Urgency;
 use super::reconcile::{Failure, Reconciler};
-use crate::policy::{NodeChange, NodeFacts, patch};
+use crate::policy::{NodeChange, NodeFacts, fit, patch};
 
 /// For so long annotations that were refused are not tried again on that node.
 const REFUSED_FOR: Duration = Duration::from_secs(600);
@@ -40,8 +40,8 @@ impl Refusals {
 }
 
 impl Reconciler {
-    /// Makes a change to the version of the node that was looked at. Where the API server refuses it as invalid, it is
-    /// made without its annotations: labels and taints never wait for those.
+    /// Makes a change to the version of the node that was looked at, without what the API server would refuse. Where it
+    /// refuses the rest as invalid, the change is made without its annotations: labels and taints never wait for those.
     pub(super) async fn make(
         &self,
         node: &NodeObject,
@@ -49,6 +49,12 @@ impl Reconciler {
         change: &NodeChange,
         urgency: Urgency,
     ) -> Result<(), Failure> {
+        let (fitting, left_out) = fit(facts, change.clone());
+        if let Some(first) = left_out.first() {
+            let reason = format!("{} {}: {}", first.field, first.key, first.reason);
+            self.leave_out(node, left_out.iter().map(|left_out| left_out.key.clone()).collect(), &reason);
+        }
+        let Some(change) = &fitting else { return Ok(()) };
         let Err(refused) = self.write(node, facts, change, urgency).await else { return Ok(()) };
         let set: Vec<String> =
             change.annotations().iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key.clone()).collect();
@@ -58,15 +64,19 @@ impl Reconciler {
         if let Some(rest) = change.clone().without_set_annotations() {
             self.write(node, facts, &rest, urgency).await?;
         }
-        let keys = set.join(", ");
-        self.metrics().controller.keeping.annotations_left_out.inc_by(u64::try_from(set.len()).unwrap_or(u64::MAX));
-        self.memory().refusals.note(node.uid(), set, Instant::now());
-        tracing::warn!(node = node.name(), keys, error = %refused, "annotations were refused and are left out");
-        let note = format!(
-            "left out annotations that rules give: {refused}. They are tried again in ten minutes. Annotations: {keys}"
-        );
-        self.events().later(node, "AnnotationsLeftOut", note);
+        self.leave_out(node, set, &refused.to_string());
         Ok(())
+    }
+
+    /// Does not try these keys for a while, and tells that.
+    fn leave_out(&self, node: &NodeObject, keys: Vec<String>, reason: &str) {
+        let text = keys.join(", ");
+        self.metrics().controller.keeping.annotations_left_out.inc_by(u64::try_from(keys.len()).unwrap_or(u64::MAX));
+        self.memory().refusals.note(node.uid(), keys, Instant::now());
+        tracing::warn!(node = node.name(), keys = text, reason, "keys that rules give are left out");
+        let note =
+            format!("left out keys that rules give: {reason}. They are tried again in ten minutes. Keys: {text}");
+        self.events().later(node, "AnnotationsLeftOut", note);
     }
 
     async fn write(

@@ -90,11 +90,14 @@ impl<'a, Wake: FnMut(&NodeObject)> Eyes<'a, Wake> {
                 self.sight.names().retain(|name| listed.contains(name));
                 self.store.apply_watcher_event(&Event::InitDone);
                 let store = self.store.as_reader();
+                // While nodes are listed, the store shows none of them: work on them begins now.
+                store.state().iter().for_each(|node| (self.wake)(node));
                 self.partial.retain(|name| store.get(&ObjectRef::new(name)).is_some());
             }
             Seen::Watching => self.works(),
             Seen::Changed(read) => {
                 if let Some(node) = self.readable(read) {
+                    (self.wake)(&node);
                     self.store.apply_watcher_event(&Event::Apply(node));
                 }
             }
@@ -119,7 +122,6 @@ impl<'a, Wake: FnMut(&NodeObject)> Eyes<'a, Wake> {
             Ok(node) => {
                 self.sight.names().remove(node.name());
                 self.note_left_out(&node);
-                (self.wake)(&node);
                 Some(node)
             }
             Err(unreadable) => {
