@@ -52,7 +52,10 @@ async fn under_fail_a_living_server_still_judges_kubelets() {
     let (admin, kubelet) = (Requester::admin(cluster.plane).await, Requester::kubelet(cluster.plane, "outage-1").await);
     admin.delete("outage-1").await;
     kubelet.create(&serde_json::from_str(NODE).unwrap()).await.unwrap();
-    let refusal = kubelet.label("outage-1", "hardware.tier", json!("gold")).await.unwrap_err();
+    let written = kubelet.label("outage-1", "hardware.tier", json!("gold")).await.unwrap();
+    assert_eq!(label(&written, "hardware.tier"), None, "put back in the very write");
+    let through_status = json!({"metadata": {"labels": {"hardware.tier": "gold"}}});
+    let refusal = kubelet.merge_status("outage-1", through_status).await.unwrap_err();
     assert_eq!(refusal.code, 403, "{refusal:?}");
     admin.label("outage-1", "hardware.tier", json!("gold")).await.unwrap();
     admin.delete("outage-1").await;
