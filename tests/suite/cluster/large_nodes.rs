@@ -100,6 +100,8 @@ async fn a_node_with_very_many_images_is_judged_within_the_memory_of_a_replica()
     }
     kubelet.merge_status("huge-1", images(390_000)).await.unwrap();
     admin.label("huge-1", "size.example.com/free", json!("y")).await.unwrap();
+    let refusal = admin.label("huge-1", POOL, json!("forbidden")).await.expect_err("judged at any size");
+    assert_eq!(refusal.code, 403, "{refusal:?}");
     let peak = nodegate.peak_memory();
     assert!(peak < LIMIT, "{} MiB", peak >> 20);
     admin.delete("huge-1").await;
