@@ -8,8 +8,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::text::log_line;
 
-/// The client library warns with the whole text of an answer that it cannot read: a list of all nodes, say.
-const LIBRARIES: &str = "kube_client=error";
+/// The client library logs each try of a request that fails, and warns with the whole text of an answer that it cannot
+/// read, a list of all nodes, say. Errors are logged where they are handled.
+const LIBRARIES: &str = "kube_client=off";
 
 /// Longest text of an error in a log line, in bytes. Errors of parsers and of the API server can repeat what they are about.
 const BRIEF_MAX: usize = 512;
@@ -151,7 +152,7 @@ mod tests {
         for (name, level) in
             [("WARNING", "warn"), ("warning", "warn"), ("10", "debug"), ("CRITICAL", "error"), ("", "info")]
         {
-            assert_eq!(filter(None, Some(name)).unwrap().to_string(), format!("kube_client=error,{level}"), "{name}");
+            assert_eq!(filter(None, Some(name)).unwrap().to_string(), format!("kube_client=off,{level}"), "{name}");
         }
         let error = filter(None, Some("LOUD")).unwrap_err().to_string();
         assert!(error.contains("LOG_LEVEL") && error.contains("WARNING"), "{error}");
