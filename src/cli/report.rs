@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::Client;
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -15,12 +13,10 @@ use super::output::{self, Format};
 use super::simulate::{Scene, identity, node_name, simulate};
 use super::{Findings, judged, telemetry_for_command};
 use crate::api::policy::EntryMode;
+use crate::controller::NodeApi;
 use crate::controller::published::Published;
 use crate::files::Sources;
 use crate::policy::{Exemptions, NodeFacts, PolicySet, violations};
-
-/// Nodes asked for at a time.
-const PAGE: u32 = 500;
 
 /// List what the nodes of today violate, so that a policy can be tried before it is enforced.
 ///
@@ -66,7 +62,7 @@ struct Line {
     node: String,
     policy: String,
     rule: String,
-    /// `enforce`, `warn`, `audit`; `unknown` when an expression has no answer.
+    /// `enforce`, `warn`, `audit`; `unknown` when an expression has no answer; `unreadable` when the node cannot be read.
     mode: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     key: String,
@@ -76,12 +72,13 @@ struct Line {
 pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let Gathered { set, policies, nodes } = runtime.block_on(gather(args))?;
-    let mut violations = Vec::new();
+    let Gathered { set, policies, nodes, unreadable } = runtime.block_on(gather(args))?;
+    let count = nodes.len() + unreadable.len();
+    let mut violations = unreadable;
     for node in &nodes {
         violations.extend(judge(&set, node).with_context(|| format!("node {}", node_name(node)))?);
     }
-    let report = Report { policies, nodes: nodes.len(), violations };
+    let report = Report { policies, nodes: count, violations };
     match args.output {
         Format::Table => output::print(&text(&report))?,
         format => output::print(&output::structured(format, &report)?)?,
@@ -95,6 +92,8 @@ struct Gathered {
     set: PolicySet,
     policies: Published,
     nodes: Vec<Json>,
+    /// A line for each node that cannot be read.
+    unreadable: Vec<Line>,
 }
 
 /// The policies, and the nodes to judge.
@@ -103,7 +102,7 @@ async fn gather(args: &ReportArgs) -> anyhow::Result<Gathered> {
         Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
     let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
     let from_files = || sources.load().map_err(|errors| output::load_errors(&errors));
-    let mut found: Vec<Json> = Vec::new();
+    let (mut found, mut unreadable): (Vec<Json>, Vec<Line>) = Default::default();
     if !args.nodes.is_empty() {
         found.extend(nodes::read(&args.nodes)?.into_iter().map(|found| found.node));
     }
@@ -112,7 +111,7 @@ async fn gather(args: &ReportArgs) -> anyhow::Result<Gathered> {
             bail!("which nodes? name files with them (- for standard input), or a cluster by --kubeconfig FILE");
         }
         let set = from_files()?;
-        return Ok(Gathered { policies: Published::of(&set), set, nodes: found });
+        return Ok(Gathered { policies: Published::of(&set), set, nodes: found, unreadable });
     };
     let client = place.client().await?;
     let set = if args.policies.is_empty() {
@@ -131,23 +130,41 @@ async fn gather(args: &ReportArgs) -> anyhow::Result<Gathered> {
         }
     };
     if args.nodes.is_empty() {
-        let nodes = ApiResource::erase::<Node>(&());
-        found = of_cluster(&Api::all_with(client, &nodes)).await?;
+        (found, unreadable) = of_cluster(client).await?;
     }
-    Ok(Gathered { set, policies, nodes: found })
+    Ok(Gathered { set, policies, nodes: found, unreadable })
 }
 
-async fn of_cluster(api: &Api<DynamicObject>) -> anyhow::Result<Vec<Json>> {
-    let mut found = Vec::new();
-    let mut parameters = ListParams::default().limit(PAGE);
+/// The nodes of a cluster, and a line for each that cannot be read: it costs no other node its report.
+async fn of_cluster(client: Client) -> anyhow::Result<(Vec<Json>, Vec<Line>)> {
+    let api = NodeApi::new(client);
+    let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+    let mut next = None;
     loop {
-        let page = api.list(&parameters).await.context("nodes could not be listed")?;
-        for node in page.items {
-            found.push(serde_json::to_value(node)?);
+        let mut page = Vec::new();
+        let read = api.page(next.as_deref(), |node| page.push(node)).await.context("nodes could not be listed")?;
+        for node in page {
+            let node = node.map_err(|error| (error.name.clone(), error.to_string()));
+            let json = node.and_then(|node| {
+                let parsed = serde_json::from_str(node.text());
+                parsed
+                    .map_err(|error| (node.name().to_owned(), format!("node {} cannot be read: {error}", node.name())))
+            });
+            match json {
+                Ok(json) => found.push(json),
+                Err((node, message)) => unreadable.push(Line {
+                    node,
+                    policy: String::new(),
+                    rule: String::new(),
+                    mode: "unreadable",
+                    key: String::new(),
+                    message,
+                }),
+            }
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(found),
+        next = read.next;
+        if next.is_none() {
+            return Ok((found, unreadable));
         }
     }
 }
@@ -182,8 +199,11 @@ fn judge(set: &PolicySet, node: &Json) -> anyhow::Result<Vec<Line>> {
 fn text(report: &Report) -> String {
     let Report { policies, nodes, violations: lines } = report;
     let of = |mode: &str| lines.iter().filter(|line| line.mode == mode).count();
-    let mut violating: Vec<&str> =
-        lines.iter().filter(|line| line.mode != "unknown").map(|line| line.node.as_str()).collect();
+    let mut violating: Vec<&str> = lines
+        .iter()
+        .filter(|line| !matches!(line.mode, "unknown" | "unreadable"))
+        .map(|line| line.node.as_str())
+        .collect();
     violating.sort_unstable();
     violating.dedup();
     let mut text = String::new();
@@ -201,6 +221,10 @@ fn text(report: &Report) -> String {
     ));
     if unknown > 0 {
         text.push_str(&format!("; {unknown} expressions had no answer, which counts as a finding"));
+    }
+    let unreadable = of("unreadable");
+    if unreadable > 0 {
+        text.push_str(&format!("; {unreadable} nodes could not be read, which counts as a finding"));
     }
     text.push_str(&format!("\npolicies: {policies}\n"));
     text

@@ -159,6 +159,11 @@ impl NodeObject {
         self.left_out.iter().map(|field| &**field)
     }
 
+    /// Its JSON, without `managedFields` and what was left out.
+    pub fn text(&self) -> &str {
+        &self.json
+    }
+
     /// Its facts.
     ///
     /// # Errors

@@ -2,6 +2,8 @@
 //! memory of a replica.
 #![allow(clippy::await_holding_lock, reason = "one test at a time uses the control plane")]
 
+use std::process::Command;
+
 use serde_json::json;
 
 use super::control_plane::{ControlPlane, exclusive};
@@ -68,6 +70,15 @@ fn managed_fields_of_any_nesting_hide_no_write_from_judgement() {
         let stored = by_admin(&get, None).unwrap();
         assert!(!stored.contains("gold"), "{stored}\n{}", nodegate.log());
         by_admin(&["patch", "node", name, "--type=merge", "-p", &labels(POOL, "fine")], None).unwrap();
+        // Nor does it keep anybody from a report on the fleet.
+        let report = Command::new(env!("CARGO_BIN_EXE_nodegate"))
+            .args(["report", "--violations", "--policy", "tests/suite/cluster/large_nodes.yaml", "--kubeconfig"])
+            .arg(cluster.plane.kubeconfig_file("large", Some(("admin", &["system:masters"]))))
+            .output()
+            .unwrap();
+        let (text, errors) = (String::from_utf8_lossy(&report.stdout), String::from_utf8_lossy(&report.stderr));
+        assert!(matches!(report.status.code(), Some(0 | 1)) && text.contains("nodes, "), "{text}{errors}");
+        assert!(!text.contains("could not be read"), "{text}");
         by_admin(&["delete", "node", name], None).unwrap();
     }
 }
