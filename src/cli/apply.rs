@@ -214,7 +214,7 @@ async fn one(reconciler: &Reconciler, node: Read) -> Line {
     Line { node: name, set, changed, removed, kept, lingering, not_taken, failed }
 }
 
-/// What of a change is not in the node as the API server has it now. Nothing is told of a node that is gone or unreadable.
+/// What of a change is not in the node as the API server has it now. For a node that is gone or unreadable the list is empty.
 async fn read_back(reconciler: &Reconciler, node: &str, made: &NodeChange) -> Vec<NotTaken> {
     match reconciler.nodes().get(node).await {
         Ok(Some(Ok(stored))) => stored.facts().map_or_else(|_| Vec::new(), |stored| not_taken(&stored, made)),

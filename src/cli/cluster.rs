@@ -211,7 +211,7 @@ impl Told {
 }
 
 impl Cluster {
-    /// A cluster that is about to be worked on. Nothing is asked of it yet.
+    /// A cluster that is about to be worked on. No request is sent yet.
     ///
     /// # Errors
     /// If it is not said how it is reached: a kubeconfig that cannot be read, say.

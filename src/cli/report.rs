@@ -13,8 +13,8 @@ use super::output::{self, Format};
 use super::simulate::{Scene, identity, node_name, simulate};
 use super::{Findings, judged, telemetry_for_command};
 use crate::api::policy::EntryMode;
-use crate::controller::NodeApi;
 use crate::controller::published::Published;
+use crate::controller::{NodeApi, Unreadable};
 use crate::files::Sources;
 use crate::policy::{Exemptions, NodeFacts, PolicySet, violations};
 
@@ -56,7 +56,7 @@ struct Report {
 }
 
 /// One violation of one node.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
     node: String,
@@ -144,21 +144,18 @@ async fn of_cluster(client: Client) -> anyhow::Result<(Vec<Json>, Vec<Line>)> {
         let mut page = Vec::new();
         let read = api.page(next.as_deref(), |node| page.push(node)).await.context("nodes could not be listed")?;
         for node in page {
-            let node = node.map_err(|error| (error.name.clone(), error.to_string()));
             let json = node.and_then(|node| {
-                let parsed = serde_json::from_str(node.text());
-                parsed
-                    .map_err(|error| (node.name().to_owned(), format!("node {} cannot be read: {error}", node.name())))
+                let unreadable =
+                    |error: serde_json::Error| Unreadable { name: node.name().to_owned(), why: error.to_string() };
+                serde_json::from_str(node.text()).map_err(unreadable)
             });
             match json {
                 Ok(json) => found.push(json),
-                Err((node, message)) => unreadable.push(Line {
-                    node,
-                    policy: String::new(),
-                    rule: String::new(),
+                Err(error) => unreadable.push(Line {
+                    message: error.to_string(),
+                    node: error.name,
                     mode: "unreadable",
-                    key: String::new(),
-                    message,
+                    ..Line::default()
                 }),
             }
         }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::node::{NodeObject, Read, Seen, Unreadable};
 use super::reconcile::Reconciler;
 
-/// A node is told of again at the soonest after so long: its kubelet decides how often it changes.
+/// The least time between two events about one node: its kubelet decides how often it changes.
 const TOLD_AGAIN: Duration = Duration::from_secs(600);
 
 /// What the leader sees of nodes, for all parts of a term.

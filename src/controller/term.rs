@@ -139,7 +139,7 @@ impl Term {
             let next = if braked { BRAKED_SURVEY.min(self.config.resync) } else { self.config.resync };
             let changed = tokio::select! {
                 changed = policies.changed() => changed.is_ok(),
-                // A faulty update changes nothing but what is told of it.
+                // A faulty update changes only the reports about it.
                 Ok(()) = reports.changed() => false,
                 () = tokio::time::sleep(next) => false,
             };
