@@ -62,7 +62,7 @@ impl Default for Bounds {
             reviews: 512,
             review_bytes: REVIEW_BYTES,
             ordinary: ORDINARY,
-            ordinary_bytes: 32 * MIB,
+            ordinary_bytes: 16 * MIB,
             large: 2,
             expressions: 16,
             costly: (processors / 2).max(1),

@@ -1,9 +1,11 @@
 //! The open connections of one listener: how many there may be, and which one ends when there is no room for another.
 //!
 //! Anybody may connect and wait, so what waits must not keep others out. At a bound the connection ends that is least
-//! worth keeping, and the newcomer is let in. Connections of one peer have a bound of their own: at that bound it
-//! is one of its own that ends.
+//! worth keeping, and the newcomer is let in. Among equals it is one of the peer that has most of them: the API server has
+//! a few, and whoever crowds the port only ends its own. Connections of one peer have a bound of their own: at that bound
+//! it is one of its own that ends.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
@@ -101,11 +103,13 @@ impl Connections {
 
 impl Table {
     /// The connection, of this peer if one is given, that is least worth keeping: of those with the least [`State::worth`]
-    /// the one that has been as it is for longest.
+    /// one of the peer with most connections, and of those the one that has been as it is for longest.
     fn least_worth(&self, peer: Option<IpAddr>) -> Option<&Arc<State>> {
         let candidates = self.open.values().filter(|state| peer.is_none_or(|peer| peer == state.peer));
-        let ranked =
-            candidates.filter_map(|state| Some(((state.worth()?, state.since.load(Ordering::Relaxed)), state)));
+        let ranked = candidates.filter_map(|state| {
+            let of_peer = self.of_peer.get(&state.peer).copied().unwrap_or_default();
+            Some(((state.worth()?, Reverse(of_peer), state.since.load(Ordering::Relaxed)), state))
+        });
         ranked.min_by_key(|(rank, _)| *rank).map(|(_, state)| state)
     }
 }
@@ -167,13 +171,13 @@ impl State {
     }
 
     /// How much it is worth to keep this connection; `None` where it may not end. One on which a request was answered
-    /// with success is the API server's more likely than not, and to close it may fail its next call.
+    /// with success is the API server's more likely than not, and to close it may fail its next call. A handshake and an
+    /// unfinished body are worth the same: were one worth less, many of the other kind would end every newcomer at once.
     fn worth(&self) -> Option<u8> {
         match (self.stage.load(Ordering::Relaxed), self.is_proven()) {
-            (WAITING, false) => Some(0),
-            (RECEIVING, false) => Some(1),
-            (WAITING, true) => Some(2),
-            (RECEIVING, true) => Some(3),
+            (WAITING | RECEIVING, false) => Some(0),
+            (WAITING, true) => Some(1),
+            (RECEIVING, true) => Some(2),
             _ => None,
         }
     }
@@ -272,8 +276,10 @@ mod tests {
         receiving_proven.state.asked(true);
         waiting_proven.state.answered(true);
         receiving.state.asked(true);
+        receiving.state.since.store(1, Ordering::Relaxed);
+        waiting.state.since.store(2, Ordering::Relaxed);
         answering.state.asked(false);
-        for (at, worst) in [waiting, receiving, waiting_proven, receiving_proven].into_iter().enumerate() {
+        for (at, worst) in [receiving, waiting, waiting_proven, receiving_proven].into_iter().enumerate() {
             assert!(matches!(connections.seat("192.0.2.9".parse().unwrap()), Seating::Ended(_)));
             assert!(is_ending(worst), "{at}");
             // As if its task took no notice: the next one is looked for among the others.
@@ -294,6 +300,19 @@ mod tests {
         drop(second);
         assert!(gone.is_cancelled());
         seated(&connections, "192.0.2.3");
+    }
+
+    #[test]
+    fn a_peer_with_many_connections_ends_its_own_and_not_the_only_one_of_another() {
+        let connections = Connections::new(4, 4);
+        let alone = seated(&connections, "192.0.2.1");
+        let crowd: Vec<Seat> = (0..3).map(|_| seated(&connections, "192.0.2.2")).collect();
+        for (at, seat) in crowd.iter().enumerate() {
+            seat.state.asked(true);
+            seat.state.since.store(10 + at as u64, Ordering::Relaxed);
+        }
+        let Seating::Ended(_) = connections.seat("192.0.2.3".parse().unwrap()) else { panic!("no room") };
+        assert!(is_ending(&crowd[0]) && !is_ending(&alone), "although that one has been waiting for longer");
     }
 
     #[test]

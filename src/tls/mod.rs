@@ -25,7 +25,7 @@ pub use callers::{Callers, CallersError, Refusal};
 pub use connections::RequestBody;
 pub use directory::{Directory, DirectoryError, DirectoryOwner};
 pub use issue::{IssueError, SubjectName};
-pub use listen::{Drained, Https, Limits, Protocol, serve};
+pub use listen::{Drained, Https, Limits, Protocol, bind, serve};
 pub use pair::{Pair, PairError};
 pub use rotate::{Change, PROPAGATION, Step, step};
 pub use watch::{watch, watch_callers};

@@ -21,6 +21,8 @@ use super::serve::Serve;
 
 /// The longest time that an API server waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What the system keeps of what a caller sends.
+const SEND_BYTES: u32 = 16 * 1024;
 /// So many handshakes are on their way at once.
 const AT_ONCE: usize = 64;
 
@@ -41,6 +43,8 @@ impl Caller {
 
     async fn tcp(&self) -> std::io::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
+        // What the system keeps for the callers is no memory of the server's, and there are thousands of them.
+        socket.set_send_buffer_size(SEND_BYTES)?;
         socket.bind(SocketAddr::new(self.from, 0))?;
         socket.connect(self.to).await
     }
@@ -67,6 +71,8 @@ fn head(path: &str, length: usize) -> String {
 
 /// The beginning of an answer.
 async fn answer(stream: &mut TlsStream<TcpStream>) -> String {
+    // A write returns when TLS has the bytes; the socket may not have had room for the last of them.
+    let _ = stream.flush().await;
     let mut begin = vec![0; 1024];
     let read = stream.read(&mut begin).await.unwrap_or_default();
     String::from_utf8_lossy(&begin[..read]).into_owned()
@@ -197,6 +203,32 @@ async fn sixteen_reviews_as_large_as_they_can_be_are_answered_at_once_within_the
     let peak = serve.peak_memory();
     println!("peak memory with sixteen large reviews: {} MiB", peak / 1024 / 1024);
     assert!(peak < 256 * 1024 * 1024, "{peak} bytes");
+}
+
+/// What waits unread in the system counts towards the memory of the pod, and by itself the system lets it grow to megabytes
+/// for every connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_its_turn_stays_with_its_sender() {
+    let serve = Serve::start(&[], &[], |_| {});
+    let caller = Caller::new(&serve, [127, 0, 1, 1]);
+    let mut held = Vec::new();
+    // Two are the places of large reviews.
+    for _ in 0..2 {
+        let mut stream = caller.tls().await.unwrap();
+        stream.write_all(head("/mutate?timeout=30s", 7_000_000).as_bytes()).await.unwrap();
+        held.push(stream);
+    }
+    let mut waiting = caller.tls().await.unwrap();
+    waiting.write_all(head("/mutate?timeout=30s", 7_000_000).as_bytes()).await.unwrap();
+    let (piece, mut sent) = (vec![b' '; 16 * 1024], 0);
+    while let Ok(written) = timeout(Duration::from_secs(1), waiting.write(&piece)).await {
+        match written {
+            Ok(written) => sent += written,
+            Err(error) => panic!("{error} instead of a turn: {}", answer(&mut waiting).await),
+        }
+    }
+    assert!((1..512 * 1024).contains(&sent), "{sent} bytes are on their way");
+    drop(held);
 }
 
 /// The server of before read each of these bodies as far as it came: more than a gigabyte.

@@ -44,7 +44,7 @@ pub(crate) struct ServeArgs {
     /// that, and two MiB more.
     #[arg(long, value_name = "BYTES", env = "NODEGATE_MAX_REVIEW_BYTES", default_value_t = REVIEW_BYTES as u64, value_parser = clap::value_parser!(u64).range(1_048_576..=1_073_741_824))]
     max_review_bytes: u64,
-    /// Most open HTTPS connections. At the bound one that is idle ends for each that comes.
+    /// Most open HTTPS connections. At the bound an idle one ends for each that comes, of the address that has most of them.
     #[arg(long, value_name = "N", env = "NODEGATE_MAX_CONNECTIONS", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=65_536))]
     max_connections: u64,
     /// Most open HTTPS connections from one address (of IPv6, one /64). All API servers may have one address where

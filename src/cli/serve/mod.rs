@@ -139,10 +139,8 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
         None => None,
     };
 
-    let listener = TcpListener::bind(config.listen).await.with_context(|| format!("--listen {}", config.listen))?;
-    let probe = TcpListener::bind(config.probe_listen)
-        .await
-        .with_context(|| format!("--probe-listen {}", config.probe_listen))?;
+    let listener = tls::bind(config.listen).with_context(|| format!("--listen {}", config.listen))?;
+    let probe = tls::bind(config.probe_listen).with_context(|| format!("--probe-listen {}", config.probe_listen))?;
     let (address, probe_address) = (listener.local_addr()?, probe.local_addr()?);
 
     let observer = observer(metrics.clone(), readiness.clone());
