@@ -30,7 +30,14 @@ impl Refusals {
     }
 
     fn note(&mut self, uid: &str, keys: Vec<String>, now: Instant) {
-        self.0.insert(uid.to_owned(), (now + REFUSED_FOR, keys));
+        let (until, refused) = self.0.entry(uid.to_owned()).or_insert((now, Vec::new()));
+        if *until <= now {
+            refused.clear();
+        }
+        *until = now + REFUSED_FOR;
+        refused.extend(keys);
+        refused.sort_unstable();
+        refused.dedup();
     }
 
     /// A node is gone.
@@ -132,4 +139,21 @@ fn is_invalid(failure: &Failure) -> bool {
 fn is_stale(status: &kube::core::Status) -> bool {
     let names_fields = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
     status.code == 409 || (status.code == 422 && !names_fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_refused_for_two_reasons_is_held_back_for_both_until_its_time_is_over() {
+        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        refusals.note("u", vec!["a".to_owned()], now);
+        refusals.note("u", vec!["b".to_owned(), "a".to_owned()], now + Duration::from_secs(1));
+        assert!(refusals.holds("u", "a", now) && refusals.holds("u", "b", now));
+        let later = now + Duration::from_secs(1) + REFUSED_FOR;
+        assert!(!refusals.holds("u", "a", later) && !refusals.holds("v", "a", now));
+        refusals.note("u", vec!["c".to_owned()], later);
+        assert!(!refusals.holds("u", "a", later) && refusals.holds("u", "c", later));
+    }
 }

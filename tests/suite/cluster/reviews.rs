@@ -47,7 +47,7 @@ fn setup() -> Setup<'static> {
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn a_kubelet_does_not_escape_judgement_by_the_size_of_its_node_and_an_administrator_is_not_refused_for_it() {
     let cluster = exclusive();
-    let nodegate = Nodegate::start(cluster.plane, &setup());
+    let nodegate = Nodegate::start(cluster.plane, &Setup { cluster: true, ..setup() });
     let admin = Requester::admin(cluster.plane).await;
     let name = "large-1".to_owned();
     let kubelets = join_filled(cluster.plane, &admin, std::slice::from_ref(&name)).await;
@@ -63,6 +63,15 @@ async fn a_kubelet_does_not_escape_judgement_by_the_size_of_its_node_and_an_admi
     // Who made it so large is found afterwards.
     let told = nodegate.log();
     assert!(told.lines().any(|line| line.contains("unusually large") && line.contains(&name)), "{told}");
+    let about = format!("involvedObject.name={name},reason=ReadInPart");
+    let events = || cluster.plane.kubectl(&["get", "events", "-A", "--field-selector", &about, "-o", "name"], None);
+    for _ in 0..100 {
+        if !events().unwrap().is_empty() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert!(!events().unwrap().is_empty(), "{told}");
     assert!(!nodegate.probe("/metrics").unwrap().contains("nodegate_large_reviews_total 0\n"));
     admin.delete(&name).await;
 }
