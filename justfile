@@ -19,11 +19,14 @@ lint:
 deny:
     cargo deny --locked check bans licenses sources
 
-# Write the files that are rendered from the code (CRD, webhook configurations, guard) and from the API server (the fields of a Node)
-generate: _node_fields (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/crds/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass")
+# Write the files that are rendered from the code (CRD, webhook configurations, guard, CLI reference) and from the API server (the fields of a Node)
+generate: _node_fields _cli_reference (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/crds/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass")
 
 _node_fields:
     NODEGATE_GENERATE=1 NODEGATE_REQUIRE_CLUSTER=1 cargo test --quiet --test suite -- --exact cluster::node_fields::expressions_know_the_fields_of_the_api_servers_nodes
+
+_cli_reference:
+    NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact docs::the_cli_reference_is_what_help_prints
 
 # A failed command must not leave an empty file behind.
 _render file args:
@@ -50,6 +53,12 @@ fuzz seconds="60" *targets:
 # Show what nodegate does, on this machine, without a cluster
 demo *args:
     cargo run --release -- demo {{ args }}
+
+# Draw the README's picture from what the demo prints
+picture:
+    cargo run --release --quiet -- demo > target/demo.txt
+    awk -f docs/images/demo.awk target/demo.txt > target/demo.svg
+    @mv target/demo.svg docs/images/demo.svg
 
 # Everything a change has to pass, as CI runs it
 ci:

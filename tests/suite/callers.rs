@@ -305,8 +305,8 @@ async fn an_expired_ca_beside_a_good_one_admits_nobody() {
 
 #[test]
 fn every_reason_of_a_refusal_is_documented() {
-    let documented = include_str!("../../docs/mutual-tls.md");
+    let documented = include_str!("../../docs/guides/mutual-tls.md");
     for reason in Refusal::ALL.map(Refusal::as_str) {
-        assert!(documented.contains(&format!("\n| `{reason}` |")), "docs/mutual-tls.md lacks {reason}");
+        assert!(documented.contains(&format!("\n| `{reason}` |")), "docs/guides/mutual-tls.md lacks {reason}");
     }
 }

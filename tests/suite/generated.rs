@@ -41,9 +41,9 @@ fn the_crd_is_what_render_prints() {
 
 #[test]
 fn what_is_never_saved_is_documented_with_its_reason() {
-    let documented = include_str!("../../docs/persistence.md");
+    let documented = include_str!("../../docs/reference/saved-state.md");
     for (key, reason) in nodegate::policy::never_persisted::table() {
         let row = format!("| `{key}` | {reason} |");
-        assert!(documented.contains(&row), "docs/persistence.md lacks: {row}");
+        assert!(documented.contains(&row), "docs/reference/saved-state.md lacks: {row}");
     }
 }

@@ -8,6 +8,7 @@ mod cases;
 mod chart;
 mod cluster;
 mod crowd;
+mod docs;
 mod export;
 mod fuzzing;
 mod generated;

@@ -1,4 +1,4 @@
-//! The API server shows a client certificate, by the very configuration that docs/mutual-tls.md gives, and nobody else
+//! The API server shows a client certificate, by the very configuration that docs/guides/mutual-tls.md gives, and nobody else
 //! is answered.
 #![allow(clippy::await_holding_lock, reason = "one test at a time uses the control plane")]
 
@@ -18,7 +18,7 @@ use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 use crate::authority::{self, Authority, Identity};
 
-const DOCUMENTED: &str = include_str!("../../../docs/mutual-tls.md");
+const DOCUMENTED: &str = include_str!("../../../docs/guides/mutual-tls.md");
 /// Where the documentation has the API server's files.
 const DIRECTORY: &str = "/etc/kubernetes/nodegate";
 /// How the documentation names a nodegate that is registered by URL, and one that is by a Service at port 443.
@@ -28,7 +28,7 @@ const SERVICE: &str = "nodegate.nodegate.svc";
 /// The YAML block of a documented file.
 fn documented(file: &str) -> Value {
     let begin = format!("```yaml\n# {DIRECTORY}/{file}\n");
-    let (_, block) = DOCUMENTED.split_once(&begin).unwrap_or_else(|| panic!("docs/mutual-tls.md has no {file}"));
+    let (_, block) = DOCUMENTED.split_once(&begin).unwrap_or_else(|| panic!("docs/guides/mutual-tls.md has no {file}"));
     let (block, _) = block.split_once("\n```").unwrap();
     serde_saphyr::from_str(block).unwrap()
 }

@@ -1,0 +1,285 @@
+//! The documents: links lead somewhere, and what a reference lists is what the program has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const CLI: &str = "docs/reference/cli.md";
+/// Flags of other programs that the documents mention by themselves.
+const OTHERS_FLAGS: [&str; 7] = [
+    "--admission-control-config-file",
+    "--max-request-bytes",
+    "--no-hooks",
+    "--node-labels",
+    "--print-dir",
+    "--prune",
+    "--register-with-taints",
+];
+
+/// Every Markdown file of the repository, by its path from the root.
+fn documents() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![PathBuf::from(ROOT)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && !name.starts_with('.') && name != "target" && name != "corpus" {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                let relative = path.strip_prefix(ROOT).unwrap().to_string_lossy().into_owned();
+                found.insert(relative, fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// The lines outside of code blocks.
+fn prose(text: &str) -> Vec<&str> {
+    let mut code = false;
+    let outside = text.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    });
+    outside.collect()
+}
+
+/// The line without its code spans.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join("`")
+}
+
+/// The code spans of a document, and the lines of its shell blocks.
+fn code(text: &str) -> Vec<&str> {
+    let spans = prose(text).into_iter().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let blocks = text.split("\n```sh\n").skip(1).filter_map(|rest| rest.split("\n```").next());
+    spans.chain(blocks.flat_map(str::lines)).collect()
+}
+
+/// Where the links of a line lead.
+fn links(line: &str) -> Vec<String> {
+    let line = without_code(line);
+    let inline = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let images = line.split("src=\"").skip(1).filter_map(|rest| rest.split('"').next());
+    inline.chain(images).map(str::to_owned).collect()
+}
+
+/// The anchors of a document's headings, as GitHub makes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let headings = prose(text).into_iter().filter(|line| line.starts_with('#'));
+    headings
+        .map(|line| {
+            let title = line.trim_start_matches('#').trim().to_lowercase();
+            let kept = title.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+            let slug: String = kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect();
+            let before = seen.entry(slug.clone()).or_default();
+            *before += 1;
+            if *before == 1 { slug } else { format!("{slug}-{}", *before - 1) }
+        })
+        .collect()
+}
+
+/// The path without `.` and `..`; nothing if it leaves the repository.
+fn resolved(from: &str, link: &str) -> Option<String> {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in link.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        if part == ".." {
+            parts.pop()?;
+        } else {
+            parts.push(part);
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// What is wrong with a link in `from`, if anything is.
+fn fault(documents: &BTreeMap<String, String>, from: &str, link: &str) -> Option<&'static str> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return None;
+    }
+    let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let Some(target) = (if path.is_empty() { Some(from.to_owned()) } else { resolved(from, path) }) else {
+        return Some("leaves the repository");
+    };
+    if !documents.contains_key(&target) && !Path::new(ROOT).join(&target).exists() {
+        return Some("leads nowhere");
+    }
+    let known = documents.get(&target).is_none_or(|text| anchor.is_empty() || anchors(text).contains(anchor));
+    (!known).then_some("names a heading that is not there")
+}
+
+#[test]
+fn every_relative_link_leads_to_a_file_and_a_heading() {
+    let documents = documents();
+    let mut faults = Vec::new();
+    let mut links_found = 0;
+    for (from, text) in &documents {
+        for link in prose(text).into_iter().flat_map(links) {
+            links_found += 1;
+            faults.extend(fault(&documents, from, &link).map(|fault| format!("{from}: {link} {fault}")));
+        }
+    }
+    assert!(links_found > 40, "only {links_found} links were found");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn a_wrong_link_is_found() {
+    let documents = BTreeMap::from([("docs/a.md".to_owned(), "# One heading: `x`\n# Two\n# Two".to_owned())]);
+    for link in ["https://example.com/x", "#one-heading-x", "#two-1", "../README.md", "security.md"] {
+        assert_eq!(fault(&documents, "docs/a.md", link), None, "{link}");
+    }
+    for link in ["#three", "nothing.md", "../../README.md"] {
+        assert!(fault(&documents, "docs/a.md", link).is_some(), "{link}");
+    }
+}
+
+/// What the program prints when it is asked for help, whatever the environment of the test.
+fn help(command: &[String]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).args(command).arg("--help").env_clear().output().unwrap();
+    assert!(output.status.success(), "{command:?} --help");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n").trim_end().to_owned() + "\n"
+}
+
+/// Every command and subcommand with its help.
+fn commands() -> Vec<(Vec<String>, String)> {
+    let mut found = Vec::new();
+    let mut waiting = vec![Vec::new()];
+    while let Some(command) = waiting.pop() {
+        let text = help(&command);
+        let listed = text.split("\nCommands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap_or_default();
+        let names = listed.lines().filter_map(|line| {
+            let name = line.strip_prefix("  ").filter(|line| !line.starts_with(' '))?.split(' ').next()?;
+            (name != "help").then(|| name.to_owned())
+        });
+        waiting.extend(names.collect::<Vec<_>>().into_iter().rev().map(|name| [command.clone(), vec![name]].concat()));
+        found.push((command, text));
+    }
+    found
+}
+
+fn cli_reference() -> String {
+    let mut page = "# Command-line reference\n\nWhat `nodegate COMMAND --help` prints. `just generate` writes this page; do not edit it.\n\
+                    The flags of `serve` are explained by task in [flags.md](flags.md).\n"
+        .to_owned();
+    for (command, text) in commands() {
+        let name = [vec!["nodegate".to_owned()], command].concat().join(" ");
+        write!(page, "\n## {name}\n\n```text\n{text}```\n").unwrap();
+    }
+    page
+}
+
+#[test]
+fn the_cli_reference_is_what_help_prints() {
+    let path = Path::new(ROOT).join(CLI);
+    let page = cli_reference();
+    if std::env::var_os("NODEGATE_GENERATE").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == page, "{CLI} is not what --help prints; run `just generate` and commit it");
+}
+
+/// Every flag in a text, such as `--policy`.
+fn flags(text: &str) -> impl Iterator<Item = &str> {
+    let starts = text.match_indices("--").map(|(at, _)| at);
+    starts.filter_map(|at| {
+        let before = text[..at].chars().next_back();
+        let rest = &text[at + 2..];
+        let end = rest.find(|letter: char| !letter.is_ascii_lowercase() && letter != '-').unwrap_or(rest.len());
+        let apart = before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '-');
+        (apart && end > 1 && rest.starts_with(|letter: char| letter.is_ascii_lowercase()))
+            .then(|| &text[at..at + 2 + end])
+    })
+}
+
+#[test]
+fn every_flag_that_the_documents_name_exists() {
+    let commands = commands();
+    let known: BTreeSet<&str> = commands.iter().flat_map(|(_, text)| flags(text)).chain(OTHERS_FLAGS).collect();
+    let mut faults = Vec::new();
+    for (from, text) in documents().iter().filter(|(from, _)| *from != "CHANGELOG.md") {
+        for piece in code(text) {
+            let own = piece.starts_with("--") || piece.starts_with("nodegate ") || piece.starts_with("serve ");
+            let command = if own { Some(piece) } else { piece.split_once("| nodegate ").map(|(_, rest)| rest) };
+            let command = command.map(|command| command.split(" | ").next().unwrap_or_default());
+            let unknown = command.into_iter().flat_map(flags).filter(|flag| !known.contains(flag));
+            faults.extend(unknown.map(|flag| format!("{from}: {flag} in `{piece}`")));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// The names of all metrics, without the suffix that their kind gives them.
+fn metrics() -> BTreeSet<String> {
+    let sources = Path::new(ROOT).join("src/metrics");
+    let files = fs::read_dir(sources).unwrap().map(|entry| entry.unwrap().path());
+    let mut found = BTreeSet::new();
+    for path in files.chain([Path::new(ROOT).join("src/metrics.rs")]) {
+        let text = fs::read_to_string(&path).unwrap();
+        let calls = text.split(".register(").skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+        found.extend(calls.filter_map(|rest| Some(format!("nodegate_{}", rest.split('"').next()?))));
+    }
+    found
+}
+
+/// A metric as it is scraped, without what its kind adds to the name.
+fn stem(name: &str) -> &str {
+    ["_total", "_bucket", "_count", "_sum", "_info"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name)
+}
+
+#[test]
+fn every_metric_is_documented_and_every_documented_one_exists() {
+    let metrics = metrics();
+    assert!(metrics.len() > 30, "only {} metrics were found in the sources", metrics.len());
+    let reference = fs::read_to_string(Path::new(ROOT).join("docs/reference/metrics.md")).unwrap();
+    let rows = reference.lines().filter_map(|line| line.strip_prefix("| `")?.split(['`', '{']).next());
+    let listed: BTreeSet<String> =
+        rows.filter(|name| name.starts_with("nodegate_")).map(|name| stem(name).to_owned()).collect();
+    assert_eq!(
+        listed, metrics,
+        "the rows of docs/reference/metrics.md (left) and the metrics in src/metrics (right) differ"
+    );
+    let mut unknown = Vec::new();
+    for (from, text) in documents().iter().filter(|(from, _)| *from != "CHANGELOG.md") {
+        let words = text.split(|letter: char| !letter.is_ascii_lowercase() && letter != '_');
+        let named = words.filter(|word| word.starts_with("nodegate_"));
+        unknown.extend(named.filter(|name| !metrics.contains(stem(name))).map(|name| format!("{from}: {name}")));
+    }
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+}
+
+/// Every field of the schema below `spec`, by its own name.
+fn fields(schema: &serde_json::Value, found: &mut BTreeSet<String>) {
+    match schema {
+        serde_json::Value::Object(object) => {
+            if let Some(properties) = object.get("properties").and_then(|properties| properties.as_object()) {
+                found.extend(properties.keys().cloned());
+            }
+            object.values().for_each(|below| fields(below, found));
+        }
+        serde_json::Value::Array(list) => list.iter().for_each(|below| fields(below, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_of_a_policy_is_documented() {
+    let crd = fs::read_to_string(Path::new(ROOT).join("webhook-config/nodepolicies.yaml")).unwrap();
+    let crd: serde_json::Value = serde_saphyr::from_str(&crd).unwrap();
+    let mut known = BTreeSet::new();
+    fields(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"], &mut known);
+    assert!(known.len() > 50, "{known:?}");
+    let reference = fs::read_to_string(Path::new(ROOT).join("docs/reference/policy.md")).unwrap();
+    let spans: Vec<&str> = code(&reference);
+    let missing: Vec<&String> = known.iter().filter(|field| !spans.contains(&field.as_str())).collect();
+    assert!(missing.is_empty(), "docs/reference/policy.md lacks {missing:?}");
+}
