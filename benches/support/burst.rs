@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use kube::runtime::watcher::{self, Event};
@@ -48,19 +48,117 @@ pub(crate) async fn measure(plane: &'static ControlPlane) {
     let directory = tempfile::tempdir().expect("a directory");
     let policy = directory.path().join("policy.yaml");
     std::fs::write(&policy, POLICY).expect("written");
+    let _ = plane.kubectl(&["create", "namespace", "burst"], None);
+    println!("Without nodegate: the same three writes, one after the other as each is answered");
+    println!();
+    println!("| joins within a second | p50 | p99 | last | processor time of API server, etcd, load |");
+    println!("|---|---|---|---|---|");
+    for count in [20, 200, 1000] {
+        floor(plane, count).await;
+    }
+    println!();
     let leader = serve(plane, directory.path(), &policy);
     println!(
-        "| joins within a second | p50 | p99 | last | writes before the lift, most of one node | node writes | records | joined while the webhook did not answer |"
+        "| joins within a second | p50 | p99 | last | writes before the lift, most of one node | node writes | records | joined while the webhook did not answer | processor time until then of API server, etcd, load, nodegate |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for count in [20, 200, 1000] {
         row(plane, &leader, count).await;
     }
 }
 
+/// Clients of kubelets, each with its connection: a kubelet has asked the API server for much before it registers.
+async fn kubelets(plane: &ControlPlane, names: &[String]) -> Vec<Api<DynamicObject>> {
+    let mut kubelets = Vec::new();
+    for name in names {
+        let user = format!("system:node:{name}");
+        let kubelet = nodes(plane.client(Some((&user, &["system:nodes", "system:authenticated"]))).await);
+        assert!(kubelet.get_opt(name).await.expect("answered").is_none(), "{name} is there already");
+        kubelets.push(kubelet);
+    }
+    kubelets
+}
+
+/// Processor time so far of the API server, etcd and this process, and of nodegate where it runs.
+fn processor_times(plane: &ControlPlane, leader: Option<&Replica>) -> Vec<f64> {
+    let processes = plane.processes().into_iter().chain([std::process::id()]);
+    processes.chain(leader.map(|leader| leader.server.0.id())).map(processor_seconds).collect()
+}
+
+/// What was used since, as text.
+fn used_since(before: &[f64], now: &[f64]) -> String {
+    let used = before.iter().zip(now).map(|(before, now)| format!("{:.2} s", now - before));
+    used.collect::<Vec<_>>().join(", ")
+}
+
+/// The value below which this share of the times is, in seconds.
+fn quantile(sorted: &[Duration], share: f64) -> f64 {
+    sorted[((sorted.len() as f64 * share) as usize).min(sorted.len() - 1)].as_secs_f64()
+}
+
+/// What the machine can do at best: a CREATE, a record and a change for each node, with no webhook and nobody who watches.
+async fn floor(plane: &'static ControlPlane, count: usize) {
+    let names: Vec<String> = (0..count).map(|at| format!("floor-{count}-{at}")).collect();
+    let kubelets = kubelets(plane, &names).await;
+    let admin = plane.client(None).await;
+    let config_maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(admin.clone(), "burst");
+    let all = nodes(admin);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = processor_times(plane, None);
+    let start = Instant::now();
+    let joins = names.clone().into_iter().zip(kubelets).enumerate().map(|(at, (name, kubelet))| {
+        let (config_maps, all) = (config_maps.clone(), all.clone());
+        let mut object = node(at);
+        object.metadata.name = Some(name.clone());
+        let record = json!({"metadata": {"name": name}, "data": {"state.json": "x".repeat(600)}});
+        let record = serde_json::from_value(record).expect("a ConfigMap");
+        let change = Patch::Json::<()>(
+            serde_json::from_value(json!([
+                {"op": "add", "path": "/metadata/labels/node-role.kubernetes.io~1worker", "value": ""},
+                {"op": "add", "path": "/metadata/labels/hardware.tier", "value": "standard"},
+                {"op": "add", "path": "/spec/taints", "value": [{"key": "fleet", "value": "kept", "effect": "NoSchedule"}]}
+            ]))
+            .expect("a patch"),
+        );
+        async move {
+            tokio::time::sleep_until((start + Duration::from_secs(1) * at as u32 / count as u32).into()).await;
+            let sent = Instant::now();
+            kubelet.create(&PostParams::default(), &object).await.expect("joined");
+            config_maps.create(&PostParams::default(), &record).await.expect("recorded");
+            all.patch(&name, &PatchParams::default(), &change).await.expect("changed");
+            sent.elapsed()
+        }
+    });
+    let mut times =
+        tokio::spawn(futures_util::future::join_all(joins.collect::<Vec<_>>())).await.expect("the joins ended");
+    times.sort_unstable();
+    let used = used_since(&before, &processor_times(plane, None));
+    println!(
+        "| {count} | {:.2} s | {:.2} s | {:.2} s | {used} |",
+        quantile(&times, 0.5),
+        quantile(&times, 0.99),
+        quantile(&times, 1.0),
+    );
+    remove(plane, names.clone()).await;
+    let deletions = futures_util::stream::iter(names).map(|name| {
+        let config_maps = config_maps.clone();
+        async move { config_maps.delete(&name, &DeleteParams::default()).await.map(drop) }
+    });
+    deletions.buffer_unordered(16).collect::<Vec<_>>().await;
+}
+
+async fn remove(plane: &ControlPlane, names: Vec<String>) {
+    let admin = Arc::new(nodes(plane.client(None).await));
+    let deletions = futures_util::stream::iter(names).map(|name| {
+        let admin = admin.clone();
+        async move { admin.delete(&name, &DeleteParams::default()).await.map(drop) }
+    });
+    deletions.buffer_unordered(16).collect::<Vec<_>>().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+}
+
 /// `serve` with default flags, registered as rendered.
 fn serve(plane: &ControlPlane, directory: &Path, policy: &Path) -> Replica {
-    let _ = plane.kubectl(&["create", "namespace", "burst"], None);
     let kubeconfig =
         plane.kubeconfig_file("burst", Some(("system:serviceaccount:burst:nodegate", &["system:masters"])));
     let (listen, probe, certs) = (free_address(), free_address(), directory.join("certs"));
@@ -85,18 +183,14 @@ fn serve(plane: &ControlPlane, directory: &Path, policy: &Path) -> Replica {
 
 async fn row(plane: &'static ControlPlane, leader: &Replica, count: usize) {
     let names: Vec<String> = (0..count).map(|at| format!("bench-{count}-{at}")).collect();
-    let mut kubelets = Vec::new();
-    for name in &names {
-        let user = format!("system:node:{name}");
-        let client = plane.client(Some((&user, &["system:nodes", "system:authenticated"]))).await;
-        kubelets.push(nodes(client));
-    }
+    let kubelets = kubelets(plane, &names).await;
     let writes = |what: &str| leader.metric(&format!("nodegate_writes_total{{what=\"{what}\""));
     let before = (writes("node"), writes("state"));
     let (seen, mut events) = mpsc::unbounded_channel();
     let watches = [watch_nodes(plane, seen.clone()).await, watch_records(plane, seen).await];
     tokio::time::sleep(Duration::from_secs(2)).await;
 
+    let used_before = processor_times(plane, Some(leader));
     let start = Instant::now();
     let creates = names.clone().into_iter().zip(kubelets).enumerate().map(|(at, (name, kubelet))| {
         let mut object = node(at);
@@ -129,9 +223,9 @@ async fn row(plane: &'static ControlPlane, leader: &Replica, count: usize) {
             What::Node { done: false } => {}
         }
     }
+    let used = used_since(&used_before, &processor_times(plane, Some(leader)));
     let mut times: Vec<Duration> = done.values().map(|(time, _)| *time).collect();
     times.sort_unstable();
-    let at = |share: f64| times[((times.len() as f64 * share) as usize).min(times.len() - 1)].as_secs_f64();
     // What follows later is counted too: the rest of the records, and history.
     tokio::time::sleep(Duration::from_secs(8)).await;
     while let Ok(Seen { node, version, what, .. }) = events.try_recv() {
@@ -143,22 +237,16 @@ async fn row(plane: &'static ControlPlane, leader: &Replica, count: usize) {
         1 + written.get(node).into_iter().flatten().filter(|version| *version < lifted).count()
     };
     println!(
-        "| {count} | {:.2} s | {:.2} s | {:.2} s | {} | {} | {} | {unseen} |",
-        at(0.5),
-        at(0.99),
-        at(1.0),
+        "| {count} | {:.2} s | {:.2} s | {:.2} s | {} | {} | {} | {unseen} | {used} |",
+        quantile(&times, 0.5),
+        quantile(&times, 0.99),
+        quantile(&times, 1.0),
         done.iter().map(first).max().unwrap_or_default(),
         writes("node") - before.0,
         writes("state") - before.1,
     );
     watches.iter().for_each(tokio::task::JoinHandle::abort);
-    let admin = Arc::new(nodes(plane.client(None).await));
-    let deletions = futures_util::stream::iter(names).map(|name| {
-        let admin = admin.clone();
-        async move { admin.delete(&name, &DeleteParams::default()).await.map(drop) }
-    });
-    deletions.buffer_unordered(16).collect::<Vec<_>>().await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    remove(plane, names).await;
 }
 
 fn nodes(client: kube::Client) -> Api<DynamicObject> {
@@ -199,4 +287,14 @@ async fn follow(
         let (node, what) = read(&object);
         let _ = seen.send(Seen { node, version: version(&object), what, at: Instant::now() });
     }
+}
+
+/// The processor time that a process has used, in seconds.
+fn processor_seconds(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("a process");
+    // The name in parentheses may hold anything; user and system time are the 12th and 13th fields after it (proc(5)),
+    // in hundredths of a second.
+    let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
+    let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<f64>().expect("a number"));
+    ticks.sum::<f64>() / 100.0
 }

@@ -322,6 +322,11 @@ impl ControlPlane {
         kube::Client::try_from(config).unwrap()
     }
 
+    /// The processes of the API server and of etcd.
+    pub(crate) fn processes(&self) -> [u32; 2] {
+        [self.api.lock().unwrap().id(), self.etcd]
+    }
+
     /// Runs `kubectl` as an administrator; `input` goes to its standard input.
     pub(crate) fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
         run(kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments), input)
