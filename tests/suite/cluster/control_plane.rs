@@ -323,6 +323,7 @@ impl ControlPlane {
     }
 
     /// The processes of the API server and of etcd.
+    #[allow(dead_code, reason = "only benches ask for it")]
     pub(crate) fn processes(&self) -> [u32; 2] {
         [self.api.lock().unwrap().id(), self.etcd]
     }
