@@ -3,12 +3,14 @@
 //! Every group of conditions is entered once, under one condition it cannot do without: its names,
 //! else a label with a value, else a label, else a taint. What has none of these is always looked at.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new condition has to be thought of here")]
+
 use std::collections::BTreeSet;
 
 use foldhash::HashMap;
 use globset::{GlobSet, GlobSetBuilder};
 
-use super::matcher::{Conditions, NameGroup};
+use super::matcher::{Conditions, NameGroup, Source};
 use super::pattern::{glob, is_glob};
 use super::rule::Rule;
 use crate::api::policy::Operator;
@@ -119,19 +121,19 @@ enum Anchor<'a> {
     Taints(Vec<&'a str>),
 }
 
+/// The condition to enter a group under: the one that the fewest nodes meet, as far as its kind tells.
 fn anchor(conditions: &Conditions) -> Option<Anchor<'_>> {
-    if let Some(group) = conditions.names {
-        return Some(Anchor::Names(group));
-    }
-    let by = |operator: Operator| conditions.labels.iter().find(move |requirement| requirement.operator == operator);
-    if let Some(requirement) = by(Operator::In) {
-        return Some(Anchor::Label(&requirement.key, &requirement.values));
-    }
-    if let Some(requirement) = by(Operator::Exists) {
-        return Some(Anchor::Label(&requirement.key, &[]));
-    }
-    let taints = conditions.taints.as_ref()?;
-    Some(Anchor::Taints(taints.iter().map(|pattern| &*pattern.key).collect()))
+    let usable = conditions.iter().filter_map(|condition| match condition.source() {
+        Source::Name(group) => Some((0, Anchor::Names(group))),
+        Source::Label(requirement) => match requirement.operator {
+            Operator::In => Some((1, Anchor::Label(&requirement.key, &requirement.values))),
+            Operator::Exists => Some((2, Anchor::Label(&requirement.key, &[]))),
+            Operator::NotIn | Operator::DoesNotExist => None,
+        },
+        Source::Taints(patterns) => Some((3, Anchor::Taints(patterns.iter().map(|pattern| &*pattern.key).collect()))),
+        Source::Capacity(_) | Source::Gpu | Source::Expression(_) => None,
+    });
+    usable.min_by_key(|(rank, _)| *rank).map(|(_, anchor)| anchor)
 }
 
 impl RuleFinder {

@@ -1,9 +1,11 @@
 //! Rules that give one key different values, as far as that can be told without a node.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new condition has to be thought of here")]
+
 use foldhash::HashMap;
 
 use super::decision::Field;
-use super::matcher::{Conditions, Requirement};
+use super::matcher::{Conditions, NameGroup, Requirement, Source};
 use super::pattern::is_glob;
 use super::rule::Rule;
 use super::set::PolicySet;
@@ -56,18 +58,29 @@ fn given(rule: &Rule) -> impl Iterator<Item = Given<'_>> {
     labels.chain(annotations).chain(taints)
 }
 
-/// Whether no node can meet both.
+/// Whether no node can meet both, as far as names and labels tell.
 fn are_disjoint(set: &PolicySet, one: &Conditions, other: &Conditions) -> bool {
-    if let (Some(names), Some(others)) = (one.names, other.names) {
-        let apart = |these, those| {
-            let mut listed = set.names_of(these);
-            listed.all(|name| !is_glob(name) && !set.name_groups(name).contains(&those))
-        };
-        if apart(names, others) || apart(others, names) {
-            return true;
-        }
-    }
-    one.labels.iter().any(|label| other.labels.iter().any(|their| contradict(label, their) || contradict(their, label)))
+    let apart = |these, those| {
+        let mut listed = set.names_of(these);
+        listed.all(|name| !is_glob(name) && !set.name_groups(name).contains(&those))
+    };
+    one.iter().any(|condition| match condition.source() {
+        Source::Name(group) => names(other).any(|their| apart(group, their) || apart(their, group)),
+        Source::Label(label) => labels(other).any(|their| contradict(label, their) || contradict(their, label)),
+        Source::Taints(_) | Source::Capacity(_) | Source::Gpu | Source::Expression(_) => false,
+    })
+}
+
+fn names(conditions: &Conditions) -> impl Iterator<Item = NameGroup> {
+    conditions
+        .iter()
+        .filter_map(|condition| if let Source::Name(group) = condition.source() { Some(group) } else { None })
+}
+
+fn labels(conditions: &Conditions) -> impl Iterator<Item = &Requirement> {
+    conditions
+        .iter()
+        .filter_map(|condition| if let Source::Label(label) = condition.source() { Some(label) } else { None })
 }
 
 /// Whether no label meets both.

@@ -1,15 +1,16 @@
 //! A compiled rule: what it matches, what it gives, what it reads and writes.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new condition has to be thought of here")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::cel::{Expression, Polarity};
 use super::decision::{RuleId, Strength};
 use super::gpu;
-use super::matcher::{Conditions, Matcher};
+use super::matcher::{Condition, Matcher, Source};
 use super::pattern::KeySet;
 use crate::api::names::{LabelKey, LabelValue, Taint, TaintId};
-use crate::api::policy::Operator;
 
 /// Anything that gives a node something: a rule, a derived label, or a persist section.
 #[derive(Clone, Debug)]
@@ -36,6 +37,14 @@ pub(crate) struct Gives {
     pub(crate) annotations: Vec<(LabelKey, Box<str>)>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) saved: Option<Saved>,
+}
+
+impl Gives {
+    /// What its values are computed from.
+    fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
+        let labels = self.label_expressions.iter().map(|(_, expression)| expression);
+        labels.chain(self.label_map.iter().map(|(_, expression)| expression))
+    }
 }
 
 /// What a persist section restores.
@@ -68,46 +77,61 @@ pub(crate) enum Read {
 impl Rule {
     /// Every expression of the rule.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
-        self.matcher
-            .conditions()
-            .filter_map(|conditions| conditions.expression.as_ref())
-            .chain(self.gives.label_expressions.iter().map(|(_, expression)| expression))
-            .chain(self.gives.label_map.iter().map(|(_, expression)| expression))
+        self.matcher.expressions().chain(self.gives.expressions())
+    }
+
+    /// Everything it reads: what its conditions rest on, and what its values are computed from.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = Source<'_>> {
+        self.matcher.conditions().map(Condition::source).chain(self.gives.expressions().map(Source::Expression))
     }
 
     /// What it reads that other rules may write.
     pub(crate) fn reads(&self) -> Vec<Read> {
         let mut reads: Vec<Read> = Vec::new();
-        for conditions in self.matcher.conditions() {
-            condition_reads(conditions, &mut reads);
-        }
-        for expression in self.expressions() {
-            let found = expression.reads();
-            reads.extend(found.labels.iter().map(|read| Read::Label(read.key.as_str().into(), read.polarity)));
-            reads.extend(found.any_label.then_some(Read::AnyLabel));
-            reads.extend(found.taints.then_some(Read::AnyTaint));
-            reads.extend(found.gpu.then_some(Read::Gpu));
+        for source in self.sources() {
+            match source {
+                Source::Label(requirement) => {
+                    reads.push(Read::Label(requirement.key.clone(), requirement.polarity()));
+                }
+                Source::Taints(patterns) => {
+                    reads.extend(patterns.iter().map(|pattern| Read::Taint(pattern.key.clone(), pattern.polarity())));
+                }
+                Source::Gpu => reads.push(Read::Gpu),
+                Source::Expression(expression) => {
+                    let found = expression.reads();
+                    reads.extend(found.labels.iter().map(|read| Read::Label(read.key.as_str().into(), read.polarity)));
+                    reads.extend(found.any_label.then_some(Read::AnyLabel));
+                    reads.extend(found.taints.then_some(Read::AnyTaint));
+                    reads.extend(found.gpu.then_some(Read::Gpu));
+                }
+                Source::Name(_) | Source::Capacity(_) => {}
+            }
         }
         reads
     }
 
     /// Whether a change of this label may change the outcome.
     pub(crate) fn reads_label(&self, key: &str) -> bool {
-        self.matcher.conditions().any(|conditions| {
-            conditions.labels.iter().any(|requirement| *requirement.key == *key)
-                || (conditions.gpu.is_some() && gpu::reads_label(key))
-        }) || self.expressions().any(|expression| {
-            let reads = expression.reads();
-            reads.any_label || (reads.gpu && gpu::reads_label(key)) || reads.labels.iter().any(|read| read.key == key)
+        self.sources().any(|source| match source {
+            Source::Label(requirement) => *requirement.key == *key,
+            Source::Gpu => gpu::reads_label(key),
+            Source::Expression(expression) => {
+                let reads = expression.reads();
+                reads.any_label
+                    || (reads.gpu && gpu::reads_label(key))
+                    || reads.labels.iter().any(|read| read.key == key)
+            }
+            Source::Name(_) | Source::Taints(_) | Source::Capacity(_) => false,
         })
     }
 
     /// Whether a change of taints with this key may change the outcome.
     pub(crate) fn reads_taint(&self, key: &str) -> bool {
-        self.matcher
-            .conditions()
-            .any(|conditions| conditions.taints.iter().flatten().any(|pattern| *pattern.key == *key))
-            || self.expressions().any(|expression| expression.reads().taints)
+        self.sources().any(|source| match source {
+            Source::Taints(patterns) => patterns.iter().any(|pattern| *pattern.key == *key),
+            Source::Expression(expression) => expression.reads().taints,
+            Source::Name(_) | Source::Label(_) | Source::Capacity(_) | Source::Gpu => false,
+        })
     }
 
     /// Label keys it writes that are known at load.
@@ -137,16 +161,4 @@ impl Rule {
         let map = self.gives.label_map.iter().map(|(keys, _)| keys);
         map.chain(self.gives.saved.iter().map(|saved| &saved.labels))
     }
-}
-
-fn condition_reads(conditions: &Conditions, reads: &mut Vec<Read>) {
-    reads.extend(conditions.labels.iter().map(|requirement| {
-        let polarity = if requirement.operator == Operator::Exists { Polarity::Presence } else { Polarity::Value };
-        Read::Label(requirement.key.clone(), polarity)
-    }));
-    reads.extend(conditions.taints.iter().flatten().map(|pattern| {
-        let polarity = if pattern.value.is_some() { Polarity::Value } else { Polarity::Presence };
-        Read::Taint(pattern.key.clone(), polarity)
-    }));
-    reads.extend(conditions.gpu.is_some().then_some(Read::Gpu));
 }

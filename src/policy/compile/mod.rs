@@ -2,6 +2,7 @@
 //!
 //! Files, CRD objects, flat label files and presets all come through here: there is no second rulebook.
 
+mod conditions;
 mod governance;
 mod order;
 mod rules;

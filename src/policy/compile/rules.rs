@@ -4,22 +4,18 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::conditions::matcher;
 use super::{Draft, Faults};
-use crate::api::names::{LabelKey, LabelValue, Taint, TaintId, check_label_key, check_label_value};
-use crate::api::policy::{
-    ConditionsSpec, DerivedSpec, GpuSpec, LabelMapSpec, MatchSpec, Operator, PersistSpec, RuleMode, RuleSpec,
-    SelectorSpec, TaintSpec,
-};
-use crate::api::schema::nearest;
+use crate::api::names::{LabelKey, LabelValue, Taint, TaintId, check_label_key};
+use crate::api::policy::{DerivedSpec, LabelMapSpec, Operator, PersistSpec, RuleMode, RuleSpec, TaintSpec};
 use crate::api::source::FieldPath;
 use crate::policy::cel::{Expression, Scope, Yields};
 use crate::policy::decision::{RuleId, Strength};
-use crate::policy::gpu::VENDORS;
 use crate::policy::index::NameIndexBuilder;
 use crate::policy::limits::{ANNOTATIONS_MAX, READ_BY_THE_API_SERVER};
-use crate::policy::matcher::{Conditions, GpuCondition, Matcher, Requirement, TaintPattern};
+use crate::policy::matcher::{Condition, Conditions, Matcher, Requirement};
 use crate::policy::never_persisted;
-use crate::policy::pattern::{KeySet, TextSet};
+use crate::policy::pattern::KeySet;
 use crate::policy::restriction::is_own;
 use crate::policy::rule::{Gives, REMOVE_AFTER, Rule, Saved};
 
@@ -133,14 +129,9 @@ fn compile_derived(spec: &DerivedSpec, id: RuleId, path: &FieldPath, faults: &mu
     }
     // In flat label files absence is plainly false, and removal as quick as their users know it.
     let flat = faults.document.flat_grace;
-    let source = |key: &String| Conditions {
-        labels: vec![Requirement {
-            key: key.as_str().into(),
-            operator: Operator::Exists,
-            values: Vec::new(),
-            plain: flat.is_some(),
-        }],
-        ..Conditions::default()
+    let source = |key: &String| -> Conditions {
+        let (operator, values, plain) = (Operator::Exists, Vec::new(), flat.is_some());
+        [Condition::Label(Requirement { key: key.as_str().into(), operator, values, plain })].into_iter().collect()
     };
     Some(Rule {
         id,
@@ -300,117 +291,6 @@ fn taints(specs: &[TaintSpec], path: &FieldPath, faults: &mut Faults<'_>) -> Vec
         compiled.push(Taint { id, value });
     }
     compiled
-}
-
-/// Compiles a `match`.
-pub(super) fn matcher(
-    spec: Option<&MatchSpec>,
-    names: &mut NameIndexBuilder,
-    path: &FieldPath,
-    faults: &mut Faults<'_>,
-) -> Matcher {
-    let Some(spec) = spec else { return Matcher::default() };
-    let any_of = spec.any_of.as_ref().map(|alternatives| {
-        if alternatives.is_empty() {
-            faults.at(&path.key("anyOf"), "no alternatives, so no node matches; add one or leave anyOf out");
-        }
-        let compile =
-            |(index, spec): (usize, &ConditionsSpec)| conditions(spec, names, &path.key("anyOf").index(index), faults);
-        alternatives.iter().enumerate().map(compile).collect()
-    });
-    Matcher { all: conditions(&spec.conditions, names, path, faults), any_of }
-}
-
-fn conditions(
-    spec: &ConditionsSpec,
-    names: &mut NameIndexBuilder,
-    path: &FieldPath,
-    faults: &mut Faults<'_>,
-) -> Conditions {
-    for (field, list) in [("names", spec.names.as_ref()), ("taints", spec.taints.as_ref())] {
-        if list.is_some_and(Vec::is_empty) {
-            faults.at(&path.key(field), "the list is empty, so no node matches; add an entry or leave the field out");
-        }
-    }
-    let group = spec
-        .names
-        .as_ref()
-        .map(|list| names.add(list, |index, message| faults.at(&path.key("names").index(index), message)));
-    let taints = spec.taints.as_ref().map(|texts| {
-        let parse =
-            |(index, text): (usize, &String)| faults.check(&path.key("taints").index(index), TaintPattern::parse(text));
-        texts.iter().enumerate().filter_map(parse).collect()
-    });
-    let capacity = spec.capacity.iter().filter_map(|(resource, text)| {
-        let path = path.key("capacity").key(resource);
-        faults.check(&path, check_label_key(resource));
-        faults.check(&path, text.parse()).map(|comparison| (resource.as_str().into(), comparison))
-    });
-    let capacity = capacity.collect();
-    Conditions {
-        names: group,
-        labels: spec.selector.as_ref().map(|spec| selector(spec, &path.key("selector"), faults)).unwrap_or_default(),
-        taints,
-        capacity,
-        gpu: spec.gpu.as_ref().map(|spec| gpu(spec, &path.key("gpu"), faults)),
-        expression: spec
-            .expression
-            .as_ref()
-            .and_then(|source| node_expression(source, Yields::Bool, &path.key("expression"), faults)),
-    }
-}
-
-fn selector(spec: &SelectorSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Vec<Requirement> {
-    let mut requirements = Vec::new();
-    for (key, value) in &spec.match_labels {
-        let path = path.key("matchLabels").key(key);
-        faults.check(&path, check_label_key(key));
-        faults.check(&path, check_label_value(value));
-        requirements.push(Requirement {
-            key: key.as_str().into(),
-            operator: Operator::In,
-            values: vec![value.as_str().into()],
-            plain: false,
-        });
-    }
-    for (index, spec) in spec.match_expressions.iter().enumerate() {
-        let path = path.key("matchExpressions").index(index);
-        faults.check(&path.key("key"), check_label_key(&spec.key));
-        for (at, value) in spec.values.iter().enumerate() {
-            faults.check(&path.key("values").index(at), check_label_value(value));
-        }
-        let listing = matches!(spec.operator, Operator::In | Operator::NotIn);
-        if listing == spec.values.is_empty() {
-            let message = if listing {
-                "is empty; In and NotIn need at least one value"
-            } else {
-                "has values; Exists and DoesNotExist take none"
-            };
-            faults.at(&path.key("values"), message);
-        }
-        let values = spec.values.iter().map(|value| value.as_str().into()).collect();
-        requirements.push(Requirement { key: spec.key.as_str().into(), operator: spec.operator, values, plain: false });
-    }
-    requirements
-}
-
-fn gpu(spec: &GpuSpec, path: &FieldPath, faults: &mut Faults<'_>) -> GpuCondition {
-    let mut text = |field: &str, text: &Option<String>| {
-        let text = text.as_ref()?.to_lowercase();
-        Some(TextSet::compile([text.as_str()], |_, message| faults.at(&path.key(field), message)))
-    };
-    let (vendor, model) = (text("vendor", &spec.vendor), text("model", &spec.model));
-    if let (Some(set), Some(written)) = (&vendor, &spec.vendor)
-        && !VENDORS.iter().any(|vendor| set.contains(vendor))
-    {
-        let known = match nearest(written, &VENDORS) {
-            Some(vendor) => format!("did you mean {vendor:?}?"),
-            None => format!("the vendors are {}", VENDORS.join(", ")),
-        };
-        faults.at(&path.key("vendor"), format!("{written:?} is no GPU vendor that is known here; {known}"));
-    }
-    let count = spec.count.as_ref().and_then(|count| faults.check(&path.key("count"), count.parse()));
-    GpuCondition { vendor, model, count }
 }
 
 /// Parses a duration such as `60s`, `5m` or `720h`.

@@ -1,10 +1,13 @@
 //! A compromised kubelet gains nothing: who gives a restricted or protected key may read only what a
 //! kubelet cannot choose, or must say `trustKubelet: true`.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new condition has to be thought of here")]
+
 use super::Draft;
+use crate::policy::cel::Expression;
 use crate::policy::decision::Strength;
 use crate::policy::document::{Origin, PolicyDocument, PolicyError};
-use crate::policy::matcher::Conditions;
+use crate::policy::matcher::Source;
 use crate::policy::pattern::KeySet;
 use crate::policy::restriction::{is_own, is_restricted};
 use crate::policy::rule::Rule;
@@ -26,7 +29,9 @@ pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], protected: &
             let document = &documents[draft.document];
             let advice = match document.origin {
                 Origin::Preset => "do not protect that key, or write the rule yourself with trustKubelet: true",
-                _ => "match on node names or protected labels, or say trustKubelet: true",
+                Origin::File(_) | Origin::Object => {
+                    "match on node names or protected labels, or say trustKubelet: true"
+                }
             };
             let message = format!("gives {key}, which {kind}, on the kubelet's own word: {first}{more}; {advice}");
             errors.push(document.fault(&draft.path, message));
@@ -56,39 +61,30 @@ fn guarded_keys(rule: &Rule, protected: &KeySet) -> Vec<String> {
 fn kubelets_word(rule: &Rule, protected: &KeySet) -> Vec<String> {
     let trusted = |key: &str| is_restricted(key) || protected.contains(key) || is_own(key);
     let mut word = Vec::new();
-    for conditions in rule.matcher.conditions() {
-        conditions_word(conditions, &trusted, &mut word);
-    }
-    for expression in rule.expressions() {
-        let reads = expression.reads();
-        word.extend(
-            reads
-                .labels
-                .iter()
-                .filter(|read| !trusted(&read.key))
-                .map(|read| format!("label {} in an expression", read.key)),
-        );
-        let flags = [
-            (reads.any_label, "labels in an expression"),
-            (reads.taints, "taints in an expression"),
-            (reads.gpu, "GPU inference in an expression"),
-            (reads.other, "node fields in an expression"),
-        ];
-        word.extend(flags.iter().filter(|(read, _)| *read).map(|(_, what)| (*what).to_owned()));
+    for source in rule.sources() {
+        match source {
+            Source::Name(_) => {}
+            Source::Label(requirement) if trusted(&requirement.key) => {}
+            Source::Label(requirement) => word.push(format!("label {}", requirement.key)),
+            Source::Taints(patterns) => word.extend(patterns.iter().map(|pattern| format!("taint {}", pattern.key))),
+            Source::Capacity(resource) => word.push(format!("capacity {resource}")),
+            Source::Gpu => word.push("GPU inference".to_owned()),
+            Source::Expression(expression) => expressions_word(expression, trusted, &mut word),
+        }
     }
     word.dedup();
     word
 }
 
-fn conditions_word(conditions: &Conditions, trusted: &impl Fn(&str) -> bool, word: &mut Vec<String>) {
-    word.extend(
-        conditions
-            .labels
-            .iter()
-            .filter(|requirement| !trusted(&requirement.key))
-            .map(|requirement| format!("label {}", requirement.key)),
-    );
-    word.extend(conditions.taints.iter().flatten().map(|pattern| format!("taint {}", pattern.key)));
-    word.extend(conditions.capacity.iter().map(|(resource, _)| format!("capacity {resource}")));
-    word.extend(conditions.gpu.is_some().then(|| "GPU inference".to_owned()));
+fn expressions_word(expression: &Expression, trusted: impl Fn(&str) -> bool, word: &mut Vec<String>) {
+    let reads = expression.reads();
+    let labels = reads.labels.iter().filter(|read| !trusted(&read.key));
+    word.extend(labels.map(|read| format!("label {} in an expression", read.key)));
+    let flags = [
+        (reads.any_label, "labels in an expression"),
+        (reads.taints, "taints in an expression"),
+        (reads.gpu, "GPU inference in an expression"),
+        (reads.other, "node fields in an expression"),
+    ];
+    word.extend(flags.iter().filter(|(read, _)| *read).map(|(_, what)| (*what).to_owned()));
 }

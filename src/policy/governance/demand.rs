@@ -36,6 +36,20 @@ pub(crate) enum Wanted {
     Expression(Demanded),
 }
 
+impl Wanted {
+    /// The expression, if it is one.
+    pub(crate) fn expression(&self) -> Option<&Demanded> {
+        match self {
+            Self::Expression(demanded) => Some(demanded),
+            Self::Required { .. }
+            | Self::Allowed { .. }
+            | Self::Immutable { .. }
+            | Self::Dependency(_)
+            | Self::Naming(_) => None,
+        }
+    }
+}
+
 /// Values that are allowed.
 #[derive(Clone, Debug)]
 pub(crate) enum Accepted {

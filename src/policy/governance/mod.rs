@@ -119,9 +119,7 @@ impl Governance {
     /// The ids of all entries and of all `protect` sections that name something.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &RuleId> {
         let protecting = self.documents.iter().filter(|document| document.protect.written().next().is_some());
-        let entries = self.reserved.iter().map(|reserved| &reserved.entry);
-        let entries = entries.chain(self.demands.iter().map(|demand| &demand.entry));
-        entries.map(|entry| &entry.id).chain(protecting.map(|document| &document.protect_id))
+        self.entries().map(|entry| &entry.id).chain(protecting.map(|document| &document.protect_id))
     }
 
     /// Adds a document and returns its index.
@@ -222,25 +220,22 @@ impl Governance {
 
     /// How many expressions there are, in matches and of their own.
     pub(crate) fn expression_count(&self) -> usize {
-        let entries = self.reserved.iter().map(|reserved| &reserved.entry);
-        let entries = entries.chain(self.demands.iter().map(|demand| &demand.entry));
-        let matching = entries.flat_map(|entry| entry.matcher.conditions());
-        matching.filter(|conditions| conditions.expression.is_some()).count()
-            + self.demands.iter().filter(|demand| matches!(demand.what, Wanted::Expression(_))).count()
+        let of_demands = self.demands.iter().filter(|demand| demand.what.expression().is_some());
+        self.entries().flat_map(|entry| entry.matcher.expressions()).count() + of_demands.count()
     }
 
     /// Every expression: in matches, of its own and of messages.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
-        let entries = self.reserved.iter().map(|reserved| &reserved.entry);
-        let entries = entries.chain(self.demands.iter().map(|demand| &demand.entry));
-        let matching = entries.flat_map(|entry| entry.matcher.conditions());
-        let demanded = self.demands.iter().filter_map(|demand| match &demand.what {
-            Wanted::Expression(demanded) => Some(demanded),
-            _ => None,
-        });
-        matching.filter_map(|conditions| conditions.expression.as_ref()).chain(
+        let demanded = self.demands.iter().filter_map(|demand| demand.what.expression());
+        self.entries().flat_map(|entry| entry.matcher.expressions()).chain(
             demanded.flat_map(|demanded| std::iter::once(&demanded.expression).chain(&demanded.message_expression)),
         )
+    }
+
+    /// Every entry.
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        let entries = self.reserved.iter().map(|reserved| &reserved.entry);
+        entries.chain(self.demands.iter().map(|demand| &demand.entry))
     }
 
     /// Whether judging may evaluate CEL.
@@ -258,13 +253,10 @@ impl Governance {
             Wanted::Expression(demanded) => demanded.expression.source().contains("annotations"),
             Wanted::Dependency(_) => false,
         };
-        let entries = self.reserved.iter().map(|reserved| &reserved.entry);
-        let mut entries = entries.chain(self.demands.iter().map(|demand| &demand.entry));
-        let asks = |entry: &Entry| {
-            let expressions = entry.matcher.conditions().filter_map(|conditions| conditions.expression.as_ref());
-            expressions.into_iter().any(|expression| expression.source().contains("annotations"))
-        };
-        self.places.contains_key(&Field::Annotation) || self.demands.iter().any(governed) || entries.any(asks)
+        let mut asked = self.entries().flat_map(|entry| entry.matcher.expressions());
+        self.places.contains_key(&Field::Annotation)
+            || self.demands.iter().any(governed)
+            || asked.any(|expression| expression.source().contains("annotations"))
     }
 
     /// Every user and service account that may break glass in some document, sorted.

@@ -4,8 +4,8 @@
 //! where no write changes whether they are about the node.
 
 use super::LeftOut;
-use super::condition::{Condition, in_keys, list, quote};
 use super::entry::{Judging, is_about_change, is_about_names, is_about_node, is_subject, reason};
+use super::formula::{Formula, in_keys, list, quote};
 use super::re2::is_same_to_re2;
 use super::validating::{FIELDS, Validation, now, told};
 use super::variables::Variables;
@@ -58,7 +58,7 @@ pub(super) fn validations(
         for (field, title) in FIELDS {
             let Some((keys, wrong)) = keys(judging, demand, field, title) else { continue };
             let name = format!("demand{number}_{title}");
-            let judged = Condition::all([excepted.clone().not(), Condition::When(format!("({keys}.size() > 0)"))]);
+            let judged = Formula::all([excepted.clone().not(), Formula::When(format!("({keys}.size() > 0)"))]);
             variables.add(&name, format!("{} ? {keys} : []", judged.text()));
             let variable = format!("variables.{name}");
             let told = match demand.what {
@@ -80,7 +80,7 @@ fn unmet(
     variables: &mut Variables,
 ) -> Vec<Validation> {
     let entry = &demand.entry;
-    let judged = Condition::all([is_subject(&entry.except).not(), is_about_node(judging.selection, entry)]);
+    let judged = Formula::all([is_subject(&entry.except).not(), is_about_node(judging.selection, entry)]);
     let findings: Vec<String> = dependencies::findings(dependency, entry)
         .into_iter()
         .map(|(lacks, text)| format!("?({} ? optional.of({}) : optional.none())", lacks.text(), quote(&text)))
@@ -101,7 +101,7 @@ fn untrue(
 ) -> Vec<Validation> {
     let entry = &demand.entry;
     let Some(passes) = expressions::passes(demanded) else { return Vec::new() };
-    let judged = Condition::all([
+    let judged = Formula::all([
         is_subject(&entry.except).not(),
         is_about_node(judging.selection, entry),
         dependencies::is_about_write(entry),
@@ -175,7 +175,7 @@ fn keys(judging: Judging<'_, '_>, demand: &Demand, field: Field, title: &str) ->
 
 /// Keys and values that are there are written so.
 fn misnamed(judging: Judging<'_, '_>, demand: &Demand, naming: &Naming, field: Field, title: &str) -> String {
-    let violates = Condition::all([
+    let violates = Formula::all([
         naming::is_about(naming, field),
         naming::is_wrong(naming, field, title),
         is_about_change(&demand.entry, field, title),
@@ -186,9 +186,9 @@ fn misnamed(judging: Judging<'_, '_>, demand: &Demand, naming: &Naming, field: F
 
 /// Keys that are there do not change and do not go.
 fn immutable(judging: Judging<'_, '_>, demand: &Demand, keys: &KeySet, field: Field, title: &str) -> String {
-    let violates = Condition::all([
+    let violates = Formula::all([
         in_place(field, keys),
-        Condition::When(format!("(k in variables.old{title})")),
+        Formula::When(format!("(k in variables.old{title})")),
         is_about_change(&demand.entry, field, title),
         is_about_node(judging.selection, &demand.entry),
     ]);
@@ -197,7 +197,7 @@ fn immutable(judging: Judging<'_, '_>, demand: &Demand, keys: &KeySet, field: Fi
 
 /// Keys that a node is made without, or that a write takes away.
 fn required(judging: Judging<'_, '_>, demand: &Demand, keys: &[Box<str>], field: Field, title: &str) -> String {
-    let about = |operation: ChangeOperation| Condition::from(demand.entry.is_about(operation));
+    let about = |operation: ChangeOperation| Formula::from(demand.entry.is_about(operation));
     let (there, taken) = if field == Field::Taint {
         (
             r#"variables.taintValues.exists(id, id.startsWith(k + ":"))"#.to_owned(),
@@ -206,13 +206,13 @@ fn required(judging: Judging<'_, '_>, demand: &Demand, keys: &[Box<str>], field:
     } else {
         (format!("(k in {})", now(field)), format!("(k in variables.changed{title})"))
     };
-    let create = Condition::When("variables.create".to_owned());
-    let lost = Condition::any([
-        Condition::all([create.clone(), about(ChangeOperation::Add)]),
-        Condition::all([create.not(), Condition::When(taken), about(ChangeOperation::Remove)]),
+    let create = Formula::When("variables.create".to_owned());
+    let lost = Formula::any([
+        Formula::all([create.clone(), about(ChangeOperation::Add)]),
+        Formula::all([create.not(), Formula::When(taken), about(ChangeOperation::Remove)]),
     ]);
     let about_node = is_about_node(judging.selection, &demand.entry);
-    let violates = Condition::all([Condition::When(there).not(), lost, about_node]);
+    let violates = Formula::all([Formula::When(there).not(), lost, about_node]);
     format!("{}.filter(k, {})", list(keys.iter().map(|key| &**key)), violates.text())
 }
 
@@ -228,19 +228,19 @@ fn allowed(
     let value = format!("{}[k]", now(field));
     let wrong = match accepted {
         Accepted::Values(values) => {
-            Condition::When(format!("({value} in {})", list(values.iter().map(|value| &**value)))).not()
+            Formula::When(format!("({value} in {})", list(values.iter().map(|value| &**value)))).not()
         }
         Accepted::Matching(pattern) => {
-            Condition::When(format!("{value}.matches({})", quote(&format!("^(?:{})$", pattern.written)))).not()
+            Formula::When(format!("{value}.matches({})", quote(&format!("^(?:{})$", pattern.written)))).not()
         }
         Accepted::Range { min, max } => {
-            let was_there = Condition::When(format!("(k in variables.old{title})"));
+            let was_there = Formula::When(format!("(k in variables.old{title})"));
             ranges::is_wrong(&value, was_there, &format!("variables.old{title}[k]"), *min, *max)
         }
     };
-    let violates = Condition::all([
+    let violates = Formula::all([
         in_place(field, &KeySet::compile([key], |_, _| {})),
-        Condition::When(format!("(k in {})", now(field))),
+        Formula::When(format!("(k in {})", now(field))),
         wrong,
         is_about_change(&demand.entry, field, title),
         is_about_node(judging.selection, &demand.entry),
@@ -249,6 +249,6 @@ fn allowed(
 }
 
 /// Whether the key in `k` (of a taint `key:Effect`) is in the set.
-fn in_place(field: Field, keys: &KeySet) -> Condition {
+fn in_place(field: Field, keys: &KeySet) -> Formula {
     if field == Field::Taint { super::validating::taint_in_keys(keys) } else { in_keys("k", keys) }
 }

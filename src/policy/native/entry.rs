@@ -1,15 +1,18 @@
 //! What every entry of governance has: which nodes, which changes, who is excepted, who overrides it.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new condition has to be thought of here")]
+
 use std::collections::BTreeSet;
 
 use super::NativeOptions;
-use super::condition::{Condition, has_foreign_glob, is_identity, is_one_of, quote};
+use super::formula::{Formula, has_foreign_glob, is_identity, is_one_of, quote};
 use super::matching::{self, Asking};
 use super::selection::Selection;
 use super::validating::{Validation, now};
 use crate::api::policy::{ChangeOperation, EntryMode};
 use crate::policy::decision::Field;
 use crate::policy::governance::{Entry, GovernedDocument, Subjects};
+use crate::policy::matcher::Source;
 use crate::policy::set::PolicySet;
 
 /// What entries are exported with.
@@ -30,48 +33,39 @@ pub(super) fn reason(set: &PolicySet, entry: &Entry, allow: &Subjects) -> Option
     if [allow, &entry.except].into_iter().chain(glass).any(foreign) {
         return Some("has a glob with characters outside ASCII");
     }
-    entry.matcher.conditions().find_map(|conditions| {
-        if conditions.gpu.is_some() {
-            return Some("matches on GPU inference, which only nodegate has");
-        }
-        if conditions.names.is_some_and(|group| has_foreign_glob(set.names_of(group))) {
-            return Some("has a name glob with characters outside ASCII");
-        }
-        let expression = conditions.expression.is_some();
-        expression.then_some("matches by an expression, which may fail; nodegate then passes over the entry, the API server over the whole validation")
+    entry.matcher.conditions().find_map(|condition| {
+        let fails = "matches by an expression, which may fail; nodegate then passes over the entry, the API server over the whole validation";
+        matching::why_not(set, condition).or_else(|| condition.expression().map(|_| fails))
     })
 }
 
 /// Whether the entry's match is about names alone, which no write changes.
 pub(super) fn is_about_names(entry: &Entry) -> bool {
-    entry.matcher.conditions().all(|conditions| {
-        conditions.labels.is_empty()
-            && conditions.taints.is_none()
-            && conditions.capacity.is_empty()
-            && conditions.gpu.is_none()
-            && conditions.expression.is_none()
+    entry.matcher.conditions().all(|condition| match condition.source() {
+        Source::Name(_) => true,
+        Source::Label(_) | Source::Taints(_) | Source::Capacity(_) | Source::Gpu | Source::Expression(_) => false,
     })
 }
 
 /// Whether the entry is about this node, before or after the write.
-pub(super) fn is_about_node(selection: &Selection<'_>, entry: &Entry) -> Condition {
+pub(super) fn is_about_node(selection: &Selection<'_>, entry: &Entry) -> Formula {
     let after = matching::matcher(selection, Asking::Entry, &entry.matcher);
     if is_about_names(entry) {
         return after;
     }
-    let there = Condition::When("(oldObject != null)".to_owned());
-    let before = Condition::all([there, matching::matcher(selection, Asking::EntryBefore, &entry.matcher)]);
-    Condition::any([after, before])
+    let there = Formula::When("(oldObject != null)".to_owned());
+    let before = Formula::all([there, matching::matcher(selection, Asking::EntryBefore, &entry.matcher)]);
+    Formula::any([after, before])
 }
 
 /// Whether the entry is about what is done to the key in `k`.
-pub(super) fn is_about_change(entry: &Entry, field: Field, title: &str) -> Condition {
+pub(super) fn is_about_change(entry: &Entry, field: Field, title: &str) -> Formula {
     let (now, before) = (now(field), format!("variables.old{title}"));
     let all = BTreeSet::from([ChangeOperation::Add, ChangeOperation::Change, ChangeOperation::Remove]);
     let operations = entry.operations.as_ref().filter(|operations| **operations != all);
-    let Some(operations) = operations else { return Condition::Always };
-    Condition::any(operations.iter().map(|operation| {
-        Condition::When(match operation {
+    let Some(operations) = operations else { return Formula::Always };
+    Formula::any(operations.iter().map(|operation| {
+        Formula::When(match operation {
             ChangeOperation::Add => format!("!(k in {before})"),
             ChangeOperation::Change => format!("(k in {now} && k in {before})"),
             ChangeOperation::Remove => format!("!(k in {now})"),
@@ -80,24 +74,20 @@ pub(super) fn is_about_change(entry: &Entry, field: Field, title: &str) -> Condi
 }
 
 /// Whether a requester is one of the subjects.
-pub(super) fn is_subject(subjects: &Subjects) -> Condition {
+pub(super) fn is_subject(subjects: &Subjects) -> Formula {
     let user = "request.userInfo.username";
     let accounts: Vec<String> =
         subjects.service_accounts.written().map(|account| format!("system:serviceaccount:{account}")).collect();
     let users = is_identity(user, subjects.users.written());
-    Condition::any([
-        users,
-        is_in_group(subjects.groups.written()),
-        is_one_of(user, accounts.iter().map(String::as_str)),
-    ])
+    Formula::any([users, is_in_group(subjects.groups.written()), is_one_of(user, accounts.iter().map(String::as_str))])
 }
 
 /// Whether a requester is in one of the groups, which may be globs.
-fn is_in_group<'a>(groups: impl IntoIterator<Item = &'a str>) -> Condition {
+fn is_in_group<'a>(groups: impl IntoIterator<Item = &'a str>) -> Formula {
     match is_identity("g", groups) {
-        Condition::When(text) => Condition::When(format!("request.userInfo.?groups.orValue([]).exists(g, {text})")),
-        Condition::Always => Condition::When("(request.userInfo.?groups.orValue([]).size() > 0)".to_owned()),
-        Condition::Never => Condition::Never,
+        Formula::When(text) => Formula::When(format!("request.userInfo.?groups.orValue([]).exists(g, {text})")),
+        Formula::Always => Formula::When("(request.userInfo.?groups.orValue([]).size() > 0)".to_owned()),
+        Formula::Never => Formula::Never,
     }
 }
 
@@ -107,10 +97,10 @@ impl Judging<'_, '_> {
     }
 
     /// Whether the requester overrides the entry.
-    fn breaks_glass(&self, entry: &Entry) -> Condition {
+    fn breaks_glass(&self, entry: &Entry) -> Formula {
         let by_flag = is_in_group(self.options.break_glass_groups.iter().map(String::as_str));
         let glass = self.document(entry).break_glass.iter().map(is_subject);
-        Condition::any([by_flag].into_iter().chain(glass))
+        Formula::any([by_flag].into_iter().chain(glass))
     }
 
     /// How to override the entry.
@@ -131,8 +121,8 @@ impl Judging<'_, '_> {
     ///
     /// `told` is CEL for what is wrong, `reason` what follows it.
     pub(super) fn validations(&self, entry: &Entry, variable: &str, told: &str, reason: &str) -> Vec<Validation> {
-        let none = Condition::When(format!("({variable}.size() == 0)"));
-        let made = |mode: EntryMode, passes: Condition, prefix: &str| Validation {
+        let none = Formula::When(format!("({variable}.size() == 0)"));
+        let made = |mode: EntryMode, passes: Formula, prefix: &str| Validation {
             mode,
             alone: false,
             expression: passes.text(),
@@ -140,12 +130,12 @@ impl Judging<'_, '_> {
             fallback: format!("{prefix}this write is not allowed{reason}"),
         };
         let glass = self.breaks_glass(entry);
-        if entry.mode != EntryMode::Enforce || glass == Condition::Never {
+        if entry.mode != EntryMode::Enforce || glass == Formula::Never {
             return vec![made(entry.mode, none, "nodegate: ")];
         }
         vec![
-            made(EntryMode::Enforce, Condition::any([none.clone(), glass.clone()]), "nodegate: "),
-            made(EntryMode::Warn, Condition::any([none, glass.not()]), "nodegate: break glass: "),
+            made(EntryMode::Enforce, Formula::any([none.clone(), glass.clone()]), "nodegate: "),
+            made(EntryMode::Warn, Formula::any([none, glass.not()]), "nodegate: break glass: "),
         ]
     }
 }

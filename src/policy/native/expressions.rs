@@ -1,7 +1,7 @@
 //! `governance.expressions`: CEL over a write, asked about the node after it, before it, and as the requester alone would
 //! have made it.
 
-use super::condition::Condition;
+use super::formula::Formula;
 use crate::policy::cel::{Expression, ObjectNames};
 use crate::policy::governance::Demanded;
 
@@ -40,18 +40,18 @@ pub(super) fn asked() -> Vec<(&'static str, String)> {
 }
 
 /// When a write passes, or `None` where that cannot be said in the API server's CEL.
-pub(super) fn passes(demanded: &Demanded) -> Option<Condition> {
+pub(super) fn passes(demanded: &Demanded) -> Option<Formula> {
     let expression = &demanded.expression;
-    let on = |names: &ObjectNames<'_>| expression.over_write(names).map(Condition::When);
+    let on = |names: &ObjectNames<'_>| expression.over_write(names).map(Formula::When);
     let before = if expression.reads().old_object {
-        Condition::Never
+        Formula::Never
     } else {
-        Condition::all([Condition::When("(oldObject != null)".to_owned()), on(&BEFORE)?.not()])
+        Formula::all([Formula::When("(oldObject != null)".to_owned()), on(&BEFORE)?.not()])
     };
     if let Some(message) = &demanded.message_expression {
         message.over_write(&NOW)?;
     }
-    Some(Condition::any([on(&NOW)?, before, on(&ASKED)?]))
+    Some(Formula::any([on(&NOW)?, before, on(&ASKED)?]))
 }
 
 /// CEL for what is wrong, and what is said where that fails.
@@ -61,5 +61,5 @@ pub(super) fn told(demanded: &Demanded) -> (String, String) {
     // The API server takes no message of several lines.
     let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     let message = demanded.message_expression.as_deref().and_then(|message: &Expression| message.over_write(&NOW));
-    (message.unwrap_or_else(|| super::condition::quote(&plain)), plain)
+    (message.unwrap_or_else(|| super::formula::quote(&plain)), plain)
 }

@@ -5,7 +5,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::condition::{list, quote};
+use super::formula::{list, quote};
 use super::match_condition;
 
 /// What the fence's objects depend on.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
 
-use super::condition::{is_own, list, quote};
+use super::formula::{is_own, list, quote};
 use super::match_condition;
 use super::request::KUBELET;
 use crate::policy::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};

@@ -2,15 +2,18 @@
 //!
 //! Only "true" has an effect, and conditions are joined by *and* and *or* alone: so false and unknown are one here.
 
-use super::condition::{Condition, is_one_of, list, quote};
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new condition has to be thought of here")]
+
+use super::formula::{Formula, has_foreign_glob, is_one_of, list, quote};
 use super::selection::{Gift, Selection, value};
 use super::variables::rule_variable;
 use super::{LABELS, TAINTS};
 use crate::api::names::prefix_of;
 use crate::api::policy::Operator;
 use crate::policy::decision::{Field, Strength};
-use crate::policy::matcher::{Conditions, Matcher, Requirement, TaintPattern};
+use crate::policy::matcher::{Condition, Conditions, Matcher, Requirement, TaintPattern};
 use crate::policy::quantity::{Comparison, Quantity};
+use crate::policy::set::PolicySet;
 use crate::policy::view::is_of_publisher;
 
 /// Who asks, which decides what counts.
@@ -37,29 +40,28 @@ impl Asking {
 }
 
 /// Whether a matcher holds.
-pub(super) fn matcher(selection: &Selection<'_>, asking: Asking, matcher: &Matcher) -> Condition {
+pub(super) fn matcher(selection: &Selection<'_>, asking: Asking, matcher: &Matcher) -> Formula {
     let all = conditions(selection, asking, &matcher.all);
     let any = matcher.any_of.as_ref().map(|alternatives| {
-        Condition::any(alternatives.iter().map(|alternative| conditions(selection, asking, alternative)))
+        Formula::any(alternatives.iter().map(|alternative| conditions(selection, asking, alternative)))
     });
-    Condition::all([all].into_iter().chain(any))
+    Formula::all([all].into_iter().chain(any))
 }
 
-fn conditions(selection: &Selection<'_>, asking: Asking, conditions: &Conditions) -> Condition {
+fn conditions(selection: &Selection<'_>, asking: Asking, conditions: &Conditions) -> Formula {
     let reader = Reader { selection, asking };
-    let names = conditions.names.map(|group| {
-        is_one_of(&format!("{}.metadata.?name.orValue(\"\")", asking.object()), selection.set().names_of(group))
-    });
-    let taints =
-        conditions.taints.as_ref().map(|patterns| Condition::any(patterns.iter().map(|pattern| reader.taint(pattern))));
-    let expression = conditions
-        .expression
-        .as_ref()
-        .and_then(|expression| expression.over_object(LABELS, TAINTS))
-        .map(|text| Condition::When(format!("({text})")));
-    let labels = conditions.labels.iter().map(|requirement| reader.label(requirement));
-    let capacity = conditions.capacity.iter().map(|(resource, comparison)| capacity(asking, resource, *comparison));
-    Condition::all(names.into_iter().chain(labels).chain(taints).chain(capacity).chain(expression))
+    Formula::all(conditions.iter().map(|condition| reader.condition(condition)))
+}
+
+/// Why the API server cannot evaluate a condition, whoever asks.
+pub(super) fn why_not(set: &PolicySet, condition: &Condition) -> Option<&'static str> {
+    match condition {
+        Condition::Names(group) => {
+            has_foreign_glob(set.names_of(*group)).then_some("has a name glob with characters outside ASCII")
+        }
+        Condition::Gpu(_) => Some("matches on GPU inference, which only nodegate has"),
+        Condition::Label(_) | Condition::Taints(_) | Condition::Capacity(..) | Condition::Expression(_) => None,
+    }
 }
 
 struct Reader<'r, 'a> {
@@ -68,6 +70,24 @@ struct Reader<'r, 'a> {
 }
 
 impl Reader<'_, '_> {
+    /// A condition. One that [`why_not`] gives a reason for never holds.
+    fn condition(&self, condition: &Condition) -> Formula {
+        match condition {
+            Condition::Names(group) => is_one_of(
+                &format!("{}.metadata.?name.orValue(\"\")", self.asking.object()),
+                self.selection.set().names_of(*group),
+            ),
+            Condition::Label(requirement) => self.label(requirement),
+            Condition::Taints(patterns) => Formula::any(patterns.iter().map(|pattern| self.taint(pattern))),
+            Condition::Capacity(resource, comparison) => capacity(self.asking, resource, *comparison),
+            Condition::Gpu(_) => Formula::Never,
+            Condition::Expression(expression) => match expression.over_object(LABELS, TAINTS) {
+                Some(text) => Formula::When(format!("({text})")),
+                None => Formula::Never,
+            },
+        }
+    }
+
     /// The rules whose gift counts for who asks. A default is about what is there without it; an enforced rule that
     /// reads what it gives reads its presence only, which its own gift does not change.
     fn givers(&self, gift: &Gift) -> Vec<usize> {
@@ -88,14 +108,14 @@ impl Reader<'_, '_> {
         let rule = self.selection.rule(own);
         let gives = match gift.0 {
             Field::Label => rule.gives.labels.iter().any(|(key, _)| key.as_str() == gift.1),
-            _ => rule.gives.taints.iter().any(|taint| taint.id.to_string() == gift.1),
+            Field::Annotation | Field::Taint => rule.gives.taints.iter().any(|taint| taint.id.to_string() == gift.1),
         };
         (gives && rule.strength == Strength::Default).then(|| value(rule, gift))
     }
 
-    fn label(&self, requirement: &Requirement) -> Condition {
+    fn label(&self, requirement: &Requirement) -> Formula {
         let gift = (Field::Label, requirement.key.to_string());
-        let on_value = |value: &str| -> Condition { meets(requirement, Some(value)).into() };
+        let on_value = |value: &str| -> Formula { meets(requirement, Some(value)).into() };
         let (enforced, defaults): (Vec<usize>, Vec<usize>) =
             self.givers(&gift).into_iter().partition(|at| self.selection.rule(*at).strength == Strength::Enforced);
         let base = self.base_label(requirement, &gift);
@@ -104,24 +124,18 @@ impl Reader<'_, '_> {
         } else {
             let there = self.has_base_label(&gift);
             let absent = self.chain(&defaults, &gift, &on_value, meets(requirement, None).into());
-            Condition::any([Condition::all([there.clone(), base]), Condition::all([there.not(), absent])])
+            Formula::any([Formula::all([there.clone(), base]), Formula::all([there.not(), absent])])
         };
         self.chain(&enforced, &gift, &on_value, rest)
     }
 
     /// `on_value` of the first giver that matches, or `rest` if none does.
-    fn chain(
-        &self,
-        givers: &[usize],
-        gift: &Gift,
-        on_value: &impl Fn(&str) -> Condition,
-        rest: Condition,
-    ) -> Condition {
+    fn chain(&self, givers: &[usize], gift: &Gift, on_value: &impl Fn(&str) -> Formula, rest: Formula) -> Formula {
         // Neighbours with one outcome are one step, so that tables of machines do not nest deeply.
-        let mut steps: Vec<(Condition, Vec<Condition>)> = Vec::new();
+        let mut steps: Vec<(Formula, Vec<Formula>)> = Vec::new();
         for at in givers {
             let outcome = on_value(value(self.selection.rule(*at), gift));
-            let matches = Condition::When(rule_variable(self.selection, *at));
+            let matches = Formula::When(rule_variable(self.selection, *at));
             match steps.last_mut() {
                 Some((last, all)) if *last == outcome => all.push(matches),
                 _ => steps.push((outcome, vec![matches])),
@@ -131,51 +145,51 @@ impl Reader<'_, '_> {
             return first_of(steps, rest);
         }
         steps.into_iter().rev().fold(rest, |rest, (outcome, matches)| {
-            let matches = Condition::any(matches);
+            let matches = Formula::any(matches);
             match outcome {
-                Condition::Always => Condition::any([matches, rest]),
-                _ => Condition::all([matches.not(), rest]),
+                Formula::Always => Formula::any([matches, rest]),
+                Formula::Never | Formula::When(_) => Formula::all([matches.not(), rest]),
             }
         })
     }
 
-    fn has_base_label(&self, gift: &Gift) -> Condition {
+    fn has_base_label(&self, gift: &Gift) -> Formula {
         let (labels, key) = (self.labels(&gift.1), quote(&gift.1));
-        let there = Condition::When(format!("({key} in {labels})"));
+        let there = Formula::When(format!("({key} in {labels})"));
         match self.own_gift(gift) {
-            Some(own) => Condition::all([there, Condition::When(format!("({labels}[{key}] != {})", quote(own)))]),
+            Some(own) => Formula::all([there, Formula::When(format!("({labels}[{key}] != {})", quote(own)))]),
             None => there,
         }
     }
 
-    fn base_label(&self, requirement: &Requirement, gift: &Gift) -> Condition {
+    fn base_label(&self, requirement: &Requirement, gift: &Gift) -> Formula {
         let (labels, key) = (self.labels(&gift.1), quote(&gift.1));
         let own = self.own_gift(gift);
         let listed = || {
             let values = requirement.values.iter().map(|value| &**value).filter(|value| Some(*value) != own);
-            Condition::When(format!("({key} in {labels} && {labels}[{key}] in {})", list(values)))
+            Formula::When(format!("({key} in {labels} && {labels}[{key}] in {})", list(values)))
         };
         match requirement.operator {
             Operator::Exists => self.has_base_label(gift),
             Operator::In => listed(),
-            Operator::DoesNotExist => Condition::all([self.has_base_label(gift).not(), self.publisher(requirement)]),
+            Operator::DoesNotExist => Formula::all([self.has_base_label(gift).not(), self.publisher(requirement)]),
             Operator::NotIn => {
-                let spoken = Condition::any([self.has_base_label(gift), self.publisher(requirement)]);
-                Condition::all([listed().not(), spoken])
+                let spoken = Formula::any([self.has_base_label(gift), self.publisher(requirement)]);
+                Formula::all([listed().not(), spoken])
             }
         }
     }
 
     /// Whether absence can be told from a publisher that has restarted.
-    fn publisher(&self, requirement: &Requirement) -> Condition {
+    fn publisher(&self, requirement: &Requirement) -> Formula {
         let Some(prefix) =
             prefix_of(&requirement.key).filter(|_| !requirement.plain && is_of_publisher(&requirement.key))
         else {
-            return Condition::Always;
+            return Formula::Always;
         };
         let prefix = quote(&format!("{prefix}/"));
-        let has = |labels: &str| Condition::When(format!("{labels}.exists(k, k.startsWith({prefix}))"));
-        Condition::any([has("variables.oldLabels").not(), has(LABELS)])
+        let has = |labels: &str| Formula::When(format!("{labels}.exists(k, k.startsWith({prefix}))"));
+        Formula::any([has("variables.oldLabels").not(), has(LABELS)])
     }
 
     /// The labels that count for this key: a kubelet's word does not count for what it may not assert.
@@ -187,38 +201,38 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn taint(&self, pattern: &TaintPattern) -> Condition {
+    fn taint(&self, pattern: &TaintPattern) -> Formula {
         let ids: Vec<Gift> = self
             .selection
             .taints_given(&pattern.key)
             .into_iter()
             .filter(|(_, id)| pattern.effect.is_none_or(|effect| id.ends_with(&format!(":{effect}"))))
             .collect();
-        let meets = |value: &str| -> Condition { pattern.value.as_deref().is_none_or(|wanted| wanted == value).into() };
+        let meets = |value: &str| -> Formula { pattern.value.as_deref().is_none_or(|wanted| wanted == value).into() };
         let mut ways = Vec::new();
-        let mut own: Vec<Condition> = vec![Condition::When(format!("t.key == {}", quote(&pattern.key)))];
-        own.extend(pattern.effect.map(|effect| Condition::When(format!("t.effect == {}", quote(effect.as_str())))));
+        let mut own: Vec<Formula> = vec![Formula::When(format!("t.key == {}", quote(&pattern.key)))];
+        own.extend(pattern.effect.map(|effect| Formula::When(format!("t.effect == {}", quote(effect.as_str())))));
         own.extend(pattern.value.as_deref().map(taint_value));
         for gift in &ids {
             let givers = self.givers(gift);
             let effect = gift.1.rsplit_once(':').map_or("", |(_, effect)| effect);
-            let of_effect = Condition::When(format!("t.effect == {}", quote(effect)));
+            let of_effect = Formula::When(format!("t.effect == {}", quote(effect)));
             if let Some(value) = self.own_gift(gift) {
-                own.push(in_brackets(Condition::all([of_effect.clone(), taint_value(value)])).not());
+                own.push(in_brackets(Formula::all([of_effect.clone(), taint_value(value)])).not());
             }
             if givers.is_empty() {
                 continue;
             }
-            ways.push(self.chain(&givers, gift, &meets, Condition::Never));
-            let given = Condition::any(givers.iter().map(|at| Condition::When(rule_variable(self.selection, *at))));
-            own.push(in_brackets(Condition::all([of_effect, given])).not());
+            ways.push(self.chain(&givers, gift, &meets, Formula::Never));
+            let given = Formula::any(givers.iter().map(|at| Formula::When(rule_variable(self.selection, *at))));
+            own.push(in_brackets(Formula::all([of_effect, given])).not());
         }
-        ways.push(Condition::When(format!(
+        ways.push(Formula::When(format!(
             "{}.exists(t, {})",
             self.asking.variable(TAINTS, "variables.oldTaints"),
-            Condition::all(own).text()
+            Formula::all(own).text()
         )));
-        Condition::any(ways)
+        Formula::any(ways)
     }
 }
 
@@ -226,24 +240,24 @@ impl Reader<'_, '_> {
 const NESTED_MAX: usize = 20;
 
 /// The outcome of the first step that matches, as a flat list.
-fn first_of(steps: Vec<(Condition, Vec<Condition>)>, rest: Condition) -> Condition {
-    let step = |(outcome, matches): (Condition, Vec<Condition>)| {
-        format!("?({} ? optional.of({}) : optional.none())", Condition::any(matches).text(), outcome.text())
+fn first_of(steps: Vec<(Formula, Vec<Formula>)>, rest: Formula) -> Formula {
+    let step = |(outcome, matches): (Formula, Vec<Formula>)| {
+        format!("?({} ? optional.of({}) : optional.none())", Formula::any(matches).text(), outcome.text())
     };
     let steps: Vec<String> = steps.into_iter().map(step).collect();
-    Condition::When(format!("[{}][?0].orValue({})", steps.join(", "), rest.text()))
+    Formula::When(format!("[{}][?0].orValue({})", steps.join(", "), rest.text()))
 }
 
 /// A comparison as an operand of `!`.
-fn in_brackets(condition: Condition) -> Condition {
+fn in_brackets(condition: Formula) -> Formula {
     match condition {
-        Condition::When(text) if !text.starts_with('(') => Condition::When(format!("({text})")),
-        other => other,
+        Formula::When(text) if !text.starts_with('(') => Formula::When(format!("({text})")),
+        Formula::Always | Formula::Never | Formula::When(_) => condition,
     }
 }
 
-fn taint_value(value: &str) -> Condition {
-    Condition::When(format!("(t.?value.orValue(\"\") == {})", quote(value)))
+fn taint_value(value: &str) -> Formula {
+    Formula::When(format!("(t.?value.orValue(\"\") == {})", quote(value)))
 }
 
 /// The variable with the labels that count for this key where rules are concerned.
@@ -262,10 +276,10 @@ fn meets(requirement: &Requirement, value: Option<&str>) -> bool {
     }
 }
 
-fn capacity(asking: Asking, resource: &str, comparison: Comparison) -> Condition {
+fn capacity(asking: Asking, resource: &str, comparison: Comparison) -> Formula {
     let field = format!("{}.?status.?capacity[?{}]", asking.object(), quote(resource));
     let compare = |text: &str| {
-        Condition::When(format!(
+        Formula::When(format!(
             "(quantity({text}).compareTo(quantity({})) {} 0)",
             quote(&comparison.with()),
             comparison.sign()
@@ -273,7 +287,7 @@ fn capacity(asking: Asking, resource: &str, comparison: Comparison) -> Condition
     };
     if !resource.contains('/') {
         // What every node has and this one does not is unknown.
-        return Condition::all([Condition::When(format!("{field}.hasValue()")), compare(&format!("{field}.value()"))]);
+        return Formula::all([Formula::When(format!("{field}.hasValue()")), compare(&format!("{field}.value()"))]);
     }
     let or_zero = format!("{field}.orValue(\"0\")");
     let holds = compare(&or_zero);
@@ -281,12 +295,9 @@ fn capacity(asking: Asking, resource: &str, comparison: Comparison) -> Condition
         return holds;
     }
     // A device plugin registers after the kubelet does: none is told from "not yet" by how settled the node is.
-    let some = Condition::When(format!("(quantity({or_zero}).compareTo(quantity(\"0\")) != 0)"));
-    Condition::all([
-        Condition::any([
-            some,
-            Condition::When(asking.variable("variables.settled", "variables.oldSettled").to_owned()),
-        ]),
+    let some = Formula::When(format!("(quantity({or_zero}).compareTo(quantity(\"0\")) != 0)"));
+    Formula::all([
+        Formula::any([some, Formula::When(asking.variable("variables.settled", "variables.oldSettled").to_owned())]),
         holds,
     ])
 }

@@ -6,12 +6,12 @@
 //! - What cannot be exported is listed with the reason, and so is what depends on it.
 //! - Together with nodegate's webhooks nothing changes: both give the same.
 
-mod condition;
 mod demands;
 mod dependencies;
 mod entry;
 mod expressions;
 mod fence;
+mod formula;
 mod guard;
 mod matching;
 mod mutating;
@@ -151,5 +151,5 @@ fn match_condition(name: &str, expression: impl Into<String>) -> Json {
 /// nodegate's own writes are neither changed nor judged.
 fn not_self(options: &NativeOptions) -> Option<Json> {
     let user = options.self_user.as_deref()?;
-    Some(match_condition("not-nodegate-itself", format!("request.userInfo.username != {}", condition::quote(user))))
+    Some(match_condition("not-nodegate-itself", format!("request.userInfo.username != {}", formula::quote(user))))
 }

@@ -5,7 +5,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::condition::{Condition, in_keys, is_own, list};
+use super::formula::{Formula, in_keys, is_own, list};
 use super::request::CAN_MATTER;
 use super::selection::{Gift, Selection};
 use super::variables::Variables;
@@ -135,18 +135,18 @@ fn entries(
     let (new, desired) = (format!("variables.new{title}"), format!("variables.desired{title}"));
     let label_keys = || keys.iter().copied().filter(|_| field == Field::Label);
     let left_out = |when: &str, keys: Vec<&str>| match keys.as_slice() {
-        [] => Condition::Always,
-        keys => Condition::When(format!("!({when} && k in {})", list(keys.iter().copied()))),
+        [] => Formula::Always,
+        keys => Formula::When(format!("!({when} && k in {})", list(keys.iter().copied()))),
     };
     let kept = |key: &&str| selection.set().is_protected(key) || selection.set().names_persisted(key);
-    let carried = Condition::all([
+    let carried = Formula::all([
         // NodeRestriction judges this patch as the kubelet's own.
         left_out("variables.kubelet", label_keys().filter(|key| is_restricted(key)).collect()),
         // What is guarded a kubelet's UPDATE leaves as it is stored.
         left_out("variables.kubelet && !variables.create", label_keys().filter(kept).collect()),
     ]);
-    let differs = Condition::When(format!("!(k in {now} && {now}[k] == {desired}[k])"));
-    variables.add(format!("new{title}"), format!("{desired}.filter(k, {})", Condition::all([differs, carried]).text()));
+    let differs = Formula::When(format!("!(k in {now} && {now}[k] == {desired}[k])"));
+    variables.add(format!("new{title}"), format!("{desired}.filter(k, {})", Formula::all([differs, carried]).text()));
     let path = format!("\"/metadata/{plural}/\" + jsonpatch.escapeKey(k)");
     let mut lists = vec![new.clone()];
     let mut patches = vec![format!("{new}.map(k, JSONPatch{{op: \"add\", path: {path}, value: {desired}[k]}})")];
@@ -172,7 +172,7 @@ fn add_corrected(selection: &Selection<'_>, field: Field, (plural, title): (&str
     let (now, before) = (format!("variables.{plural}"), format!("variables.old{title}"));
     let (new, desired) = (format!("variables.new{title}"), format!("variables.desired{title}"));
     let guarded = match field {
-        Field::Label => Condition::any([is_own("k"), in_keys("k", selection.set().protected())]).text(),
+        Field::Label => Formula::any([is_own("k"), in_keys("k", selection.set().protected())]).text(),
         _ => is_own("k").text(),
     };
     variables.add(

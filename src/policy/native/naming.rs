@@ -1,6 +1,6 @@
 //! `governance.naming`: how keys and values are written.
 
-use super::condition::{Condition, in_keys, quote};
+use super::formula::{Formula, in_keys, quote};
 use super::re2::is_same_to_re2;
 use super::validating::{now, taint_in_keys};
 use crate::api::policy::NamedPart;
@@ -18,30 +18,30 @@ pub(super) fn why_not(naming: &Naming) -> Option<&'static str> {
 }
 
 /// Whether the entry is about the key in `k`.
-pub(super) fn is_about(naming: &Naming, field: Field) -> Condition {
+pub(super) fn is_about(naming: &Naming, field: Field) -> Formula {
     let named = naming.keys.written().filter(|key| *key != "*");
     let named = KeySet::compile(named, |_, _| {});
     let named = if field == Field::Taint { taint_in_keys(&named) } else { in_keys("k", &named) };
-    let others = Condition::When(format!("k.matches({})", quote("^([^/]*[.])?(kubernetes|k8s)[.]io/"))).not();
-    Condition::any([Some(named), naming.keys.is_all().then_some(others)].into_iter().flatten())
+    let others = Formula::When(format!("k.matches({})", quote("^([^/]*[.])?(kubernetes|k8s)[.]io/"))).not();
+    Formula::any([Some(named), naming.keys.is_all().then_some(others)].into_iter().flatten())
 }
 
 /// Whether the key in `k`, which the write changes, is written wrongly now and was not, or was worse.
-pub(super) fn is_wrong(naming: &Naming, field: Field, title: &str) -> Condition {
+pub(super) fn is_wrong(naming: &Naming, field: Field, title: &str) -> Formula {
     let (now, before) = (now(field), format!("variables.old{title}"));
-    let was_there = Condition::When(format!("(k in {before})"));
+    let was_there = Formula::When(format!("(k in {before})"));
     let key = if field == Field::Taint { r#"k.substring(0, k.indexOf(":"))"# } else { "k" };
     // A key that was there was as wrong before.
-    let of_key = Condition::all([was_there.clone().not(), Faults { naming, is_key: true }.any(key)]);
+    let of_key = Formula::all([was_there.clone().not(), Faults { naming, is_key: true }.any(key)]);
     let faults = Faults { naming, is_key: false };
     let (value, old) = (format!("{now}[k]"), format!("{before}[k]"));
-    let of_value = Condition::all([faults.any(&value), Condition::all([was_there, faults.less(&value, &old)]).not()]);
+    let of_value = Formula::all([faults.any(&value), Formula::all([was_there, faults.less(&value, &old)]).not()]);
     let wrong = match naming.part {
         NamedPart::Key => of_key,
         NamedPart::Value => of_value,
-        NamedPart::Both => Condition::any([of_key, of_value]),
+        NamedPart::Both => Formula::any([of_key, of_value]),
     };
-    Condition::all([Condition::When(format!("(k in {now})")), wrong])
+    Formula::all([Formula::When(format!("(k in {now})")), wrong])
 }
 
 /// What is demanded, in words.
@@ -66,49 +66,49 @@ struct Faults<'n> {
 
 impl Faults<'_> {
     /// Whether anything is wrong with a text.
-    fn any(&self, text: &str) -> Condition {
-        Condition::any([self.pattern(text), self.regex(text), self.length(text)])
+    fn any(&self, text: &str) -> Formula {
+        Formula::any([self.pattern(text), self.regex(text), self.length(text)])
     }
 
     /// Whether less is wrong with the one text than with the other: no other fault, not longer by more, and something better.
-    fn less(&self, text: &str, than: &str) -> Condition {
-        let sizes = |operator: &str| Condition::When(format!("(size({text}) {operator} size({than}))"));
-        let no_worse = |one: Condition, other: Condition| Condition::any([one.not(), other]);
-        let better = |one: Condition, other: Condition| Condition::all([one.not(), other]);
-        let long = Condition::all([self.length(than), sizes("<=")]);
-        Condition::all([
+    fn less(&self, text: &str, than: &str) -> Formula {
+        let sizes = |operator: &str| Formula::When(format!("(size({text}) {operator} size({than}))"));
+        let no_worse = |one: Formula, other: Formula| Formula::any([one.not(), other]);
+        let better = |one: Formula, other: Formula| Formula::all([one.not(), other]);
+        let long = Formula::all([self.length(than), sizes("<=")]);
+        Formula::all([
             no_worse(self.pattern(text), self.pattern(than)),
             no_worse(self.regex(text), self.regex(than)),
             no_worse(self.length(text), long),
-            Condition::any([
+            Formula::any([
                 better(self.pattern(text), self.pattern(than)),
                 better(self.regex(text), self.regex(than)),
                 better(self.length(text), self.length(than)),
-                Condition::all([self.length(text), sizes("<")]),
+                Formula::all([self.length(text), sizes("<")]),
             ]),
         ])
     }
 
     /// Whether a text does not keep the named pattern.
-    fn pattern(&self, text: &str) -> Condition {
+    fn pattern(&self, text: &str) -> Formula {
         let pattern = self.naming.pattern.map(|pattern| match pattern {
-            Pattern::Namespaced => Condition::When(format!("{text}.contains(\"/\")")),
+            Pattern::Namespaced => Formula::When(format!("{text}.contains(\"/\")")),
             Pattern::KebabCase => matches(text, &self.whole("([a-z0-9]+([-.][a-z0-9]+)*)?")),
             Pattern::LowerCase => matches(text, &self.whole("[^A-Z]*")),
         });
-        pattern.map_or(Condition::Never, Condition::not)
+        pattern.map_or(Formula::Never, Formula::not)
     }
 
     /// Whether a text does not match the regular expression.
-    fn regex(&self, text: &str) -> Condition {
+    fn regex(&self, text: &str) -> Formula {
         let regex = self.naming.regex.as_ref().map(|regex| matches(text, &format!("^(?:{})$", regex.written)));
-        regex.map_or(Condition::Never, Condition::not)
+        regex.map_or(Formula::Never, Formula::not)
     }
 
     /// Whether a text is too long.
-    fn length(&self, text: &str) -> Condition {
-        let Some(max) = self.naming.max_length else { return Condition::Never };
-        Condition::When(format!("(size({text}) > {max})"))
+    fn length(&self, text: &str) -> Formula {
+        let Some(max) = self.naming.max_length else { return Formula::Never };
+        Formula::When(format!("(size({text}) > {max})"))
     }
 
     /// A pattern for the whole text; of a key, its prefix has no say.
@@ -118,6 +118,6 @@ impl Faults<'_> {
     }
 }
 
-fn matches(text: &str, pattern: &str) -> Condition {
-    Condition::When(format!("{text}.matches({})", quote(pattern)))
+fn matches(text: &str, pattern: &str) -> Formula {
+    Formula::When(format!("{text}.matches({})", quote(pattern)))
 }

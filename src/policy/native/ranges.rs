@@ -1,18 +1,18 @@
 //! `governance.allowed` by `range`: whole numbers.
 
-use super::condition::{Condition, quote};
+use super::formula::{Formula, quote};
 
 /// Whether a text is outside a range, and was not outside it before by as much or less.
 ///
 /// `old` is evaluated only where `was_there` holds.
-pub(super) fn is_wrong(text: &str, was_there: Condition, old: &str, min: Option<i64>, max: Option<i64>) -> Condition {
+pub(super) fn is_wrong(text: &str, was_there: Formula, old: &str, min: Option<i64>, max: Option<i64>) -> Formula {
     let range = Range { min, max };
-    let nearer = Condition::any([
+    let nearer = Formula::any([
         range.is_number(old).not(),
-        Condition::When(format!("{}.isLessThan({})", range.distance(text), range.distance(old))),
+        Formula::When(format!("{}.isLessThan({})", range.distance(text), range.distance(old))),
     ]);
-    let better = Condition::all([was_there, range.has(old).not(), range.is_number(text), nearer]);
-    Condition::all([range.has(text).not(), better.not()])
+    let better = Formula::all([was_there, range.has(old).not(), range.is_number(text), nearer]);
+    Formula::all([range.has(text).not(), better.not()])
 }
 
 /// The range in words.
@@ -31,21 +31,21 @@ struct Range {
 }
 
 impl Range {
-    fn has(&self, text: &str) -> Condition {
+    fn has(&self, text: &str) -> Formula {
         let end = |end: Option<i64>, sign: &str| {
             end.map(|end| {
                 // CEL reads the least number as a sign and one that is too large.
                 let end = if end == i64::MIN { format!("int(\"{end}\")") } else { end.to_string() };
-                Condition::When(format!("(int({text}) {sign} {end})"))
+                Formula::When(format!("(int({text}) {sign} {end})"))
             })
         };
-        Condition::all([Some(self.is_number(text)), end(self.min, ">="), end(self.max, "<=")].into_iter().flatten())
+        Formula::all([Some(self.is_number(text)), end(self.min, ">="), end(self.max, "<=")].into_iter().flatten())
     }
 
     /// Whether a text is a whole number of 64 bits: others make `int` fail.
-    fn is_number(&self, text: &str) -> Condition {
+    fn is_number(&self, text: &str) -> Formula {
         let (form, signed) = (quote("^[+-]?0*[0-9]{1,19}$"), quote("^[+-]"));
-        Condition::When(format!(
+        Formula::When(format!(
             "({text}.matches({form}) && uint({text}.matches({signed}) ? {text}.substring(1) : {text}) <= ({text}.startsWith(\"-\") ? {}u : {}u))",
             i64::MIN.unsigned_abs(),
             i64::MAX

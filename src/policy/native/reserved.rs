@@ -3,8 +3,8 @@
 //! stricter ones only.
 
 use super::LeftOut;
-use super::condition::{Condition, quote};
 use super::entry::{Judging, is_about_change, is_about_node, is_subject, reason};
+use super::formula::{Formula, quote};
 use super::validating::{FIELDS, Validation, told};
 use super::variables::Variables;
 use crate::api::names::prefix_of;
@@ -130,16 +130,16 @@ impl Judged<'_, '_> {
     fn add(&self, variables: &mut Variables, validations: &mut Vec<Validation>) {
         let entries = &self.group().entries;
         let open =
-            Condition::any(entries.iter().map(|entry| Condition::all([self.applies(entry), is_subject(&entry.allow)])));
+            Formula::any(entries.iter().map(|entry| Formula::all([self.applies(entry), is_subject(&entry.allow)])));
         for (at, entry) in entries.iter().enumerate() {
             let stricter = entries.iter().enumerate().filter(|(other, rival)| {
                 *other != at
                     && (rival.entry.mode > entry.entry.mode || (rival.entry.mode == entry.entry.mode && *other > at))
             });
-            let stricter = Condition::any(stricter.map(|(_, rival)| self.applies(rival)));
-            let violates = Condition::all([self.is_here(), self.applies(entry), stricter.not(), open.clone().not()]);
+            let stricter = Formula::any(stricter.map(|(_, rival)| self.applies(rival)));
+            let violates = Formula::all([self.is_here(), self.applies(entry), stricter.not(), open.clone().not()]);
             // What stricter entries refuse is theirs to say.
-            if violates == Condition::Never || entry.entry.mode != self.mode {
+            if violates == Formula::Never || entry.entry.mode != self.mode {
                 continue;
             }
             let name = format!("reserved{}{:?}_{}_{at}", self.title, self.mode, self.at);
@@ -149,36 +149,36 @@ impl Judged<'_, '_> {
     }
 
     /// Whether this group decides on the key in `k`.
-    fn is_here(&self) -> Condition {
-        Condition::any(self.group().places.iter().map(|(order, place)| {
+    fn is_here(&self) -> Formula {
+        Formula::any(self.group().places.iter().map(|(order, place)| {
             let others = self.groups.iter().enumerate().filter(|(other, _)| *other != self.at);
             let before = others.flat_map(|(_, other)| {
-                let applies = Condition::any(other.entries.iter().map(|entry| self.applies(entry)));
+                let applies = Formula::any(other.entries.iter().map(|entry| self.applies(entry)));
                 other
                     .precedes(*order, *place)
-                    .map(move |specific| Condition::all([self.is_in(specific), applies.clone()]))
+                    .map(move |specific| Formula::all([self.is_in(specific), applies.clone()]))
                     .collect::<Vec<_>>()
             });
-            Condition::all([self.is_in(*place), Condition::any(before).not()])
+            Formula::all([self.is_in(*place), Formula::any(before).not()])
         }))
     }
 
     /// Whether the key in `k` (of a taint `key:Effect`) is in a place.
-    fn is_in(&self, place: Place<'_>) -> Condition {
+    fn is_in(&self, place: Place<'_>) -> Formula {
         let text = match place {
             Place::Key(key) if self.field == Field::Taint => format!("k.startsWith({})", quote(&format!("{key}:"))),
             Place::Key(key) => format!("(k == {})", quote(key)),
             Place::Namespace(prefix) => format!("k.startsWith({})", quote(&format!("{prefix}/"))),
             Place::Subdomains(suffix) => format!("k.contains({})", quote(&format!("{suffix}/"))),
         };
-        Condition::When(text)
+        Formula::When(text)
     }
 
     /// Whether an entry is about this node, this change and this requester.
-    fn applies(&self, reserved: &Reserved) -> Condition {
+    fn applies(&self, reserved: &Reserved) -> Formula {
         let change = is_about_change(&reserved.entry, self.field, self.title);
         let excepted = is_subject(&reserved.entry.except);
-        Condition::all([change, is_about_node(self.judging.selection, &reserved.entry), excepted.not()])
+        Formula::all([change, is_about_node(self.judging.selection, &reserved.entry), excepted.not()])
     }
 
     fn validations(&self, reserved: &Reserved, name: &str) -> Vec<Validation> {

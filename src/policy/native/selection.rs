@@ -3,13 +3,15 @@
 //! A rule is left out when its answer would be another one without what only nodegate has (saved state, GPU
 //! inference, computed values), or without a rule that is left out. So what is exported gives what nodegate gives.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new condition has to be thought of here")]
+
 use std::collections::{HashMap, HashSet};
 
-use super::condition::has_foreign_glob;
-use super::{LABELS, LeftOut, TAINTS};
+use super::{LABELS, LeftOut, TAINTS, matching};
 use crate::api::policy::Operator;
+use crate::policy::cel::Expression;
 use crate::policy::decision::{Field, Strength};
-use crate::policy::matcher::{Conditions, Requirement};
+use crate::policy::matcher::{Condition, Requirement, Source};
 use crate::policy::restriction::is_own;
 use crate::policy::rule::{Read, Rule};
 use crate::policy::set::PolicySet;
@@ -69,7 +71,7 @@ impl<'a> Selection<'a> {
 
     /// Whether a rule's condition may fail, so that it stands in a policy of its own.
     pub(super) fn stands_alone(&self, at: usize) -> bool {
-        self.rule(at).matcher.conditions().any(|conditions| conditions.expression.is_some())
+        self.rule(at).matcher.expressions().next().is_some()
     }
 
     /// What a rule gives natively.
@@ -252,51 +254,53 @@ impl<'a> Selection<'a> {
         if gifts(rule).next().is_none() {
             return Some(COMPUTED.to_owned());
         }
-        rule.matcher.conditions().find_map(|conditions| self.condition_reason(conditions))
+        rule.matcher.conditions().find_map(|condition| self.condition_reason(condition))
     }
 
-    fn condition_reason(&self, conditions: &Conditions) -> Option<String> {
-        if conditions.gpu.is_some() {
-            return Some("matches on GPU inference, which only nodegate has".to_owned());
+    fn condition_reason(&self, condition: &Condition) -> Option<String> {
+        if let Some(reason) = matching::why_not(self.set, condition) {
+            return Some(reason.to_owned());
         }
-        if conditions.names.is_some_and(|group| has_foreign_glob(self.set.names_of(group))) {
-            return Some("has a name glob with characters outside ASCII".to_owned());
+        match condition.source() {
+            Source::Label(requirement) => absence_reason(requirement),
+            Source::Expression(expression) => self.expression_reason(expression),
+            Source::Name(_) | Source::Taints(_) | Source::Capacity(_) | Source::Gpu => None,
         }
-        let absence = |requirement: &&Requirement| {
-            matches!(requirement.operator, Operator::NotIn | Operator::DoesNotExist)
-                && !requirement.plain
-                && is_of_publisher(&requirement.key)
-        };
-        if let Some(requirement) = conditions.labels.iter().find(absence) {
-            let key = &requirement.key;
-            return Some(format!(
-                "matches on the absence of {key}; whether its publisher has only restarted is what nodegate remembers"
-            ));
-        }
-        conditions.expression.as_ref().and_then(|expression| {
-            let reads = expression.reads();
-            let writes_taints = |rule: &Rule| !rule.gives.taints.is_empty() || rule.gives.saved.is_some();
-            let label = reads.labels.iter().map(|read| &read.key).find(|key| {
-                self.set.is_protected(key)
-                    || is_own(key)
-                    || !self.possible_givers(&(Field::Label, (*key).clone())).is_empty()
-            });
-            let what = match label {
-                Some(key) => format!("label {key}, which rules give or a kubelet may not assert"),
-                None if reads.gpu => "GPU inference, which only nodegate has".to_owned(),
-                None if reads.inventory => "inventories, which only nodegate asks".to_owned(),
-                None if reads.any_label => "labels by keys that are known only when it is evaluated".to_owned(),
-                None if reads.taints && self.set.rules().iter().any(writes_taints) => {
-                    "taints, which rules give".to_owned()
-                }
-                None if expression.over_object(LABELS, TAINTS).is_none() => {
-                    "the node as a whole, which is another object to the API server".to_owned()
-                }
-                None => return None,
-            };
-            Some(format!("its expression reads {what}"))
-        })
     }
+
+    fn expression_reason(&self, expression: &Expression) -> Option<String> {
+        let reads = expression.reads();
+        let writes_taints = |rule: &Rule| !rule.gives.taints.is_empty() || rule.gives.saved.is_some();
+        let label = reads.labels.iter().map(|read| &read.key).find(|key| {
+            self.set.is_protected(key)
+                || is_own(key)
+                || !self.possible_givers(&(Field::Label, (*key).clone())).is_empty()
+        });
+        let what = match label {
+            Some(key) => format!("label {key}, which rules give or a kubelet may not assert"),
+            None if reads.gpu => "GPU inference, which only nodegate has".to_owned(),
+            None if reads.inventory => "inventories, which only nodegate asks".to_owned(),
+            None if reads.any_label => "labels by keys that are known only when it is evaluated".to_owned(),
+            None if reads.taints && self.set.rules().iter().any(writes_taints) => "taints, which rules give".to_owned(),
+            None if expression.over_object(LABELS, TAINTS).is_none() => {
+                "the node as a whole, which is another object to the API server".to_owned()
+            }
+            None => return None,
+        };
+        Some(format!("its expression reads {what}"))
+    }
+}
+
+/// Why a rule that needs the absence of a label cannot be exported.
+fn absence_reason(requirement: &Requirement) -> Option<String> {
+    let of_absence = match requirement.operator {
+        Operator::NotIn | Operator::DoesNotExist => !requirement.plain && is_of_publisher(&requirement.key),
+        Operator::In | Operator::Exists => false,
+    };
+    let key = &requirement.key;
+    of_absence.then(|| {
+        format!("matches on the absence of {key}; whether its publisher has only restarted is what nodegate remembers")
+    })
 }
 
 const COMPUTED: &str =

@@ -4,9 +4,9 @@
 
 use serde_json::{Value as Json, json};
 
-use super::condition::{Condition, in_keys, is_own, list, quote};
 use super::demands;
 use super::entry::Judging;
+use super::formula::{Formula, in_keys, is_own, list, quote};
 use super::request::{CAN_VIOLATE, KUBELET};
 use super::reserved;
 use super::selection::{Gift, Selection, value};
@@ -144,15 +144,15 @@ fn add_given(selection: &Selection<'_>, variables: &mut Variables) {
 fn add_changes(selection: &Selection<'_>, field: Field, title: &str, variables: &mut Variables) {
     let (now, before) = (now(field), format!("variables.old{title}"));
     let desired = format!("variables.desired{title}");
-    let given = Condition::When(format!("(k in {desired} && {desired}[k] == {now}[k])"));
-    let given = Condition::any([given].into_iter().chain(perhaps_given(selection, field)));
-    let given = Condition::all([Condition::When(format!("k in {now}")), given]);
+    let given = Formula::When(format!("(k in {desired} && {desired}[k] == {now}[k])"));
+    let given = Formula::any([given].into_iter().chain(perhaps_given(selection, field)));
+    let given = Formula::all([Formula::When(format!("k in {now}")), given]);
     let reconciled = match field {
-        Field::Label => Condition::When(format!("(variables.kubelet && k in {})", list(RECONCILED_LABELS))),
-        Field::Annotation => Condition::When(format!("(variables.kubelet && k in {})", list(KUBELET_ANNOTATIONS))),
-        Field::Taint => Condition::Never,
+        Field::Label => Formula::When(format!("(variables.kubelet && k in {})", list(RECONCILED_LABELS))),
+        Field::Annotation => Formula::When(format!("(variables.kubelet && k in {})", list(KUBELET_ANNOTATIONS))),
+        Field::Taint => Formula::Never,
     };
-    let counts = Condition::any([given, reconciled]).not().text();
+    let counts = Formula::any([given, reconciled]).not().text();
     variables.add(
         format!("changed{title}"),
         format!(
@@ -161,9 +161,9 @@ fn add_changes(selection: &Selection<'_>, field: Field, title: &str, variables: 
     );
     let guarded = match field {
         Field::Taint => None,
-        _ => Some(Condition::all([Condition::When("variables.kubelet".to_owned()), guarded(selection, field)])),
+        _ => Some(Formula::all([Formula::When("variables.kubelet".to_owned()), guarded(selection, field)])),
     };
-    let open = guarded.clone().map_or(Condition::Always, Condition::not).text();
+    let open = guarded.clone().map_or(Formula::Always, Formula::not).text();
     variables.add(format!("governed{title}"), format!("variables.changed{title}.filter(k, {open})"));
     if let Some(guarded) = guarded {
         variables.add(format!("asserted{title}"), format!("variables.changed{title}.filter(k, {})", guarded.text()));
@@ -171,22 +171,22 @@ fn add_changes(selection: &Selection<'_>, field: Field, title: &str, variables: 
 }
 
 /// What a kubelet may not assert about itself.
-fn guarded(selection: &Selection<'_>, field: Field) -> Condition {
+fn guarded(selection: &Selection<'_>, field: Field) -> Formula {
     match field {
-        Field::Label => Condition::any([is_own("k"), in_keys("k", selection.set().protected())]),
+        Field::Label => Formula::any([is_own("k"), in_keys("k", selection.set().protected())]),
         _ => is_own("k"),
     }
 }
 
 /// Values that rules may give which are not evaluated here, or whose condition may fail.
-fn perhaps_given(selection: &Selection<'_>, field: Field) -> Vec<Condition> {
+fn perhaps_given(selection: &Selection<'_>, field: Field) -> Vec<Formula> {
     let mut ways = Vec::new();
     for (at, rule) in selection.set().rules().iter().enumerate() {
         let exported: Vec<Gift> = selection.gifts(at).collect();
         for gift in super::selection::gifts(rule).filter(|gift| gift.0 == field && is_governed(selection, gift)) {
             let is = |when: &str| {
                 let (key, value) = (quote(&gift.1), quote(value(rule, &gift)));
-                Condition::When(format!("(k == {key} && {}[k] == {value}{when})", now(field)))
+                Formula::When(format!("(k == {key} && {}[k] == {value}{when})", now(field)))
             };
             if !exported.contains(&gift) {
                 ways.push(is(""));
@@ -196,27 +196,27 @@ fn perhaps_given(selection: &Selection<'_>, field: Field) -> Vec<Condition> {
         }
         if field == Field::Label {
             let keys = rule.gives.label_expressions.iter().map(|(key, _)| quote(key.as_str()));
-            ways.extend(keys.map(|key| Condition::When(format!("(k == {key})"))));
+            ways.extend(keys.map(|key| Formula::When(format!("(k == {key})"))));
             ways.extend(rule.gives.label_map.iter().map(|(keys, _)| in_keys("k", keys)));
         }
         if let Some(saved) = &rule.gives.saved {
             let keys = match field {
                 Field::Label => in_keys("k", &saved.labels),
-                Field::Annotation => Condition::Never,
+                Field::Annotation => Formula::Never,
                 Field::Taint => taint_in_keys(&saved.taints),
             };
-            ways.push(Condition::all([Condition::When("variables.initial".to_owned()), keys]));
+            ways.push(Formula::all([Formula::When("variables.initial".to_owned()), keys]));
         }
     }
     ways
 }
 
 /// Whether the taint `key:Effect` in `k` has a key in the set.
-pub(super) fn taint_in_keys(keys: &KeySet) -> Condition {
-    Condition::any(keys.written().map(|written| match written.strip_suffix("/*") {
-        _ if written == "*" => Condition::Always,
-        Some(prefix) => Condition::When(format!("k.startsWith({})", quote(&format!("{prefix}/")))),
-        None => Condition::When(format!("k.startsWith({})", quote(&format!("{written}:")))),
+pub(super) fn taint_in_keys(keys: &KeySet) -> Formula {
+    Formula::any(keys.written().map(|written| match written.strip_suffix("/*") {
+        _ if written == "*" => Formula::Always,
+        Some(prefix) => Formula::When(format!("k.startsWith({})", quote(&format!("{prefix}/")))),
+        None => Formula::When(format!("k.startsWith({})", quote(&format!("{written}:")))),
     }))
 }
 
@@ -236,15 +236,15 @@ fn protect(selection: &Selection<'_>, variables: &mut Variables) -> Vec<Validati
         variables.add(&name, format!("variables.asserted{title}.filter(k, {})", is_own("k").text()));
         validations.push(assertion(*field, title, &name, "nodegate", "own-keys"));
     }
-    let mut earlier: Vec<Condition> = vec![is_own("k")];
+    let mut earlier: Vec<Formula> = vec![is_own("k")];
     for (number, document) in selection.set().governance().documents().iter().enumerate() {
         let keys = in_keys("k", &document.protect);
-        if keys == Condition::Never {
+        if keys == Formula::Never {
             continue;
         }
         let name = format!("protected{number}");
-        let first = Condition::any(earlier.iter().cloned()).not();
-        let these = Condition::all([first, keys.clone()]).text();
+        let first = Formula::any(earlier.iter().cloned()).not();
+        let these = Formula::all([first, keys.clone()]).text();
         variables.add(&name, format!("variables.assertedLabels.filter(k, {these})"));
         earlier.push(keys);
         validations.push(assertion(

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::condition::{Condition, quote};
+use super::formula::{Formula, quote};
 use super::matching::{self, Asking, labels_of};
 use super::request::KUBELET;
 use super::selection::{Gift, Selection, value};
@@ -50,7 +50,7 @@ impl Variables {
             let rule = selection.rule(*at);
             let matches = matching::matcher(selection, Asking::Rule(*at), &rule.matcher);
             let matches = match rule.strength {
-                Strength::Default => Condition::all([Condition::When("variables.initial".to_owned()), matches]),
+                Strength::Default => Formula::all([Formula::When("variables.initial".to_owned()), matches]),
                 _ => matches,
             };
             self.add(variable_name(selection, *at), matches.text());
@@ -129,22 +129,22 @@ pub(super) fn rule_variable(selection: &Selection<'_>, at: usize) -> String {
 
 /// What one key should have: an optional, written by `as_value`.
 fn desired(selection: &Selection<'_>, gift: &Gift, as_value: &dyn Fn(&str) -> String) -> String {
-    let mut stronger: Vec<Condition> = Vec::new();
+    let mut stronger: Vec<Formula> = Vec::new();
     let mut ways = Vec::new();
     for at in selection.givers(gift) {
         let rule = selection.rule(at);
         let with = value(rule, gift);
-        let matches = Condition::When(rule_variable(selection, at));
+        let matches = Formula::When(rule_variable(selection, at));
         let mut when = vec![matches.clone()];
-        when.extend(stronger.iter().cloned().map(Condition::not));
+        when.extend(stronger.iter().cloned().map(Formula::not));
         let fits = (rule.strength == Strength::Default).then(|| absent_or(selection, gift, with));
-        let fits: Vec<Condition> = fits.into_iter().chain(may_be_added(selection, at, gift, with)).collect();
+        let fits: Vec<Formula> = fits.into_iter().chain(may_be_added(selection, at, gift, with)).collect();
         if !fits.is_empty() {
             // Where the winner's value is not given after all, a weaker rule does not stand in for it.
             stronger.push(matches);
         }
         when.extend(fits);
-        ways.push(format!("({} ? optional.of({}) : optional.none())", Condition::all(when).text(), as_value(with)));
+        ways.push(format!("({} ? optional.of({}) : optional.none())", Formula::all(when).text(), as_value(with)));
     }
     match ways.as_slice() {
         [one] => one.clone(),
@@ -153,25 +153,25 @@ fn desired(selection: &Selection<'_>, gift: &Gift, as_value: &dyn Fn(&str) -> St
 }
 
 /// Whether the node has nothing else for a key than this value.
-fn absent_or(selection: &Selection<'_>, gift: &Gift, value: &str) -> Condition {
+fn absent_or(selection: &Selection<'_>, gift: &Gift, value: &str) -> Formula {
     let (key, value) = (quote(&gift.1), quote(value));
     let map = match gift.0 {
         Field::Label => labels_of(selection, &gift.1),
         Field::Annotation => "variables.annotations",
         Field::Taint => {
             let (key, effect) = gift.1.rsplit_once(':').unwrap_or_default();
-            return Condition::When(format!(
+            return Formula::When(format!(
                 "!variables.taints.exists(t, t.key == {} && t.effect == {} && t.?value.orValue(\"\") != {value})",
                 quote(key),
                 quote(effect)
             ));
         }
     };
-    Condition::When(format!("(!({key} in {map}) || {map}[{key}] == {value})"))
+    Formula::When(format!("(!({key} in {map}) || {map}[{key}] == {value})"))
 }
 
 /// NoExecute evicts: a living node does not get it without `evict: true`.
-fn may_be_added(selection: &Selection<'_>, at: usize, gift: &Gift, value: &str) -> Option<Condition> {
+fn may_be_added(selection: &Selection<'_>, at: usize, gift: &Gift, value: &str) -> Option<Formula> {
     let (key, effect) = gift.1.rsplit_once(':').filter(|_| gift.0 == Field::Taint)?;
     if effect != "NoExecute" || selection.rule(at).evict {
         return None;
@@ -180,9 +180,9 @@ fn may_be_added(selection: &Selection<'_>, at: usize, gift: &Gift, value: &str) 
         format!("{taints}.exists(t, t.key == {} && t.effect == \"NoExecute\"{and})", quote(key))
     };
     let with_value = format!(" && t.?value.orValue(\"\") == {}", quote(value));
-    Some(Condition::any([
-        Condition::When("variables.initial".to_owned()),
-        Condition::When(there("variables.oldTaints", "")),
-        Condition::When(there("variables.taints", &with_value)),
+    Some(Formula::any([
+        Formula::When("variables.initial".to_owned()),
+        Formula::When(there("variables.oldTaints", "")),
+        Formula::When(there("variables.taints", &with_value)),
     ]))
 }

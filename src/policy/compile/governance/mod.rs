@@ -6,7 +6,7 @@ mod demands;
 use std::sync::Arc;
 
 use super::Faults;
-use super::rules::matcher;
+use super::conditions::matcher;
 use crate::api::names::{check_label_key, is_dns_subdomain};
 use crate::api::policy::{EntrySpec, GovernanceSpec, GovernedField, ReservedSpec, SubjectsSpec};
 use crate::api::source::FieldPath;

@@ -4,7 +4,7 @@ use crate::policy::pattern::{KeySet, SYSTEM_NAMES, glob, is_glob};
 
 /// A condition in the API server's CEL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(super) enum Formula {
     /// It always holds.
     Always,
     /// It never holds.
@@ -13,7 +13,7 @@ pub(super) enum Condition {
     When(String),
 }
 
-impl Condition {
+impl Formula {
     /// Holds if all do.
     pub(super) fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         Self::joined(parts, &Self::Always, &Self::Never, " && ")
@@ -62,7 +62,7 @@ impl Condition {
     }
 }
 
-impl From<bool> for Condition {
+impl From<bool> for Formula {
     fn from(holds: bool) -> Self {
         if holds { Self::Always } else { Self::Never }
     }
@@ -80,33 +80,33 @@ pub(super) fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// Whether `subject` is one of exact texts or matches one of the globs.
-pub(super) fn is_one_of<'a>(subject: &str, texts: impl IntoIterator<Item = &'a str>) -> Condition {
+pub(super) fn is_one_of<'a>(subject: &str, texts: impl IntoIterator<Item = &'a str>) -> Formula {
     let (globs, exact): (Vec<&str>, Vec<&str>) = texts.into_iter().partition(|text| is_glob(text));
     let exact = match exact.as_slice() {
-        [] => Condition::Never,
-        [one] => Condition::When(format!("({subject} == {})", quote(one))),
-        many => Condition::When(format!("({subject} in {})", list(many.iter().copied()))),
+        [] => Formula::Never,
+        [one] => Formula::When(format!("({subject} == {})", quote(one))),
+        many => Formula::When(format!("({subject} in {})", list(many.iter().copied()))),
     };
     let globs = globs.into_iter().map(|text| match text.strip_suffix('*').filter(|prefix| is_plain(prefix)) {
-        Some("") => Condition::Always,
-        Some(prefix) => Condition::When(format!("{subject}.startsWith({})", quote(prefix))),
+        Some("") => Formula::Always,
+        Some(prefix) => Formula::When(format!("{subject}.startsWith({})", quote(prefix))),
         None => match re2(text) {
-            Some(pattern) => Condition::When(format!("{subject}.matches({})", quote(&pattern))),
-            None => Condition::Never,
+            Some(pattern) => Formula::When(format!("{subject}.matches({})", quote(&pattern))),
+            None => Formula::Never,
         },
     });
-    Condition::any([exact].into_iter().chain(globs))
+    Formula::any([exact].into_iter().chain(globs))
 }
 
 /// Whether `subject`, a user or a group, is one of exact names or matches one of the globs, as [`Identities`] reads them.
 ///
 /// [`Identities`]: crate::policy::Identities
-pub(super) fn is_identity<'a>(subject: &str, texts: impl IntoIterator<Item = &'a str>) -> Condition {
+pub(super) fn is_identity<'a>(subject: &str, texts: impl IntoIterator<Item = &'a str>) -> Formula {
     let (anybody, people): (Vec<&str>, Vec<&str>) =
         texts.into_iter().partition(|text| !is_glob(text) || text.starts_with(SYSTEM_NAMES));
-    let given = Condition::When(format!("{subject}.startsWith({})", quote(SYSTEM_NAMES))).not();
-    let people = Condition::all([is_one_of(subject, people), given]);
-    Condition::any([is_one_of(subject, anybody), people])
+    let given = Formula::When(format!("{subject}.startsWith({})", quote(SYSTEM_NAMES))).not();
+    let people = Formula::all([is_one_of(subject, people), given]);
+    Formula::any([is_one_of(subject, anybody), people])
 }
 
 fn is_plain(text: &str) -> bool {
@@ -126,23 +126,23 @@ pub(super) fn has_foreign_glob<'a>(texts: impl IntoIterator<Item = &'a str>) -> 
 }
 
 /// Whether the key in the variable `key` is in the set.
-pub(super) fn in_keys(key: &str, keys: &KeySet) -> Condition {
+pub(super) fn in_keys(key: &str, keys: &KeySet) -> Formula {
     let (mut exact, mut others) = (Vec::new(), Vec::new());
     for written in keys.written() {
         match written.strip_suffix("/*") {
-            _ if written == "*" => others.push(Condition::Always),
-            Some(prefix) => others.push(Condition::When(format!("{key}.startsWith({})", quote(&format!("{prefix}/"))))),
+            _ if written == "*" => others.push(Formula::Always),
+            Some(prefix) => others.push(Formula::When(format!("{key}.startsWith({})", quote(&format!("{prefix}/"))))),
             None => exact.push(written),
         }
     }
-    Condition::any([is_one_of(key, exact)].into_iter().chain(others))
+    Formula::any([is_one_of(key, exact)].into_iter().chain(others))
 }
 
 /// Whether the key in the variable `key` is nodegate's own.
-pub(super) fn is_own(key: &str) -> Condition {
+pub(super) fn is_own(key: &str) -> Formula {
     let prefix = crate::policy::restriction::OWN_PREFIX;
     let (exact, below) = (quote(&format!("{prefix}/")), quote(&format!(".{prefix}/")));
-    Condition::When(format!("({key}.startsWith({exact}) || {key}.contains({below}))"))
+    Formula::When(format!("({key}.startsWith({exact}) || {key}.contains({below}))"))
 }
 
 #[cfg(test)]
@@ -152,14 +152,14 @@ mod tests {
 
     #[test]
     fn conditions_simplify_and_nest() {
-        let when = |text: &str| Condition::When(text.to_owned());
+        let when = |text: &str| Formula::When(text.to_owned());
         assert_eq!(
-            Condition::all([when("a"), Condition::Always, Condition::any([when("b"), when("c")])]).text(),
+            Formula::all([when("a"), Formula::Always, Formula::any([when("b"), when("c")])]).text(),
             "(a && (b || c))"
         );
-        assert_eq!(Condition::all([when("a"), Condition::Never]), Condition::Never);
+        assert_eq!(Formula::all([when("a"), Formula::Never]), Formula::Never);
         assert_eq!(when("a").not().not(), when("a"));
-        assert_eq!(Condition::any([]).not(), Condition::Always);
+        assert_eq!(Formula::any([]).not(), Formula::Always);
     }
 
     #[test]

@@ -1,8 +1,14 @@
 //! Compiled conditions and their evaluation on a [`View`].
+//!
+//! [`Condition`] is the one list of all conditions. Whoever has to know what a condition rests on (the index, the check of
+//! what a kubelet may choose, the order of evaluation, native policies) asks [`Condition::source`]. Both enums are matched
+//! without `_`, so that the compiler names every place that a new condition touches.
+
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new condition has to be thought of here")]
 
 use std::sync::Arc;
 
-use super::cel::Expression;
+use super::cel::{Expression, Polarity};
 use super::facts::Readiness;
 use super::gpu::GpuFacts;
 use super::pattern::TextSet;
@@ -23,15 +29,42 @@ pub(crate) struct Matcher {
     pub(crate) any_of: Option<Vec<Conditions>>,
 }
 
-/// Conditions that must all hold.
+/// Conditions that must all hold, the cheapest first.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Conditions {
-    pub(crate) names: Option<NameGroup>,
-    pub(crate) labels: Vec<Requirement>,
-    pub(crate) taints: Option<Vec<TaintPattern>>,
-    pub(crate) capacity: Vec<(Box<str>, Comparison)>,
-    pub(crate) gpu: Option<GpuCondition>,
-    pub(crate) expression: Option<Arc<Expression>>,
+pub(crate) struct Conditions(Vec<Condition>);
+
+/// One condition on a node.
+#[derive(Clone, Debug)]
+pub(crate) enum Condition {
+    /// The node's name is in the group.
+    Names(NameGroup),
+    /// A label meets a requirement.
+    Label(Requirement),
+    /// One of these taints is there.
+    Taints(Vec<TaintPattern>),
+    /// A quantity of `status.capacity` compares so.
+    Capacity(Box<str>, Comparison),
+    /// The inferred GPUs are such.
+    Gpu(GpuCondition),
+    /// An expression is true.
+    Expression(Arc<Expression>),
+}
+
+/// What a condition rests on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source<'a> {
+    /// The node's name, which no write changes and no kubelet chooses.
+    Name(NameGroup),
+    /// A label.
+    Label(&'a Requirement),
+    /// Taints.
+    Taints(&'a [TaintPattern]),
+    /// A resource of `status.capacity`.
+    Capacity(&'a str),
+    /// GPU inference.
+    Gpu,
+    /// Whatever an expression reads.
+    Expression(&'a Arc<Expression>),
 }
 
 /// One requirement of a label selector.
@@ -61,7 +94,7 @@ pub(crate) struct GpuCondition {
 }
 
 impl Matcher {
-    /// Whether the node matches, with the fields evaluated from cheap to dear.
+    /// Whether the node matches.
     pub(crate) fn evaluate(&self, view: &View<'_>) -> Tri {
         let all = self.all.evaluate(view);
         match (&self.any_of, all) {
@@ -70,14 +103,19 @@ impl Matcher {
         }
     }
 
-    /// Whether nothing is asked for.
+    /// Whether it has no condition.
     pub(crate) fn is_every_node(&self) -> bool {
-        self.any_of.is_none() && self.all.is_empty()
+        self.any_of.is_none() && self.all.0.is_empty()
     }
 
-    /// Every group of conditions.
-    pub(crate) fn conditions(&self) -> impl Iterator<Item = &Conditions> {
-        std::iter::once(&self.all).chain(self.any_of.iter().flatten())
+    /// Every condition, those of alternatives included.
+    pub(crate) fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        std::iter::once(&self.all).chain(self.any_of.iter().flatten()).flat_map(Conditions::iter)
+    }
+
+    /// Every expression.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
+        self.conditions().filter_map(Condition::expression)
     }
 }
 
@@ -92,47 +130,86 @@ fn any(outcomes: impl Iterator<Item = Tri>) -> Tri {
     whole
 }
 
+impl FromIterator<Condition> for Conditions {
+    fn from_iter<I: IntoIterator<Item = Condition>>(conditions: I) -> Self {
+        let mut conditions: Vec<Condition> = conditions.into_iter().collect();
+        conditions.sort_by_key(Condition::cost);
+        Self(conditions)
+    }
+}
+
 impl Conditions {
-    fn is_empty(&self) -> bool {
-        self.names.is_none()
-            && self.labels.is_empty()
-            && self.taints.is_none()
-            && self.capacity.is_empty()
-            && self.gpu.is_none()
-            && self.expression.is_none()
+    /// The conditions, the cheapest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Condition> {
+        self.0.iter()
     }
 
     fn evaluate(&self, view: &View<'_>) -> Tri {
-        if self.names.is_some_and(|group| !view.is_named(group)) {
-            return Tri::False;
-        }
         let mut whole = Tri::True;
-        for requirement in &self.labels {
-            whole = whole.and(requirement.evaluate(view));
+        for condition in &self.0 {
+            whole = whole.and(condition.evaluate(view));
             if whole == Tri::False {
-                return whole;
+                break;
             }
-        }
-        if let Some(patterns) = &self.taints {
-            whole = whole.and(patterns.iter().any(|pattern| view.has_taint(pattern)).into());
-        }
-        for (resource, comparison) in &self.capacity {
-            if whole == Tri::False {
-                return whole;
-            }
-            whole = whole.and(compare_capacity(view, resource, *comparison));
-        }
-        if let (Some(gpu), false) = (&self.gpu, whole == Tri::False) {
-            whole = whole.and(gpu.evaluate(view));
-        }
-        if let (Some(expression), false) = (&self.expression, whole == Tri::False) {
-            whole = whole.and(view.evaluate_bool(expression));
         }
         whole
     }
 }
 
+impl Condition {
+    /// Its place among the conditions that are evaluated together.
+    fn cost(&self) -> u8 {
+        match self {
+            Self::Names(_) => 0,
+            Self::Label(_) => 1,
+            Self::Taints(_) => 2,
+            Self::Capacity(..) => 3,
+            Self::Gpu(_) => 5,
+            Self::Expression(_) => 6,
+        }
+    }
+
+    fn evaluate(&self, view: &View<'_>) -> Tri {
+        match self {
+            Self::Names(group) => view.is_named(*group).into(),
+            Self::Label(requirement) => requirement.evaluate(view),
+            Self::Taints(patterns) => patterns.iter().any(|pattern| view.has_taint(pattern)).into(),
+            Self::Capacity(resource, comparison) => compare_capacity(view, resource, *comparison),
+            Self::Gpu(gpu) => gpu.evaluate(view),
+            Self::Expression(expression) => view.evaluate_bool(expression),
+        }
+    }
+
+    /// What it rests on.
+    pub(crate) fn source(&self) -> Source<'_> {
+        match self {
+            Self::Names(group) => Source::Name(*group),
+            Self::Label(requirement) => Source::Label(requirement),
+            Self::Taints(patterns) => Source::Taints(patterns),
+            Self::Capacity(resource, _) => Source::Capacity(resource),
+            Self::Gpu(_) => Source::Gpu,
+            Self::Expression(expression) => Source::Expression(expression),
+        }
+    }
+
+    /// The expression, if it is one.
+    pub(crate) fn expression(&self) -> Option<&Arc<Expression>> {
+        match self.source() {
+            Source::Expression(expression) => Some(expression),
+            Source::Name(_) | Source::Label(_) | Source::Taints(_) | Source::Capacity(_) | Source::Gpu => None,
+        }
+    }
+}
+
 impl Requirement {
+    /// How its answer depends on the label.
+    pub(crate) fn polarity(&self) -> Polarity {
+        match self.operator {
+            Operator::Exists => Polarity::Presence,
+            Operator::In | Operator::NotIn | Operator::DoesNotExist => Polarity::Value,
+        }
+    }
+
     fn evaluate(&self, view: &View<'_>) -> Tri {
         let listed = |value: &str| self.values.iter().any(|wanted| **wanted == *value);
         match (view.label(&self.key), self.operator) {
@@ -178,26 +255,33 @@ impl GpuCondition {
     }
 
     fn holds_without_gpu(&self) -> Tri {
-        let no_text = self.vendor.is_none() && self.model.is_none();
-        (no_text && self.count.is_none_or(|count| count.holds(Quantity::ZERO))).into()
+        let Self { vendor, model, count } = self;
+        let no_text = vendor.is_none() && model.is_none();
+        (no_text && count.is_none_or(|count| count.holds(Quantity::ZERO))).into()
     }
 
     fn holds(&self, gpu: &GpuFacts) -> Tri {
+        let Self { vendor, model, count } = self;
         let text = |wanted: &Option<TextSet>, found: Option<&str>| match (wanted, found) {
             (None, _) => Tri::True,
             (Some(wanted), Some(found)) => wanted.contains(found).into(),
             (Some(_), None) => Tri::Unknown,
         };
-        let count = match (self.count, gpu.count) {
+        let count = match (count, gpu.count) {
             (None, _) => Tri::True,
             (Some(wanted), Some(found)) => wanted.holds(Quantity::whole(found.into())).into(),
             (Some(_), None) => Tri::Unknown,
         };
-        text(&self.vendor, gpu.vendor.as_deref()).and(text(&self.model, gpu.model.as_deref())).and(count)
+        text(vendor, gpu.vendor.as_deref()).and(text(model, gpu.model.as_deref())).and(count)
     }
 }
 
 impl TaintPattern {
+    /// How its answer depends on taints with its key.
+    pub(crate) fn polarity(&self) -> Polarity {
+        if self.value.is_some() { Polarity::Value } else { Polarity::Presence }
+    }
+
     /// Parses `key`, `key:Effect` or `key=value:Effect`.
     ///
     /// # Errors

@@ -1,0 +1,146 @@
+//! A `match` becomes a [`Matcher`].
+
+use std::collections::BTreeMap;
+
+use super::Faults;
+use super::rules::node_expression;
+use crate::api::names::{check_label_key, check_label_value};
+use crate::api::policy::{ConditionsSpec, GpuSpec, MatchSpec, Operator, RequirementSpec, SelectorSpec};
+use crate::api::schema::nearest;
+use crate::api::source::FieldPath;
+use crate::policy::cel::Yields;
+use crate::policy::gpu::VENDORS;
+use crate::policy::index::NameIndexBuilder;
+use crate::policy::matcher::{Condition, Conditions, GpuCondition, Matcher, Requirement, TaintPattern};
+use crate::policy::pattern::TextSet;
+
+/// Compiles a `match`.
+pub(super) fn matcher(
+    spec: Option<&MatchSpec>,
+    names: &mut NameIndexBuilder,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Matcher {
+    let Some(MatchSpec { conditions: all, any_of }) = spec else { return Matcher::default() };
+    let any_of = any_of.as_ref().map(|alternatives| {
+        if alternatives.is_empty() {
+            faults.at(&path.key("anyOf"), "no alternatives, so no node matches; add one or leave anyOf out");
+        }
+        let compile =
+            |(index, spec): (usize, &ConditionsSpec)| conditions(spec, names, &path.key("anyOf").index(index), faults);
+        alternatives.iter().enumerate().map(compile).collect()
+    });
+    Matcher { all: conditions(all, names, path, faults), any_of }
+}
+
+/// Compiles conditions. All fields of the document are named here, so that none is forgotten.
+fn conditions(
+    spec: &ConditionsSpec,
+    names: &mut NameIndexBuilder,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Conditions {
+    let ConditionsSpec { names: node_names, selector, taints, capacity, gpu, expression } = spec;
+    let mut found = Vec::new();
+    if let Some(list) = node_names {
+        let path = path.key("names");
+        refuse_empty(list, &path, faults);
+        found.push(Condition::Names(names.add(list, |index, message| faults.at(&path.index(index), message))));
+    }
+    if let Some(spec) = selector {
+        found.extend(requirements(spec, &path.key("selector"), faults).into_iter().map(Condition::Label));
+    }
+    if let Some(list) = taints {
+        found.push(Condition::Taints(taint_patterns(list, &path.key("taints"), faults)));
+    }
+    found.extend(quantities(capacity, &path.key("capacity"), faults));
+    if let Some(spec) = gpu {
+        found.push(Condition::Gpu(gpu_condition(spec, &path.key("gpu"), faults)));
+    }
+    if let Some(source) = expression {
+        let compiled = node_expression(source, Yields::Bool, &path.key("expression"), faults);
+        found.extend(compiled.map(Condition::Expression));
+    }
+    found.into_iter().collect()
+}
+
+fn refuse_empty(list: &[String], path: &FieldPath, faults: &mut Faults<'_>) {
+    if list.is_empty() {
+        faults.at(path, "the list is empty, so no node matches; add an entry or leave the field out");
+    }
+}
+
+fn taint_patterns(texts: &[String], path: &FieldPath, faults: &mut Faults<'_>) -> Vec<TaintPattern> {
+    refuse_empty(texts, path, faults);
+    let parse = |(index, text): (usize, &String)| faults.check(&path.index(index), TaintPattern::parse(text));
+    texts.iter().enumerate().filter_map(parse).collect()
+}
+
+fn quantities(spec: &BTreeMap<String, String>, path: &FieldPath, faults: &mut Faults<'_>) -> Vec<Condition> {
+    let compile = |(resource, text): (&String, &String)| {
+        let path = path.key(resource);
+        faults.check(&path, check_label_key(resource));
+        let comparison = faults.check(&path, text.parse())?;
+        Some(Condition::Capacity(resource.as_str().into(), comparison))
+    };
+    spec.iter().filter_map(compile).collect()
+}
+
+fn requirements(spec: &SelectorSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Vec<Requirement> {
+    let SelectorSpec { match_labels, match_expressions } = spec;
+    let mut requirements = Vec::new();
+    for (key, value) in match_labels {
+        let path = path.key("matchLabels").key(key);
+        faults.check(&path, check_label_key(key));
+        faults.check(&path, check_label_value(value));
+        requirements.push(Requirement {
+            key: key.as_str().into(),
+            operator: Operator::In,
+            values: vec![value.as_str().into()],
+            plain: false,
+        });
+    }
+    for (index, spec) in match_expressions.iter().enumerate() {
+        let RequirementSpec { key, operator, values } = spec;
+        let path = path.key("matchExpressions").index(index);
+        faults.check(&path.key("key"), check_label_key(key));
+        for (at, value) in values.iter().enumerate() {
+            faults.check(&path.key("values").index(at), check_label_value(value));
+        }
+        let listing = match operator {
+            Operator::In | Operator::NotIn => true,
+            Operator::Exists | Operator::DoesNotExist => false,
+        };
+        if listing == values.is_empty() {
+            let message = if listing {
+                "is empty; In and NotIn need at least one value"
+            } else {
+                "has values; Exists and DoesNotExist take none"
+            };
+            faults.at(&path.key("values"), message);
+        }
+        let values = values.iter().map(|value| value.as_str().into()).collect();
+        requirements.push(Requirement { key: key.as_str().into(), operator: *operator, values, plain: false });
+    }
+    requirements
+}
+
+fn gpu_condition(spec: &GpuSpec, path: &FieldPath, faults: &mut Faults<'_>) -> GpuCondition {
+    let GpuSpec { vendor: vendor_spec, model: model_spec, count: count_spec } = spec;
+    let mut text = |field: &str, text: &Option<String>| {
+        let text = text.as_ref()?.to_lowercase();
+        Some(TextSet::compile([text.as_str()], |_, message| faults.at(&path.key(field), message)))
+    };
+    let (vendor, model) = (text("vendor", vendor_spec), text("model", model_spec));
+    if let (Some(set), Some(written)) = (&vendor, vendor_spec)
+        && !VENDORS.iter().any(|vendor| set.contains(vendor))
+    {
+        let known = match nearest(written, &VENDORS) {
+            Some(vendor) => format!("did you mean {vendor:?}?"),
+            None => format!("the vendors are {}", VENDORS.join(", ")),
+        };
+        faults.at(&path.key("vendor"), format!("{written:?} is no GPU vendor that is known here; {known}"));
+    }
+    let count = count_spec.as_ref().and_then(|count| faults.check(&path.key("count"), count.parse()));
+    GpuCondition { vendor, model, count }
+}
