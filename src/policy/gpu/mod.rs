@@ -13,6 +13,8 @@
 
 mod instance_types;
 
+use std::collections::BTreeMap;
+
 use super::borrowed::Capacity;
 use super::quantity::Quantity;
 
@@ -66,6 +68,37 @@ struct Evidence {
     count: Option<u32>,
 }
 
+/// Where NVIDIA stands in [`VENDORS`].
+const NVIDIA: usize = 0;
+
+/// What the product label says of how pods get NVIDIA GPUs (`k8s-device-plugin/internal/lm/resource.go`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Division {
+    /// Whole.
+    Whole,
+    /// Shared: the resource counts replicas, `gpu.count` counts GPUs.
+    Shared,
+    /// As MIG devices under the `single` strategy: the resource and `gpu.count` count MIG devices.
+    Partitioned,
+}
+
+impl Division {
+    fn of(product: &str) -> Self {
+        if product.contains(MIG) {
+            Self::Partitioned
+        } else if product.ends_with(SHARED) {
+            Self::Shared
+        } else {
+            Self::Whole
+        }
+    }
+}
+
+/// In the product of GPUs that are partitioned; the profile follows.
+const MIG: &str = "-MIG-";
+/// At the end of the product of GPUs that are shared.
+const SHARED: &str = "-SHARED";
+
 /// Whether inference looks at this label. Rules that write such a label come before rules that read
 /// GPU facts. The bare `nvidia.com/gpu` is not read: it is what policies like to give.
 pub(crate) fn reads_label(key: &str) -> bool {
@@ -81,18 +114,30 @@ pub(crate) fn reads_label(key: &str) -> bool {
 }
 
 /// Infers GPU facts from the labels as rules see them and from capacity; `None` if nothing speaks of a GPU.
+///
+/// # Guarantees
+/// The order of the labels does not matter: those that rules give, or that count in place of a kubelet's, come last.
 pub(crate) fn infer<'v>(labels: impl Iterator<Item = (&'v str, &'v str)>, capacity: &Capacity<'_>) -> Option<GpuFacts> {
     let mut discovery: [Evidence; 3] = Default::default();
     let mut pci: [Evidence; 3] = Default::default();
     let mut instance_type = None;
-    for (key, value) in labels.filter(|(key, _)| reads_label(key)) {
-        if INSTANCE_TYPE_LABELS.contains(&key) {
+    let labels: BTreeMap<&str, &str> = labels.filter(|(key, _)| reads_label(key)).collect();
+    for (key, value) in &labels {
+        if INSTANCE_TYPE_LABELS.contains(key) {
             instance_type = instance_type.or_else(|| instance_types::find(value));
         } else if let Some(name) = key.strip_prefix("feature.node.kubernetes.io/pci-") {
             pci_label(name, value, &mut pci);
         } else {
             discovery_label(key, value, &mut discovery);
         }
+    }
+    let mut by_resource = capacity_evidence(capacity);
+    let division = labels.get("nvidia.com/gpu.product").map_or(Division::Whole, |product| Division::of(product));
+    if division == Division::Partitioned {
+        discovery[NVIDIA].count = None;
+    }
+    if division != Division::Whole {
+        by_resource[NVIDIA].count = None;
     }
     let mut by_type: [Evidence; 3] = Default::default();
     if let Some(found) = instance_type
@@ -103,7 +148,7 @@ pub(crate) fn infer<'v>(labels: impl Iterator<Item = (&'v str, &'v str)>, capaci
     let sources = [
         (GpuSource::FeatureDiscovery, discovery),
         (GpuSource::PciDevice, pci),
-        (GpuSource::Capacity, capacity_evidence(capacity)),
+        (GpuSource::Capacity, by_resource),
         (GpuSource::InstanceType, by_type),
     ];
     let (source, at) =
@@ -124,12 +169,7 @@ fn discovery_label(key: &str, value: &str, evidence: &mut [Evidence; 3]) {
         "nvidia.com/gpu.product" => {
             nvidia.seen = true;
             nvidia.model = normalize_model(value);
-            if value.contains("-MIG-") {
-                // Under the `single` strategy gpu.count counts MIG devices, not GPUs.
-                nvidia.count = None;
-            }
         }
-        // Keys come sorted, so the count comes before the product that may take it back.
         "nvidia.com/gpu.count" => {
             nvidia.count = value.parse().ok().filter(|count| *count > 0);
             nvidia.seen |= nvidia.count.is_some();
@@ -222,8 +262,8 @@ const BRANDS: [&str; 9] = ["nvidia", "tesla", "geforce", "quadro", "grid", "amd"
 /// Brings a driver's product name to the form of the instance type table: `NVIDIA-GeForce-RTX-3050`
 /// becomes `rtx-3050`. Sharing, MIG and virtual GPU suffixes are cut off.
 fn normalize_model(product: &str) -> Option<String> {
-    let product = product.trim().strip_suffix("-SHARED").unwrap_or(product.trim());
-    let product = product.split("-MIG-").next().unwrap_or(product);
+    let product = product.trim().strip_suffix(SHARED).unwrap_or(product.trim());
+    let product = product.split(MIG).next().unwrap_or(product);
     let lower = product.to_lowercase().replace(['_', ' '], "-");
     let mut words: Vec<&str> = lower.split('-').filter(|word| !word.is_empty()).collect();
     while words.len() > 1 && BRANDS.contains(&words[0]) {
@@ -318,6 +358,46 @@ mod tests {
     fn mig_devices_are_not_counted_as_gpus() {
         let labels = [("nvidia.com/gpu.count", "7"), ("nvidia.com/gpu.product", "A100-SXM4-40GB-MIG-1g.5gb")];
         assert_eq!(facts(&labels, "{}"), expect("nvidia", Some("a100-sxm4-40gb"), None, GpuSource::FeatureDiscovery));
+    }
+
+    #[test]
+    fn the_order_of_labels_decides_nothing() {
+        let labels = [
+            ("beta.amd.com/gpu.device-id.74a1", "6"),
+            ("beta.amd.com/gpu.product-name", "AMD_Instinct_MI210"),
+            ("amd.com/gpu.product-name", "AMD_Instinct_MI300X_OAM"),
+            ("beta.kubernetes.io/instance-type", "p4d.24xlarge"),
+            ("node.kubernetes.io/instance-type", "g4dn.xlarge"),
+            ("nvidia.com/gpu.count", "7"),
+            ("nvidia.com/gpu.product", "A100-SXM4-40GB-MIG-1g.5gb"),
+            ("gpu.intel.com/device-id.0380-56c0.count", "2"),
+            ("gpu.intel.com/device.count", "3"),
+        ];
+        for subset in 1..1 << labels.len() {
+            let drawn: Vec<(&str, &str)> =
+                (0..).zip(labels).filter(|(at, _)| subset >> at & 1 == 1).map(|(_, label)| label).collect();
+            let sorted: Vec<(&str, &str)> =
+                drawn.iter().copied().collect::<std::collections::BTreeMap<_, _>>().into_iter().collect();
+            let reversed: Vec<(&str, &str)> = sorted.iter().rev().copied().collect();
+            let expected = facts(&sorted, "{}");
+            assert_eq!(facts(&drawn, "{}"), expected, "{drawn:?}");
+            assert_eq!(facts(&reversed, "{}"), expected, "{reversed:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_device_plugin_advertises_of_partitioned_or_shared_gpus_is_not_their_number() {
+        for product in ["A100-SXM4-40GB-MIG-1g.5gb", "A100-SXM4-40GB-SHARED"] {
+            let labels = [("nvidia.com/gpu.product", product), ("node.kubernetes.io/instance-type", "p4d.24xlarge")];
+            assert_eq!(
+                facts(&labels[..1], r#"{"nvidia.com/gpu": "7"}"#),
+                expect("nvidia", Some("a100-sxm4-40gb"), None, GpuSource::FeatureDiscovery)
+            );
+            assert_eq!(
+                facts(&labels, r#"{"nvidia.com/gpu": "7"}"#),
+                expect("nvidia", Some("a100-sxm4-40gb"), Some(8), GpuSource::FeatureDiscovery)
+            );
+        }
     }
 
     #[test]
