@@ -19,14 +19,20 @@ lint:
 deny:
     cargo deny --locked check bans licenses sources
 
-# Write the files that are rendered from the code (CRD, webhook configurations, guard, CLI reference) and from the API server (the fields of a Node)
-generate: _node_fields _cli_reference (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/crds/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass")
+# Write the files that are rendered from the code (CRD, webhook configurations, guard, CLI reference), from the API server (the fields of a Node) and from the CEL specification (its conformance tests)
+generate: _node_fields _cli_reference cel-conformance (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/crds/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass")
 
 _node_fields:
     NODEGATE_GENERATE=1 NODEGATE_REQUIRE_CLUSTER=1 cargo test --quiet --test suite -- --exact cluster::node_fields::expressions_know_the_fields_of_the_api_servers_nodes
 
 _cli_reference:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact docs::the_cli_reference_is_what_help_prints
+
+# Write the CEL specification's conformance tests, of the version that tests/tools/cel-conformance/go.mod pins, as JSON
+cel-conformance:
+    @mkdir -p target
+    go -C tests/tools/cel-conformance run . > target/cel-conformance.jsonl
+    @mv target/cel-conformance.jsonl tests/data/cel-conformance.jsonl
 
 # A failed command must not leave an empty file behind.
 _render file args:

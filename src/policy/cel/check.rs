@@ -35,7 +35,7 @@ impl Typed {
 
 /// Checks a whole expression.
 pub(super) fn check(syntax: &Syntax, scope: Scope, yields: Yields) -> Result<Node, Problem> {
-    Checker { scope, locals: Vec::new(), loops: 0 }.answer(syntax, yields)
+    Checker::new(scope).answer(syntax, yields)
 }
 
 /// The variable of a loop.
@@ -54,6 +54,10 @@ pub(super) struct Checker {
 }
 
 impl Checker {
+    pub(super) fn new(scope: Scope) -> Self {
+        Self { scope, locals: Vec::new(), loops: 0 }
+    }
+
     /// A part that is the answer of the expression, or one of its possible answers.
     fn answer(&mut self, syntax: &Syntax, yields: Yields) -> Result<Node, Problem> {
         match &syntax.kind {
@@ -213,7 +217,9 @@ impl Checker {
     pub(super) fn member_of(&self, at: usize, of: &Typed, key: &Typed) -> Result<Shape, Problem> {
         let known = match key.of {
             Type::Any => true,
-            Type::Int | Type::Uint => matches!(of.of, Type::Any | Type::Optional | Type::List | Type::Map),
+            Type::Int | Type::Uint | Type::Double => {
+                matches!(of.of, Type::Any | Type::Optional | Type::List | Type::Map)
+            }
             Type::Bool | Type::Text => matches!(of.of, Type::Any | Type::Optional | Type::Map),
             _ => false,
         };

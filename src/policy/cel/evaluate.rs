@@ -115,7 +115,8 @@ impl<'a> Evaluation<'a> {
         let mut map = BTreeMap::new();
         for entry in entries {
             let key = self.value(&entry.key)?;
-            let key = key.as_key().ok_or_else(|| EvaluationError::failed(format!("{} cannot be a key", key.noun())))?;
+            let written = key.as_key().filter(|_| !matches!(key, Value::Double(_)));
+            let key = written.ok_or_else(|| EvaluationError::failed(format!("{} cannot be a key", key.noun())))?;
             let value = self.value(&entry.value)?;
             if let Some(value) = kept(value, entry.optional)?
                 && let Some(_) = map.insert(key.clone(), value)
@@ -176,6 +177,8 @@ fn member<'a>(steps: &mut Steps, of: &Node, value: Value<'a>, key: &Value<'a>, o
         (Value::Map(entries), Some(key)) => entries.get(&key),
         (Value::List(items), Some(Key::Int(index))) => usize::try_from(index).ok().and_then(|index| items.get(index)),
         (Value::List(_), Some(Key::Uint(_))) => None,
+        // No key has a fraction.
+        (Value::Map(_), None) if matches!(key, Value::Double(_)) => None,
         _ => {
             let message = format!("{} is {}, which has no {}", of.describe(), holder.noun(), shown(key));
             return Err(EvaluationError::failed(message));

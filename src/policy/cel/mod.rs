@@ -41,6 +41,7 @@ mod steps;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod time;
 mod tree;
 mod types;
 mod value;

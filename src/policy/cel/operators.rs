@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::fault::EvaluationError;
 use super::steps::Steps;
 use super::syntax::Operator;
+use super::time::Duration;
 use super::types::Type;
 use super::value::{List, Map, Value};
 
@@ -55,6 +56,8 @@ pub(super) fn equal(steps: &mut Steps, left: &Value<'_>, right: &Value<'_>) -> R
         (Value::Map(left), Value::Map(right)) => equal_maps(steps, left, right)?,
         (Value::Optional(None), Value::Optional(None)) => true,
         (Value::Optional(Some(left)), Value::Optional(Some(right))) => equal(steps, left, right)?,
+        (Value::Duration(left), Value::Duration(right)) => left == right,
+        (Value::Timestamp(left), Value::Timestamp(right)) => left == right,
         (Value::Library(left), Value::Library(right)) => left == right,
         (left, right) => numbers(left, right) == Some(Some(Ordering::Equal)),
     })
@@ -120,10 +123,8 @@ pub(super) fn compare(
             steps.bytes(left.len().min(right.len()))?;
             Ok(Some(left.cmp(right)))
         }
-        (Value::Library(one), Value::Library(other)) => match one.partial_cmp(other) {
-            Some(order) => Ok(Some(order)),
-            None => Err(incomparable(left, right)),
-        },
+        (Value::Duration(left), Value::Duration(right)) => Ok(Some(left.cmp(right))),
+        (Value::Timestamp(left), Value::Timestamp(right)) => Ok(Some(left.cmp(right))),
         _ => numbers(left, right).ok_or_else(|| incomparable(left, right)),
     }
 }
@@ -144,10 +145,13 @@ fn contains(steps: &mut Steps, holder: &Value<'_>, item: &Value<'_>) -> Result<b
             Ok(false)
         }
         Value::Map(entries) => {
-            let key = item.as_key();
-            let key = key.ok_or_else(|| EvaluationError::failed(format!("{} is never a key", item.noun())))?;
             steps.take(1)?;
-            Ok(entries.get(&key).is_some())
+            match (item.as_key(), item) {
+                (Some(key), _) => Ok(entries.get(&key).is_some()),
+                // No key has a fraction.
+                (None, Value::Double(_)) => Ok(false),
+                (None, _) => Err(EvaluationError::failed(format!("{} is never a key", item.noun()))),
+            }
         }
         _ => Err(EvaluationError::failed(format!("`in` needs a list or a map, found {}", holder.noun()))),
     }
@@ -170,7 +174,9 @@ fn calculate<'a>(
             Operator::Divide => Ok(Value::Double(one / other)),
             _ => Err(no_such(operator, left, right)),
         },
-        (Value::Library(one), Value::Library(other)) => times(operator, one, other),
+        (Value::Duration(_) | Value::Timestamp(_), Value::Duration(_) | Value::Timestamp(_)) => {
+            times(operator, left, right)
+        }
         _ if operator == Operator::Add => join(steps, left, right),
         _ => Err(no_such(operator, left, right)),
     }
@@ -232,11 +238,28 @@ fn join<'a>(steps: &mut Steps, left: &Value<'a>, right: &Value<'a>) -> Result<Va
 }
 
 /// Durations and points in time.
-fn times<'a>(operator: Operator, left: &cel::Value, right: &cel::Value) -> Result<Value<'a>, EvaluationError> {
-    let result = match operator {
-        Operator::Add => left.clone() + right.clone(),
-        Operator::Subtract => left.clone() - right.clone(),
-        _ => return Err(no_such(operator, &Value::Library(left.clone()), &Value::Library(right.clone()))),
+fn times<'a>(operator: Operator, left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>, EvaluationError> {
+    let result = match (operator, left, right) {
+        (Operator::Add, Value::Duration(one), Value::Duration(other)) => {
+            one.0.checked_add(other.0).map(|nanos| Value::Duration(Duration(nanos)))
+        }
+        (Operator::Add, Value::Timestamp(time), Value::Duration(duration))
+        | (Operator::Add, Value::Duration(duration), Value::Timestamp(time)) => {
+            time.checked_add(*duration).map(Value::Timestamp)
+        }
+        (Operator::Subtract, Value::Duration(one), Value::Duration(other)) => {
+            one.0.checked_sub(other.0).map(|nanos| Value::Duration(Duration(nanos)))
+        }
+        (Operator::Subtract, Value::Timestamp(time), Value::Duration(duration)) => {
+            time.checked_sub(*duration).map(Value::Timestamp)
+        }
+        (Operator::Subtract, Value::Timestamp(time), Value::Timestamp(earlier)) => {
+            time.since(*earlier).map(Value::Duration)
+        }
+        _ => return Err(no_such(operator, left, right)),
     };
-    result.map(Value::Library).map_err(|error| EvaluationError::failed(error.to_string()))
+    result.ok_or_else(|| {
+        let message = "the result is beyond the years 1 to 9999, or a duration of more than 292 years";
+        EvaluationError::failed(message)
+    })
 }

@@ -120,11 +120,12 @@ impl Parser {
 
     /// `a`, or `a ? b : c`.
     fn expression(&mut self) -> Result<Syntax, Problem> {
-        self.nesting += 1;
+        // The whole expression lies in no bracket.
         if self.nesting > MAX_NESTING {
             let message = format!("more than {MAX_NESTING} brackets or conditions lie inside each other here");
             return Err(Problem::new(self.at(), message));
         }
+        self.nesting += 1;
         let test = self.any_of()?;
         let at = self.at();
         let tree = if self.eat("?") {

@@ -88,8 +88,8 @@ impl Type {
             Value::List(_) => Self::List,
             Value::Map(_) => Self::Map,
             Value::Optional(_) => Self::Optional,
-            Value::Library(cel::Value::Duration(_)) => Self::Duration,
-            Value::Library(cel::Value::Timestamp(_)) => Self::Timestamp,
+            Value::Duration(_) => Self::Duration,
+            Value::Timestamp(_) => Self::Timestamp,
             Value::Library(cel::Value::Opaque(opaque)) => match opaque.runtime_type_name() {
                 "kubernetes.Quantity" => Self::Quantity,
                 "kubernetes.Semver" => Self::Semver,

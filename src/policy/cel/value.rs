@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::excerpt::Unread;
+use super::time::{Duration, Timestamp};
 use super::types::Type;
 
 /// What an expression computes with.
@@ -24,7 +25,9 @@ pub(super) enum Value<'a> {
     List(List<'a>),
     Map(Map<'a>),
     Optional(Option<Arc<Value<'a>>>),
-    /// A quantity, version, address, duration, time…: a type of the Kubernetes function library.
+    Duration(Duration),
+    Timestamp(Timestamp),
+    /// A quantity, version, address…: a type of the Kubernetes function library.
     Library(cel::Value),
     /// A part of a document that was not read. It lies in no other value that is evaluated: asking for it is an error.
     Unread(Unread),
@@ -154,15 +157,29 @@ impl<'a> Value<'a> {
         Type::of(self).noun()
     }
 
-    /// The value as the key of a map, if it may be one.
+    /// The key of a map or list that this value stands for when something is looked up. A double without a fraction is the
+    /// number it is.
     pub(super) fn as_key(&self) -> Option<Key<'a>> {
         match self {
             Self::Bool(value) => Some(Key::Bool(*value)),
             Self::Int(value) => Some(Key::Int(*value)),
             Self::Uint(value) => Some(i64::try_from(*value).map_or(Key::Uint(*value), Key::Int)),
             Self::Text(text) => Some(Key::Text(text.clone())),
+            Self::Double(value) => whole(*value),
             _ => None,
         }
+    }
+}
+
+/// The key that a number without a fraction is.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Checked.
+fn whole(value: f64) -> Option<Key<'static>> {
+    match value {
+        // 2^63 and 2^64, which neither type holds.
+        value if value.fract() != 0.0 => None,
+        value if (-9.223_372_036_854_776e18..9.223_372_036_854_776e18).contains(&value) => Some(Key::Int(value as i64)),
+        value if (0.0..1.844_674_407_370_955_2e19).contains(&value) => Some(Key::Uint(value as u64)),
+        _ => None,
     }
 }
 

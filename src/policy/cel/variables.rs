@@ -96,6 +96,11 @@ impl<'a> NodeVariables<'a> {
 }
 
 impl<'a> Variables<'a> {
+    #[cfg(test)]
+    pub(super) fn empty() -> Self {
+        Self { values: Vec::new(), budget: None }
+    }
+
     /// The node `object`, of which everything was read that is asked for.
     #[must_use]
     pub fn node(object: &Excerpt<'a>) -> NodeVariables<'a> {

@@ -6,7 +6,7 @@ use super::super::fault::EvaluationError;
 use super::super::steps::Steps;
 use super::super::types::Type;
 use super::super::value::{Text, Value};
-use super::{Form, Function, Run, library, unsuited};
+use super::{Form, Function, Run, format, library, unsuited};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("size", Form::Either, &[Type::Any], Type::Int, Run::Own(size)),
@@ -81,7 +81,8 @@ fn int<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
             steps.bytes(text.len())?;
             text.parse().map_err(|_| unreadable(Type::Int, text))?
         }
-        [Value::Library(cel::Value::Timestamp(time))] => time.timestamp(),
+        [Value::Timestamp(time)] => time.seconds(),
+        [Value::Duration(duration)] => duration.0,
         _ => return Err(unsuited("int", arguments)),
     };
     Ok(Value::Int(value))
@@ -124,7 +125,9 @@ fn string<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
         [Value::Bool(value)] => Ok(Value::from(value.to_string())),
         [Value::Int(value)] => Ok(Value::from(value.to_string())),
         [Value::Uint(value)] => Ok(Value::from(value.to_string())),
-        [Value::Double(value)] => Ok(Value::from(value.to_string())),
+        [Value::Double(value)] => Ok(Value::from(format::double(*value))),
+        [Value::Duration(value)] => Ok(Value::from(value.to_string())),
+        [Value::Timestamp(value)] => Ok(Value::from(value.to_string())),
         [Value::Bytes(bytes)] => {
             steps.bytes(bytes.len())?;
             let text = std::str::from_utf8(bytes).map_err(|_| EvaluationError::failed("these bytes are not UTF-8"))?;

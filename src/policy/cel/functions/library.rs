@@ -1,5 +1,5 @@
 //! The functions that are left to the `cel` and `kube-cel` crates: Kubernetes' own types
-//! (quantities, versions, addresses, URLs, formats), time, mathematics.
+//! (quantities, versions, addresses, URLs, formats), mathematics.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -77,18 +77,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("format.date", &[], Type::Format),
     function("format.datetime", &[], Type::Format),
     method("validate", &[Type::Format, Type::Text], Type::Optional),
-    function("timestamp", &[Type::Text], Type::Timestamp),
-    function("duration", &[Type::Text], Type::Duration),
-    method("getFullYear", &[Type::Timestamp], Type::Int),
-    method("getMonth", &[Type::Timestamp], Type::Int),
-    method("getDayOfYear", &[Type::Timestamp], Type::Int),
-    method("getDayOfMonth", &[Type::Timestamp], Type::Int),
-    method("getDate", &[Type::Timestamp], Type::Int),
-    method("getDayOfWeek", &[Type::Timestamp], Type::Int),
-    method("getHours", &[Type::Any], Type::Int),
-    method("getMinutes", &[Type::Any], Type::Int),
-    method("getSeconds", &[Type::Any], Type::Int),
-    method("getMilliseconds", &[Type::Any], Type::Int),
     function("math.ceil", &[Type::Double], Type::Double),
     function("math.floor", &[Type::Double], Type::Double),
     function("math.round", &[Type::Double], Type::Double),
@@ -101,12 +89,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("math.isFinite", &[Type::Double], Type::Bool),
     function("math.greatest", &[Type::Any; 8], Type::Any).optional(7),
     function("math.least", &[Type::Any; 8], Type::Any).optional(7),
-    function("math.bitAnd", &[Type::Int, Type::Int], Type::Int),
-    function("math.bitOr", &[Type::Int, Type::Int], Type::Int),
-    function("math.bitXor", &[Type::Int, Type::Int], Type::Int),
-    function("math.bitNot", &[Type::Int], Type::Int),
-    function("math.bitShiftLeft", &[Type::Int, Type::Int], Type::Int),
-    function("math.bitShiftRight", &[Type::Int, Type::Int], Type::Int),
     function("base64.encode", &[Type::Bytes], Type::Text),
     function("base64.decode", &[Type::Text], Type::Bytes),
 ];
@@ -175,6 +157,10 @@ fn to_library(steps: &mut Steps, value: &Value<'_>) -> Result<cel::Value, Evalua
             cel::Value::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
         }
         Value::Library(value) => value.clone(),
+        Value::Duration(_) | Value::Timestamp(_) => {
+            let message = format!("this function cannot take {}; make text of it with string(…)", value.noun());
+            return Err(EvaluationError::failed(message));
+        }
         Value::Unread(why) => return Err((*why).into()),
     })
 }

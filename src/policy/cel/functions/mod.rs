@@ -4,10 +4,13 @@
 //! the `cel` and `kube-cel` crates do well is left to them ([`Run::Library`]); what is slow, unbounded,
 //! or wrong there is written here.
 
+mod bits;
 mod core;
+mod format;
 mod library;
 mod lists;
 mod text;
+mod time;
 
 use super::fault::EvaluationError;
 use super::pattern::Pattern;
@@ -40,7 +43,7 @@ pub(super) enum Form {
     Either,
 }
 
-type Own = for<'a> fn(&mut Steps, &[Value<'a>]) -> Result<Value<'a>, EvaluationError>;
+pub(super) type Own = for<'a> fn(&mut Steps, &[Value<'a>]) -> Result<Value<'a>, EvaluationError>;
 type Matcher = for<'a> fn(&mut Steps, &Pattern, &[Value<'a>]) -> Result<Value<'a>, EvaluationError>;
 type Guard = fn(&mut Steps, &[Value<'_>]) -> Result<(), EvaluationError>;
 
@@ -119,7 +122,17 @@ fn unsuited(name: &str, arguments: &[Value<'_>]) -> EvaluationError {
 }
 
 pub(super) fn all() -> impl Iterator<Item = &'static Function> {
-    [core::FUNCTIONS, text::FUNCTIONS, lists::FUNCTIONS, library::FUNCTIONS].into_iter().flatten()
+    [
+        core::FUNCTIONS,
+        text::FUNCTIONS,
+        format::FUNCTIONS,
+        lists::FUNCTIONS,
+        time::FUNCTIONS,
+        bits::FUNCTIONS,
+        library::FUNCTIONS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The function `name`, called as a method or not.

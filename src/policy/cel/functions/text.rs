@@ -34,14 +34,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .optional(1),
     Function::new("split", Form::Method, &[Type::Text, Type::Text, Type::Int], Type::List, Run::Own(split)).optional(1),
     Function::new("join", Form::Method, &[Type::List, Type::Text], Type::Text, Run::Own(join)).optional(1),
-    Function::new("format", Form::Method, &[Type::Text, Type::List], Type::Text, Run::Guarded(guard_format)),
     Function::new("strings.quote", Form::Function, &[Type::Text], Type::Text, Run::Library),
 ];
 
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
-
-/// Digits behind the point that `format` may be asked for.
-const MAX_PRECISION: usize = 100;
 
 /// Applies `test` to two texts.
 fn test<'a>(name: &str, steps: &mut Steps, arguments: &[Value<'a>], test: impl Fn(&str, &str) -> bool) -> Outcome<'a> {
@@ -102,36 +98,54 @@ fn position(text: &str, byte: Option<usize>) -> i64 {
     characters.and_then(|count| i64::try_from(count).ok()).unwrap_or(-1)
 }
 
+/// Text, what is looked for in it, and the character to start at if one is given.
+type Search<'v, 'a> = (&'v Text<'a>, &'v Text<'a>, Option<usize>);
+
+/// The arguments of `indexOf` and `lastIndexOf` on text.
+fn search<'v, 'a>(name: &str, arguments: &'v [Value<'a>]) -> Result<Search<'v, 'a>, EvaluationError> {
+    match arguments {
+        [Value::Text(text), Value::Text(part)] => Ok((text, part, None)),
+        [Value::Text(text), Value::Text(part), Value::Int(from)] => match usize::try_from(*from) {
+            Ok(from) => Ok((text, part, Some(from))),
+            Err(_) if part.is_empty() => Ok((text, part, Some(0))),
+            Err(_) => Err(EvaluationError::failed(format!("{name}() cannot start at {from}"))),
+        },
+        _ => Err(unsuited(name, arguments)),
+    }
+}
+
 fn index_of<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
-    let (text, part, from) = match arguments {
-        [Value::List(items), item] => return lists::index_of(steps, items.iter(), item),
-        [Value::Text(text), Value::Text(part)] => (text, part, 0),
-        [Value::Text(text), Value::Text(part), Value::Int(from)] => (text, part, usize::try_from(*from).unwrap_or(0)),
-        _ => return Err(unsuited("indexOf", arguments)),
-    };
+    if let [Value::List(items), item] = arguments {
+        return lists::index_of(steps, items.iter(), item);
+    }
+    let (text, part, from) = search("indexOf", arguments)?;
+    if let ([_, _, from @ Value::Int(_)], true) = (arguments, part.is_empty()) {
+        return Ok(from.clone());
+    }
     steps.bytes(3 * text.len() + part.len())?;
-    let start = byte_of(text, from);
+    let start = byte_of(text, from.unwrap_or(0));
     let found = text.get(start..).unwrap_or_default().find(&**part).map(|at| start + at);
     Ok(Value::Int(position(text, found)))
 }
 
 fn last_index_of<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
-    let (text, part, from) = match arguments {
-        [Value::List(items), item] => return lists::last_index_of(steps, items, item),
-        [Value::Text(text), Value::Text(part)] => (text, part, usize::MAX),
-        [Value::Text(text), Value::Text(part), Value::Int(from)] => match usize::try_from(*from) {
-            Ok(from) => (text, part, from),
-            Err(_) => return Ok(Value::Int(-1)),
-        },
-        _ => return Err(unsuited("lastIndexOf", arguments)),
+    if let [Value::List(items), item] = arguments {
+        return lists::last_index_of(steps, items, item);
+    }
+    let (text, part, from) = search("lastIndexOf", arguments)?;
+    if let ([_, _, from @ Value::Int(_)], true) = (arguments, part.is_empty()) {
+        return Ok(from.clone());
+    }
+    steps.bytes(4 * text.len() + part.len())?;
+    let from = match from {
+        // Kubernetes finds nothing from behind the end on.
+        Some(from) if from >= text.chars().count() => return Ok(Value::Int(-1)),
+        Some(from) => from,
+        None => usize::MAX,
     };
-    steps.bytes(3 * text.len() + part.len())?;
     // A match may start at `from` and reach beyond it.
     let last = byte_of(text, from);
-    let mut end = (last + part.len()).min(text.len());
-    while !text.is_char_boundary(end) {
-        end += 1;
-    }
+    let end = byte_of(text, from.saturating_add(part.chars().count()));
     let found = text.get(..end).unwrap_or_default().rfind(&**part).filter(|at| *at <= last);
     Ok(Value::Int(position(text, found)))
 }
@@ -193,23 +207,6 @@ fn join<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
         joined.push_str(text);
     }
     Ok(Value::from(joined))
-}
-
-/// Bounds the precision, which the library takes as it comes, and refuses maps, which it writes in
-/// a new order every time.
-fn guard_format(_: &mut Steps, arguments: &[Value<'_>]) -> Result<(), EvaluationError> {
-    let [Value::Text(template), Value::List(items)] = arguments else { return Err(unsuited("format", arguments)) };
-    for (at, _) in template.match_indices("%.") {
-        let rest = template.get(at + 2..).unwrap_or_default();
-        let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
-        if digits.parse::<usize>().map_or(!digits.is_empty(), |precision| precision > MAX_PRECISION) {
-            return Err(EvaluationError::failed(format!("format() writes at most {MAX_PRECISION} digits")));
-        }
-    }
-    if items.iter().any(|item| matches!(item, Value::Map(_) | Value::List(_))) {
-        return Err(EvaluationError::failed("format() takes no list or map; make text of it first, with join(…)"));
-    }
-    Ok(())
 }
 
 /// Text in its own order of characters, from the last to the first.

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod compiling;
+mod conformance;
 mod examples;
 mod excerpt;
 mod hostile;
