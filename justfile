@@ -34,6 +34,12 @@ cel-conformance:
     go -C tests/tools/cel-conformance run . > target/cel-conformance.jsonl
     @mv target/cel-conformance.jsonl tests/data/cel-conformance.jsonl
 
+# Draw the README's picture from what the demo prints
+picture:
+    cargo run --quiet -- demo > target/demo.txt
+    awk -f docs/images/demo.awk target/demo.txt > target/demo.svg
+    @mv target/demo.svg docs/images/demo.svg
+
 # A failed command must not leave an empty file behind.
 _render file args:
     @mkdir -p {{ parent_directory(file) }} target
@@ -59,12 +65,6 @@ fuzz seconds="60" *targets:
 # Show what nodegate does, on this machine, without a cluster
 demo *args:
     cargo run --release -- demo {{ args }}
-
-# Draw the README's picture from what the demo prints
-picture:
-    cargo run --release --quiet -- demo > target/demo.txt
-    awk -f docs/images/demo.awk target/demo.txt > target/demo.svg
-    @mv target/demo.svg docs/images/demo.svg
 
 # Everything a change has to pass, as CI runs it
 ci:

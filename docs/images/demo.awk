@@ -1,12 +1,12 @@
 # Draws what `nodegate demo` prints as an SVG picture: the tables of both fleets, without machines that get the same as the one
-# before them, and the forbidden changes.
+# before them, and the forbidden changes. Times are left out, so that the picture changes only when the output does.
 #
-#   nodegate demo | awk -f docs/images/demo.awk > docs/images/demo.svg      (`just picture`)
+#   nodegate demo | awk -f docs/images/demo.awk > docs/images/demo.svg      (`just generate` does it)
 #
 # Texts are cut into spans of one colour; a fixed `textLength` keeps columns aligned in every font.
 
 BEGIN {
-    COLUMNS = 115; WIDTH = 8.2; HEIGHT = 18; LEFT = 18; TOP = 54
+    COLUMNS = 107; WIDTH = 8.2; HEIGHT = 18; LEFT = 18; TOP = 54
     count = 0; shown = 0; alike = 0
 }
 
@@ -28,8 +28,9 @@ function words(line, first, rest,    at, word, class, start) {
     while (match(substr(line, start + 1), /[^ ]+( [^ ]+)*/)) {
         word = substr(line, start + RSTART, RLENGTH)
         at = start + RSTART - 1
+        if (word == "TIME" || word ~ / ms$/) break
         # The columns of labels, taints and deferred keys come after the node's name.
-        piece(at, word, at < 2 ? first : word ~ /:No(Schedule|Execute)$/ ? "taint" : word == "admitted" ? "good" : word ~ / ms$/ ? "dim" : at > 55 && word ~ /\// ? "deferred" : rest)
+        piece(at, word, at < 2 ? first : word ~ /:No(Schedule|Execute)$/ ? "taint" : word == "admitted" ? "good" : at > 55 && word ~ /\// ? "deferred" : rest)
         start = at + length(word)
     }
     count++
@@ -74,7 +75,7 @@ alike { next }
 END {
     width = LEFT * 2 + COLUMNS * WIDTH; height = TOP + count * HEIGHT
     printf "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" aria-label=\"What nodegate demo prints: nodes join with their labels and taints, forged labels are corrected, reserved ones are denied\">\n", width, height, width, height
-    print "<!-- Drawn by `just picture` from what `nodegate demo` prints; do not edit. -->"
+    print "<!-- Drawn by `just generate` from what `nodegate demo` prints; do not edit. -->"
     print "<style>text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre}.text{fill:#d1d5db}.title{fill:#f9fafb;font-weight:600}.node{fill:#93c5fd;font-weight:600}.dim{fill:#8b949e}.good{fill:#86efac}.bad{fill:#fca5a5}.taint{fill:#fcd34d}.deferred{fill:#c4b5fd}</style>"
     printf "<rect width=\"%d\" height=\"%d\" rx=\"10\" fill=\"#111827\"/>\n", width, height
     print "<circle cx=\"20\" cy=\"18\" r=\"5\" fill=\"#ef4444\"/><circle cx=\"37\" cy=\"18\" r=\"5\" fill=\"#f59e0b\"/><circle cx=\"54\" cy=\"18\" r=\"5\" fill=\"#22c55e\"/>"

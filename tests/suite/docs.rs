@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::hostile::errors_of;
+
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const CLI: &str = "docs/reference/cli.md";
 /// Flags of other programs that the documents mention by themselves.
@@ -282,4 +284,74 @@ fn every_field_of_a_policy_is_documented() {
     let spans: Vec<&str> = code(&reference);
     let missing: Vec<&String> = known.iter().filter(|field| !spans.contains(&field.as_str())).collect();
     assert!(missing.is_empty(), "docs/reference/policy.md lacks {missing:?}");
+}
+
+/// The policies in a document's YAML blocks; a block that begins with `spec` stands for a whole document.
+fn policies(text: &str) -> Vec<String> {
+    let blocks = text.split("\n```yaml\n").skip(1).filter_map(|rest| rest.split("\n```").next());
+    blocks
+        .filter_map(|block| match block {
+            _ if block.contains("kind: NodePolicy\n") => Some(block.to_owned()),
+            _ if block.starts_with("spec:") => {
+                Some(format!("apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {{name: p}}\n{block}\n"))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn every_policy_in_the_documents_loads() {
+    let mut loaded = 0;
+    for (from, text) in documents() {
+        for policy in policies(&text) {
+            assert_eq!(errors_of(&policy), Vec::<String>::new(), "{from}:\n{policy}");
+            loaded += 1;
+        }
+    }
+    assert!(loaded >= 7, "only {loaded} policies were found");
+}
+
+/// What the README shows of the node after the write, as a test of its policy.
+const BEFORE_AND_AFTER: &str = r#"
+apiVersion: nodegate.dev/v1alpha1
+kind: PolicyTest
+policies: [policy.yaml]
+cases:
+  - name: the README's before and after
+    node: {name: gpu-7, labels: {hardware.tier: storage}}
+    saved: {labels: {team.owner: vision}}
+    controller: true
+    expect:
+      labels: {hardware.tier: gpu, team.owner: vision}
+      taints: ["nvidia.com/gpu:NoSchedule", "nodegate.dev/pending:NoSchedule"]
+      deferred: [node-role.kubernetes.io/gpu]
+"#;
+
+#[test]
+fn the_readmes_policy_does_what_its_before_and_after_shows() {
+    let readme = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
+    let diff = readme.split("\n```diff\n").nth(1).and_then(|rest| rest.split("\n```").next()).unwrap();
+    let code = |line: &str| line[1..].split(" #").next().unwrap().trim().to_owned();
+    let lines = |sign: char| diff.lines().filter(|line| line.starts_with(sign)).map(code).collect::<Vec<_>>();
+    assert_eq!(lines('-'), ["hardware.tier: storage"]);
+    let taint = |key: &str| format!("- {{key: {key}, effect: NoSchedule}}");
+    let added = [
+        "hardware.tier: gpu".to_owned(),
+        "team.owner: vision".to_owned(),
+        taint("nvidia.com/gpu"),
+        taint("nodegate.dev/pending"),
+    ];
+    assert_eq!(lines('+'), added);
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("policy.yaml"), &policies(&readme)[0]).unwrap();
+    fs::write(folder.path().join("test.yaml"), BEFORE_AND_AFTER).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("test").arg(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn the_readme_stays_short() {
+    let lines = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap().lines().count();
+    assert!(lines <= 150, "README.md has {lines} lines; move something to docs/");
 }
