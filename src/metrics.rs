@@ -261,60 +261,76 @@ impl ControllerMetrics {
     }
 
     fn register(&self, registry: &mut Registry) {
-        registry.register("leading", "1 while this replica leads", self.leading.clone());
-        registry.register("writes", "Writes of the controller", self.writes.clone());
-        registry.register("reconciles", "Nodes the controller looked at", self.reconciles.clone());
+        let Self {
+            leading,
+            writes,
+            reconciles,
+            durations,
+            pending_too_long,
+            removals_held_back,
+            keys_left_alone,
+            unreadable_states,
+            admitted_unseen,
+            violating,
+            unreadable_nodes,
+            nodes_read_in_part,
+            node_watch_failing,
+            keeping,
+        } = self;
+        registry.register("leading", "1 while this replica leads", leading.clone());
+        registry.register("writes", "Writes of the controller", writes.clone());
+        registry.register("reconciles", "Nodes the controller looked at", reconciles.clone());
         registry.register(
             "reconcile_duration_seconds",
             "Time to bring a node to what it should have, writes included",
-            self.durations.clone(),
+            durations.clone(),
         );
         registry.register(
             "nodes_pending_too_long",
             "Nodes that still wait for labels or taints",
-            self.pending_too_long.clone(),
+            pending_too_long.clone(),
         );
         registry.register(
             "removals_held_back_nodes",
             "Nodes that would lose owned keys and do not, because too many would",
-            self.removals_held_back.clone(),
+            removals_held_back.clone(),
         );
         registry.register(
             "keys_left_alone",
             "Keys not repaired any more, because somebody kept undoing it",
-            self.keys_left_alone.clone(),
+            keys_left_alone.clone(),
         );
         registry.register(
             "unreadable_states",
             "Documents of saved state that could not be read",
-            self.unreadable_states.clone(),
+            unreadable_states.clone(),
         );
         registry.register(
             "admitted_unseen",
             "Nodes and changes that were admitted although nobody was asked",
-            self.admitted_unseen.clone(),
+            admitted_unseen.clone(),
         );
         registry.register(
             "violating_nodes",
             "Nodes that violate an entry of governance as they stand, by the leader's last look at all of them",
-            self.violating.clone(),
+            violating.clone(),
         );
         registry.register(
             "unreadable_nodes",
             "Nodes that the leader cannot read and therefore leaves as they are",
-            self.unreadable_nodes.clone(),
+            unreadable_nodes.clone(),
         );
         registry.register(
             "nodes_read_in_part",
             "Nodes of which a field is too large for the leader to keep",
-            self.nodes_read_in_part.clone(),
+            nodes_read_in_part.clone(),
         );
         registry.register(
             "node_watch_failing",
             "1 while this replica cannot list and watch nodes, and therefore does not lead for long",
-            self.node_watch_failing.clone(),
+            node_watch_failing.clone(),
         );
-        self.keeping.register(registry);
+        keeping.register(registry);
     }
 }
 
@@ -370,68 +386,88 @@ impl Metrics {
     }
 
     fn register(&mut self) {
-        let registry = &mut self.registry;
+        let Self {
+            registry,
+            requests: _,
+            durations: _,
+            notes,
+            violations,
+            denials,
+            policy_reloads,
+            faulty_policies,
+            state_reloads,
+            certificate_reloads,
+            policies,
+            rules,
+            saved_states,
+            certificate_not_after,
+            certificate_expiring,
+            connections,
+            connections_ended,
+            connections_refused,
+            handshake_failures,
+            accept_failures,
+            bodies,
+            callers,
+            controller,
+        } = self;
         registry.register("build", "What is running", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
         registry.register(
             "decision_notes",
             "Conflicts, unknown conditions, stripped and reverted keys and the like",
-            self.notes.clone(),
+            notes.clone(),
         );
         registry.register(
             "violations",
             "Governance violations; mode is what came of them: enforce, warn, audit or break_glass",
-            self.violations.clone(),
+            violations.clone(),
         );
-        registry.register("denials", "Governance violations that denied a write", self.denials.clone());
-        registry.register("policy_reloads", "Policy sets taken over or refused", self.policy_reloads.clone());
+        registry.register("denials", "Governance violations that denied a write", denials.clone());
+        registry.register("policy_reloads", "Policy sets taken over or refused", policy_reloads.clone());
         registry.register(
             "policy_faulty",
             "1 while the present generation of a NodePolicy object is not in force",
-            self.faulty_policies.clone(),
+            faulty_policies.clone(),
         );
-        registry.register("state_reloads", "Saved states read or refused", self.state_reloads.clone());
-        registry.register(
-            "certificate_reloads",
-            "Certificates taken over or refused",
-            self.certificate_reloads.clone(),
-        );
-        registry.register("policies", "Policies in force", self.policies.clone());
-        registry.register("rules", "Rules in force", self.rules.clone());
-        registry.register("saved_states", "Nodes with saved state", self.saved_states.clone());
+        registry.register("state_reloads", "Saved states read or refused", state_reloads.clone());
+        registry.register("certificate_reloads", "Certificates taken over or refused", certificate_reloads.clone());
+        registry.register("policies", "Policies in force", policies.clone());
+        registry.register("rules", "Rules in force", rules.clone());
+        registry.register("saved_states", "Nodes with saved state", saved_states.clone());
         registry.register(
             "certificate_not_after_timestamp_seconds",
             "When the served certificate expires",
-            self.certificate_not_after.clone(),
+            certificate_not_after.clone(),
         );
         registry.register(
             "certificate_expiring",
             "1 from fourteen days before the served certificate expires",
-            self.certificate_expiring.clone(),
+            certificate_expiring.clone(),
         );
-        registry.register("connections", "Open HTTPS connections", self.connections.clone());
+        registry.register("connections", "Open HTTPS connections", connections.clone());
         registry.register(
             "connections_ended",
             "HTTPS connections that ended to make room for others",
-            self.connections_ended.clone(),
+            connections_ended.clone(),
         );
         registry.register(
             "connections_refused",
             "HTTPS connections refused because every other one had a request that was being answered",
-            self.connections_refused.clone(),
+            connections_refused.clone(),
         );
         registry.register(
             "handshake_failures",
             "TLS handshakes that failed or took too long",
-            self.handshake_failures.clone(),
+            handshake_failures.clone(),
         );
         registry.register(
             "accept_failures",
             "Connections the operating system could not hand over",
-            self.accept_failures.clone(),
+            accept_failures.clone(),
         );
-        self.bodies.register(registry);
-        self.callers.register(registry);
-        self.controller.register(registry);
+        bodies.register(registry);
+        callers.register(registry);
+        controller.register(registry);
     }
 
     /// Counts one answered review.

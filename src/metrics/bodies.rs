@@ -25,11 +25,12 @@ impl BodyMetrics {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
+        let Self { refusals, large } = self;
         registry.register(
             "bodies_refused",
             "Bodies of reviews that were not read to their end: too_large, stalled, slow, reclaimed or unreadable",
-            self.refusals.clone(),
+            refusals.clone(),
         );
-        registry.register("large_reviews", "Reviews that were too large for the ordinary places", self.large.clone());
+        registry.register("large_reviews", "Reviews that were too large for the ordinary places", large.clone());
     }
 }

@@ -41,11 +41,12 @@ impl CallerMetrics {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
+        let Self { refusals, reloads } = self;
         registry.register(
             "callers_refused",
             "TLS handshakes refused because of the caller's client certificate",
-            self.refusals.clone(),
+            refusals.clone(),
         );
-        registry.register("client_ca_reloads", "Files of callers' CAs taken over or refused", self.reloads.clone());
+        registry.register("client_ca_reloads", "Files of callers' CAs taken over or refused", reloads.clone());
     }
 }

@@ -21,30 +21,31 @@ pub struct KeepingMetrics {
 
 impl KeepingMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
+        let Self { writes_put_off, unrecorded_nodes, keys_not_saved, records_dropped, annotations_left_out } = self;
         registry.register(
             "node_writes_put_off",
             "Work on a node that was put off because the node had used up its own write budget",
-            self.writes_put_off.clone(),
+            writes_put_off.clone(),
         );
         registry.register(
             "unrecorded_nodes",
             "Nodes whose state could not be recorded; they are kept right all the same",
-            self.unrecorded_nodes.clone(),
+            unrecorded_nodes.clone(),
         );
         registry.register(
             "keys_not_saved",
             "Persisted labels and taints that were not saved because the node has too many",
-            self.keys_not_saved.clone(),
+            keys_not_saved.clone(),
         );
         registry.register(
             "records_dropped",
             "Records of older machines and unreadable texts that made room in a ConfigMap",
-            self.records_dropped.clone(),
+            records_dropped.clone(),
         );
         registry.register(
             "annotations_left_out",
             "Annotations of rules that did not fit on a node, or that the API server refused",
-            self.annotations_left_out.clone(),
+            annotations_left_out.clone(),
         );
     }
 }
