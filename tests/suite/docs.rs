@@ -355,3 +355,30 @@ fn the_readme_stays_short() {
     let lines = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap().lines().count();
     assert!(lines <= 150, "README.md has {lines} lines; move something to docs/");
 }
+
+#[test]
+fn every_path_that_the_architecture_names_exists() {
+    let text = fs::read_to_string(Path::new(ROOT).join("ARCHITECTURE.md")).unwrap();
+    assert!(text.lines().count() <= 150, "ARCHITECTURE.md is read in one sitting; decisions go to docs/decisions/");
+    let named = code(&text).into_iter().filter(|span| span.ends_with(".rs") || span.ends_with('/'));
+    let roots = ["", "src", "crates/nodegate-policy/src", "crates/nodegate-cel/src"];
+    let missing: Vec<&str> =
+        named.filter(|path| !roots.iter().any(|root| Path::new(ROOT).join(root).join(path).exists())).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names paths that are not there: {missing:?}");
+}
+
+#[test]
+fn every_decision_is_dated_listed_and_has_its_rejected_alternatives() {
+    let documents = documents();
+    let index = &documents["docs/decisions/README.md"];
+    for (path, text) in &documents {
+        let Some(name) = path.strip_prefix("docs/decisions/").filter(|name| *name != "README.md") else { continue };
+        let date = text.lines().nth(2).unwrap_or_default();
+        assert!(
+            name.starts_with("20") && date.starts_with(&name[..10]),
+            "{path}: its name and third line begin with the date"
+        );
+        assert!(text.contains("\n**Rejected**\n\n- "), "{path} names no rejected alternative");
+        assert!(index.contains(&format!("({name})")), "{path} is not in docs/decisions/README.md");
+    }
+}
