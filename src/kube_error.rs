@@ -27,6 +27,19 @@ pub fn in_words(error: &(dyn Error + 'static)) -> String {
     words.join(": ")
 }
 
+/// An error of a command with all that was said about it, the outermost first; from an error of `kube` on [`in_words`].
+pub(crate) fn with_context(error: &anyhow::Error) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        if cause.is::<kube::Error>() || cause.is::<kube::runtime::watcher::Error>() {
+            words.push(in_words(cause));
+            break;
+        }
+        words.push(cause.to_string());
+    }
+    words.join(": ")
+}
+
 fn answer<'e>(cause: &'e (dyn Error + 'static)) -> Option<&'e Status> {
     if let Some(kube::Error::Api(status)) = cause.downcast_ref() {
         return Some(status);
@@ -48,6 +61,14 @@ mod tests {
         let watching = kube::runtime::watcher::Error::InitialListFailed(kube::Error::Api(status()));
         assert_eq!(in_words(&watching), said);
         assert_eq!(in_words(&kube::runtime::watcher::Error::WatchError(status())), said);
+    }
+
+    #[test]
+    fn what_a_command_did_is_said_before_what_the_api_server_answered() {
+        let refused = io::Error::new(io::ErrorKind::ConnectionRefused, "Connection refused");
+        let error = anyhow::Error::new(kube::Error::Service(Box::new(refused))).context("nodes could not be listed");
+        assert_eq!(with_context(&error), "nodes could not be listed: Connection refused");
+        assert_eq!(with_context(&anyhow::anyhow!("inner").context("outer")), "outer: inner");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::output;
 use crate::controller::policies::{self, Combined};
 use crate::controller::published::{self, Published};
 use crate::files::Loaded;
+use crate::kube_error::in_words;
 use crate::policy::PolicySet;
 
 /// The policies of files together with the NodePolicy objects of the cluster, as `serve` puts them together.
@@ -44,7 +45,10 @@ pub(super) async fn compare(client: &Client, place: &Place, set: &PolicySet, for
             return Ok(ours);
         }
         Err(error) => {
-            output::note(&format!("note: which policies are in force is not known ({map}: {error}); used: {ours}"));
+            output::note(&format!(
+                "note: which policies are in force is not known ({map}: {}); used: {ours}",
+                in_words(&error)
+            ));
             return Ok(ours);
         }
     };

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write as _};
 
+use crate::kube_error::with_context;
 use crate::text::{lines, on_a_line};
 
 /// Writes to standard output.
@@ -26,7 +27,7 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 /// Writes an error and its causes to standard error.
 pub(crate) fn error(error: &anyhow::Error) {
     // If standard error is closed too, nobody can be told.
-    let _ = writeln!(io::stderr().lock(), "error: {}", lines(&format!("{error:#}")));
+    let _ = writeln!(io::stderr().lock(), "error: {}", lines(&with_context(error)));
 }
 
 /// Writes something that people should hear of, beside the result, to standard error.

@@ -13,6 +13,7 @@ use super::simulate::{Scene, identity, simulate};
 use super::{Findings, judged, output};
 use crate::api::state::Change;
 use crate::files::Sources;
+use crate::kube_error::in_words;
 use crate::policy::{Exemptions, RuleId};
 
 /// How often a node that changes meanwhile is read again.
@@ -173,7 +174,8 @@ async fn giver(client: &Client, place: &Place, node: &Json, change: &Change) -> 
         Ok(combined) => combined.set,
         Err(error) => {
             output::note(&format!(
-                "note: NodePolicy objects could not be read, so it is not known what rules give: {error}"
+                "note: NodePolicy objects could not be read, so it is not known what rules give: {}",
+                in_words(&error)
             ));
             return Ok(None);
         }

@@ -12,6 +12,7 @@ use kube::{Client, Resource as _};
 
 use super::pieces::{LineCutter, ListCutter, Part, Piece};
 use super::{NodeObject, Unreadable, text_at};
+use crate::kube_error::in_words;
 use crate::telemetry::brief;
 
 /// Nodes in one page of a list.
@@ -178,7 +179,7 @@ impl NodeApi {
         let sent = tokio::time::timeout(PAUSE_MAX, self.client.send(request.map(Body::from))).await;
         let answer = sent
             .map_err(|_| NodesError::Broken("the API server does not answer".to_owned()))?
-            .map_err(|error| NodesError::broken("the API server could not be asked", error))?;
+            .map_err(|error| NodesError::broken("the API server could not be asked", in_words(&error)))?;
         let code = answer.status();
         let mut answer = Answer { body: answer.into_body() };
         if code.is_success() {
@@ -202,7 +203,7 @@ impl Answer {
             let frame = tokio::time::timeout(PAUSE_MAX, self.body.frame()).await;
             match frame.map_err(|_| NodesError::Broken("nothing came for two minutes".to_owned()))? {
                 None => return Ok(None),
-                Some(Err(error)) => return Err(NodesError::broken("the answer broke off", error)),
+                Some(Err(error)) => return Err(NodesError::broken("the answer broke off", in_words(&error))),
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data() {
                         return Ok(Some(bytes));
