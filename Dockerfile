@@ -41,7 +41,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 
 FROM scratch
 LABEL org.opencontainers.image.title="nodegate" \
-      org.opencontainers.image.description="Admission webhook for Kubernetes Nodes: labels and taints are right before the node is admitted" \
+      org.opencontainers.image.description="Admission webhook for Kubernetes Nodes: labels and taints them before anything can be scheduled on them, and controls who may change them" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY LICENSE /LICENSE
 COPY --from=build /image/nodegate /nodegate
