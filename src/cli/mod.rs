@@ -82,9 +82,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let root = match Root::try_parse_from(arguments.into_iter().map(two_dashes)) {
         Ok(root) => root,
         Err(error) => {
-            // Help and version go to standard output and are no failure. A closed pipe is nobody's concern.
+            if error.use_stderr() {
+                // It repeats arguments, and the name of a file may hold anything.
+                output::note(error.render().to_string().trim_end());
+                return ExitCode::from(2);
+            }
+            // Help and version go to standard output. A closed pipe is no failure.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            return ExitCode::SUCCESS;
         }
     };
     let outcome = match root.command {

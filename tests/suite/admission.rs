@@ -125,6 +125,24 @@ async fn a_denial_is_a_403_that_says_who_may_and_how_to_override() {
     assert!(reply.get("patch").is_none());
 }
 
+/// `kubectl` shows a refusal as it is, and the API server drops a warning with a control character in it.
+#[tokio::test]
+async fn what_an_expression_says_of_a_node_is_escaped_in_refusals_and_warnings() {
+    let said = "{name: said, expression: \"!has(object.metadata.annotations.said)\", messageExpression: object.metadata.annotations.said";
+    for (mode, of) in [("enforce", "/status/message"), ("warn", "/warnings/0")] {
+        let policy = format!(
+            "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {{name: p}}\nspec: {{governance: {{expressions: [{said}, mode: {mode}}}]}}}}\n"
+        );
+        let review = edited(LABEL, |review| {
+            review["request"]["object"]["metadata"]["annotations"]["said"] = json!("evil\u{1b}[2J\u{202e}end");
+        });
+        let (_, text) = send_to(&Arc::new(context(&policy)), Bounds::default(), post("/validate", review)).await;
+        let reply: Value = serde_json::from_str(&text).unwrap();
+        let shown = reply["response"].pointer(of).unwrap_or_else(|| panic!("{text}")).as_str().unwrap();
+        assert!(shown.contains("evil\\u001b[2J\\u202eend"), "{shown:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_no_review_of_nodes_is_refused_with_a_sentence() {
     let cases = [

@@ -11,7 +11,7 @@ const MAY_USE: [(&str, &[&str]); 14] = [
     ("kube_error", &[]),
     ("state", &["api", "kube_error", "watch", "telemetry"]),
     ("files", &["api", "policy", "watch"]),
-    ("admission", &["api", "policy", "state", "metrics"]),
+    ("admission", &["api", "policy", "state", "metrics", "text"]),
     ("tls", &["watch"]),
     ("controller", &["api", "kube_error", "policy", "state", "files", "tls", "watch", "metrics", "telemetry", "text"]),
     ("metrics", &[]),

@@ -90,4 +90,7 @@ fn neither_is_a_files_name_or_what_is_wrong_with_it() {
     let ok = write(directory.path(), "ok.yaml", POLICY);
     printed(&["plan", "--policy", &ok, "--state-dir", folder, &node]);
     printed(&["test", folder]);
+    // As a shell's glob gives it where an option is expected.
+    let (code, _, error) = printed(&["plan", "--policy", &ok, &node, &format!("--{name}")]);
+    assert!(code == Some(2) && error.contains("--evil"), "{error}");
 }
