@@ -10,10 +10,10 @@ test *args:
 
 # Check the format, and every lint as an error
 lint:
-    cargo fmt --check
+    cargo fmt --all --check
     cargo fmt --check --manifest-path fuzz/Cargo.toml
     cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null
-    cargo clippy --locked --all-targets -- -D warnings
+    cargo clippy --locked --workspace --all-targets -- -D warnings
 
 # Check what is depended on: banned crates, licenses, sources (deny.toml)
 deny:
@@ -32,7 +32,7 @@ _cli_reference:
 cel-conformance:
     @mkdir -p target
     go -C tests/tools/cel-conformance run . > target/cel-conformance.jsonl
-    @mv target/cel-conformance.jsonl tests/data/cel-conformance.jsonl
+    @mv target/cel-conformance.jsonl crates/nodegate-cel/src/tests/conformance.jsonl
 
 # Draw the README's picture from what the demo prints
 picture:

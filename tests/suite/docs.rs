@@ -233,6 +233,9 @@ fn metrics() -> BTreeSet<String> {
     found
 }
 
+/// Names that look like a metric's.
+const LIBRARIES: [&str; 1] = ["nodegate_cel"];
+
 /// A metric as it is scraped, without what its kind adds to the name.
 fn stem(name: &str) -> &str {
     ["_total", "_bucket", "_count", "_sum", "_info"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name)
@@ -253,7 +256,7 @@ fn every_metric_is_documented_and_every_documented_one_exists() {
     let mut unknown = Vec::new();
     for (from, text) in documents().iter().filter(|(from, _)| *from != "CHANGELOG.md") {
         let words = text.split(|letter: char| !letter.is_ascii_lowercase() && letter != '_');
-        let named = words.filter(|word| word.starts_with("nodegate_"));
+        let named = words.filter(|word| word.starts_with("nodegate_") && !LIBRARIES.contains(word));
         unknown.extend(named.filter(|name| !metrics.contains(stem(name))).map(|name| format!("{from}: {name}")));
     }
     assert!(unknown.is_empty(), "{}", unknown.join("\n"));

@@ -42,7 +42,7 @@ fn what_the_code_embeds_is_sent_to_the_build() {
     for path in &sent {
         assert!(root().join(path).exists(), ".dockerignore names {path}");
     }
-    for embedded in ["examples", "tests/data", "src", "benches", "build.rs", "Cargo.lock"] {
+    for embedded in ["examples", "tests/data", "src", "crates", "benches", "build.rs", "Cargo.lock"] {
         assert!(sent.contains(&embedded), "{embedded}");
     }
 }

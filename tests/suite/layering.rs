@@ -125,6 +125,27 @@ fn policy_is_pure() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// Cargo keeps what is not in its `Cargo.toml` out of the engine; this keeps out the rest.
+#[test]
+fn the_expression_engine_does_no_io_and_knows_no_nodes() {
+    let engine = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/nodegate-cel");
+    let manifest = fs::read_to_string(engine.join("Cargo.toml")).unwrap();
+    for dependency in ["tokio", "kube =", "k8s-openapi", "hyper", "jiff", "chrono", "rustix", "notify"] {
+        assert!(!manifest.contains(&format!("\n{dependency}")), "Cargo.toml: {dependency}");
+    }
+    let mut files = Vec::new();
+    sources(&engine.join("src"), &mut files);
+    let production = files.into_iter().filter(|path| !path.components().any(|part| part.as_os_str() == "tests"));
+    let mut faults = Vec::new();
+    for path in production {
+        let text = fs::read_to_string(&path).unwrap();
+        let foreign = ["kubelet", "taint", "Node", "a node", "nodegate "];
+        let words = IMPURE.iter().chain(&foreign).filter(|word| text.contains(**word));
+        faults.extend(words.map(|word| format!("{}: {word}", path.display())));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
 #[test]
 fn architecture_has_the_same_table() {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).unwrap();

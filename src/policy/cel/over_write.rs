@@ -2,7 +2,7 @@
 //! are some fields of `request`.
 
 use super::Expression;
-use super::lexer::{Token, TokenKind, tokens};
+use super::tokens::Token;
 
 /// What stands for `object` and parts of it.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ impl Expression {
     #[must_use]
     pub fn over_write(&self, names: &ObjectNames<'_>) -> Option<String> {
         let source = self.source();
-        let tokens = tokens(source).ok()?;
+        let tokens = Token::all(&self.compiled);
         let mut text = String::with_capacity(source.len());
         let mut copied = 0;
         for at in 0..tokens.len() {
@@ -31,7 +31,7 @@ impl Expression {
             if reader.is_selected() {
                 continue;
             }
-            let (instead, last) = match name(&tokens[at]) {
+            let (instead, last) = match tokens[at].name() {
                 Some("object") => reader.object(names)?,
                 Some("oldObject") => reader.old_object()?,
                 Some("request") => reader.request()?,
@@ -42,7 +42,7 @@ impl Expression {
             };
             text.push_str(source.get(copied..tokens[at].at)?);
             text.push_str(&instead);
-            copied = tokens[last].at + name(&tokens[last])?.len();
+            copied = tokens[last].at + tokens[last].text.len();
         }
         text.push_str(source.get(copied..)?);
         // A comment at the end must not take what follows with it.
@@ -50,16 +50,9 @@ impl Expression {
     }
 }
 
-fn name(token: &Token) -> Option<&str> {
-    match &token.kind {
-        TokenKind::Name(name) => Some(name),
-        _ => None,
-    }
-}
-
 /// A variable in its place among the tokens.
 struct Reader<'t> {
-    tokens: &'t [Token],
+    tokens: &'t [Token<'t>],
     at: usize,
 }
 
@@ -73,7 +66,7 @@ struct Field<'t> {
 impl<'t> Reader<'t> {
     fn is_symbol(&self, at: Option<usize>, symbol: &str) -> bool {
         let token = at.and_then(|at| self.tokens.get(at));
-        token.is_some_and(|token| matches!(token.kind, TokenKind::Symbol(found) if found == symbol))
+        token.is_some_and(|token| token.text == symbol)
     }
 
     /// Whether this is a field of something, and no variable.
@@ -88,18 +81,18 @@ impl<'t> Reader<'t> {
         }
         let optional = self.is_symbol(Some(after + 2), "?");
         let last = after + if optional { 3 } else { 2 };
-        Some(Field { name: name(self.tokens.get(last)?)?, optional, last })
+        Some(Field { name: self.tokens.get(last)?.name()?, optional, last })
     }
 
     /// Whether `has(…)` asks for what ends with the token `last`.
     fn is_asked_for(&self, last: usize) -> bool {
-        let has = self.at.checked_sub(2).and_then(|at| name(self.tokens.get(at)?)) == Some("has");
+        let has = self.at.checked_sub(2).and_then(|at| self.tokens.get(at)?.name()) == Some("has");
         has && self.is_symbol(self.at.checked_sub(1), "(") && self.is_symbol(Some(last + 1), ")")
     }
 
     /// Whether the variable itself is compared with null.
     fn is_compared_with_null(&self) -> bool {
-        let null = |at: usize| self.tokens.get(at).and_then(name) == Some("null");
+        let null = |at: usize| self.tokens.get(at).and_then(|token| token.name()) == Some("null");
         let compares = |at: Option<usize>| self.is_symbol(at, "==") || self.is_symbol(at, "!=");
         let after = compares(Some(self.at + 1)) && null(self.at + 2);
         after || (compares(self.at.checked_sub(1)) && self.at.checked_sub(2).is_some_and(null))

@@ -1,7 +1,7 @@
 //! An expression over `node` as the API server's own CEL reads it, which has `object` instead.
 
 use super::Expression;
-use super::lexer::{Token, TokenKind, tokens};
+use super::tokens::Token;
 
 impl Expression {
     /// The text with `node` written as `object`, its labels as `labels` and its taints as `taints`, which are there
@@ -10,46 +10,35 @@ impl Expression {
     #[must_use]
     pub fn over_object(&self, labels: &str, taints: &str) -> Option<String> {
         let source = self.source();
-        let tokens = tokens(source).ok()?;
+        let tokens = Token::all(&self.compiled);
         let mut text = String::with_capacity(source.len());
         let mut copied = 0;
         for (at, token) in tokens.iter().enumerate() {
             let selected = at > 0 && is_symbol(&tokens[at - 1], ".")
                 || at > 1 && is_symbol(&tokens[at - 2], ".") && is_symbol(&tokens[at - 1], "?");
-            if selected || name(token) != Some("node") {
+            if selected || token.name() != Some("node") {
                 continue;
             }
             let (instead, last) = replacement(&tokens[at..], labels, taints)?;
             text.push_str(source.get(copied..token.at)?);
             text.push_str(&instead);
-            copied = tokens[at + last].at + name(&tokens[at + last])?.len();
+            copied = tokens[at + last].at + tokens[at + last].text.len();
         }
         text.push_str(source.get(copied..)?);
         Some(text)
     }
 }
 
-fn name(token: &Token) -> Option<&str> {
-    match &token.kind {
-        TokenKind::Name(name) => Some(name),
-        _ => None,
-    }
-}
-
-fn is_symbol(token: &Token, symbol: &str) -> bool {
-    token.kind
-        == TokenKind::Symbol(match symbol {
-            "." => ".",
-            _ => "?",
-        })
+fn is_symbol(token: &Token<'_>, symbol: &str) -> bool {
+    token.text == symbol
 }
 
 /// What stands for the longest known path at the start of `tokens`, and which token is its last.
-fn replacement(tokens: &[Token], labels: &str, taints: &str) -> Option<(String, usize)> {
-    let plain = |at: usize| if is_symbol(tokens.get(at)?, ".") { name(tokens.get(at + 1)?) } else { None };
+fn replacement(tokens: &[Token<'_>], labels: &str, taints: &str) -> Option<(String, usize)> {
+    let plain = |at: usize| if is_symbol(tokens.get(at)?, ".") { tokens.get(at + 1)?.name() } else { None };
     let optional = |at: usize| {
         let dots = is_symbol(tokens.get(at)?, ".") && is_symbol(tokens.get(at + 1)?, "?");
-        if dots { name(tokens.get(at + 2)?) } else { None }
+        if dots { tokens.get(at + 2)?.name() } else { None }
     };
     let first = plain(1)?;
     let filled = |second: &str| match (first, second) {

@@ -1,11 +1,8 @@
 //! What an expression is evaluated with.
 
-use std::collections::BTreeMap;
+use nodegate_cel::{Budget, Value};
 
-use super::excerpt::Excerpt;
-use super::steps::Budget;
-use super::tree::Variable;
-use super::value::{Key, Text, Value};
+use super::excerpt::{self, Excerpt};
 
 /// What is inferred of a node's GPUs. What is not known is left out, and reading it has no answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,19 +49,15 @@ pub struct NodeVariables<'a> {
 /// One set serves any number of expressions. It borrows what it can: making one costs a small
 /// allocation for all labels and one for each taint, and copies no text.
 #[derive(Clone, Debug)]
-pub struct Variables<'a> {
-    values: Vec<(Variable, Value<'a>)>,
-    budget: Option<&'a Budget>,
-}
+pub struct Variables<'a>(pub(super) nodegate_cel::Variables<'a>);
 
 impl<'a> NodeVariables<'a> {
     /// Adds what is inferred of the node's GPUs; without it nothing is known of them.
     #[must_use]
     pub fn with_gpu(mut self, gpu: &GpuVariables<'a>) -> Self {
         let texts = [("vendor", gpu.vendor), ("model", gpu.model), ("source", gpu.source)];
-        let texts = texts.into_iter().filter_map(|(name, text)| text.map(|text| (key(name), Value::from(text))));
-        let count = gpu.count.map(|count| (key("count"), Value::Int(count)));
-        self.gpu = Value::from(texts.chain(count).collect::<BTreeMap<_, _>>());
+        let texts = texts.into_iter().filter_map(|(name, text)| text.map(|text| (name, Value::from(text))));
+        self.gpu = Value::map(texts.chain(gpu.count.map(|count| ("count", Value::from(count)))));
         self
     }
 
@@ -84,80 +77,56 @@ impl<'a> NodeVariables<'a> {
         labels: impl IntoIterator<Item = (&'v str, &'v str)>,
         taints: impl IntoIterator<Item = (&'v str, &'v str, &'v str)>,
     ) -> Variables<'v> {
-        let taints = taints.into_iter().map(|(taint, value, effect)| {
-            let fields = [("key", taint), ("value", value), ("effect", effect)];
-            fields.into_iter().fold(Value::Null, |taint, (name, text)| taint.with_field(name, Value::from(text)))
-        });
+        let taints = taints.into_iter().map(|(key, value, effect)| excerpt::taint(key, value, effect));
         let Excerpt { value: node } = self.node.with(texts(labels), Value::from(taints.collect::<Vec<_>>()));
-        let mut values = vec![(Variable::Node, node), (Variable::Gpu, self.gpu.clone())];
-        values.extend(self.inventory.clone().map(|inventory| (Variable::Inventory, inventory)));
-        Variables { values, budget: None }
+        let variables = nodegate_cel::Variables::new().with("node", node).with("gpu", self.gpu.clone());
+        Variables(match &self.inventory {
+            Some(inventory) => variables.with("inventory", inventory.clone()),
+            None => variables,
+        })
     }
 }
 
 impl<'a> Variables<'a> {
-    #[cfg(test)]
-    pub(super) fn empty() -> Self {
-        Self { values: Vec::new(), budget: None }
-    }
-
     /// The node `object`, of which everything was read that is asked for.
     #[must_use]
     pub fn node(object: &Excerpt<'a>) -> NodeVariables<'a> {
-        NodeVariables { node: object.clone(), gpu: Value::from(BTreeMap::new()), inventory: None }
+        NodeVariables { node: object.clone(), gpu: Value::map([]), inventory: None }
     }
 
     /// A write of `object` over `old`, which is `null` to expressions when the node is created. Both are
     /// [completed](Excerpt::completed).
     #[must_use]
     pub fn write(object: &Excerpt<'a>, old: Option<&Excerpt<'a>>, request: &RequestVariables<'a>) -> Self {
-        let values = vec![
-            (Variable::Object, object.value.clone()),
-            (Variable::OldObject, old.map_or(Value::Null, |old| old.value.clone())),
-            (Variable::Request, request.value()),
-        ];
-        Self { values, budget: None }
+        let variables = nodegate_cel::Variables::new()
+            .with("object", object.value.clone())
+            .with("oldObject", old.map_or(Value::NULL, |old| old.value.clone()))
+            .with("request", request.value());
+        Self(variables)
     }
 
     /// Has evaluations take their steps out of `budget`; otherwise each has as many as one may take.
     #[must_use]
     pub fn within(self, budget: &'a Budget) -> Self {
-        Self { budget: Some(budget), ..self }
-    }
-
-    pub(super) fn budget(&self) -> Option<&'a Budget> {
-        self.budget
-    }
-
-    pub(super) fn get(&self, variable: Variable) -> Option<&Value<'a>> {
-        self.values.iter().find(|(name, _)| *name == variable).map(|(_, value)| value)
+        Self(self.0.within(budget))
     }
 }
 
 impl<'a> RequestVariables<'a> {
     fn value(&self) -> Value<'a> {
         let groups: Vec<Value<'a>> = self.groups.iter().map(|group| Value::from(*group)).collect();
-        let mut user =
-            BTreeMap::from([(key("username"), Value::from(self.username)), (key("groups"), Value::from(groups))]);
-        user.extend(self.uid.map(|uid| (key("uid"), Value::from(uid))));
-        Value::from(BTreeMap::from([
-            (key("operation"), Value::from(self.operation)),
-            (key("name"), Value::from(self.name)),
-            (key("subResource"), Value::from(self.sub_resource)),
-            (key("dryRun"), Value::Bool(self.dry_run)),
-            (key("userInfo"), Value::from(user)),
-        ]))
+        let user = [("username", Value::from(self.username)), ("groups", Value::from(groups))];
+        let user = Value::map(user.into_iter().chain(self.uid.map(|uid| ("uid", Value::from(uid)))));
+        Value::map([
+            ("operation", Value::from(self.operation)),
+            ("name", Value::from(self.name)),
+            ("subResource", Value::from(self.sub_resource)),
+            ("dryRun", Value::from(self.dry_run)),
+            ("userInfo", user),
+        ])
     }
 }
 
-fn key(name: &str) -> Key<'_> {
-    Key::Text(Text::Borrowed(name))
-}
-
 fn texts<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Value<'a> {
-    let mut entries: Vec<_> =
-        entries.into_iter().map(|(name, text)| (Text::Borrowed(name), Value::from(text))).collect();
-    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-    entries.dedup_by(|(later, _), (kept, _)| later == kept);
-    Value::from(entries)
+    Value::map(entries.into_iter().map(|(name, text)| (name, Value::from(text))))
 }

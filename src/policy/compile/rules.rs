@@ -239,7 +239,7 @@ fn label_map(spec: &LabelMapSpec, path: &FieldPath, faults: &mut Faults<'_>) -> 
     for (index, key) in spec.keys.iter().enumerate().filter(|(_, key)| !key.contains('*')) {
         faults.check(&path.key("keys").index(index), writable_label(key));
     }
-    Some((keys, node_expression(&spec.expression, Yields::LabelMap, &path.key("expression"), faults)?))
+    Some((keys, node_expression(&spec.expression, Yields::TextMap, &path.key("expression"), faults)?))
 }
 
 fn annotations(

@@ -152,10 +152,10 @@ fn what_is_yielded_is_checked() {
     let refusal = |source, yields| Expression::compile(source, Scope::Node, yields).unwrap_err().to_string();
     assert!(refusal("gpu.count", Yields::Text).contains("make text of it with string(…)"));
     assert!(refusal("true ? gpu.vendor : gpu.count", Yields::Text).contains("column 25"));
-    assert!(refusal("'a'", Yields::LabelMap).contains("write {\"key\": \"value\"}"));
-    assert!(refusal("{'a': gpu.count}", Yields::LabelMap).contains("the value of a label must be a string"));
-    assert!(refusal("{1: 'a'}", Yields::LabelMap).contains("the key of a label must be a string"));
-    assert!(refusal("gpu.count > 1 ? {'a': 1} : {}", Yields::LabelMap).contains("the value of a label"));
+    assert!(refusal("'a'", Yields::TextMap).contains("write {\"key\": \"value\"}"));
+    assert!(refusal("{'a': gpu.count}", Yields::TextMap).contains("a value of the map must be a string"));
+    assert!(refusal("{1: 'a'}", Yields::TextMap).contains("a key of the map must be a string"));
+    assert!(refusal("gpu.count > 1 ? {'a': 1} : {}", Yields::TextMap).contains("the value of a label"));
 }
 
 #[test]

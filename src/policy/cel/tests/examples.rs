@@ -22,7 +22,7 @@ fn the_number_of_gpus_becomes_text() {
 #[test]
 fn a_role_label_is_made_of_the_pool() {
     let source = r#"{"node-role.kubernetes.io/" + node.metadata.labels["pool"]: ""}"#;
-    let expression = compile(source, Yields::LabelMap);
+    let expression = compile(source, Yields::TextMap);
     let labels = with_node(|variables| expression.evaluate_map(variables));
     assert_eq!(labels, Ok(BTreeMap::from([("node-role.kubernetes.io/infra".to_owned(), String::new())])));
     let mut other = node();
@@ -34,7 +34,7 @@ fn a_role_label_is_made_of_the_pool() {
 #[test]
 fn labels_are_made_of_other_labels() {
     let source = r#"node.metadata.labels.transformMap(k, v, k != "pool", v.upperAscii())"#;
-    let labels = with_node(|variables| compile(source, Yields::LabelMap).evaluate_map(variables)).unwrap();
+    let labels = with_node(|variables| compile(source, Yields::TextMap).evaluate_map(variables)).unwrap();
     let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     assert_eq!(labels, ["count=3", "kubernetes.io/arch=ARM64", "tier=GOLD"]);
 }

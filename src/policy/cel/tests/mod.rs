@@ -1,14 +1,9 @@
 //! What expressions mean, read and cost.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // A test may fail, and show what it measures.
 
-mod bounds;
 mod compiling;
-mod conformance;
 mod examples;
 mod excerpt;
-mod hostile;
-mod language;
-mod library;
 mod reads;
 mod variables;
 
@@ -135,12 +130,4 @@ pub(super) fn ask(source: &str) -> Result<bool, EvaluationError> {
         "{source}: {paths:?}"
     );
     answer
-}
-
-/// Why a condition on [`node`] has no answer.
-pub(super) fn failure(source: &str) -> String {
-    match ask(source) {
-        Ok(answer) => panic!("{source} is {answer}"),
-        Err(error) => error.to_string(),
-    }
 }

@@ -82,7 +82,7 @@ fn presence_that_may_harm_counts_as_the_value() {
 fn presence_is_no_help_to_text_and_maps() {
     let text = compile(r#""k" in node.metadata.labels ? "a" : "b""#, Yields::Text);
     assert_eq!(text.reads(), &labels([value("k")]));
-    let map = compile(r#"{"a": has(node.metadata.labels.k) ? "x" : "y"}"#, Yields::LabelMap);
+    let map = compile(r#"{"a": has(node.metadata.labels.k) ? "x" : "y"}"#, Yields::TextMap);
     assert_eq!(map.reads(), &labels([value("k")]));
 }
 

@@ -2,58 +2,48 @@
 
 use super::functions::Function;
 use super::pattern::Pattern;
+use super::schema::Variable;
 use super::syntax::{Constant, Operator};
-
-/// A variable an expression may mention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Variable {
-    Node,
-    Gpu,
-    Inventory,
-    Object,
-    OldObject,
-    Request,
-}
 
 /// A part of a checked expression.
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum Tree {
     Constant(Constant),
-    Variable(Variable),
+    Variable(&'static Variable),
     /// The variable of a loop, counted from the outermost one.
     Local(usize),
     /// `of.key` and `of[key]`
     Member {
-        of: Box<Node>,
-        key: Box<Node>,
+        of: Box<Tree>,
+        key: Box<Tree>,
         optional: bool,
     },
     /// `has(of.field)`
     Has {
-        of: Box<Node>,
+        of: Box<Tree>,
         field: Box<str>,
     },
-    Not(Box<Node>),
-    Negate(Box<Node>),
-    AllOf(Vec<Node>),
-    AnyOf(Vec<Node>),
+    Not(Box<Tree>),
+    Negate(Box<Tree>),
+    AllOf(Vec<Tree>),
+    AnyOf(Vec<Tree>),
     Choose {
-        test: Box<Node>,
-        then: Box<Node>,
-        otherwise: Box<Node>,
+        test: Box<Tree>,
+        then: Box<Tree>,
+        otherwise: Box<Tree>,
     },
     Binary {
         operator: Operator,
-        left: Box<Node>,
-        right: Box<Node>,
+        left: Box<Tree>,
+        right: Box<Tree>,
     },
     List(Vec<Item>),
     Map(Vec<Entry>),
     Call(Box<Call>),
     /// `of.orValue(otherwise)`, and `of.or(otherwise)`, which stays an optional.
     OrElse {
-        of: Box<Node>,
-        otherwise: Box<Node>,
+        of: Box<Tree>,
+        otherwise: Box<Tree>,
         unwrap: bool,
     },
     Loop(Box<Loop>),
@@ -62,21 +52,21 @@ pub(super) enum Node {
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) optional: bool,
-    pub(super) value: Node,
+    pub(super) value: Tree,
 }
 
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) optional: bool,
-    pub(super) key: Node,
-    pub(super) value: Node,
+    pub(super) key: Tree,
+    pub(super) value: Tree,
 }
 
 /// A call; the target of a method is the first argument.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) function: &'static Function,
-    pub(super) arguments: Vec<Node>,
+    pub(super) arguments: Vec<Tree>,
     /// The compiled pattern of a function on regular expressions; it is not among the arguments.
     pub(super) pattern: Option<Pattern>,
 }
@@ -87,10 +77,10 @@ pub(super) struct Loop {
     pub(super) kind: LoopKind,
     /// Two variables: index and item of a list, key and value of a map.
     pub(super) two_variables: bool,
-    pub(super) range: Node,
+    pub(super) range: Tree,
     /// Which items count; of `map`, `transformList`, `transformMap` only.
-    pub(super) filter: Option<Node>,
-    pub(super) body: Node,
+    pub(super) filter: Option<Tree>,
+    pub(super) body: Tree,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,31 +91,19 @@ pub(super) enum LoopKind {
     Filter,
     /// `map` and `transformList`
     Collect,
+    /// `sortBy`
+    SortBy,
     TransformMap,
     /// `optMap`; the result of `optFlatMap` is an optional already.
     OptionalMap,
     OptionalFlatMap,
 }
 
-impl Variable {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Node => "node",
-            Self::Gpu => "gpu",
-            Self::Inventory => "inventory",
-            Self::Object => "object",
-            Self::OldObject => "oldObject",
-            Self::Request => "request",
-        }
-    }
-}
-
-impl Node {
+impl Tree {
     /// The variable and the keys that lead here, if all of them are written down.
     ///
-    /// A node always has `metadata.labels` and `spec.taints`, empty if need be, so asking for them
-    /// with a default (`node.metadata.?labels.orValue({})`) is the same path.
-    pub(super) fn path(&self) -> Option<(Variable, Vec<&str>)> {
+    /// Asking for what is always there with an empty default (`a.?b.orValue({})`) is the same path.
+    pub(super) fn path(&self) -> Option<(&'static Variable, Vec<&str>)> {
         match self {
             Self::Variable(variable) => Some((*variable, Vec::new())),
             Self::Member { of, key, .. } => {
@@ -140,7 +118,7 @@ impl Node {
                     Self::List(items) => items.is_empty(),
                     _ => false,
                 };
-                of.path().filter(|(variable, keys)| empty && is_always_there(*variable, keys))
+                of.path().filter(|(variable, keys)| empty && variable.always_has(keys))
             }
             _ => None,
         }
@@ -150,7 +128,7 @@ impl Node {
     pub(super) fn describe(&self) -> String {
         match (self, self.path()) {
             (_, Some((variable, keys))) => {
-                let mut text = variable.name().to_owned();
+                let mut text = variable.name.to_owned();
                 for key in keys {
                     let plain = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
                     text.push_str(&if plain { format!(".{key}") } else { format!("[{key:?}]") });
@@ -162,10 +140,4 @@ impl Node {
             _ => "the value".to_owned(),
         }
     }
-}
-
-/// Whether every node has what these keys lead to, because it is filled in where absent.
-pub(super) fn is_always_there(variable: Variable, keys: &[&str]) -> bool {
-    matches!(variable, Variable::Node | Variable::Object)
-        && matches!(keys, ["metadata" | "spec"] | ["metadata", "labels"] | ["spec", "taints"])
 }

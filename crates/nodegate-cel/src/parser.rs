@@ -37,6 +37,27 @@ const LEVELS: [&[(&str, Operator)]; 3] = [
     &[("*", Operator::Multiply), ("/", Operator::Divide), ("%", Operator::Remainder)],
 ];
 
+/// Words that the language keeps for itself. Behind a dot they are names like others.
+const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
 /// The tree of `source`.
 ///
 /// # Errors
@@ -301,6 +322,10 @@ impl Parser {
             "false" => SyntaxKind::Constant(Constant::Bool(false)),
             "null" => SyntaxKind::Constant(Constant::Null),
             "in" => return Err(self.unexpected("a value")),
+            _ if RESERVED.contains(&name.as_str()) => {
+                let message = format!("`{name}` is a reserved word and names nothing; use another name");
+                return Err(Problem::new(at, message));
+            }
             _ => SyntaxKind::Name(name.clone()),
         };
         self.next += 1;

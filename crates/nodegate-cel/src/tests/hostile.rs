@@ -1,4 +1,4 @@
-//! Text and nodes made to hurt.
+//! Text and documents made to hurt.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::super::evaluate::Evaluation;
-use super::super::steps::{MAX_REVIEW_STEPS, MAX_STEPS};
-use super::super::{Budget, EvaluationError, Expression, Scope, Variables, Yields};
-use super::{compile, node, whole, with_object};
+use super::super::steps::{MAX_SHARED_STEPS, MAX_STEPS};
+use super::super::{Budget, EvaluationError, Expression, Yields};
+use super::{SCHEMA, compile, document, variables, whole, with_document};
 
 /// Runs on a thread with the stack that threads of tests and servers have.
 fn on_a_small_stack(work: impl FnOnce() + Send + 'static) {
@@ -46,7 +46,7 @@ fn deep_text_is_refused_without_using_up_the_stack() {
             let source = format!("{}{middle}{}", open.repeat(levels), close.repeat(levels));
             on_a_small_stack(move || {
                 let started = Instant::now();
-                assert!(Expression::compile(&source, Scope::Node, Yields::Bool).is_err(), "{source:.40}");
+                assert!(Expression::compile(&source, &SCHEMA, Yields::Bool).is_err(), "{source:.40}");
                 assert!(started.elapsed() < Duration::from_secs(1), "{source:.40}");
             });
         }
@@ -62,30 +62,30 @@ fn the_deepest_expression_that_compiles_can_be_evaluated_and_dropped() {
     for source in [source, lists, sums] {
         on_a_small_stack(move || {
             let expression = compile(&source, Yields::Bool);
-            with_object(&node(), |variables| expression.evaluate_bool(variables)).unwrap();
+            with_document(&document(), |variables| expression.evaluate_bool(variables)).unwrap();
         });
     }
 }
 
-/// A node with many labels, taints and conditions and long annotations.
-fn large_node(labels: usize) -> Json {
-    let mut node = node();
+/// A document with many labels, taints and conditions and long annotations.
+fn large_document(labels: usize) -> Json {
+    let mut document = document();
     for index in 0..labels {
-        node["metadata"]["labels"][format!("example.com/label-{index}")] = json!(format!("value-{index}"));
+        document["metadata"]["labels"][format!("example.com/label-{index}")] = json!(format!("value-{index}"));
     }
-    node["metadata"]["annotations"]["long"] = json!("a".repeat(200_000));
+    document["metadata"]["annotations"]["long"] = json!("a".repeat(200_000));
     // Text of two letters without order, from a linear congruential generator.
     let random = std::iter::successors(Some(1_u32), |x| Some(x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223)));
     let random = random.map(|x| if x >> 31 == 0 { 'a' } else { 'b' });
-    node["metadata"]["annotations"]["random"] = json!(random.take(10_000).collect::<String>());
-    node["status"]["images"] = (0..50).map(|index| json!({"names": [format!("registry/image:{index}")]})).collect();
-    node
+    document["metadata"]["annotations"]["random"] = json!(random.take(10_000).collect::<String>());
+    document["status"]["images"] = (0..50).map(|index| json!({"names": [format!("registry/image:{index}")]})).collect();
+    document
 }
 
-/// Expressions that do as much as they can on a node with 200 labels and long annotations.
+/// Expressions that do as much as they can on a document with 200 labels and long annotations.
 fn costly() -> Vec<String> {
-    let labels = "node.metadata.labels";
-    let long = "node.metadata.annotations.long";
+    let labels = "doc.metadata.labels";
+    let long = "doc.metadata.annotations.long";
     let grow = |start: &str, step: &str| format!("size({start}{}) < 0", step.repeat(25));
     vec![
         format!("{labels}.all(a, {labels}.all(b, a != b + 'x'))"),
@@ -95,10 +95,10 @@ fn costly() -> Vec<String> {
         format!("{labels}.all(a, {labels} == {labels})"),
         format!("{labels}.all(a, {long}.contains(a) || true)"),
         format!("{labels}.all(a, {long}.matches('(a|aa)+(b|bb)+c') || true)"),
-        "node.metadata.annotations.random.matches('(a|b)*a(a|b){20}c')".to_owned(),
-        "node.metadata.annotations.random.matches('(a|b)*a(a|b){100}c')".to_owned(),
-        "node.metadata.annotations.random.matches('(a|b)*a(a|b){500}c')".to_owned(),
-        "node.metadata.annotations.random.findAll('(a|b)*a(a|b){20}').size() > 0".to_owned(),
+        "doc.metadata.annotations.random.matches('(a|b)*a(a|b){20}c')".to_owned(),
+        "doc.metadata.annotations.random.matches('(a|b)*a(a|b){100}c')".to_owned(),
+        "doc.metadata.annotations.random.matches('(a|b)*a(a|b){500}c')".to_owned(),
+        "doc.metadata.annotations.random.findAll('(a|b)*a(a|b){20}').size() > 0".to_owned(),
         format!("{labels}.all(a, {long}.findAll('a').size() >= 0)"),
         format!("{labels}.all(a, {labels}.all(b, a.matches('^[a-z.]+/(label|other)-[0-9]+$') || true))"),
         format!("{labels}.map(a, a).map(a, {labels}.map(b, a)).flatten().distinct().size() < 0"),
@@ -110,7 +110,7 @@ fn costly() -> Vec<String> {
         format!("{long}.indexOf('{}b') > 0 && {long}.lastIndexOf('{}b') > 0", "a".repeat(500), "a".repeat(500)),
         format!("{labels}.all(a, quantity('1Gi').add(quantity('2Gi')).isGreaterThan(quantity('1')))"),
         format!("{labels}.all(a, {labels}.all(b, semver('1.2.3') == semver('1.2.3')))"),
-        format!("{labels}.all(a, node.status == node.status)"),
+        format!("{labels}.all(a, doc.status == doc.status)"),
         format!("{labels}.all(a, string(ip('10.0.0.1')) + url('https://a/b').getHost() != a)"),
         "lists.range(100000).all(x, lists.range(100000).all(y, x != y + 100000))".to_owned(),
         "lists.range(700).map(x, lists.range(700)).flatten().size() < 0".to_owned(),
@@ -123,11 +123,11 @@ fn costly() -> Vec<String> {
     ]
 }
 
-/// Prints what the costly expressions cost: `cargo test --lib cel -- --nocapture costly`.
+/// Prints what the costly expressions cost: `cargo test -p nodegate-cel -- --nocapture costly`.
 #[test]
 fn costly_expressions_end() {
-    let node = large_node(200);
-    with_object(&node, |variables| {
+    let document = large_document(200);
+    with_document(&document, |variables| {
         for source in costly() {
             let expression = compile(&source, Yields::Bool);
             let started = Instant::now();
@@ -149,7 +149,7 @@ fn costly_expressions_end() {
 fn whatever_grows_runs_out_of_steps() {
     let too_expensive = |source: &str| {
         let expression = compile(source, Yields::Bool);
-        let answer = with_object(&large_node(200), |variables| expression.evaluate_bool(variables));
+        let answer = with_document(&large_document(200), |variables| expression.evaluate_bool(variables));
         assert_eq!(answer, Err(EvaluationError::TooExpensive), "{source}");
     };
     too_expensive("lists.range(100000).all(x, lists.range(100000).all(y, x != y + 100000))");
@@ -161,14 +161,14 @@ fn whatever_grows_runs_out_of_steps() {
 }
 
 #[test]
-fn all_evaluations_of_a_review_together_run_out_of_steps() {
+fn all_evaluations_with_one_budget_run_out_of_steps() {
     let hostile = compile("lists.range(100000).all(x, lists.range(100000).all(y, x != y + 100000))", Yields::Bool);
-    let ordinary = compile("node.metadata.name == 'gpu-1'", Yields::Bool);
+    let ordinary = compile("doc.metadata.name == 'extra-1'", Yields::Bool);
     let budget = Budget::default();
-    let node = node().to_string();
-    let base = Variables::node(&whole(&node));
-    let variables = base.with([], []).within(&budget);
-    let limit = (MAX_REVIEW_STEPS / MAX_STEPS) as usize;
+    let document = document().to_string();
+    let base = variables(whole(&document));
+    let variables = base.clone().within(&budget);
+    let limit = (MAX_SHARED_STEPS / MAX_STEPS) as usize;
     let answers: Vec<_> = (0..=limit).map(|_| hostile.evaluate_bool(&variables)).collect();
     let too_expensive = answers.iter().filter(|answer| **answer == Err(EvaluationError::TooExpensive)).count();
     assert!(too_expensive >= limit - 1, "{answers:?}");
@@ -178,16 +178,16 @@ fn all_evaluations_of_a_review_together_run_out_of_steps() {
         Err(EvaluationError::Spent),
         "nothing is left for those that follow"
     );
-    assert_eq!(ordinary.evaluate_bool(&base.with([], []).within(&Budget::default())), Ok(true), "the next review");
-    assert!(EvaluationError::Spent.to_string().contains(&MAX_REVIEW_STEPS.to_string()));
+    assert_eq!(ordinary.evaluate_bool(&base.clone().within(&Budget::default())), Ok(true), "the next budget");
+    assert!(EvaluationError::Spent.to_string().contains(&MAX_SHARED_STEPS.to_string()));
 }
 
 #[test]
-fn a_node_with_very_many_labels_costs_no_more() {
-    let node = large_node(20_000);
-    let source = "node.metadata.labels.filter(k, !(k in ['a', 'b'])).distinct().size() < 0";
+fn a_document_with_very_many_labels_costs_no_more() {
+    let document = large_document(20_000);
+    let source = "doc.metadata.labels.filter(k, !(k in ['a', 'b'])).distinct().size() < 0";
     let started = Instant::now();
-    let answer = with_object(&node, |variables| compile(source, Yields::Bool).evaluate_bool(variables));
+    let answer = with_document(&document, |variables| compile(source, Yields::Bool).evaluate_bool(variables));
     assert_eq!(answer, Err(EvaluationError::TooExpensive));
     assert!(started.elapsed() < Duration::from_secs(20));
 }
@@ -195,9 +195,9 @@ fn a_node_with_very_many_labels_costs_no_more() {
 /// Pieces that make sense more often than letters do.
 fn piece() -> impl Strategy<Value = String> {
     let words = [
-        "node",
-        "gpu",
-        "inventory",
+        "doc",
+        "extra",
+        "table",
         "metadata",
         "labels",
         "spec",
@@ -271,17 +271,15 @@ fn piece() -> impl Strategy<Value = String> {
 
 /// Compiles and, if that works, evaluates.
 fn try_everything(source: &str) {
-    for (scope, yields) in [(Scope::Node, Yields::Bool), (Scope::Node, Yields::Text), (Scope::Write, Yields::LabelMap)]
-    {
-        match Expression::compile(source, scope, yields) {
-            Ok(expression) if scope == Scope::Node => with_object(&node(), |variables| {
-                let errors = [expression.evaluate_bool(variables).err(), expression.evaluate_text(variables).err()];
+    for yields in [Yields::Bool, Yields::Text, Yields::TextMap, Yields::Any] {
+        match Expression::compile(source, &SCHEMA, yields) {
+            Ok(expression) => with_document(&document(), |variables| {
+                let errors = [expression.evaluate_bool(variables).err(), expression.evaluate_map(variables).err()];
                 for error in errors.into_iter().flatten() {
                     assert!(!matches!(error, EvaluationError::Internal(_)), "{source}: {error}");
                 }
             }),
-            Ok(_) => {}
-            Err(error) => assert!(!error.to_string().contains("fault in nodegate"), "{source}: {error}"),
+            Err(error) => assert!(!error.to_string().contains("fault in the"), "{source}: {error}"),
         }
     }
 }
@@ -374,8 +372,8 @@ fn argument() -> impl Strategy<Value = String> {
         "dyn(semver('1.2.3'))",
         "dyn(url('/a'))",
         "dyn(format.uri())",
-        "node",
-        "gpu",
+        "doc",
+        "extra",
     ];
     prop::sample::select(values.to_vec()).prop_map(str::to_owned)
 }

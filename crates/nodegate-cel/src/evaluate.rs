@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use super::Variables;
 use super::fault::EvaluationError;
 use super::operators;
+use super::schema::Variable;
 use super::steps::Steps;
 use super::syntax::Constant;
-use super::tree::{Call, Entry, Item, Node, Variable};
+use super::tree::{Call, Entry, Item, Tree};
 use super::value::{Key, Text, Value};
 
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
@@ -30,66 +31,66 @@ impl<'a> Evaluation<'a> {
         Self { variables, locals: Vec::new(), steps: Steps::new(variables.budget()) }
     }
 
-    pub(super) fn value(&mut self, node: &'a Node) -> Outcome<'a> {
+    pub(super) fn value(&mut self, tree: &'a Tree) -> Outcome<'a> {
         self.steps.take(1)?;
-        match node {
-            Node::Constant(constant) => Ok(written(constant)),
-            Node::Variable(variable) => self.variable(*variable),
-            Node::Local(index) => match self.locals.get(*index) {
+        match tree {
+            Tree::Constant(constant) => Ok(written(constant)),
+            Tree::Variable(variable) => self.variable(variable),
+            Tree::Local(index) => match self.locals.get(*index) {
                 Some(value) => Ok(value.clone()),
                 None => Err(EvaluationError::Internal(format!("no loop variable {index}"))),
             },
-            Node::Member { of, key, optional } => {
+            Tree::Member { of, key, optional } => {
                 let (value, key) = (self.value(of)?, self.value(key)?);
                 member(&mut self.steps, of, value, &key, *optional)
             }
-            Node::Has { of, field } => {
+            Tree::Has { of, field } => {
                 let value = self.value(of)?;
                 has(of, &value, field).map(Value::Bool)
             }
-            Node::Not(of) => Ok(Value::Bool(!self.condition(of)?)),
-            Node::Negate(of) => negate(&self.value(of)?),
-            Node::AllOf(terms) => self.junction(terms, false),
-            Node::AnyOf(terms) => self.junction(terms, true),
-            Node::Choose { test, then, otherwise } => {
+            Tree::Not(of) => Ok(Value::Bool(!self.condition(of)?)),
+            Tree::Negate(of) => negate(&self.value(of)?),
+            Tree::AllOf(terms) => self.junction(terms, false),
+            Tree::AnyOf(terms) => self.junction(terms, true),
+            Tree::Choose { test, then, otherwise } => {
                 let branch = if self.condition(test)? { then } else { otherwise };
                 self.value(branch)
             }
-            Node::Binary { operator, left, right } => {
+            Tree::Binary { operator, left, right } => {
                 let (left, right) = (self.value(left)?, self.value(right)?);
                 operators::binary(&mut self.steps, *operator, &left, &right)
             }
-            Node::List(items) => self.list(items),
-            Node::Map(entries) => self.map(entries),
-            Node::Call(call) => self.call(call),
-            Node::OrElse { of, otherwise, unwrap } => match self.value(of)? {
+            Tree::List(items) => self.list(items),
+            Tree::Map(entries) => self.map(entries),
+            Tree::Call(call) => self.call(call),
+            Tree::OrElse { of, otherwise, unwrap } => match self.value(of)? {
                 Value::Optional(Some(value)) if *unwrap => Ok((*value).clone()),
                 Value::Optional(None) => self.value(otherwise),
                 value @ Value::Optional(Some(_)) => Ok(value),
                 other => Err(EvaluationError::failed(format!("{} is no optional but {}", of.describe(), other.noun()))),
             },
-            Node::Loop(inner) => self.repeat(inner),
+            Tree::Loop(inner) => self.repeat(inner),
         }
     }
 
-    fn variable(&self, variable: Variable) -> Outcome<'a> {
-        match self.variables.get(variable) {
+    fn variable(&self, variable: &'static Variable) -> Outcome<'a> {
+        match self.variables.get(variable.name) {
             Some(Value::Unread(why)) => Err((*why).into()),
             Some(value) => Ok(value.clone()),
-            None => Err(EvaluationError::failed(format!("{} is not known", variable.name()))),
+            None => Err(EvaluationError::failed(format!("{} is not known", variable.name))),
         }
     }
 
     /// A part that must be a condition.
-    pub(super) fn condition(&mut self, node: &'a Node) -> Result<bool, EvaluationError> {
-        match self.value(node)? {
+    pub(super) fn condition(&mut self, tree: &'a Tree) -> Result<bool, EvaluationError> {
+        match self.value(tree)? {
             Value::Bool(value) => Ok(value),
-            other => Err(EvaluationError::failed(format!("{} is no condition but {}", node.describe(), other.noun()))),
+            other => Err(EvaluationError::failed(format!("{} is no condition but {}", tree.describe(), other.noun()))),
         }
     }
 
     /// `&&` and `||`: one term that decides outweighs any that fails, wherever it stands.
-    fn junction(&mut self, terms: &'a [Node], decides: bool) -> Outcome<'a> {
+    fn junction(&mut self, terms: &'a [Tree], decides: bool) -> Outcome<'a> {
         let mut failure = None;
         for term in terms {
             match self.condition(term) {
@@ -166,7 +167,7 @@ fn kept(value: Value<'_>, optional: bool) -> Result<Option<Value<'_>>, Evaluatio
 }
 
 /// The member of a value; of an optional it is an optional again.
-fn member<'a>(steps: &mut Steps, of: &Node, value: Value<'a>, key: &Value<'a>, optional: bool) -> Outcome<'a> {
+fn member<'a>(steps: &mut Steps, of: &Tree, value: Value<'a>, key: &Value<'a>, optional: bool) -> Outcome<'a> {
     steps.take(1)?;
     let (holder, optional) = match value {
         Value::Optional(None) => return Ok(Value::Optional(None)),
@@ -197,7 +198,7 @@ fn shown(key: &Value<'_>) -> String {
     key.as_key().map_or_else(|| format!("member named by {}", key.noun()), |key| key.to_string())
 }
 
-fn has(of: &Node, value: &Value<'_>, field: &str) -> Result<bool, EvaluationError> {
+fn has(of: &Tree, value: &Value<'_>, field: &str) -> Result<bool, EvaluationError> {
     match value {
         Value::Map(entries) => Ok(entries.get(&Key::Text(Text::Borrowed(field))).is_some()),
         Value::Optional(None) => Ok(false),

@@ -3,11 +3,11 @@
 use super::super::macros::MAX_LOOPS;
 use super::super::parser::{MAX_DEPTH, MAX_ITEMS, MAX_NESTING, MAX_PARTS, MAX_SOURCE};
 use super::super::pattern::MAX_PATTERN;
-use super::super::{Expression, Scope, Yields};
-use super::refusal;
+use super::super::{Expression, Yields};
+use super::{SCHEMA, refusal};
 
 fn compiles(source: &str) -> bool {
-    Expression::compile(source, Scope::Node, Yields::Bool).is_ok()
+    Expression::compile(source, &SCHEMA, Yields::Bool).is_ok()
 }
 
 #[test]
@@ -36,10 +36,10 @@ fn the_depth_of_a_chain_is_bounded() {
 
 #[test]
 fn conditions_may_be_many_and_side_by_side() {
-    let name = |index: usize| format!("node.metadata.name == 'node-{index}'");
+    let name = |index: usize| format!("doc.metadata.name == 'name-{index}'");
     assert!(compiles(&(0..100).map(name).collect::<Vec<_>>().join(" || ")));
     let listed = (0..MAX_ITEMS).map(|index| format!("'n{index}'")).collect::<Vec<_>>();
-    assert!(compiles(&format!("node.metadata.name in [{}]", listed.join(","))));
+    assert!(compiles(&format!("doc.metadata.name in [{}]", listed.join(","))));
 }
 
 #[test]
@@ -50,6 +50,14 @@ fn brackets_are_bounded() {
     let choices = |levels: usize| format!("{}true", "true ? false : ".repeat(levels));
     assert!(compiles(&choices(MAX_NESTING)));
     assert!(refusal(&choices(MAX_NESTING + 1)).contains("brackets or conditions"));
+}
+
+#[test]
+fn reserved_words_name_nothing() {
+    for source in ["package == 1", "[1].all(namespace, true)", "import(1) == 1", "1 == let"] {
+        assert!(refusal(source).contains("is a reserved word"), "{source}: {}", refusal(source));
+    }
+    assert!(compiles("dyn(doc.status).package == 1 && {'if': 1}.if == 1"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod bits;
 mod core;
 mod format;
 mod library;
-mod lists;
+pub(super) mod lists;
 mod text;
 mod time;
 

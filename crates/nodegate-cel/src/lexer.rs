@@ -6,10 +6,11 @@
 use super::fault::Problem;
 use super::literal;
 
-/// A token and the byte it starts at.
+/// A token, the byte it starts at, and the byte behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token {
     pub(super) at: usize,
+    pub(super) end: usize,
     pub(super) kind: TokenKind,
 }
 
@@ -99,7 +100,7 @@ impl<'s> Lexer<'s> {
                 None => return Err(Problem::new(at, stray(c))),
             },
         };
-        Ok(Token { at, kind })
+        Ok(Token { at, end: self.at, kind })
     }
 
     fn text_or_name(&mut self) -> Result<TokenKind, Problem> {

@@ -1,25 +1,25 @@
 //! Names and types: from what an expression says to what can be evaluated.
 
+use super::Yields;
 use super::fault::Problem;
 use super::functions::{self, Function, Run};
 use super::pattern;
-use super::shape::{self, Shape};
+use super::schema::{Schema, Shape, Variable};
 use super::syntax::{Constant, Operator, Syntax, SyntaxKind};
-use super::tree::{Call, Entry, Item, Node, Variable};
+use super::tree::{Call, Entry, Item, Tree};
 use super::types::{self, Type};
-use super::{Scope, Yields};
 
 /// A checked part and what is known of its type.
 pub(super) struct Typed {
-    pub(super) node: Node,
+    pub(super) tree: Tree,
     pub(super) of: Type,
     /// Of an optional, the structure of what it may hold.
     pub(super) shape: Shape,
 }
 
 impl Typed {
-    pub(super) fn new(node: Node, of: Type) -> Self {
-        Self { node, of, shape: Shape::Any }
+    pub(super) fn new(tree: Tree, of: Type) -> Self {
+        Self { tree, of, shape: Shape::Any }
     }
 
     /// The same, of known structure.
@@ -29,13 +29,13 @@ impl Typed {
 
     /// Text that is written down.
     pub(super) fn text(text: &str) -> Self {
-        Self::new(Node::Constant(Constant::Text(text.into())), Type::Text)
+        Self::new(Tree::Constant(Constant::Text(text.into())), Type::Text)
     }
 }
 
 /// Checks a whole expression.
-pub(super) fn check(syntax: &Syntax, scope: Scope, yields: Yields) -> Result<Node, Problem> {
-    Checker::new(scope).answer(syntax, yields)
+pub(super) fn check(syntax: &Syntax, schema: &'static Schema, yields: Yields) -> Result<Tree, Problem> {
+    Checker::new(schema).answer(syntax, yields)
 }
 
 /// The variable of a loop.
@@ -46,7 +46,7 @@ pub(super) struct Local {
 }
 
 pub(super) struct Checker {
-    scope: Scope,
+    schema: &'static Schema,
     /// The variables of the loops around this part, the outermost first.
     pub(super) locals: Vec<Local>,
     /// How many loops over lists or maps are around this part.
@@ -54,37 +54,37 @@ pub(super) struct Checker {
 }
 
 impl Checker {
-    pub(super) fn new(scope: Scope) -> Self {
-        Self { scope, locals: Vec::new(), loops: 0 }
+    pub(super) fn new(schema: &'static Schema) -> Self {
+        Self { schema, locals: Vec::new(), loops: 0 }
     }
 
     /// A part that is the answer of the expression, or one of its possible answers.
-    fn answer(&mut self, syntax: &Syntax, yields: Yields) -> Result<Node, Problem> {
+    fn answer(&mut self, syntax: &Syntax, yields: Yields) -> Result<Tree, Problem> {
         match &syntax.kind {
             SyntaxKind::Choose { test, then, otherwise } => {
                 let test = Box::new(self.of_type(test, Type::Bool, "the condition of `? :`")?);
                 let then = Box::new(self.answer(then, yields)?);
                 let otherwise = Box::new(self.answer(otherwise, yields)?);
-                Ok(Node::Choose { test, then, otherwise })
+                Ok(Tree::Choose { test, then, otherwise })
             }
-            SyntaxKind::Map(entries) if yields == Yields::LabelMap => {
+            SyntaxKind::Map(entries) if yields == Yields::TextMap => {
                 for entry in entries {
-                    for (part, what) in [(&entry.key, "the key of a label"), (&entry.value, "the value of a label")] {
+                    for (part, what) in [(&entry.key, "a key of the map"), (&entry.value, "a value of the map")] {
                         if entry.optional && std::ptr::eq(part, &entry.value) {
                             continue;
                         }
                         self.of_type(part, Type::Text, what)?;
                     }
                 }
-                Ok(self.part(syntax)?.node)
+                Ok(self.part(syntax)?.tree)
             }
             _ => self.of_type(syntax, yields.wanted(), "the expression"),
         }
     }
 
     /// A part that must be able to yield `wanted`.
-    pub(super) fn of_type(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Node, Problem> {
-        self.typed(syntax, wanted, what).map(|found| found.node)
+    pub(super) fn of_type(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Tree, Problem> {
+        self.typed(syntax, wanted, what).map(|found| found.tree)
     }
 
     /// The same, with what is known of it.
@@ -107,7 +107,7 @@ impl Checker {
 
     pub(super) fn part(&mut self, syntax: &Syntax) -> Result<Typed, Problem> {
         match &syntax.kind {
-            SyntaxKind::Constant(constant) => Ok(Typed::new(Node::Constant(constant.clone()), type_of(constant))),
+            SyntaxKind::Constant(constant) => Ok(Typed::new(Tree::Constant(constant.clone()), type_of(constant))),
             SyntaxKind::Name(name) => self.name(syntax.at, name),
             SyntaxKind::Select { of, name, optional } => {
                 let of = self.part(of)?;
@@ -120,23 +120,23 @@ impl Checker {
             SyntaxKind::Call { target, name, arguments } => self.call(syntax.at, target.as_deref(), name, arguments),
             SyntaxKind::Not(of) => {
                 let of = self.of_type(of, Type::Bool, "what `!` negates")?;
-                Ok(Typed::new(Node::Not(Box::new(of)), Type::Bool))
+                Ok(Typed::new(Tree::Not(Box::new(of)), Type::Bool))
             }
             SyntaxKind::Negate(of) => self.negate(syntax.at, of),
             SyntaxKind::AllOf(terms) => {
                 let terms = self.conditions(terms, "what `&&` joins")?;
-                Ok(Typed::new(Node::AllOf(terms), Type::Bool))
+                Ok(Typed::new(Tree::AllOf(terms), Type::Bool))
             }
             SyntaxKind::AnyOf(terms) => {
                 let terms = self.conditions(terms, "what `||` joins")?;
-                Ok(Typed::new(Node::AnyOf(terms), Type::Bool))
+                Ok(Typed::new(Tree::AnyOf(terms), Type::Bool))
             }
             SyntaxKind::Choose { test, then, otherwise } => {
                 let test = Box::new(self.of_type(test, Type::Bool, "the condition of `? :`")?);
                 let (then, otherwise) = (self.part(then)?, self.part(otherwise)?);
                 let of = if then.of == otherwise.of { then.of } else { Type::Any };
-                let (then, otherwise) = (Box::new(then.node), Box::new(otherwise.node));
-                Ok(Typed::new(Node::Choose { test, then, otherwise }, of))
+                let (then, otherwise) = (Box::new(then.tree), Box::new(otherwise.tree));
+                Ok(Typed::new(Tree::Choose { test, then, otherwise }, of))
             }
             SyntaxKind::Binary { operator, left, right } => {
                 let (left, right) = (self.part(left)?, self.part(right)?);
@@ -145,28 +145,28 @@ impl Checker {
                 if let (Operator::In, Shape::Object(_), Type::Text) = (operator, right.shape, left.of) {
                     shape_of_member(syntax.at, &right, &left)?;
                 }
-                let (left, right) = (Box::new(left.node), Box::new(right.node));
-                Ok(Typed::new(Node::Binary { operator: *operator, left, right }, of))
+                let (left, right) = (Box::new(left.tree), Box::new(right.tree));
+                Ok(Typed::new(Tree::Binary { operator: *operator, left, right }, of))
             }
             SyntaxKind::List(items) => {
                 let items = items
                     .iter()
-                    .map(|item| Ok(Item { optional: item.optional, value: self.part(&item.value)?.node }))
+                    .map(|item| Ok(Item { optional: item.optional, value: self.part(&item.value)?.tree }))
                     .collect::<Result<_, Problem>>()?;
-                Ok(Typed::new(Node::List(items), Type::List))
+                Ok(Typed::new(Tree::List(items), Type::List))
             }
             SyntaxKind::Map(entries) => self.map(entries),
         }
     }
 
-    fn conditions(&mut self, terms: &[Syntax], what: &str) -> Result<Vec<Node>, Problem> {
+    fn conditions(&mut self, terms: &[Syntax], what: &str) -> Result<Vec<Tree>, Problem> {
         terms.iter().map(|term| self.of_type(term, Type::Bool, what)).collect()
     }
 
     fn negate(&mut self, at: usize, of: &Syntax) -> Result<Typed, Problem> {
         let of = self.part(of)?;
         match of.of {
-            Type::Int | Type::Double | Type::Any => Ok(Typed::new(Node::Negate(Box::new(of.node)), of.of)),
+            Type::Int | Type::Double | Type::Any => Ok(Typed::new(Tree::Negate(Box::new(of.tree)), of.of)),
             other => Err(Problem::new(at, format!("`-` cannot take {}", other.noun()))),
         }
     }
@@ -178,39 +178,36 @@ impl Checker {
             if !matches!(key.of, Type::Any | Type::Bool | Type::Int | Type::Uint | Type::Text) {
                 return Err(Problem::new(entry.key.at, format!("{} cannot be a key", key.of.noun())));
             }
-            let value = self.part(&entry.value)?.node;
-            checked.push(Entry { optional: entry.optional, key: key.node, value });
+            let value = self.part(&entry.value)?.tree;
+            checked.push(Entry { optional: entry.optional, key: key.tree, value });
         }
-        Ok(Typed::new(Node::Map(checked), Type::Map))
+        Ok(Typed::new(Tree::Map(checked), Type::Map))
     }
 
     fn name(&mut self, at: usize, name: &str) -> Result<Typed, Problem> {
         if let Some(local) = self.locals.iter().rposition(|local| local.name == name) {
             let (of, shape) = self.locals.get(local).map_or((Type::Any, Shape::Any), |local| (local.of, local.shape));
-            return Ok(Typed::new(Node::Local(local), of).shaped(shape));
+            return Ok(Typed::new(Tree::Local(local), of).shaped(shape));
         }
         match self.variable(name) {
-            Some(variable) => {
-                let (of, shape) = shape::of_variable(variable);
-                Ok(Typed::new(Node::Variable(variable), of).shaped(shape))
-            }
+            Some(variable) => Ok(Typed::new(Tree::Variable(variable), variable.type_of()).shaped(variable.shape)),
             None => {
-                let names: Vec<_> = self.scope.variables().iter().map(|variable| variable.name()).collect();
+                let names: Vec<_> = self.schema.variables.iter().map(|variable| variable.name).collect();
                 let message = format!("there is no variable `{name}` here; there are {}", names.join(", "));
                 Err(Problem::new(at, message))
             }
         }
     }
 
-    pub(super) fn variable(&self, name: &str) -> Option<Variable> {
-        self.scope.variables().iter().copied().find(|variable| variable.name() == name)
+    pub(super) fn variable(&self, name: &str) -> Option<&'static Variable> {
+        self.schema.variable(name)
     }
 
     fn member(&mut self, at: usize, of: Typed, key: Typed, optional: bool) -> Result<Typed, Problem> {
         let shape = self.member_of(at, &of, &key)?;
         let result = if optional || of.of == Type::Optional { Type::Optional } else { shape.type_of() };
-        let node = Node::Member { of: Box::new(of.node), key: Box::new(key.node), optional };
-        Ok(Typed::new(node, result).shaped(shape))
+        let tree = Tree::Member { of: Box::new(of.tree), key: Box::new(key.tree), optional };
+        Ok(Typed::new(tree, result).shaped(shape))
     }
 
     /// The structure of the member `key` of something; an error if there can be none.
@@ -270,10 +267,10 @@ impl Checker {
                 let message = format!("{} cannot take {} here{text}", function.signature(), argument.of.noun());
                 return Err(Problem::new(if index == 0 { at } else { syntax.at }, message));
             }
-            arguments.push(argument.node);
+            arguments.push(argument.tree);
         }
         let call = Call { function, arguments, pattern: compiled };
-        Ok(Typed::new(Node::Call(Box::new(call)), function.returns))
+        Ok(Typed::new(Tree::Call(Box::new(call)), function.returns))
     }
 
     /// The namespace of functions that `target` names, unless a variable has that name.
@@ -285,11 +282,11 @@ impl Checker {
 }
 
 fn shape_of_member(at: usize, of: &Typed, key: &Typed) -> Result<Shape, Problem> {
-    let key = match &key.node {
-        Node::Constant(Constant::Text(key)) => Some(&**key),
+    let key = match &key.tree {
+        Tree::Constant(Constant::Text(key)) => Some(&**key),
         _ => None,
     };
-    let described = of.node.path().is_some().then(|| of.node.describe());
+    let described = of.tree.path().is_some().then(|| of.tree.describe());
     of.shape.member(key, described).map_err(|message| Problem::new(at, message))
 }
 

@@ -1,6 +1,6 @@
 //! The types that can be known before an expression is evaluated.
 //!
-//! Checking them turns the most frequent mistakes (a label compared with a number, text added to
+//! Checking them turns the most frequent mistakes (text compared with a number, text added to
 //! an int) into errors at load, where they would otherwise make a condition unknown for ever.
 
 use super::syntax::Operator;

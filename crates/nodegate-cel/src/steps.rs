@@ -1,27 +1,27 @@
-//! The bounds on what one evaluation, and all of one review together, may do.
+//! The bounds on what one evaluation, and all that belong together, may do.
 
 use std::cell::Cell;
 
-use super::excerpt::Unread;
+use super::document::Unread;
 use super::fault::EvaluationError;
 
 /// Steps of one evaluation: about one for every part that is evaluated, every item that is looked
 /// at and every 16 bytes of text that are read or written.
 ///
 /// Nothing an expression can do is free of them, so they bound its time and its memory whatever
-/// the node holds: labels and annotations are a kubelet's own word, and there may be many.
+/// the documents hold.
 pub(super) const MAX_STEPS: u64 = 500_000;
 
-/// Steps of everything that is evaluated about one node in one review: each rule may have an expression, and be
-/// evaluated again when what it reads has changed. Some 100,000 ordinary conditions fit in.
-pub(super) const MAX_REVIEW_STEPS: u64 = 8 * MAX_STEPS;
+/// Steps of all evaluations that share a [`Budget`]. Some 100,000 ordinary conditions fit in.
+pub(super) const MAX_SHARED_STEPS: u64 = 8 * MAX_STEPS;
 
-/// Bytes of memory for everything that expressions read of the objects of one review: some fifty times what all of an
-/// ordinary node takes, and little enough for all reviews that are evaluated at the same time.
-pub(super) const MAX_REVIEW_BYTES: usize = 4 << 20;
+/// Bytes of memory for everything that is read of documents with one [`Budget`].
+pub(super) const MAX_SHARED_BYTES: usize = 4 << 20;
 
-/// The steps, and the bytes of memory, that are left to all evaluations about one node in one review. It is no clock, so
-/// that the same review has the same answer, however busy the machine is.
+/// The steps, and the bytes of memory, that are left to all evaluations that belong together, such as those of one request.
+///
+/// It is no clock: the same evaluations have the same answers, however busy the machine is. It starts with 4,000,000 steps
+/// and 4 MiB.
 #[derive(Debug)]
 pub struct Budget {
     left: Cell<u64>,
@@ -30,7 +30,7 @@ pub struct Budget {
     spent: Cell<bool>,
 }
 
-/// Steps of a [`Budget::brief`] one: some milliseconds at most, more than all expressions of an ordinary policy take.
+/// Steps of a [`Budget::brief`] one: some milliseconds at most, more than some hundred ordinary expressions take.
 const BRIEF_STEPS: u64 = 50_000;
 
 /// Bytes of text that are looked through in the time of one step.
@@ -42,8 +42,8 @@ const BRIEF_BYTES: usize = 1 << 20;
 impl Default for Budget {
     fn default() -> Self {
         Self {
-            left: Cell::new(MAX_REVIEW_STEPS),
-            bytes_left: Cell::new(MAX_REVIEW_BYTES),
+            left: Cell::new(MAX_SHARED_STEPS),
+            bytes_left: Cell::new(MAX_SHARED_BYTES),
             brief: false,
             spent: Cell::new(false),
         }
@@ -51,7 +51,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// For a first try, to tell reviews that are soon done from those that may take long.
+    /// A small budget for a first try, which tells what is soon done from what may take long.
     #[must_use]
     pub fn brief() -> Self {
         Self { left: Cell::new(BRIEF_STEPS), bytes_left: Cell::new(BRIEF_BYTES), brief: true, ..Self::default() }
@@ -96,7 +96,7 @@ impl Budget {
         self.bytes_left.get()
     }
 
-    /// Has `look` use what `read` takes out of a document for it alone: its memory is free again afterwards.
+    /// Lets `look` use what `read` takes out of a document for it alone: its memory is free again afterwards.
     ///
     /// # Errors
     /// When no steps are left for reading a text of so many bytes.

@@ -2,9 +2,9 @@
 
 use super::check::{Checker, Local, Typed};
 use super::fault::Problem;
-use super::shape::Shape;
+use super::schema::Shape;
 use super::syntax::{Syntax, SyntaxKind};
-use super::tree::{Loop, LoopKind, Node};
+use super::tree::{Loop, LoopKind, Tree};
 use super::types::Type;
 
 /// Loops over lists or maps inside each other.
@@ -24,6 +24,7 @@ fn shape(name: &str, arguments: usize) -> Option<(LoopKind, usize, bool)> {
         ("map", 3) => (LoopKind::Collect, 1, true),
         ("transformList", 3) => (LoopKind::Collect, 2, false),
         ("transformList", 4) => (LoopKind::Collect, 2, true),
+        ("sortBy", 2) => (LoopKind::SortBy, 1, false),
         ("transformMap", 3) => (LoopKind::TransformMap, 2, false),
         ("transformMap", 4) => (LoopKind::TransformMap, 2, true),
         ("optMap", 2) => (LoopKind::OptionalMap, 1, false),
@@ -40,6 +41,7 @@ fn usage(name: &str) -> Option<&'static str> {
         "filter" => "list.filter(x, condition)",
         "map" => "list.map(x, value) or list.map(x, condition, value)",
         "transformList" => "map.transformList(key, value, result)",
+        "sortBy" => "list.sortBy(x, key)",
         "transformMap" => "map.transformMap(key, value, result)",
         "optMap" => "optional.optMap(x, value)",
         "optFlatMap" => "optional.optFlatMap(x, optional)",
@@ -76,7 +78,7 @@ impl Checker {
         };
         let of = self.part(of)?;
         self.member_of(at, &of, &Typed::text(name))?;
-        Ok(Typed::new(Node::Has { of: Box::new(of.node), field: name.as_str().into() }, Type::Bool))
+        Ok(Typed::new(Tree::Has { of: Box::new(of.tree), field: name.as_str().into() }, Type::Bool))
     }
 
     fn or_else(&mut self, target: &Syntax, otherwise: &Syntax, unwrap: bool) -> Result<Typed, Problem> {
@@ -87,15 +89,15 @@ impl Checker {
             self.typed(otherwise, Type::Optional, "what `or` takes instead")?
         };
         // What is empty, or no list or map at all, has no members that could be others than those of what it stands for.
-        let plain = match &otherwise.node {
-            Node::List(items) => items.is_empty(),
-            Node::Map(entries) => entries.is_empty(),
+        let plain = match &otherwise.tree {
+            Tree::List(items) => items.is_empty(),
+            Tree::Map(entries) => entries.is_empty(),
             _ => !matches!(otherwise.of, Type::List | Type::Map | Type::Any | Type::Optional),
         };
         let shape = if plain && otherwise.of == of.shape.type_of() { of.shape } else { Shape::Any };
         let result = if unwrap { shape.type_of() } else { Type::Optional };
-        let node = Node::OrElse { of: Box::new(of.node), otherwise: Box::new(otherwise.node), unwrap };
-        Ok(Typed::new(node, result).shaped(shape))
+        let tree = Tree::OrElse { of: Box::new(of.tree), otherwise: Box::new(otherwise.tree), unwrap };
+        Ok(Typed::new(tree, result).shaped(shape))
     }
 
     fn repeat(
@@ -109,7 +111,8 @@ impl Checker {
         let range = self.part(target)?;
         let fits = match range.of {
             Type::Any => true,
-            Type::List | Type::Map => !optional,
+            Type::Map => !optional && kind != LoopKind::SortBy,
+            Type::List => !optional,
             Type::Optional => optional,
             _ => false,
         };
@@ -134,7 +137,7 @@ impl Checker {
         let body = parts.last().ok_or_else(|| Problem::new(at, "this loop has no body"))?;
         let body = self.body(kind, body)?;
         let shape = match kind {
-            LoopKind::Filter if range.of == Type::List => range.shape,
+            LoopKind::Filter | LoopKind::SortBy if range.of == Type::List => range.shape,
             LoopKind::OptionalMap | LoopKind::OptionalFlatMap => body.shape,
             _ => Shape::Any,
         };
@@ -142,12 +145,12 @@ impl Checker {
         self.loops -= usize::from(!optional);
         let of = match kind {
             LoopKind::All | LoopKind::Exists | LoopKind::ExistsOne => Type::Bool,
-            LoopKind::Filter | LoopKind::Collect => Type::List,
+            LoopKind::Filter | LoopKind::Collect | LoopKind::SortBy => Type::List,
             LoopKind::TransformMap => Type::Map,
             LoopKind::OptionalMap | LoopKind::OptionalFlatMap => Type::Optional,
         };
-        let node = Loop { kind, two_variables: variables == 2, range: range.node, filter, body: body.node };
-        Ok(Typed::new(Node::Loop(Box::new(node)), of).shaped(shape))
+        let tree = Loop { kind, two_variables: variables == 2, range: range.tree, filter, body: body.tree };
+        Ok(Typed::new(Tree::Loop(Box::new(tree)), of).shaped(shape))
     }
 
     fn body(&mut self, kind: LoopKind, syntax: &Syntax) -> Result<Typed, Problem> {
@@ -156,7 +159,7 @@ impl Checker {
                 self.typed(syntax, Type::Bool, "the condition")
             }
             LoopKind::OptionalFlatMap => self.typed(syntax, Type::Optional, "what optFlatMap yields"),
-            LoopKind::Collect | LoopKind::TransformMap | LoopKind::OptionalMap => self.part(syntax),
+            LoopKind::Collect | LoopKind::SortBy | LoopKind::TransformMap | LoopKind::OptionalMap => self.part(syntax),
         }
     }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::evaluate::Evaluation;
 use super::fault::EvaluationError;
-use super::tree::{Loop, LoopKind, Node};
+use super::functions::lists;
+use super::tree::{Loop, LoopKind, Tree};
 use super::value::{Key, Value};
 
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
@@ -40,6 +41,14 @@ impl<'a> Evaluation<'a> {
                     collected.extend(self.with(item, |inner| inner.filtered(repeated))?);
                 }
                 Ok(Value::from(collected))
+            }
+            LoopKind::SortBy => {
+                let mut keyed = Vec::new();
+                for item in self.items(repeated, &range)? {
+                    let value = item.first.clone();
+                    keyed.push((self.with(item, |inner| inner.value(body))?, value));
+                }
+                lists::sorted(&mut self.steps, keyed)
             }
             LoopKind::TransformMap => {
                 let mut map = BTreeMap::new();
@@ -136,6 +145,6 @@ impl<'a> Bound<'a> {
     }
 }
 
-fn wrong(node: &Node, wanted: &str, found: &Value<'_>) -> EvaluationError {
-    EvaluationError::failed(format!("{} is {}, this needs {wanted}", node.describe(), found.noun()))
+fn wrong(tree: &Tree, wanted: &str, found: &Value<'_>) -> EvaluationError {
+    EvaluationError::failed(format!("{} is {}, this needs {wanted}", tree.describe(), found.noun()))
 }

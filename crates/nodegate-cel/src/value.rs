@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::excerpt::Unread;
+use super::document::Unread;
 use super::time::{Duration, Timestamp};
 use super::types::Type;
 

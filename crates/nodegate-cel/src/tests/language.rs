@@ -2,7 +2,7 @@
 
 use super::{ask, failure};
 
-/// Conditions that hold on the node of the tests.
+/// Conditions that hold on the doc of the tests.
 const TRUE: &[&str] = &[
     // Text
     r#""a" + 'b' == "ab""#,
@@ -48,15 +48,15 @@ const TRUE: &[&str] = &[
     "optional.of(1).optMap(x, x + 1).value() == 2 && optional.of(1).optFlatMap(x, optional.none()).hasValue() == false",
     "!optional.ofNonZeroValue(\"\").hasValue() && optional.ofNonZeroValue(1).hasValue()",
     "optional.of(1).orValue(1 / 0) == 1 && optional.of([1]) == optional.of([1])",
-    // The node
-    r#"node.metadata.name == "gpu-1" && node.metadata.labels.tier == "gold""#,
-    r#""pool" in node.metadata.labels && has(node.metadata.labels.pool) && !("nope" in node.metadata.labels)"#,
-    r#"node.metadata.labels.`kubernetes.io/arch` == "arm64" && int(node.metadata.labels["count"]) > 2"#,
-    r#"node.spec.taints.exists(t, t.key == "dedicated" && t.value == "ml") && node.spec.taints[1].value == """#,
-    r#"node.status.conditions.exists_one(c, c.type == "Ready" && c.status == "True")"#,
-    "node.status.daemonEndpoints.kubeletEndpoint.Port == 10250 && size(node.metadata.annotations.note) == 5",
-    "has(node.metadata.labels) && has(node.spec.taints) && !has(node.spec.configSource)",
-    r#"gpu.vendor == "nvidia" && gpu.count >= 2 && !has(gpu.source) && inventory["rack.example.com/row"] == "7""#,
+    // The doc
+    r#"doc.metadata.name == "extra-1" && doc.metadata.labels.tier == "gold""#,
+    r#""pool" in doc.metadata.labels && has(doc.metadata.labels.pool) && !("nope" in doc.metadata.labels)"#,
+    r#"doc.metadata.labels.`kubernetes.io/arch` == "arm64" && int(doc.metadata.labels["count"]) > 2"#,
+    r#"doc.spec.taints.exists(t, t.key == "dedicated" && t.value == "ml") && doc.spec.taints[1].value == """#,
+    r#"doc.status.conditions.exists_one(c, c.type == "Ready" && c.status == "True")"#,
+    "doc.status.daemonEndpoints.kubeletEndpoint.Port == 10250 && size(doc.metadata.annotations.note) == 5",
+    "has(doc.metadata.labels) && has(doc.spec.taints) && !has(doc.spec.configSource)",
+    r#"extra.vendor == "nvidia" && extra.count >= 2 && !has(extra.source) && table["rack.example.com/row"] == "7""#,
     // Comments and layout
     "true // the end\n  && // more\n !false",
 ];
@@ -70,20 +70,20 @@ fn conditions_mean_what_the_language_says() {
 
 /// Conditions without an answer, and what the message says.
 const UNKNOWN: &[(&str, &str)] = &[
-    ("node.metadata.labels.nope == 'x'", r#"node.metadata.labels has no "nope""#),
-    ("node.metadata.labels['a/b'].startsWith('x')", r#"node.metadata.labels has no "a/b""#),
-    ("dyn(node.status).nope.deeper == 1", r#"the result of dyn() has no "nope""#),
-    ("node.status.conditions[7].type == 'x'", "node.status.conditions has no 7"),
-    ("node.status.conditions[-1].type == 'x'", "node.status.conditions has no -1"),
-    ("dyn(node.status.conditions).type == 'x'", r#"the result of dyn() is a list, which has no "type""#),
-    ("gpu.source == 'labels'", r#"gpu has no "source""#),
-    ("1 / (gpu.count - 2) == 1", "division by zero"),
-    ("1 % (gpu.count - 2) == 1", "division by zero"),
-    ("9223372036854775807 + gpu.count > 0", "beyond the range of int"),
-    ("(-9223372036854775807 - 1) / (1 - gpu.count) == 1", "beyond the range of int"),
+    ("doc.metadata.labels.nope == 'x'", r#"doc.metadata.labels has no "nope""#),
+    ("doc.metadata.labels['a/b'].startsWith('x')", r#"doc.metadata.labels has no "a/b""#),
+    ("dyn(doc.status).nope.deeper == 1", r#"the result of dyn() has no "nope""#),
+    ("doc.status.conditions[7].type == 'x'", "doc.status.conditions has no 7"),
+    ("doc.status.conditions[-1].type == 'x'", "doc.status.conditions has no -1"),
+    ("dyn(doc.status.conditions).type == 'x'", r#"the result of dyn() is a list, which has no "type""#),
+    ("extra.source == 'labels'", r#"extra has no "source""#),
+    ("1 / (extra.count - 2) == 1", "division by zero"),
+    ("1 % (extra.count - 2) == 1", "division by zero"),
+    ("9223372036854775807 + extra.count > 0", "beyond the range of int"),
+    ("(-9223372036854775807 - 1) / (1 - extra.count) == 1", "beyond the range of int"),
     ("-(-9223372036854775807 - 1) == 1", "beyond the range of int"),
     ("1u - 2u == 0u", "beyond the range of uint"),
-    ("int('x' + node.metadata.name) == 1", "\"xgpu-1\" is not an int"),
+    ("int('x' + doc.metadata.name) == 1", "\"xextra-1\" is not an int"),
     ("int(1e300) == 1", "beyond the range of int"),
     ("uint(-1) == 1u", "beyond the range of uint"),
     ("dyn(1) + dyn('a') == 'b'", "`+` cannot take an int and a string"),
@@ -99,9 +99,9 @@ const UNKNOWN: &[(&str, &str)] = &[
     ("[1, 'a'].sort() == []", "cannot be compared"),
     ("[].min() == 1", "empty list"),
     ("bytes('é') == b'a' || string(b'\\xff') == ''", "not UTF-8"),
-    ("timestamp(node.metadata.name) > timestamp('2020-01-01T00:00:00Z')", "not a point in time such as"),
-    ("quantity(node.metadata.name).isGreaterThan(quantity('1'))", "is not a quantity"),
-    ("ip(node.metadata.name).family() == 4", "ip()"),
+    ("timestamp(doc.metadata.name) > timestamp('2020-01-01T00:00:00Z')", "not a point in time such as"),
+    ("quantity(doc.metadata.name).isGreaterThan(quantity('1'))", "is not a quantity"),
+    ("ip(doc.metadata.name).family() == 4", "ip()"),
 ];
 
 #[test]
@@ -160,6 +160,6 @@ fn literal(json: &serde_json::Value) -> String {
 
 #[test]
 fn maps_are_walked_in_the_order_of_their_keys() {
-    let source = r#"node.metadata.labels.map(k, k).join(" ") == "count kubernetes.io/arch pool tier""#;
+    let source = r#"doc.metadata.labels.map(k, k).join(" ") == "count kubernetes.io/arch pool tier""#;
     assert_eq!(ask(source), Ok(true));
 }

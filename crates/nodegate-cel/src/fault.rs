@@ -1,6 +1,6 @@
 //! What can go wrong: while an expression is compiled, and while it is evaluated.
 
-use super::excerpt::Unread;
+use super::document::Unread;
 
 /// Characters of a message about an evaluation.
 const MAX_MESSAGE: usize = 300;
@@ -40,7 +40,7 @@ impl Problem {
 #[error("{0}")]
 pub struct ExpressionError(String);
 
-/// Why an expression has no answer for a node: its condition is unknown.
+/// Why an expression has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// Something was read that is not there, or has another type than the expression needs, or a
@@ -48,19 +48,19 @@ pub enum EvaluationError {
     #[error("{0}")]
     Failed(String),
     /// The expression needed more steps than one evaluation may take.
-    #[error("the expression takes more than {limit} steps on this node; make it look at less", limit = super::steps::MAX_STEPS)]
+    #[error("the expression takes more than {limit} steps; make it look at less", limit = super::steps::MAX_STEPS)]
     TooExpensive,
-    /// The expressions evaluated before it took the steps of the whole review.
-    #[error("the expressions of all rules take more than {limit} steps together on this node; use fewer, or have them look at less", limit = super::steps::MAX_REVIEW_STEPS)]
+    /// The expressions evaluated before it took the steps that all of them have together.
+    #[error("all expressions together take more than {limit} steps; use fewer, or make them look at less", limit = super::steps::MAX_SHARED_STEPS)]
     Spent,
-    /// The expression reads a part of the node that takes more memory than all expressions of a review may take.
-    #[error("the expression reads a part of this node that is too large: all expressions together may take {limit} KiB of memory; have it look at less", limit = super::steps::MAX_REVIEW_BYTES / 1024)]
+    /// The expression reads a part of a document that takes more memory than all expressions together may take.
+    #[error("the expression reads a part of the document that is too large: all expressions together may take {limit} KiB of memory; make it look at less", limit = super::steps::MAX_SHARED_BYTES / 1024)]
     TooLarge,
-    /// The expression reads a part of the node that is nested deeper than anything Kubernetes knows.
-    #[error("the expression reads a part of this node that is nested too deep; have it look at less")]
+    /// The expression reads a part of a document that is nested too deep.
+    #[error("the expression reads a part of the document that is nested too deep; make it look at less")]
     TooDeep,
     /// A fault of this program.
-    #[error("the expression could not be evaluated because of a fault in nodegate: {0}")]
+    #[error("the expression could not be evaluated because of a fault in the expression engine: {0}")]
     Internal(String),
 }
 
@@ -74,7 +74,7 @@ impl From<Unread> for EvaluationError {
 }
 
 impl EvaluationError {
-    /// Bounds the message: it may quote what a node says of itself.
+    /// Bounds the message: it may quote a document.
     pub(super) fn failed(message: impl Into<String>) -> Self {
         let mut message = message.into();
         if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE) {

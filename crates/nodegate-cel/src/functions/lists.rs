@@ -171,9 +171,18 @@ fn holds<'a>(
     Ok(false)
 }
 
-/// Sorts by merging: an order that is no order (NaN, mixed types) yields an error, never a panic.
 fn sort<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
-    let mut runs: Vec<Vec<Value<'a>>> = items(steps, "sort", arguments)?.iter().map(|item| vec![item]).collect();
+    let items = items(steps, "sort", arguments)?.iter().map(|item| (item.clone(), item)).collect();
+    sorted(steps, items)
+}
+
+/// A value, and what it is sorted by.
+type Keyed<'a> = (Value<'a>, Value<'a>);
+
+/// The values in the order of their keys. Sorts by merging: an order that is no order (NaN, mixed types) yields an error,
+/// never a panic.
+pub(in super::super) fn sorted<'a>(steps: &mut Steps, items: Vec<Keyed<'a>>) -> Outcome<'a> {
+    let mut runs: Vec<Vec<Keyed<'a>>> = items.into_iter().map(|item| vec![item]).collect();
     while runs.len() > 1 {
         let mut merged = Vec::with_capacity(runs.len().div_ceil(2));
         let mut pairs = runs.into_iter();
@@ -185,17 +194,18 @@ fn sort<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
         }
         runs = merged;
     }
-    Ok(Value::from(runs.pop().unwrap_or_default()))
+    let sorted = runs.pop().unwrap_or_default().into_iter().map(|(_, value)| value);
+    Ok(Value::from(sorted.collect::<Vec<_>>()))
 }
 
 fn merge<'a>(
     steps: &mut Steps,
-    left: Vec<Value<'a>>,
-    right: Vec<Value<'a>>,
-) -> Result<Vec<Value<'a>>, EvaluationError> {
+    left: Vec<Keyed<'a>>,
+    right: Vec<Keyed<'a>>,
+) -> Result<Vec<Keyed<'a>>, EvaluationError> {
     let mut merged = Vec::with_capacity(left.len() + right.len());
     let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
-    while let (Some(one), Some(other)) = (left.peek(), right.peek()) {
+    while let (Some((one, _)), Some((other, _))) = (left.peek(), right.peek()) {
         let from = if compare(steps, one, other)? == Some(Ordering::Greater) { &mut right } else { &mut left };
         merged.extend(from.next());
     }

@@ -1,0 +1,221 @@
+#![doc = include_str!("../README.md")]
+
+mod check;
+mod document;
+mod evaluate;
+mod fault;
+mod functions;
+mod given;
+mod lexer;
+mod literal;
+mod loops;
+mod macros;
+mod operators;
+mod parser;
+mod paths;
+mod pattern;
+mod reads;
+mod schema;
+mod steps;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod time;
+mod tree;
+mod types;
+mod value;
+mod variables;
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+pub use fault::{EvaluationError, ExpressionError};
+pub use given::Value;
+pub use paths::Paths;
+pub use reads::Read;
+pub use schema::{Fields, Schema, Shape, Variable};
+pub use steps::Budget;
+pub use variables::Variables;
+
+use evaluate::Evaluation;
+use tree::Tree;
+use types::Type;
+use value::{Key, Value as Inner};
+
+/// What an expression must yield.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yields {
+    /// Anything.
+    Any,
+    /// A condition.
+    Bool,
+    /// Text.
+    Text,
+    /// A map whose keys and values are text.
+    TextMap,
+}
+
+impl Yields {
+    fn wanted(self) -> Type {
+        match self {
+            Self::Any => Type::Any,
+            Self::Bool => Type::Bool,
+            Self::Text => Type::Text,
+            Self::TextMap => Type::Map,
+        }
+    }
+}
+
+/// A compiled expression. Cheap to clone and to share between threads.
+#[derive(Clone)]
+pub struct Expression {
+    compiled: Arc<Compiled>,
+}
+
+struct Compiled {
+    source: String,
+    tree: Tree,
+    reads: Vec<Read>,
+}
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Expression").field(&self.compiled.source).finish()
+    }
+}
+
+impl Expression {
+    /// Compiles `source`.
+    ///
+    /// # Errors
+    /// When it is no expression, can never yield what it must, mentions what is not there, or is
+    /// beyond the bounds. The message says where, and what to write instead.
+    pub fn compile(source: &str, schema: &'static Schema, yields: Yields) -> Result<Self, ExpressionError> {
+        let compiled = || {
+            let syntax = parser::parse(source)?;
+            let tree = check::check(&syntax, schema, yields)?;
+            let reads = reads::of(&tree, yields == Yields::Bool);
+            Ok(Self { compiled: Arc::new(Compiled { source: source.to_owned(), tree, reads }) })
+        };
+        match catch_unwind(AssertUnwindSafe(compiled)) {
+            Ok(result) => result.map_err(|problem: fault::Problem| problem.explain(source)),
+            Err(panic) => {
+                let words = words(&*panic);
+                let message = format!("it could not be compiled because of a fault in the expression engine: {words}");
+                Err(fault::Problem::new(0, message).explain(source))
+            }
+        }
+    }
+
+    /// The text it was compiled from.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.compiled.source
+    }
+
+    /// The tokens of the text, each with the byte it starts at, without blanks and comments: for those who write an
+    /// expression in another way.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<(usize, &str)> {
+        let tokens = lexer::tokens(self.source()).unwrap_or_default();
+        let written = tokens.into_iter().filter_map(|token| Some((token.at, self.source().get(token.at..token.end)?)));
+        written.filter(|(_, text)| !text.is_empty()).collect()
+    }
+
+    /// What it reads of its variables. It may read less, never more.
+    #[must_use]
+    pub fn reads(&self) -> &[Read] {
+        &self.compiled.reads
+    }
+
+    /// Which parts of the document in `variable` it reads.
+    #[must_use]
+    pub fn paths(&self, variable: &str) -> Paths {
+        let mut paths = Paths::default();
+        self.reads().iter().filter(|read| read.variable == variable).for_each(|read| paths.merge(&read.paths()));
+        paths
+    }
+
+    /// What it yields.
+    ///
+    /// # Errors
+    /// See [`EvaluationError`].
+    pub fn evaluate<'v>(&'v self, variables: &'v Variables<'v>) -> Result<Value<'v>, EvaluationError> {
+        self.evaluated(variables, |value| Ok(Value(value)))
+    }
+
+    /// The answer of a condition.
+    ///
+    /// # Errors
+    /// See [`EvaluationError`].
+    pub fn evaluate_bool(&self, variables: &Variables<'_>) -> Result<bool, EvaluationError> {
+        self.evaluated(variables, |value| match value {
+            Inner::Bool(value) => Ok(value),
+            other => Err(unwanted(Type::Bool, &other)),
+        })
+    }
+
+    /// The text it yields.
+    ///
+    /// # Errors
+    /// See [`EvaluationError`].
+    pub fn evaluate_text(&self, variables: &Variables<'_>) -> Result<String, EvaluationError> {
+        self.evaluated(variables, |value| match value {
+            Inner::Text(text) => Ok(text.to_string()),
+            other => Err(unwanted(Type::Text, &other)),
+        })
+    }
+
+    /// The map of texts it yields.
+    ///
+    /// # Errors
+    /// See [`EvaluationError`].
+    pub fn evaluate_map(&self, variables: &Variables<'_>) -> Result<BTreeMap<String, String>, EvaluationError> {
+        self.evaluated(variables, |value| match value {
+            Inner::Map(entries) => entries.entries().into_iter().map(text_entry).collect(),
+            other => Err(unwanted(Type::Map, &other)),
+        })
+    }
+
+    /// Evaluates, and turns the answer into `T`. A panic is an error of this evaluation.
+    fn evaluated<'v, T>(
+        &'v self,
+        variables: &'v Variables<'v>,
+        convert: impl FnOnce(Inner<'v>) -> Result<T, EvaluationError>,
+    ) -> Result<T, EvaluationError> {
+        let evaluated = || {
+            let mut evaluation = Evaluation::new(variables);
+            let value = evaluation.value(&self.compiled.tree);
+            if let Some(budget) = variables.budget() {
+                budget.settle(&evaluation.steps, &value);
+            }
+            convert(value?)
+        };
+        catch_unwind(AssertUnwindSafe(evaluated)).unwrap_or_else(|panic| Err(EvaluationError::Internal(words(&*panic))))
+    }
+}
+
+fn text_entry((key, value): (Key<'_>, Inner<'_>)) -> Result<(String, String), EvaluationError> {
+    match (key, value) {
+        (Key::Text(key), Inner::Text(value)) => Ok((key.to_string(), value.to_string())),
+        (Key::Text(key), other) => {
+            let message = format!("the value of {:?} is {}; make text of it with string(…)", &*key, other.noun());
+            Err(EvaluationError::failed(message))
+        }
+        (key, _) => Err(EvaluationError::failed(format!("the key {key} is not a string"))),
+    }
+}
+
+fn unwanted(wanted: Type, found: &Inner<'_>) -> EvaluationError {
+    let (wanted, found) = (wanted.noun(), found.noun());
+    EvaluationError::failed(format!("the expression must yield {wanted}, here it yields {found}"))
+}
+
+/// What a panic said.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
