@@ -79,52 +79,66 @@ fn compile_rule(
     path: &FieldPath,
     faults: &mut Faults<'_>,
 ) -> Rule {
-    let matcher = matcher(spec.match_.as_ref(), names, &path.key("match"), faults);
+    let RuleSpec {
+        name: _,
+        match_,
+        labels: fixed,
+        label_expressions: computed,
+        label_map: map,
+        annotations: annotation_texts,
+        taints: taint_specs,
+        mode,
+        priority,
+        remove_after,
+        trust_kubelet,
+        evict,
+    } = spec;
+    let matcher = matcher(match_.as_ref(), names, &path.key("match"), faults);
     let gives = Gives {
-        labels: labels(&spec.labels, &path.key("labels"), faults),
-        label_expressions: label_expressions(&spec.label_expressions, &path.key("labelExpressions"), faults),
-        label_map: spec.label_map.as_ref().and_then(|map| label_map(map, &path.key("labelMap"), faults)),
-        annotations: annotations(&spec.annotations, &path.key("annotations"), faults),
-        taints: taints(&spec.taints, &path.key("taints"), faults),
+        labels: labels(fixed, &path.key("labels"), faults),
+        label_expressions: label_expressions(computed, &path.key("labelExpressions"), faults),
+        label_map: map.as_ref().and_then(|map| label_map(map, &path.key("labelMap"), faults)),
+        annotations: annotations(annotation_texts, &path.key("annotations"), faults),
+        taints: taints(taint_specs, &path.key("taints"), faults),
         saved: None,
     };
-    for key in spec.labels.keys().filter(|key| spec.label_expressions.contains_key(*key)) {
+    for key in fixed.keys().filter(|key| computed.contains_key(*key)) {
         faults.at(&path.key("labelExpressions").key(key), format!("{key:?} is also in labels; give it one value"));
     }
-    let remove_after =
-        spec.remove_after.as_ref().and_then(|text| faults.check(&path.key("removeAfter"), duration(text)));
-    let nothing = spec.labels.is_empty()
-        && spec.label_expressions.is_empty()
-        && spec.label_map.is_none()
-        && spec.annotations.is_empty()
-        && spec.taints.is_empty();
+    let remove_after = remove_after.as_ref().and_then(|text| faults.check(&path.key("removeAfter"), duration(text)));
+    let nothing = fixed.is_empty()
+        && computed.is_empty()
+        && map.is_none()
+        && annotation_texts.is_empty()
+        && taint_specs.is_empty();
     if nothing {
         faults.at(path, "the rule gives nothing; add labels, labelExpressions, labelMap, annotations or taints");
     }
     Rule {
         id,
-        strength: match spec.mode.unwrap_or_default() {
+        strength: match mode.unwrap_or_default() {
             RuleMode::Enforce => Strength::Enforced,
             RuleMode::Default => Strength::Default,
         },
-        priority: spec.priority.unwrap_or_default(),
+        priority: priority.unwrap_or_default(),
         rank: 0,
         matcher,
         gives,
-        trust_kubelet: spec.trust_kubelet.unwrap_or_default(),
-        evict: spec.evict.unwrap_or_default(),
+        trust_kubelet: trust_kubelet.unwrap_or_default(),
+        evict: evict.unwrap_or_default(),
         remove_after: remove_after.unwrap_or(REMOVE_AFTER),
     }
 }
 
 fn compile_derived(spec: &DerivedSpec, id: RuleId, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Rule> {
-    let value = spec.value.as_deref().unwrap_or("true");
-    let key = faults.check(&path.key("label"), writable_label(&spec.label));
+    let DerivedSpec { label, value, any_of, trust_kubelet } = spec;
+    let value = value.as_deref().unwrap_or("true");
+    let key = faults.check(&path.key("label"), writable_label(label));
     let value = faults.check(&path.key("value"), value.parse::<LabelValue>());
-    if spec.any_of.is_empty() {
+    if any_of.is_empty() {
         faults.at(&path.key("anyOf"), "no source labels; name at least one");
     }
-    for (index, source) in spec.any_of.iter().enumerate() {
+    for (index, source) in any_of.iter().enumerate() {
         faults.check(&path.key("anyOf").index(index), check_label_key(source));
     }
     // In flat label files absence is plainly false, and removal as quick as their users know it.
@@ -138,9 +152,9 @@ fn compile_derived(spec: &DerivedSpec, id: RuleId, path: &FieldPath, faults: &mu
         strength: Strength::Enforced,
         priority: 0,
         rank: 0,
-        matcher: Matcher { all: Conditions::default(), any_of: Some(spec.any_of.iter().map(source).collect()) },
+        matcher: Matcher { all: Conditions::default(), any_of: Some(any_of.iter().map(source).collect()) },
         gives: Gives { labels: vec![(key?, value?)], ..Gives::default() },
-        trust_kubelet: spec.trust_kubelet.unwrap_or_default(),
+        trust_kubelet: trust_kubelet.unwrap_or_default(),
         evict: false,
         remove_after: flat.unwrap_or(REMOVE_AFTER),
     })
@@ -153,10 +167,11 @@ fn compile_persist(
     path: &FieldPath,
     faults: &mut Faults<'_>,
 ) -> Rule {
-    if spec.labels.is_empty() && spec.taints.is_empty() {
+    let PersistSpec { match_, labels, taints, retention } = spec;
+    if labels.is_empty() && taints.is_empty() {
         faults.at(path, "nothing is persisted; add labels or taints");
     }
-    let retention = spec.retention.as_ref().and_then(|text| faults.check(&path.key("retention"), duration(text)));
+    let retention = retention.as_ref().and_then(|text| faults.check(&path.key("retention"), duration(text)));
     let mut set = |field: &str, keys: &[String], never: fn(&str) -> Option<&'static str>| {
         let path = path.key(field);
         for (index, key) in keys.iter().enumerate() {
@@ -168,15 +183,15 @@ fn compile_persist(
     };
     let saved = Saved {
         retention,
-        labels: set("labels", &spec.labels, never_persisted::label),
-        taints: set("taints", &spec.taints, never_persisted::taint),
+        labels: set("labels", labels, never_persisted::label),
+        taints: set("taints", taints, never_persisted::taint),
     };
     Rule {
         id,
         strength: Strength::Saved,
         priority: 0,
         rank: 0,
-        matcher: matcher(spec.match_.as_ref(), names, &path.key("match"), faults),
+        matcher: matcher(match_.as_ref(), names, &path.key("match"), faults),
         gives: Gives { saved: Some(saved), ..Gives::default() },
         trust_kubelet: true,
         evict: false,

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::Faults;
 use super::rules::{duration, writable_label};
 use crate::api::names::check_label_key;
+use crate::api::policy::NodePolicySpec;
 use crate::api::source::FieldPath;
 use crate::policy::document::PolicyDocument;
 use crate::policy::pattern::KeySet;
@@ -73,8 +74,18 @@ pub(super) fn check_migrations(faults: &mut Faults<'_>) {
 
 /// Sections of this document that `serve` does not act on yet, as `policy: section`.
 pub(super) fn not_acted_on(document: &PolicyDocument, found: &mut Vec<String>) {
-    let spec = &document.spec;
-    let sections = [("inventory", !spec.inventory.is_empty()), ("migrations", !spec.migrations.is_empty())];
+    // All sections are named, so that a new one is either compiled or reported here.
+    let NodePolicySpec {
+        presets: _,
+        rules: _,
+        derived: _,
+        persist: _,
+        protect: _,
+        governance: _,
+        inventory,
+        migrations,
+    } = &*document.spec;
+    let sections = [("inventory", !inventory.is_empty()), ("migrations", !migrations.is_empty())];
     found.extend(
         sections.iter().filter(|(_, there)| *there).map(|(section, _)| format!("{}: {section}", document.name)),
     );

@@ -1,5 +1,7 @@
 //! What entries other than `reserved` demand of a node, compiled.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new kind of governance has to be thought of here")]
+
 use std::sync::Arc;
 
 use regex::Regex;
@@ -36,16 +38,32 @@ pub(crate) enum Wanted {
     Expression(Demanded),
 }
 
+/// How a demand is judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Judged<'w> {
+    /// By the changes of these keys, whatever their values.
+    Changes { keys: &'w KeySet, of: &'w [Field] },
+    /// By what the node lacks after the write and did not lack before.
+    State,
+    /// By an expression.
+    Expression(&'w Demanded),
+}
+
 impl Wanted {
+    /// How it is judged.
+    pub(crate) fn judged(&self) -> Judged<'_> {
+        match self {
+            Self::Immutable { keys, of } => Judged::Changes { keys, of },
+            Self::Required { .. } | Self::Allowed { .. } | Self::Dependency(_) | Self::Naming(_) => Judged::State,
+            Self::Expression(demanded) => Judged::Expression(demanded),
+        }
+    }
+
     /// The expression, if it is one.
     pub(crate) fn expression(&self) -> Option<&Demanded> {
-        match self {
-            Self::Expression(demanded) => Some(demanded),
-            Self::Required { .. }
-            | Self::Allowed { .. }
-            | Self::Immutable { .. }
-            | Self::Dependency(_)
-            | Self::Naming(_) => None,
+        match self.judged() {
+            Judged::Expression(demanded) => Some(demanded),
+            Judged::Changes { .. } | Judged::State => None,
         }
     }
 }

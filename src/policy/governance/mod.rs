@@ -1,5 +1,7 @@
 //! Compiled governance: who may write what, and how labels, taints and annotations must be.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new kind of governance has to be thought of here")]
+
 mod demand;
 mod naming;
 
@@ -8,7 +10,7 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-pub(crate) use demand::{Accepted, Demand, Demanded, Dependency, Naming, TextPattern, Wanted};
+pub(crate) use demand::{Accepted, Demand, Demanded, Dependency, Judged, Naming, TextPattern, Wanted};
 pub(crate) use naming::Pattern;
 
 use super::cel::Expression;

@@ -1,5 +1,7 @@
 //! What a node lacks of what is demanded of it.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new kind of governance has to be thought of here")]
+
 use std::collections::HashMap;
 
 use super::changes::{KeyChange, Place, past};
@@ -7,6 +9,7 @@ use super::side::Side;
 use crate::api::policy::{ChangeOperation, NamedPart};
 use crate::policy::decision::Field;
 use crate::policy::governance::{Accepted, Dependency, Naming, Wanted};
+use crate::policy::pattern::KeySet;
 
 /// One thing that is not as demanded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,26 +98,28 @@ pub(super) fn findings(wanted: &Wanted, side: &Side<'_>) -> Vec<Finding> {
 
 /// Whether a write that makes these changes can have to do with a demand, on a node that it is about before and after.
 pub(super) fn touches(wanted: &Wanted, changes: &[KeyChange<'_>]) -> bool {
-    if let Wanted::Expression(_) = wanted {
-        // It may be about anything.
-        return true;
-    }
-    changes.iter().any(|change| {
-        let Place { field, key, .. } = change.place;
-        match wanted {
-            Wanted::Required { keys, of } => of.contains(&field) && keys.iter().any(|wanted| **wanted == *key),
-            Wanted::Allowed { key: wanted, of, .. } => of.contains(&field) && **wanted == *key,
-            Wanted::Immutable { keys, of } => of.contains(&field) && keys.contains(key),
-            Wanted::Dependency(dependency) => dependency.mentions(field, key),
-            Wanted::Naming(naming) => naming.is_about(field, key),
-            Wanted::Expression(_) => false,
+    let any = |is_about: &dyn Fn(Field, &str) -> bool| {
+        changes.iter().any(|change| is_about(change.place.field, change.place.key))
+    };
+    match wanted {
+        Wanted::Required { keys, of } => {
+            any(&|field, key| of.contains(&field) && keys.iter().any(|wanted| **wanted == *key))
         }
-    })
+        Wanted::Allowed { key: wanted, of, accepted: _ } => any(&|field, key| of.contains(&field) && **wanted == *key),
+        Wanted::Immutable { keys, of } => any(&|field, key| of.contains(&field) && keys.contains(key)),
+        Wanted::Dependency(dependency) => any(&|field, key| dependency.mentions(field, key)),
+        Wanted::Naming(naming) => any(&|field, key| naming.is_about(field, key)),
+        // It may be about anything.
+        Wanted::Expression(_) => true,
+    }
 }
 
 /// Whether each finding is about one key, which it names.
 pub(super) fn is_about_one_key(wanted: &Wanted) -> bool {
-    matches!(wanted, Wanted::Allowed { .. } | Wanted::Immutable { .. } | Wanted::Naming(_))
+    match wanted {
+        Wanted::Allowed { .. } | Wanted::Immutable { .. } | Wanted::Naming(_) => true,
+        Wanted::Required { .. } | Wanted::Dependency(_) | Wanted::Expression(_) => false,
+    }
 }
 
 /// Whether a change has to do with a finding of a demand that is not about one key.
@@ -130,14 +135,13 @@ pub(super) fn concerns(wanted: &Wanted, finding: &Finding, change: &KeyChange<'_
 pub(super) fn names(wanted: &Wanted, finding: &Finding, change: &KeyChange<'_>) -> bool {
     match wanted {
         Wanted::Expression(_) => false,
-        wanted if is_about_one_key(wanted) => finding.place() == Some(change.place),
-        wanted => concerns(wanted, finding, change),
+        Wanted::Allowed { .. } | Wanted::Immutable { .. } | Wanted::Naming(_) => finding.place() == Some(change.place),
+        Wanted::Required { .. } | Wanted::Dependency(_) => concerns(wanted, finding, change),
     }
 }
 
 /// Changes of keys that do not change.
-pub(super) fn frozen(wanted: &Wanted, changes: &[KeyChange<'_>]) -> Vec<Finding> {
-    let Wanted::Immutable { keys, of } = wanted else { return Vec::new() };
+pub(super) fn frozen(keys: &KeySet, of: &[Field], changes: &[KeyChange<'_>]) -> Vec<Finding> {
     let touched = changes.iter().filter(|change| change.operation != ChangeOperation::Add);
     let touched = touched.filter(|change| of.contains(&change.place.field) && keys.contains(change.place.key));
     let finding = |change: &KeyChange<'_>| {

@@ -1,5 +1,7 @@
 //! `judge`: what governance says of a write.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new kind of governance has to be thought of here")]
+
 mod changes;
 mod demands;
 mod expressions;
@@ -20,7 +22,7 @@ use side::{Instead, Side};
 
 use super::decide::decide;
 use super::decision::{Decision, Field, RuleId};
-use super::governance::{Demand, Demanded, Entry, Wanted};
+use super::governance::{Demand, Demanded, Entry, Judged, Wanted};
 use super::guard::{Guard, Hold};
 use super::pattern::Identities;
 use super::request::{Circumstances, Operation, Write};
@@ -258,13 +260,20 @@ impl<'a> Judge<'a, '_> {
         if elsewhere || entry.except.contain(&self.write.requester) {
             return Vec::new();
         }
-        let mut found = match wanted {
-            Wanted::Immutable { .. } if self.is_about_node(entry) => demands::frozen(wanted, &self.changes),
-            Wanted::Immutable { .. } => return Vec::new(),
-            _ if !demands::touches(wanted, &self.changes) && !self.new.matches(&entry.matcher) => return Vec::new(),
-            _ if !self.will_match(entry) => return Vec::new(),
-            Wanted::Expression(demanded) => self.expression(entry, demanded),
-            _ => self.fresh(entry, wanted),
+        let judged = wanted.judged();
+        let is_about = match judged {
+            Judged::Changes { .. } => self.is_about_node(entry),
+            Judged::State | Judged::Expression(_) => {
+                (demands::touches(wanted, &self.changes) || self.new.matches(&entry.matcher)) && self.will_match(entry)
+            }
+        };
+        if !is_about {
+            return Vec::new();
+        }
+        let mut found = match judged {
+            Judged::Changes { keys, of } => demands::frozen(keys, of, &self.changes),
+            Judged::State => self.fresh(entry, wanted),
+            Judged::Expression(demanded) => self.expression(entry, demanded),
         };
         let operation = |finding: &Finding| self.operation(demand, finding);
         found.retain(|finding| operation(finding).is_some());
@@ -273,15 +282,19 @@ impl<'a> Judge<'a, '_> {
         }
         // What remains when all that is not held against the requester is left out.
         let asked = self.asked();
-        let held = match wanted {
-            Wanted::Immutable { .. } => demands::frozen(wanted, &asked.changes),
-            Wanted::Expression(demanded) => self.ask(entry, demanded, &asked.side),
-            _ => demands::findings(wanted, &asked.side),
+        let held = match judged {
+            Judged::Changes { keys, of } => demands::frozen(keys, of, &asked.changes),
+            Judged::State => demands::findings(wanted, &asked.side),
+            Judged::Expression(demanded) => self.ask(entry, demanded, &asked.side),
         };
         let held = Known::of(&held);
         found.retain(|finding| held.has(finding));
         // A node that nodegate makes one that the entry is about: then only what the requester himself changed counts.
-        if !matches!(wanted, Wanted::Immutable { .. }) && !asked.side.matches(&entry.matcher) {
+        let may_become_one = match judged {
+            Judged::Changes { .. } => false,
+            Judged::State | Judged::Expression(_) => true,
+        };
+        if may_become_one && !asked.side.matches(&entry.matcher) {
             found.retain(|finding| asked.changes.iter().any(|change| demands::names(wanted, finding, change)));
         }
         let (glass, requester) = (self.glass(), &self.write.requester);

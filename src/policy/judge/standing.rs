@@ -1,5 +1,7 @@
 //! What a node violates as it stands.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new kind of governance has to be thought of here")]
+
 use super::Exemptions;
 use super::demands;
 use super::expressions::{self, Asked, Unanswered};
@@ -8,7 +10,7 @@ use super::side::Side;
 use super::verdict::{Verdict, Violation};
 use crate::api::policy::ChangeOperation;
 use crate::policy::facts::NodeFacts;
-use crate::policy::governance::Wanted;
+use crate::policy::governance::Judged;
 use crate::policy::request::Requester;
 use crate::policy::set::PolicySet;
 
@@ -21,9 +23,10 @@ pub fn violations(set: &PolicySet, node: &NodeFacts<'_>) -> Verdict {
     let glass = Glass { governance: set.governance(), exemptions: &exemptions };
     let mut verdict = Verdict::default();
     for demand in set.governance().demands().iter().filter(|demand| side.matches(&demand.entry.matcher)) {
-        let found = match &demand.what {
-            Wanted::Expression(demanded) if demanded.expression.reads().old_object => continue,
-            Wanted::Expression(demanded) => {
+        let found = match demand.what.judged() {
+            Judged::Changes { .. } => continue,
+            Judged::Expression(demanded) if demanded.expression.reads().old_object => continue,
+            Judged::Expression(demanded) => {
                 let asked = Asked { new: &side, old: None, requester: &requester, write: None };
                 expressions::findings(demanded, &asked).unwrap_or_else(|why| {
                     let (Unanswered::Unknown(reason) | Unanswered::TooCostly(reason)) = why;
@@ -31,7 +34,7 @@ pub fn violations(set: &PolicySet, node: &NodeFacts<'_>) -> Verdict {
                     Vec::new()
                 })
             }
-            wanted => demands::findings(wanted, &side),
+            Judged::State => demands::findings(&demand.what, &side),
         };
         let way = glass.way(&demand.entry);
         let violation = |finding| Violation::of(demand, finding, ChangeOperation::Add, None, way.clone());

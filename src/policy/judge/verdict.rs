@@ -1,5 +1,7 @@
 //! What governance says of a write.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new kind of governance has to be thought of here")]
+
 use super::demands::Finding;
 use crate::api::policy::{ChangeOperation, EntryMode};
 use crate::policy::decision::{Field, RuleId};

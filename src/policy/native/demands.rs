@@ -3,6 +3,8 @@
 //! Only the difference is judged. Which keys a write changes is known here, so entries about single keys are exported
 //! where no write changes whether they are about the node.
 
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new kind of governance has to be thought of here")]
+
 use super::LeftOut;
 use super::entry::{Judging, is_about_change, is_about_names, is_about_node, is_subject, reason};
 use super::formula::{Formula, in_keys, list, quote};
@@ -46,27 +48,39 @@ pub(super) fn validations(
             left_out.push(LeftOut::of(&demand.entry.id, "", reason));
             continue;
         }
-        if let Wanted::Dependency(dependency) = &demand.what {
-            validations.extend(unmet(judging, demand, dependency, &format!("demand{number}"), variables));
-            continue;
-        }
-        if let Wanted::Expression(demanded) = &demand.what {
-            validations.extend(untrue(judging, demand, demanded, &format!("demand{number}"), variables));
-            continue;
-        }
-        let excepted = is_subject(&demand.entry.except);
-        for (field, title) in FIELDS {
-            let Some((keys, wrong)) = keys(judging, demand, field, title) else { continue };
-            let name = format!("demand{number}_{title}");
-            let judged = Formula::all([excepted.clone().not(), Formula::When(format!("({keys}.size() > 0)"))]);
-            variables.add(&name, format!("{} ? {keys} : []", judged.text()));
-            let variable = format!("variables.{name}");
-            let told = match demand.what {
-                Wanted::Required { .. } => format!(r#"{variable}.map(k, "{field} \"" + k + "\"").join(", ")"#),
-                _ => told(field, title, &variable),
-            };
-            validations.extend(judging.validations(&demand.entry, &variable, &told, &because(judging, demand, &wrong)));
-        }
+        let name = format!("demand{number}");
+        validations.extend(match &demand.what {
+            Wanted::Dependency(dependency) => unmet(judging, demand, dependency, &name, variables),
+            Wanted::Expression(demanded) => untrue(judging, demand, demanded, &name, variables),
+            Wanted::Required { .. } => by_key(judging, demand, &name, variables, |field, _, variable| {
+                format!(r#"{variable}.map(k, "{field} \"" + k + "\"").join(", ")"#)
+            }),
+            Wanted::Allowed { .. } | Wanted::Immutable { .. } | Wanted::Naming(_) => {
+                by_key(judging, demand, &name, variables, told)
+            }
+        });
+    }
+    validations
+}
+
+/// Which keys are not as demanded, a validation for each field.
+fn by_key(
+    judging: Judging<'_, '_>,
+    demand: &Demand,
+    name: &str,
+    variables: &mut Variables,
+    told: impl Fn(Field, &str, &str) -> String,
+) -> Vec<Validation> {
+    let excepted = is_subject(&demand.entry.except);
+    let mut validations = Vec::new();
+    for (field, title) in FIELDS {
+        let Some((keys, wrong)) = keys(judging, demand, field, title) else { continue };
+        let name = format!("{name}_{title}");
+        let judged = Formula::all([excepted.clone().not(), Formula::When(format!("({keys}.size() > 0)"))]);
+        variables.add(&name, format!("{} ? {keys} : []", judged.text()));
+        let variable = format!("variables.{name}");
+        let told = told(field, title, &variable);
+        validations.extend(judging.validations(&demand.entry, &variable, &told, &because(judging, demand, &wrong)));
     }
     validations
 }

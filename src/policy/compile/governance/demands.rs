@@ -22,24 +22,24 @@ const LABELS: [Field; 1] = [Field::Label];
 
 /// Compiles every entry of one document but `reserved`. What has a fault is left out.
 pub(super) fn compile(spec: &GovernanceSpec, entries: &mut Entries<'_, '_>) -> Vec<(FieldPath, Demand)> {
-    // Without `..`, so that the compiler asks for a section that is compiled nowhere.
+    // Reserved entries and break glass are compiled by the caller. All fields are named, so that no section is forgotten.
     let GovernanceSpec {
         reserved: _,
-        required: _,
-        allowed: _,
-        immutable: _,
-        dependencies: _,
-        naming: _,
-        expressions: _,
+        required: required_specs,
+        allowed: allowed_specs,
+        immutable: immutable_specs,
+        dependencies,
+        naming: naming_specs,
+        expressions,
         break_glass: _,
     } = spec;
     let mut found = Vec::new();
-    section("required", &spec.required, |spec| &spec.entry, required, entries, &mut found);
-    section("allowed", &spec.allowed, |spec| &spec.entry, allowed, entries, &mut found);
-    section("immutable", &spec.immutable, |spec| &spec.entry, immutable, entries, &mut found);
-    section("dependencies", &spec.dependencies, |spec| &spec.entry, dependency, entries, &mut found);
-    section("naming", &spec.naming, |spec| &spec.entry, naming, entries, &mut found);
-    section("expressions", &spec.expressions, |spec| &spec.entry, expression, entries, &mut found);
+    section("required", required_specs, |spec| &spec.entry, required, entries, &mut found);
+    section("allowed", allowed_specs, |spec| &spec.entry, allowed, entries, &mut found);
+    section("immutable", immutable_specs, |spec| &spec.entry, immutable, entries, &mut found);
+    section("dependencies", dependencies, |spec| &spec.entry, dependency, entries, &mut found);
+    section("naming", naming_specs, |spec| &spec.entry, naming, entries, &mut found);
+    section("expressions", expressions, |spec| &spec.entry, expression, entries, &mut found);
     found
 }
 
@@ -68,20 +68,22 @@ fn key_set(keys: &[String], path: &FieldPath, faults: &mut Faults<'_>) -> KeySet
 }
 
 fn required(spec: &RequiredSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Wanted> {
-    if spec.keys.is_empty() {
+    let RequiredSpec { entry: _, keys, of } = spec;
+    if keys.is_empty() {
         faults.at(&path.key("keys"), "the list is empty, so nothing is required; write keys");
     }
-    for (index, key) in spec.keys.iter().enumerate() {
+    for (index, key) in keys.iter().enumerate() {
         faults.check(&path.key("keys").index(index), check_label_key(key));
     }
-    let keys = spec.keys.iter().map(|key| key.as_str().into()).collect();
-    Some(Wanted::Required { keys, of: fields(spec.of.as_deref(), &LABELS, &path.key("of"), faults) })
+    let keys = keys.iter().map(|key| key.as_str().into()).collect();
+    Some(Wanted::Required { keys, of: fields(of.as_deref(), &LABELS, &path.key("of"), faults) })
 }
 
 fn allowed(spec: &AllowedSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Wanted> {
-    faults.check(&path.key("key"), check_label_key(&spec.key));
-    let of = fields(spec.of.as_deref(), &LABELS, &path.key("of"), faults);
-    let accepted = match (&spec.values, &spec.pattern, spec.range) {
+    let AllowedSpec { entry: _, key, of, values, pattern, range } = spec;
+    faults.check(&path.key("key"), check_label_key(key));
+    let of = fields(of.as_deref(), &LABELS, &path.key("of"), faults);
+    let accepted = match (values, pattern, range) {
         (Some(values), None, None) => {
             for (index, value) in values.iter().enumerate().filter(|_| !of.contains(&Field::Annotation)) {
                 faults.check(&path.key("values").index(index), check_label_value(value));
@@ -105,15 +107,23 @@ fn allowed(spec: &AllowedSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Opt
             return None;
         }
     };
-    Some(Wanted::Allowed { key: spec.key.as_str().into(), of, accepted })
+    Some(Wanted::Allowed { key: key.as_str().into(), of, accepted })
 }
 
 fn immutable(spec: &ImmutableSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Wanted> {
-    let keys = key_set(&spec.keys, path, faults);
-    Some(Wanted::Immutable { keys, of: fields(spec.of.as_deref(), &LABELS, &path.key("of"), faults) })
+    let ImmutableSpec { entry: _, keys, of } = spec;
+    let keys = key_set(keys, path, faults);
+    Some(Wanted::Immutable { keys, of: fields(of.as_deref(), &LABELS, &path.key("of"), faults) })
 }
 
 fn dependency(spec: &DependencySpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Wanted> {
+    let DependencySpec {
+        entry: _,
+        when: when_labels,
+        require: require_labels,
+        require_taints: taints,
+        forbid: forbidden,
+    } = spec;
     let mut labels = |field: &str, labels: &BTreeMap<String, String>| -> Vec<(Box<str>, Option<Box<str>>)> {
         let path = path.key(field);
         for (key, value) in labels {
@@ -125,62 +135,64 @@ fn dependency(spec: &DependencySpec, path: &FieldPath, faults: &mut Faults<'_>) 
         let value = |value: &String| (value != "*").then(|| value.as_str().into());
         labels.iter().map(|(key, text)| (key.as_str().into(), value(text))).collect()
     };
-    let (when, require) = (labels("when", &spec.when), labels("require", &spec.require));
+    let (when, require) = (labels("when", when_labels), labels("require", require_labels));
     let mut require_taints = Vec::new();
-    for (index, taint) in spec.require_taints.iter().enumerate() {
+    for (index, taint) in taints.iter().enumerate() {
         let pattern = faults.check(&path.key("requireTaints").index(index), TaintPattern::parse(taint));
         require_taints.extend(pattern.map(|pattern| (pattern, taint.as_str().into())));
     }
-    for (index, key) in spec.forbid.iter().enumerate() {
+    for (index, key) in forbidden.iter().enumerate() {
         faults.check(&path.key("forbid").index(index), check_label_key(key));
     }
-    if spec.when.is_empty() || (spec.require.is_empty() && spec.require_taints.is_empty() && spec.forbid.is_empty()) {
+    if when_labels.is_empty() || (require_labels.is_empty() && taints.is_empty() && forbidden.is_empty()) {
         faults.at(path, "write when, and require, requireTaints or forbid");
     }
-    let forbid = spec.forbid.iter().map(|key| key.as_str().into()).collect();
+    let forbid = forbidden.iter().map(|key| key.as_str().into()).collect();
     Some(Wanted::Dependency(Dependency { when, require, require_taints, forbid, further: Vec::new() }))
 }
 
 fn naming(spec: &NamingSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Wanted> {
+    let NamingSpec { entry: _, keys, of: part, fields: of, pattern: written, regex: regex_text, max_length } = spec;
     let names = Pattern::NAMED.map(|(name, _)| name).join(", ");
-    let pattern = spec.pattern.as_deref().and_then(|written| {
+    let pattern = written.as_deref().and_then(|written| {
         let found = Pattern::NAMED.iter().find(|(name, _)| *name == written).map(|(_, pattern)| *pattern);
         if found.is_none() {
             faults.at(&path.key("pattern"), format!("there is no pattern {written:?}; write {names} or use regex"));
         }
         found
     });
-    let part = spec.of.unwrap_or_default();
+    let part = part.unwrap_or_default();
     if pattern == Some(Pattern::Namespaced) && part != NamedPart::Key {
         faults.at(&path.key("of"), "namespaced is about keys; write `of: key` or leave it out");
     }
-    if spec.pattern.is_none() && spec.regex.is_none() && spec.max_length.is_none() {
+    if written.is_none() && regex_text.is_none() && max_length.is_none() {
         faults.at(path, "write pattern, regex or maxLength");
     }
-    let regex = spec.regex.as_deref().and_then(|regex| text_pattern(regex, &path.key("regex"), faults));
+    let regex = regex_text.as_deref().and_then(|regex| text_pattern(regex, &path.key("regex"), faults));
     Some(Wanted::Naming(Naming {
-        keys: key_set(&spec.keys, path, faults),
-        of: fields(spec.fields.as_deref(), &LABELS, &path.key("in"), faults),
+        keys: key_set(keys, path, faults),
+        of: fields(of.as_deref(), &LABELS, &path.key("in"), faults),
         part,
         pattern,
         regex,
-        max_length: spec.max_length,
+        max_length: *max_length,
     }))
 }
 
 fn expression(spec: &ExpressionSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Wanted> {
-    let compiled = Expression::compile(&spec.expression, Scope::Write, Yields::Bool);
+    let ExpressionSpec { entry: _, expression: source, message, message_expression } = spec;
+    let compiled = Expression::compile(source, Scope::Write, Yields::Bool);
     let compiled = faults.check(&path.key("expression"), compiled);
     if compiled.as_ref().is_some_and(|compiled| !compiled.reads().object && !compiled.reads().old_object) {
         let message = "it reads neither object nor oldObject, so no write could change its answer; to ask about one kind of \
                        write, compare object with oldObject";
         faults.at(&path.key("expression"), message);
     }
-    let message_expression = spec.message_expression.as_deref().and_then(|source| {
+    let message_expression = message_expression.as_deref().and_then(|source| {
         let compiled = Expression::compile(source, Scope::Write, Yields::Text);
         faults.check(&path.key("messageExpression"), compiled).map(Arc::new)
     });
-    let message = spec.message.as_deref().map(Into::into);
+    let message = message.as_deref().map(Into::into);
     Some(Wanted::Expression(Demanded { expression: Arc::new(compiled?), message, message_expression }))
 }
 

@@ -77,10 +77,11 @@ impl Builder {
     }
 
     fn reserved(&mut self, spec: &ReservedSpec, entry: Entry, path: &FieldPath, faults: &mut Faults<'_>) {
-        if spec.namespaces.is_empty() && spec.keys.is_empty() {
+        let ReservedSpec { entry: _, namespaces, keys, of, allow } = spec;
+        if namespaces.is_empty() && keys.is_empty() {
             faults.at(path, "nothing is reserved; add namespaces or keys");
         }
-        for (index, namespace) in spec.namespaces.iter().enumerate() {
+        for (index, namespace) in namespaces.iter().enumerate() {
             let prefix = namespace.strip_prefix("*.").unwrap_or(namespace);
             if !is_dns_subdomain(prefix) {
                 let message = format!(
@@ -89,12 +90,12 @@ impl Builder {
                 faults.at(&path.key("namespaces").index(index), message);
             }
         }
-        for (index, key) in spec.keys.iter().enumerate() {
+        for (index, key) in keys.iter().enumerate() {
             faults.check(&path.key("keys").index(index), check_label_key(key));
         }
-        let fields = fields(spec.of.as_deref(), &[Field::Label, Field::Taint], &path.key("of"), faults);
-        let entry = Reserved { entry, allow: subjects(spec.allow.as_ref(), &path.key("allow"), faults) };
-        self.governance.add_reserved(entry, &fields, &spec.namespaces, &spec.keys);
+        let fields = fields(of.as_deref(), &[Field::Label, Field::Taint], &path.key("of"), faults);
+        let entry = Reserved { entry, allow: subjects(allow.as_ref(), &path.key("allow"), faults) };
+        self.governance.add_reserved(entry, &fields, namespaces, keys);
     }
 }
 
@@ -111,17 +112,18 @@ impl Entries<'_, '_> {
     /// What every entry has, and where it stands.
     fn entry(&mut self, section: &str, at: usize, spec: &EntrySpec) -> (Entry, FieldPath) {
         let path = self.path.key(section).index(at);
-        let rule = spec.name.clone().unwrap_or_else(|| format!("{section}[{at}]"));
-        if spec.operations.as_ref().is_some_and(Vec::is_empty) {
+        let EntrySpec { name, mode, match_, operations, except } = spec;
+        let rule = name.clone().unwrap_or_else(|| format!("{section}[{at}]"));
+        if operations.as_ref().is_some_and(Vec::is_empty) {
             let message = "the list is empty, so nothing is judged; write add, change or remove, or leave it out";
             self.faults.at(&path.key("operations"), message);
         }
         let entry = Entry {
             id: RuleId { policy: self.policy.clone(), rule: rule.into() },
-            mode: spec.mode.unwrap_or_default(),
-            matcher: matcher(spec.match_.as_ref(), self.names, &path.key("match"), self.faults),
-            operations: spec.operations.as_ref().map(|operations| operations.iter().copied().collect()),
-            except: subjects(spec.except.as_ref(), &path.key("except"), self.faults),
+            mode: mode.unwrap_or_default(),
+            matcher: matcher(match_.as_ref(), self.names, &path.key("match"), self.faults),
+            operations: operations.as_ref().map(|operations| operations.iter().copied().collect()),
+            except: subjects(except.as_ref(), &path.key("except"), self.faults),
             document: self.document,
         };
         (entry, path)
@@ -143,8 +145,8 @@ fn fields(of: Option<&[GovernedField]>, default: &[Field], path: &FieldPath, fau
 }
 
 fn subjects(spec: Option<&SubjectsSpec>, path: &FieldPath, faults: &mut Faults<'_>) -> Subjects {
-    let Some(spec) = spec else { return Subjects::default() };
-    for (index, account) in spec.service_accounts.iter().enumerate() {
+    let Some(SubjectsSpec { users, groups, service_accounts }) = spec else { return Subjects::default() };
+    for (index, account) in service_accounts.iter().enumerate() {
         if !account.contains(':') {
             faults.at(
                 &path.key("serviceAccounts").index(index),
@@ -154,9 +156,9 @@ fn subjects(spec: Option<&SubjectsSpec>, path: &FieldPath, faults: &mut Faults<'
     }
     let mut fault = |field: &str, index: usize, message: String| faults.at(&path.key(field).index(index), message);
     Subjects {
-        users: Identities::compile(spec.users.iter().map(String::as_str), |at, message| fault("users", at, message)),
-        groups: Identities::compile(spec.groups.iter().map(String::as_str), |at, message| fault("groups", at, message)),
-        service_accounts: TextSet::compile(spec.service_accounts.iter().map(String::as_str), |at, message| {
+        users: Identities::compile(users.iter().map(String::as_str), |at, message| fault("users", at, message)),
+        groups: Identities::compile(groups.iter().map(String::as_str), |at, message| fault("groups", at, message)),
+        service_accounts: TextSet::compile(service_accounts.iter().map(String::as_str), |at, message| {
             fault("serviceAccounts", at, message);
         }),
     }
