@@ -199,6 +199,12 @@ pub struct ConditionsSpec {
     /// What is inferred of the node's GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuSpec>,
+    /// `status.nodeInfo.osImage`: globs such as `Ubuntu 22.04*`, or a name and version ranges such as `Ubuntu >=22.04 <25`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub os_image: Option<Vec<String>>,
+    /// `status.nodeInfo.kernelVersion`: version ranges such as `>=5.15 <6.2`, or globs such as `*-aws`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Vec<String>>,
     /// A CEL expression over `node`, `gpu` and `inventory` that yields a boolean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expression: Option<String>,

@@ -73,6 +73,10 @@ pub struct NodeFacts<'a> {
     pub readiness: Readiness,
     /// `status.nodeInfo.systemUUID`.
     pub system_uuid: Option<Text<'a>>,
+    /// `status.nodeInfo.osImage`.
+    pub os_image: Option<Text<'a>>,
+    /// `status.nodeInfo.kernelVersion`.
+    pub kernel_version: Option<Text<'a>>,
     /// The whole object, for expressions.
     pub object: ObjectText<'a>,
 }
@@ -144,6 +148,8 @@ impl<'a> NodeFacts<'a> {
         let Object(spec) = wire.spec.unwrap_or_default();
         let Object(status) = wire.status.unwrap_or_default();
         let Conditions(readiness) = status.conditions.unwrap_or_default();
+        let NodeInfoWire { system_uuid, os_image, kernel_version } =
+            status.node_info.map(|Object(info)| info).unwrap_or_default();
         Self {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.filter(|uid| !uid.is_empty()),
@@ -154,7 +160,9 @@ impl<'a> NodeFacts<'a> {
             provider_id: spec.provider_id.filter(|id| !id.is_empty()),
             capacity: status.capacity.unwrap_or_default(),
             readiness,
-            system_uuid: status.node_info.and_then(|Object(info)| info.system_uuid).filter(|id| !id.is_empty()),
+            system_uuid: system_uuid.filter(|id| !id.is_empty()),
+            os_image: os_image.filter(|image| !image.is_empty()),
+            kernel_version: kernel_version.filter(|version| !version.is_empty()),
             object: object.found_by(first_field),
         }
     }
@@ -337,8 +345,46 @@ struct ConditionWire<'a> {
     last_transition_time: Option<Text<'a>>,
 }
 
-#[derive(serde::Deserialize)]
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct NodeInfoWire<'a> {
     #[serde(rename = "systemUUID", borrow, default)]
     system_uuid: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    os_image: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    kernel_version: Option<Text<'a>>,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Review<'a> {
+        #[serde(borrow)]
+        request: Request<'a>,
+    }
+
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Request<'a> {
+        #[serde(borrow)]
+        object: NodeFields<'a>,
+        #[serde(borrow)]
+        old_object: NodeFields<'a>,
+    }
+
+    #[test]
+    fn expressions_read_each_object_of_a_review_from_where_it_begins() {
+        let text = r#"{"request": {"object": { "kind": "New", "metadata": {}}, "oldObject": {"kind": "Old", "metadata": {}}}}"#;
+        let Review { request: Request { object, old_object } } = serde_json::from_str(text).unwrap();
+        let begins = |facts: &NodeFacts<'_>, with: &str| match facts.object {
+            ObjectText::Here(text) => text.starts_with(with),
+            ObjectText::ObjectOf(_) | ObjectText::OldObjectOf(_) => false,
+        };
+        assert!(begins(&NodeFacts::new(object, ObjectText::ObjectOf(text)), r#"{ "kind": "New""#));
+        assert!(begins(&NodeFacts::new(old_object, ObjectText::OldObjectOf(text)), r#"{"kind": "Old""#));
+    }
 }

@@ -22,6 +22,7 @@ mod limits;
 mod matcher;
 pub mod native;
 pub mod never_persisted;
+mod node_info;
 mod object;
 mod overlap;
 mod patch;

@@ -67,7 +67,7 @@ fn are_disjoint(set: &PolicySet, one: &Conditions, other: &Conditions) -> bool {
     one.iter().any(|condition| match condition.source() {
         Source::Name(group) => names(other).any(|their| apart(group, their) || apart(their, group)),
         Source::Label(label) => labels(other).any(|their| contradict(label, their) || contradict(their, label)),
-        Source::Taints(_) | Source::Capacity(_) | Source::Gpu | Source::Expression(_) => false,
+        Source::Taints(_) | Source::Status(_) | Source::Gpu | Source::Expression(_) => false,
     })
 }
 

@@ -85,25 +85,57 @@ pub(crate) struct Comparison {
     with: Quantity,
 }
 
+/// How two things are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ComparisonOperator {
+pub(crate) enum ComparisonOperator {
+    /// `>=`
     AtLeast,
+    /// `>`
     MoreThan,
+    /// `<=`
     AtMost,
+    /// `<`
     LessThan,
+    /// `==`
     Equal,
+}
+
+impl ComparisonOperator {
+    /// All of them; those of two characters first.
+    const ALL: [Self; 5] = [Self::AtLeast, Self::AtMost, Self::Equal, Self::MoreThan, Self::LessThan];
+
+    /// The operator as written.
+    pub(crate) fn sign(self) -> &'static str {
+        match self {
+            Self::AtLeast => ">=",
+            Self::MoreThan => ">",
+            Self::AtMost => "<=",
+            Self::LessThan => "<",
+            Self::Equal => "==",
+        }
+    }
+
+    /// The operator that is written so.
+    pub(crate) fn parse(sign: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|operator| operator.sign() == sign)
+    }
+
+    /// Whether it holds of two things that are in this order.
+    pub(crate) fn accepts(self, order: Ordering) -> bool {
+        match self {
+            Self::AtLeast => order != Ordering::Less,
+            Self::MoreThan => order == Ordering::Greater,
+            Self::AtMost => order != Ordering::Greater,
+            Self::LessThan => order == Ordering::Less,
+            Self::Equal => order == Ordering::Equal,
+        }
+    }
 }
 
 impl Comparison {
     /// The operator as written.
     pub(crate) fn sign(self) -> &'static str {
-        match self.operator {
-            ComparisonOperator::AtLeast => ">=",
-            ComparisonOperator::MoreThan => ">",
-            ComparisonOperator::AtMost => "<=",
-            ComparisonOperator::LessThan => "<",
-            ComparisonOperator::Equal => "==",
-        }
+        self.operator.sign()
     }
 
     /// What is compared with, exactly, as Kubernetes writes quantities.
@@ -116,14 +148,7 @@ impl Comparison {
 
     /// Whether `quantity` satisfies it.
     pub(crate) fn holds(self, quantity: Quantity) -> bool {
-        let order = quantity.cmp(&self.with);
-        match self.operator {
-            ComparisonOperator::AtLeast => order != Ordering::Less,
-            ComparisonOperator::MoreThan => order == Ordering::Greater,
-            ComparisonOperator::AtMost => order != Ordering::Greater,
-            ComparisonOperator::LessThan => order == Ordering::Less,
-            ComparisonOperator::Equal => order == Ordering::Equal,
-        }
+        self.operator.accepts(quantity.cmp(&self.with))
     }
 }
 
@@ -132,18 +157,12 @@ impl FromStr for Comparison {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        let (operator, rest) = [
-            (">=", ComparisonOperator::AtLeast),
-            ("<=", ComparisonOperator::AtMost),
-            ("==", ComparisonOperator::Equal),
-            (">", ComparisonOperator::MoreThan),
-            ("<", ComparisonOperator::LessThan),
-        ]
-        .into_iter()
-        .find_map(|(sign, operator)| text.strip_prefix(sign).map(|rest| (operator, rest)))
-        .ok_or_else(|| {
-            format!("{text:?} is not a comparison; write >=, >, <=, < or == and a quantity, such as \">=16\"")
-        })?;
+        let (operator, rest) = ComparisonOperator::ALL
+            .into_iter()
+            .find_map(|operator| text.strip_prefix(operator.sign()).map(|rest| (operator, rest)))
+            .ok_or_else(|| {
+                format!("{text:?} is not a comparison; write >=, >, <=, < or == and a quantity, such as \">=16\"")
+            })?;
         Ok(Self { operator, with: rest.trim().parse()? })
     }
 }

@@ -104,7 +104,7 @@ impl Rule {
                     reads.extend(found.taints.then_some(Read::AnyTaint));
                     reads.extend(found.gpu.then_some(Read::Gpu));
                 }
-                Source::Name(_) | Source::Capacity(_) => {}
+                Source::Name(_) | Source::Status(_) => {}
             }
         }
         reads
@@ -121,7 +121,7 @@ impl Rule {
                     || (reads.gpu && gpu::reads_label(key))
                     || reads.labels.iter().any(|read| read.key == key)
             }
-            Source::Name(_) | Source::Taints(_) | Source::Capacity(_) => false,
+            Source::Name(_) | Source::Taints(_) | Source::Status(_) => false,
         })
     }
 
@@ -130,7 +130,7 @@ impl Rule {
         self.sources().any(|source| match source {
             Source::Taints(patterns) => patterns.iter().any(|pattern| *pattern.key == *key),
             Source::Expression(expression) => expression.reads().taints,
-            Source::Name(_) | Source::Label(_) | Source::Capacity(_) | Source::Gpu => false,
+            Source::Name(_) | Source::Label(_) | Source::Status(_) | Source::Gpu => false,
         })
     }
 

@@ -1,6 +1,21 @@
 //! Case files run by the real `nodegate test`: the examples, and a table for each part of the semantics.
 
+use std::collections::BTreeSet;
 use std::process::Command;
+
+use nodegate::api::policy::{ConditionsSpec, GovernanceSpec};
+use nodegate::api::schema::schema_of;
+use serde_json::Value;
+
+/// The names of the fields of an object in a schema.
+fn fields_of(schema: &Value) -> BTreeSet<String> {
+    schema["properties"].as_object().unwrap().keys().cloned().collect()
+}
+
+/// The fields of a `match` that are conditions.
+pub(crate) fn condition_fields() -> BTreeSet<String> {
+    fields_of(&schema_of::<ConditionsSpec>())
+}
 
 fn passes(path: &str) {
     let output = Command::new(env!("CARGO_BIN_EXE_nodegate"))
@@ -31,6 +46,28 @@ fn every_example_passes_its_cases() {
 #[test]
 fn every_table_case_passes() {
     passes("tests/cases");
+}
+
+#[test]
+fn every_condition_and_every_kind_of_governance_has_cases() {
+    let (mut conditions, mut kinds) = (BTreeSet::new(), BTreeSet::new());
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        for document in documents.iter().filter(|document| document.get("cases").is_some()) {
+            let policy = &document["policy"];
+            for rule in policy["rules"].as_array().into_iter().flatten() {
+                let alternatives = rule["match"]["anyOf"].as_array().into_iter().flatten();
+                let groups = [&rule["match"]].into_iter().chain(alternatives).filter_map(Value::as_object);
+                conditions.extend(groups.flat_map(|group| group.keys().cloned()));
+            }
+            kinds.extend(policy["governance"].as_object().into_iter().flat_map(|kinds| kinds.keys().cloned()));
+        }
+    }
+    let without: Vec<String> = condition_fields().difference(&conditions).cloned().collect();
+    assert!(without.is_empty(), "no file in tests/cases has a rule that matches on {without:?}");
+    let without: Vec<String> = fields_of(&schema_of::<GovernanceSpec>()).difference(&kinds).cloned().collect();
+    assert!(without.is_empty(), "no file in tests/cases has cases for governance.{without:?}");
 }
 
 #[test]

@@ -45,6 +45,8 @@ fn what_cannot_be_exported_is_listed_with_the_reason_and_so_is_what_depends_on_i
         {name: absence, match: {selector: {matchExpressions: [{key: nvidia.com/gpu.present, operator: DoesNotExist}]}}, labels: {plain: "true"}},
         {name: dynamic, match: {expression: 'node.metadata.labels.exists(k, k == "x")'}, labels: {some: "true"}},
         {name: kept-default, labels: {zone: a}, mode: default},
+        {name: image, match: {osImage: ["Ubuntu 2?.04*"]}, labels: {imaged: "true"}},
+        {name: kernel, match: {kernel: [">=5.15"]}, labels: {modern: "true"}},
       ],
       persist: {labels: [zone]},
       governance: {
@@ -65,6 +67,7 @@ fn what_cannot_be_exported_is_listed_with_the_reason_and_so_is_what_depends_on_i
         ("dynamic", "known only when it is evaluated"),
         ("persist", "saved state"),
         ("kept-default: label zone", "p/persist"),
+        ("image", "osImage glob with ?"),
         ("unicode", "RE2"),
         ("needs", "reads what a write may change"),
         ("whole", "as a whole"),
@@ -72,11 +75,12 @@ fn what_cannot_be_exported_is_listed_with_the_reason_and_so_is_what_depends_on_i
         let found = listed.iter().find(|(listed, _)| listed == entry);
         assert!(found.is_some_and(|(_, said)| said.contains(reason)), "{entry} ({reason}) in {listed:#?}");
     }
-    assert_eq!(listed.len(), 11, "{listed:#?}");
+    assert_eq!(listed.len(), 12, "{listed:#?}");
     // Validating policies name what rules that are not exported may give.
     let objects = text(&output.stdout);
     let objects = objects.split("kind: ValidatingAdmissionPolicy").next().unwrap();
-    assert!(objects.contains("kept") && !objects.contains("silver") && !objects.contains("fast"), "{objects}");
+    assert!(objects.contains("kept") && objects.contains("modern"), "{objects}");
+    assert!(!objects.contains("silver") && !objects.contains("fast") && !objects.contains("imaged"), "{objects}");
 }
 
 #[test]

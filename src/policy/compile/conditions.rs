@@ -12,6 +12,7 @@ use crate::policy::cel::Yields;
 use crate::policy::gpu::VENDORS;
 use crate::policy::index::NameIndexBuilder;
 use crate::policy::matcher::{Condition, Conditions, GpuCondition, Matcher, Requirement, TaintPattern};
+use crate::policy::node_info::{InfoPattern, NodeInfoCondition, NodeInfoField};
 use crate::policy::pattern::TextSet;
 
 /// Compiles a `match`.
@@ -40,7 +41,7 @@ fn conditions(
     path: &FieldPath,
     faults: &mut Faults<'_>,
 ) -> Conditions {
-    let ConditionsSpec { names: node_names, selector, taints, capacity, gpu, expression } = spec;
+    let ConditionsSpec { names: node_names, selector, taints, capacity, gpu, os_image, kernel, expression } = spec;
     let mut found = Vec::new();
     if let Some(list) = node_names {
         let path = path.key("names");
@@ -56,6 +57,10 @@ fn conditions(
     found.extend(quantities(capacity, &path.key("capacity"), faults));
     if let Some(spec) = gpu {
         found.push(Condition::Gpu(gpu_condition(spec, &path.key("gpu"), faults)));
+    }
+    for (field, list) in [(NodeInfoField::OsImage, os_image), (NodeInfoField::Kernel, kernel)] {
+        let list = list.as_ref().map(|list| info_patterns(list, &path.key(field.in_policies()), faults));
+        found.extend(list.map(|patterns| Condition::NodeInfo(NodeInfoCondition { field, patterns })));
     }
     if let Some(source) = expression {
         let compiled = node_expression(source, Yields::Bool, &path.key("expression"), faults);
@@ -73,6 +78,12 @@ fn refuse_empty(list: &[String], path: &FieldPath, faults: &mut Faults<'_>) {
 fn taint_patterns(texts: &[String], path: &FieldPath, faults: &mut Faults<'_>) -> Vec<TaintPattern> {
     refuse_empty(texts, path, faults);
     let parse = |(index, text): (usize, &String)| faults.check(&path.index(index), TaintPattern::parse(text));
+    texts.iter().enumerate().filter_map(parse).collect()
+}
+
+fn info_patterns(texts: &[String], path: &FieldPath, faults: &mut Faults<'_>) -> Vec<InfoPattern> {
+    refuse_empty(texts, path, faults);
+    let parse = |(index, text): (usize, &String)| faults.check(&path.index(index), InfoPattern::parse(text));
     texts.iter().enumerate().filter_map(parse).collect()
 }
 

@@ -67,7 +67,7 @@ fn kubelets_word(rule: &Rule, protected: &KeySet) -> Vec<String> {
             Source::Label(requirement) if trusted(&requirement.key) => {}
             Source::Label(requirement) => word.push(format!("label {}", requirement.key)),
             Source::Taints(patterns) => word.extend(patterns.iter().map(|pattern| format!("taint {}", pattern.key))),
-            Source::Capacity(resource) => word.push(format!("capacity {resource}")),
+            Source::Status(fact) => word.push(fact.to_string()),
             Source::Gpu => word.push("GPU inference".to_owned()),
             Source::Expression(expression) => expressions_word(expression, trusted, &mut word),
         }

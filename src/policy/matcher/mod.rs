@@ -6,11 +6,13 @@
 
 #![warn(clippy::wildcard_enum_match_arm, reason = "a new condition has to be thought of here")]
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::cel::{Expression, Polarity};
 use super::facts::Readiness;
 use super::gpu::GpuFacts;
+use super::node_info::{NodeInfoCondition, NodeInfoField};
 use super::pattern::TextSet;
 use super::quantity::{Comparison, Quantity};
 use super::tri::Tri;
@@ -46,6 +48,8 @@ pub(crate) enum Condition {
     Capacity(Box<str>, Comparison),
     /// The inferred GPUs are such.
     Gpu(GpuCondition),
+    /// A text of `status.nodeInfo` matches.
+    NodeInfo(NodeInfoCondition),
     /// An expression is true.
     Expression(Arc<Expression>),
 }
@@ -59,12 +63,30 @@ pub(crate) enum Source<'a> {
     Label(&'a Requirement),
     /// Taints.
     Taints(&'a [TaintPattern]),
-    /// A resource of `status.capacity`.
-    Capacity(&'a str),
+    /// Something in the node's status: the kubelet's own word, which no rule writes.
+    Status(StatusFact<'a>),
     /// GPU inference.
     Gpu,
     /// Whatever an expression reads.
     Expression(&'a Arc<Expression>),
+}
+
+/// Something that a kubelet reports in its node's status.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StatusFact<'a> {
+    /// A resource of `status.capacity`.
+    Capacity(&'a str),
+    /// A text of `status.nodeInfo`.
+    NodeInfo(NodeInfoField),
+}
+
+impl fmt::Display for StatusFact<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capacity(resource) => write!(f, "capacity {resource}"),
+            Self::NodeInfo(field) => f.write_str(field.describe()),
+        }
+    }
 }
 
 /// One requirement of a label selector.
@@ -164,6 +186,7 @@ impl Condition {
             Self::Label(_) => 1,
             Self::Taints(_) => 2,
             Self::Capacity(..) => 3,
+            Self::NodeInfo(_) => 4,
             Self::Gpu(_) => 5,
             Self::Expression(_) => 6,
         }
@@ -176,6 +199,7 @@ impl Condition {
             Self::Taints(patterns) => patterns.iter().any(|pattern| view.has_taint(pattern)).into(),
             Self::Capacity(resource, comparison) => compare_capacity(view, resource, *comparison),
             Self::Gpu(gpu) => gpu.evaluate(view),
+            Self::NodeInfo(info) => info.evaluate(view.facts()),
             Self::Expression(expression) => view.evaluate_bool(expression),
         }
     }
@@ -186,8 +210,9 @@ impl Condition {
             Self::Names(group) => Source::Name(*group),
             Self::Label(requirement) => Source::Label(requirement),
             Self::Taints(patterns) => Source::Taints(patterns),
-            Self::Capacity(resource, _) => Source::Capacity(resource),
+            Self::Capacity(resource, _) => Source::Status(StatusFact::Capacity(resource)),
             Self::Gpu(_) => Source::Gpu,
+            Self::NodeInfo(info) => Source::Status(StatusFact::NodeInfo(info.field)),
             Self::Expression(expression) => Source::Expression(expression),
         }
     }
@@ -196,7 +221,7 @@ impl Condition {
     pub(crate) fn expression(&self) -> Option<&Arc<Expression>> {
         match self.source() {
             Source::Expression(expression) => Some(expression),
-            Source::Name(_) | Source::Label(_) | Source::Taints(_) | Source::Capacity(_) | Source::Gpu => None,
+            Source::Name(_) | Source::Label(_) | Source::Taints(_) | Source::Status(_) | Source::Gpu => None,
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn reason(set: &PolicySet, entry: &Entry, allow: &Subjects) -> Option
 pub(super) fn is_about_names(entry: &Entry) -> bool {
     entry.matcher.conditions().all(|condition| match condition.source() {
         Source::Name(_) => true,
-        Source::Label(_) | Source::Taints(_) | Source::Capacity(_) | Source::Gpu | Source::Expression(_) => false,
+        Source::Label(_) | Source::Taints(_) | Source::Status(_) | Source::Gpu | Source::Expression(_) => false,
     })
 }
 

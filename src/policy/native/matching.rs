@@ -7,7 +7,7 @@
 use super::formula::{Formula, has_foreign_glob, is_one_of, list, quote};
 use super::selection::{Gift, Selection, value};
 use super::variables::rule_variable;
-use super::{LABELS, TAINTS};
+use super::{LABELS, TAINTS, node_info};
 use crate::api::names::prefix_of;
 use crate::api::policy::Operator;
 use crate::policy::decision::{Field, Strength};
@@ -33,8 +33,8 @@ impl Asking {
         if self == Self::EntryBefore { "oldObject" } else { "object" }
     }
 
-    /// A variable of that object.
-    fn variable(self, now: &'static str, before: &'static str) -> &'static str {
+    /// What is about that object: of two names the one for it as it would be stored, or as it is stored now.
+    pub(super) fn of_two(self, now: &'static str, before: &'static str) -> &'static str {
         if self == Self::EntryBefore { before } else { now }
     }
 }
@@ -59,6 +59,7 @@ pub(super) fn why_not(set: &PolicySet, condition: &Condition) -> Option<&'static
         Condition::Names(group) => {
             has_foreign_glob(set.names_of(*group)).then_some("has a name glob with characters outside ASCII")
         }
+        Condition::NodeInfo(info) => node_info::why_not(info),
         Condition::Gpu(_) => Some("matches on GPU inference, which only nodegate has"),
         Condition::Label(_) | Condition::Taints(_) | Condition::Capacity(..) | Condition::Expression(_) => None,
     }
@@ -80,6 +81,7 @@ impl Reader<'_, '_> {
             Condition::Label(requirement) => self.label(requirement),
             Condition::Taints(patterns) => Formula::any(patterns.iter().map(|pattern| self.taint(pattern))),
             Condition::Capacity(resource, comparison) => capacity(self.asking, resource, *comparison),
+            Condition::NodeInfo(info) => node_info::condition(self.asking, info),
             Condition::Gpu(_) => Formula::Never,
             Condition::Expression(expression) => match expression.over_object(LABELS, TAINTS) {
                 Some(text) => Formula::When(format!("({text})")),
@@ -229,7 +231,7 @@ impl Reader<'_, '_> {
         }
         ways.push(Formula::When(format!(
             "{}.exists(t, {})",
-            self.asking.variable(TAINTS, "variables.oldTaints"),
+            self.asking.of_two(TAINTS, "variables.oldTaints"),
             Formula::all(own).text()
         )));
         Formula::any(ways)
@@ -297,7 +299,7 @@ fn capacity(asking: Asking, resource: &str, comparison: Comparison) -> Formula {
     // A device plugin registers after the kubelet does: none is told from "not yet" by how settled the node is.
     let some = Formula::When(format!("(quantity({or_zero}).compareTo(quantity(\"0\")) != 0)"));
     Formula::all([
-        Formula::any([some, Formula::When(asking.variable("variables.settled", "variables.oldSettled").to_owned())]),
+        Formula::any([some, Formula::When(asking.of_two("variables.settled", "variables.oldSettled").to_owned())]),
         holds,
     ])
 }

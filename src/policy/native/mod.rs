@@ -16,6 +16,7 @@ mod guard;
 mod matching;
 mod mutating;
 mod naming;
+mod node_info;
 mod ranges;
 mod re2;
 mod request;

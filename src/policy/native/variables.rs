@@ -36,6 +36,9 @@ impl Variables {
         ] {
             variables.add(name, text);
         }
+        for (name, text) in super::node_info::variables() {
+            variables.add(name, text);
+        }
         variables
     }
 

@@ -63,8 +63,11 @@ impl Hidden {
 
     /// Whether a text is about something that is not exported.
     fn is_subject_of(&self, text: &str) -> bool {
-        self.keys.iter().any(|key| text.contains(&format!("{key:?}")))
-            || self.entries.iter().any(|entry| text.contains(&format!(", rule {entry}")))
+        let names = |key: &String| match key.strip_suffix("/*") {
+            Some(prefix) => text.contains(&format!("\"{prefix}/")),
+            None => text.contains(&format!("{key:?}")),
+        };
+        self.keys.iter().any(names) || self.entries.iter().any(|entry| text.contains(&format!(", rule {entry}")))
     }
 
     /// Whether a violation is by an entry, or about a key, that is not exported.

@@ -62,6 +62,13 @@ pub(super) const VALUES: [&str; 4] = ["", "1", "true", "gold"];
 const ODD_VALUES: [&str; 6] = ["Big_Value", "7", "40", "007", "9223372036854775808", "long-value.of-many-letters"];
 pub(super) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const TAINT_KEYS: [&str; 5] = ["a", "dedicated", "example.com/x", "sub.example.com/y", "pool"];
+const OS_IMAGE_PATTERNS: [&str; 7] =
+    ["*", "Ubuntu*", "Ubuntu 2[24]*", "{Ubuntu,Debian*} >=12 <24", "Debian* ==12", "Fl\u{e4}tcar 1.2", "Fl* <=1.1 "];
+const OS_IMAGES: [&str; 6] =
+    ["", "Ubuntu 22.04.4 LTS", "Ubuntu 24.04 LTS", "Debian GNU/Linux 12 (bookworm)", "Fl\u{e4}tcar 1.2", "none"];
+const KERNEL_PATTERNS: [&str; 7] = [">=5.15 <6.2", ">5.15", "<=5.15", "==6", "*-aws", "<5.9 >4", "==5.15.0.0"];
+const KERNELS: [&str; 8] =
+    ["", "5.15.0-1050-aws", "5.15.7", "5.9", "6.2.0", "v6", "99999999999999999999.1", "unnumbered"];
 const EXPRESSIONS: [&str; 6] = [
     r#"node.status.nodeInfo.architecture == "arm64""#,
     r#"node.metadata.labels["free"] == "1""#,
@@ -136,6 +143,12 @@ pub(super) fn conditions(random: &mut Random, prefix: &str, expression: bool) ->
             random.of(&[">=4", "<1", "==0", ">1500m", "<=2Gi"]),
         );
         conditions["capacity"] = json!({resource: comparison});
+    }
+    if random.chance(15) {
+        conditions["osImage"] = json!([random.of(&OS_IMAGE_PATTERNS), random.of(&OS_IMAGE_PATTERNS)]);
+    }
+    if random.chance(15) {
+        conditions["kernel"] = json!([random.of(&KERNEL_PATTERNS)]);
     }
     if expression {
         conditions["expression"] = json!(random.of(&EXPRESSIONS));
@@ -241,8 +254,8 @@ pub(super) fn node(random: &mut Random, name: &str) -> Value {
     let mut node = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
         "status": {"capacity": {"cpu": random.of(&["2", "4", "1500m"]), "memory": random.of(&["2Gi", "8Gi"])},
-            "nodeInfo": {"architecture": random.of(&["arm64", "amd64"]), "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
-                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": ""}},
+            "nodeInfo": {"architecture": random.of(&["arm64", "amd64"]), "bootID": "", "containerRuntimeVersion": "", "kernelVersion": random.of(&KERNELS),
+                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "linux", "osImage": random.of(&OS_IMAGES), "systemUUID": ""}},
     });
     // Some nodes have no labels at all.
     if random.chance(85) {
@@ -298,6 +311,9 @@ pub(super) fn patch(random: &mut Random, stored: &Value, who: &Who) -> (bool, Va
     if who.is_kubelet() && random.chance(15) {
         patch["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!(random.of(&["a", "b"]));
     }
+    if status && random.chance(40) {
+        patch["status"] = json!({"nodeInfo": {"osImage": random.of(&OS_IMAGES), "kernelVersion": random.of(&KERNELS)}});
+    }
     if !who.is_kubelet() && !status && random.chance(50) {
         // The taints of controllers stay, but for the one that the cloud controller takes away.
         let there = stored["spec"]["taints"].as_array().cloned().unwrap_or_default();
@@ -307,4 +323,18 @@ pub(super) fn patch(random: &mut Random, stored: &Value, who: &Who) -> (bool, Va
         patch["spec"] = json!({"taints": all});
     }
     (status, patch)
+}
+
+/// Conditions that are never exported.
+const NOT_NATIVE: [&str; 1] = ["gpu"];
+
+#[test]
+fn every_condition_that_may_be_exported_is_drawn() {
+    let mut random = Random::new(1);
+    let drawn: Vec<Value> = (0..500).map(|_| conditions(&mut random, "", true)).collect();
+    let is_drawn = |field: &str| drawn.iter().any(|conditions| conditions.get(field).is_some());
+    let fields = crate::cases::condition_fields();
+    let missing: Vec<&String> =
+        fields.iter().filter(|field| !is_drawn(field) && !NOT_NATIVE.contains(&field.as_str())).collect();
+    assert!(missing.is_empty(), "the generator does not draw {missing:?}");
 }
