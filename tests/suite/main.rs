@@ -16,6 +16,7 @@ mod hostile;
 mod image;
 mod large_nodes;
 mod layering;
+mod model;
 mod properties;
 mod report;
 mod runner;

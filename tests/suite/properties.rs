@@ -1,15 +1,19 @@
 //! What holds for every policy, node and requester.
 
+use std::collections::BTreeMap;
+
 use json_patch::patch as apply;
 use nodegate::api::policy::NodePolicySpec;
 use nodegate::api::state::SavedState;
 use nodegate::policy::{
-    Circumstances, Decision, Exemptions, NodeFacts, Operation, Origin, PolicyDocument, PolicySet, Requester, Text,
-    Write, decide, judge, patch,
+    Circumstances, Decision, Desired, Exemptions, NodeFacts, Operation, Origin, PolicyDocument, PolicySet, Requester,
+    Text, Write, decide, judge, patch,
 };
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 use serde_json::{Value, json};
+
+use crate::model::{Keys, Question, Wanted};
 
 const KEYS: [&str; 11] = [
     "a",
@@ -25,6 +29,19 @@ const KEYS: [&str; 11] = [
     "nodegate.dev/own",
 ];
 const VALUES: [&str; 4] = ["", "1", "true", "gold"];
+const OS_IMAGE_PATTERNS: [&str; 3] = ["Ubuntu*", "Ubuntu >=24.04", "*"];
+const OS_IMAGES: [&str; 3] = ["", "Ubuntu 22.04.4 LTS", "Talos (v1.7.0)"];
+const KERNEL_PATTERNS: [&str; 3] = [">=5.15 <6.2", "*-aws", "==6"];
+const KERNELS: [&str; 3] = ["5.15.0-1050-aws", "6.6.8-talos", "unnumbered"];
+/// True, false and without an answer, depending on the node.
+const EXPRESSIONS: [&str; 6] = [
+    r#"node.metadata.labels["a"] == "1""#,
+    r#""pool" in node.metadata.labels"#,
+    r#"node.metadata.labels.exists(key, key.startsWith("node-r"))"#,
+    "has(node.spec.taints)",
+    "gpu.count > 0",
+    r#"node.status.nodeInfo.kernelVersion.startsWith("6")"#,
+];
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const NAMES: [&str; 3] = ["n1", "gpu-7", "yeezyai"];
 
@@ -73,7 +90,13 @@ fn conditions() -> impl Strategy<Value = Value> {
     let requirements = prop::collection::vec(requirement(), 0..=2);
     let taints = prop::option::weighted(0.2, key());
     let gpu = prop::bool::weighted(0.15);
-    (names, requirements, taints, gpu).prop_map(|(names, requirements, taint, gpu)| {
+    let os_image = prop::option::weighted(0.15, select(OS_IMAGE_PATTERNS.to_vec()));
+    let kernel = prop::option::weighted(0.15, select(KERNEL_PATTERNS.to_vec()));
+    let capacity = prop::option::weighted(0.15, select(vec![">=4", "<4", "==0"]));
+    let expression = prop::option::weighted(0.1, select(EXPRESSIONS.to_vec()));
+    let others = (os_image, kernel, capacity, expression);
+    (names, requirements, taints, gpu, others).prop_map(|(names, requirements, taint, gpu, others)| {
+        let (os_image, kernel, capacity, expression) = others;
         let mut conditions = json!({"selector": {"matchExpressions": requirements}});
         if let Some(names) = names {
             conditions["names"] = json!(names);
@@ -83,6 +106,17 @@ fn conditions() -> impl Strategy<Value = Value> {
         }
         if gpu {
             conditions["gpu"] = json!({"vendor": "nvidia"});
+        }
+        if let Some(capacity) = capacity {
+            conditions["capacity"] = json!({"cpu": capacity});
+        }
+        if let Some(expression) = expression {
+            conditions["expression"] = json!(expression);
+        }
+        for (field, pattern) in [("osImage", os_image), ("kernel", kernel)] {
+            if let Some(pattern) = pattern {
+                conditions[field] = json!([pattern]);
+            }
         }
         conditions
     })
@@ -106,6 +140,11 @@ fn rule() -> impl Strategy<Value = Value> {
 
 /// Policies that load; those with cycles are refused and drawn again.
 fn policies() -> impl Strategy<Value = PolicySet> {
+    written_policies().prop_map(|(_, set)| set)
+}
+
+/// The same, as written and compiled.
+fn written_policies() -> impl Strategy<Value = (Value, PolicySet)> {
     let rules = prop::collection::vec(rule(), 1..=6);
     let protect = subsequence(vec!["hardware.tier", "pool", "nvidia.com/*"], 0..=2);
     let persist = subsequence(vec!["a", "pool", "node-role.kubernetes.io/*"], 1..=2);
@@ -120,8 +159,8 @@ fn policies() -> impl Strategy<Value = PolicySet> {
         });
         let spec =
             json!({"rules": rules, "protect": {"keys": protect}, "persist": {"labels": persist, "taints": ["a"]}});
-        let spec: NodePolicySpec = serde_json::from_value(spec).unwrap();
-        PolicySet::compile(&[PolicyDocument::new("p", Origin::Object, spec)]).ok()
+        let typed: NodePolicySpec = serde_json::from_value(spec.clone()).unwrap();
+        Some((spec, PolicySet::compile(&[PolicyDocument::new("p", Origin::Object, typed)]).ok()?))
     })
 }
 
@@ -135,13 +174,17 @@ struct Scene {
 
 fn node() -> impl Strategy<Value = Value> {
     let all_keys = select(KEYS.map(str::to_owned).to_vec());
-    let shape = prop::collection::vec(any::<bool>(), 4);
-    (select(NAMES.to_vec()), texts(all_keys.clone(), 5), texts(all_keys, 2), taints(3), shape).prop_map(
-        |(name, labels, annotations, taints, shape)| {
+    let shape = prop::collection::vec(any::<bool>(), 5);
+    let info = (select(OS_IMAGES.to_vec()), select(KERNELS.to_vec()));
+    (select(NAMES.to_vec()), texts(all_keys.clone(), 5), texts(all_keys, 2), taints(3), info, shape).prop_map(
+        |(name, labels, annotations, taints, (os_image, kernel), shape)| {
             let mut node = json!({
                 "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "futureField": {"x": [1, null]}},
                 "status": {"capacity": {"cpu": "4"}, "unknown": true}, "futureTop": 1,
             });
+            if shape[4] {
+                node["status"]["nodeInfo"] = json!({"osImage": os_image, "kernelVersion": kernel, "futureField": 1});
+            }
             if shape[0] {
                 node["metadata"]["labels"] = labels;
             }
@@ -242,6 +285,21 @@ proptest! {
     }
 
     #[test]
+    fn a_decision_is_what_the_model_of_it_says((written, mut scene) in (written_policies(), scene())) {
+        let (spec, set) = written;
+        scene.saved = None;
+        let question = Question { spec: &spec, node: &scene.node, old: scene.old.as_ref(), kubelet: scene.kubelet };
+        let Some(wanted) = question.answer() else { return Err(TestCaseError::reject("the rules do not settle")) };
+        let (decision, _) = decide_on(&set, &scene, &scene.node);
+        let keys = |desired: &BTreeMap<String, Desired>| -> Keys {
+            desired.iter().map(|(key, desired)| (key.clone(), desired.value.clone())).collect()
+        };
+        let taints = decision.taints.iter().map(|(id, desired)| (id.to_string(), desired.value.clone())).collect();
+        let decided = Wanted { labels: keys(&decision.labels), annotations: keys(&decision.annotations), taints };
+        prop_assert_eq!(decided, wanted, "{}", spec);
+    }
+
+    #[test]
     fn what_nodegate_does_not_give_survives((set, scene) in (policies(), scene())) {
         let (decision, patched) = decide_on(&set, &scene, &scene.node);
         prop_assert_eq!(foreign(&patched), foreign(&scene.node));
@@ -300,4 +358,16 @@ proptest! {
         let second = decide_on(&set, &scene, &scene.node);
         prop_assert_eq!(first, second);
     }
+}
+
+#[test]
+fn every_condition_is_drawn() {
+    use proptest::strategy::ValueTree as _;
+
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let drawn: Vec<Value> = (0..500).map(|_| conditions().new_tree(&mut runner).unwrap().current()).collect();
+    let is_drawn = |field: &str| drawn.iter().any(|conditions| conditions.get(field).is_some());
+    let fields = crate::cases::condition_fields();
+    let missing: Vec<&String> = fields.iter().filter(|field| !is_drawn(field)).collect();
+    assert!(missing.is_empty(), "the generator does not draw {missing:?}");
 }
