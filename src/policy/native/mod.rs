@@ -4,7 +4,7 @@
 //! # Guarantees
 //! - What is exported answers as [`decide`](super::decide) and [`judge`](super::judge) do without saved state.
 //! - What cannot be exported is listed with the reason, and so is what depends on it.
-//! - Together with nodegate's webhooks nothing changes: both give the same.
+//! - Together with the webhooks nothing changes, but for the differences that `docs/reference/native-policies.md` lists.
 
 mod demands;
 mod dependencies;
