@@ -162,7 +162,7 @@ pub(super) fn frozen(keys: &KeySet, of: &[Field], changes: &[KeyChange<'_>]) -> 
 fn missing(field: Field, keys: &[Box<str>], side: &Side<'_>) -> Vec<Finding> {
     let there = |key: &str| match field {
         Field::Taint => side.entries(field).iter().any(|(place, _)| place.key == key),
-        _ => side.value(field, key).is_some(),
+        Field::Label | Field::Annotation => side.value(field, key).is_some(),
     };
     let missing = keys.iter().filter(|key| !there(key));
     missing
@@ -173,7 +173,9 @@ fn missing(field: Field, keys: &[Box<str>], side: &Side<'_>) -> Vec<Finding> {
 fn unaccepted(field: Field, key: &str, accepted: &Accepted, side: &Side<'_>) -> Vec<Finding> {
     let values: Vec<(Place<'_>, &str)> = match field {
         Field::Taint => side.entries(field).into_iter().filter(|(place, _)| place.key == key).collect(),
-        _ => side.value(field, key).map(|value| (Place { field, key, effect: None }, value)).into_iter().collect(),
+        Field::Label | Field::Annotation => {
+            side.value(field, key).map(|value| (Place { field, key, effect: None }, value)).into_iter().collect()
+        }
     };
     let judge = |(place, value): (Place<'_>, &str)| {
         let (distance, rather) = match accepted {

@@ -69,7 +69,7 @@ impl<'a> Side<'a> {
         }
         match field {
             Field::Annotation => self.facts.annotation(key),
-            _ => self.facts.label(key),
+            Field::Label | Field::Taint => self.facts.label(key),
         }
     }
 
