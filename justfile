@@ -40,6 +40,10 @@ picture:
     awk -f docs/images/demo.awk target/demo.txt > target/demo.svg
     @mv target/demo.svg docs/images/demo.svg
 
+# Compare expressions made at random from a seed with the API server's answers
+cel-differential seed="20261121":
+    NODEGATE_SEED={{ seed }} NODEGATE_REQUIRE_CLUSTER=1 cargo test --test suite -- --nocapture cluster::expressions
+
 # A failed command must not leave an empty file behind.
 _render file args:
     @mkdir -p {{ parent_directory(file) }} target

@@ -146,11 +146,6 @@ impl Timestamp {
         self.seconds
     }
 
-    /// The same time, written in UTC.
-    pub(super) fn to_utc(self) -> Self {
-        Self { offset: 0, ..self }
-    }
-
     /// Reads RFC 3339 (`2026-01-02T03:04:05.678Z`, `…+02:00`), as Go's `time.Parse` does.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut text = Scanner(text);

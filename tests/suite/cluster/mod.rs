@@ -8,6 +8,7 @@ pub(crate) mod requester;
 mod actors;
 mod certificates;
 mod conditions;
+mod expressions;
 mod faults;
 mod fence;
 mod forgery;

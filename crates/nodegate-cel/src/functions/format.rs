@@ -145,7 +145,7 @@ fn write_value(steps: &mut Steps, text: &mut String, value: &Value<'_>) -> Resul
             text.push_str(&String::from_utf8_lossy(value));
         }
         Value::Duration(value) => text.push_str(&value.to_string()),
-        Value::Timestamp(value) => text.push_str(&value.to_utc().to_string()),
+        Value::Timestamp(value) => text.push_str(&value.to_string()),
         Value::List(items) => {
             text.push('[');
             for (at, item) in items.iter().enumerate() {

@@ -76,6 +76,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("format.byte", &[], Type::Format),
     function("format.date", &[], Type::Format),
     function("format.datetime", &[], Type::Format),
+    Function::new("format.named", Form::Function, &[Type::Text], Type::Optional, Run::Own(format_named)),
     method("validate", &[Type::Format, Type::Text], Type::Optional),
     function("math.ceil", &[Type::Double], Type::Double),
     function("math.floor", &[Type::Double], Type::Double),
@@ -246,6 +247,19 @@ fn is_small_quantity(text: &str) -> bool {
     let Some(scale) = scale.filter(|scale| scale.abs() <= 30) else { return false };
     let (before, behind) = (digits(whole).saturating_add(scale), digits(fraction).saturating_sub(scale));
     before <= 22 && behind <= 12 && digits(number) <= 34
+}
+
+/// The format of a name, if there is one.
+fn format_named<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Result<Value<'a>, EvaluationError> {
+    let [Value::Text(name)] = arguments else { return Err(unsuited("format.named", arguments)) };
+    steps.bytes(name.len())?;
+    let known = FUNCTIONS
+        .iter()
+        .find(|function| function.returns == Type::Format && function.name.strip_prefix("format.") == Some(&**name));
+    match known {
+        Some(function) => call(steps, function.name, Form::Function, &[]).map(Value::some),
+        None => Ok(Value::Optional(None)),
+    }
 }
 
 fn guard_quantity(steps: &mut Steps, arguments: &[Value<'_>]) -> Result<(), EvaluationError> {

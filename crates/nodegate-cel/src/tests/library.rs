@@ -47,6 +47,7 @@ const TRUE: &[&str] = &[
     "int(duration('1s')) == 1000000000 && duration(1) == duration('1ns') && timestamp(5) - timestamp(2) == duration('3s')",
     "['bb', 'a', 'ccc'].sortBy(s, -size(s)) == ['ccc', 'bb', 'a'] && [3, 1].sortBy(n, n) == [1, 3] && [].sortBy(n, n) == []",
     "{'package': 1}.package == 1 && has({'namespace': 1}.namespace)",
+    "format.named('dns1123Label').value().validate('ok') == optional.none() && !format.named('nope').hasValue()",
     // Numbers as text
     "string(1e6) == '1e+06' && string(100000.0) == '100000' && string(0.00001) == '1e-05' && string(1234567.0) == '1.234567e+06'",
     "string(1.0 / 0.0) == '+Inf' && string(-1.0 / 0.0) == '-Inf' && string(0.0 / 0.0) == 'NaN' && string(-0.0) == '-0'",

@@ -1,0 +1,197 @@
+//! Expressions mean the same here and in the API server: each is the message of a ValidatingAdmissionPolicy that warns.
+//!
+//! The expressions are made at random from a seed (`NODEGATE_SEED`, or one that never changes). A difference fails the test
+//! unless it is one of [`DIFFERENCES`], which `docs/reference/cel.md` lists.
+
+mod generator;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use nodegate_cel::{Expression, Schema, Variables, Yields};
+use serde_json::{Value, json};
+
+use super::control_plane::{Exclusive, exclusive};
+use generator::Random;
+
+/// How many expressions are compared.
+const COUNT: usize = 2_400;
+/// Expressions of one policy. The API server sends at most 4 KiB of warnings with one answer.
+const TOGETHER: usize = 16;
+/// Characters of an answer that are compared.
+const LONGEST: usize = 120;
+const SEED: u64 = 20_261_121;
+
+static NOTHING: Schema = Schema { variables: &[] };
+
+/// Why expressions may have another answer here, and whether an expression is one of them.
+type Difference = (&'static str, fn(&str) -> bool);
+
+const DIFFERENCES: &[Difference] = &[
+    ("`format` writes doubles as the specification has them", |source| source.contains("'%s'.format([")),
+    ("comparing with NaN fails in Kubernetes", |source| source.contains("NaN") || source.contains("0.0")),
+    ("a URL without a host has the host localhost here", |source| source.contains("url(")),
+    ("Kubernetes subtracts the smallest int as if it were negative twice", |source| {
+        source.contains(".sub(") && source.contains("-9223372036854775808")
+    }),
+    ("the last digit of a sum of quantities beyond 2^53 as a double", |source| source.contains("'12E'")),
+    ("`format.byte()` wants padding in Kubernetes", |source| source.contains("format.byte()")),
+];
+
+/// What an expression yields: its text, or nothing if it fails.
+type Answer = Option<String>;
+
+/// The text as a warning can tell it.
+fn told(source: &str) -> String {
+    format!("({source}).replace('\"', '~')")
+}
+
+/// What our engine answers; an error if it refuses the expression.
+fn ours(source: &str) -> Result<Answer, String> {
+    let expression = Expression::compile(&told(source), &NOTHING, Yields::Text).map_err(|error| error.to_string())?;
+    Ok(expression.evaluate_text(&Variables::new()).ok())
+}
+
+fn name(batch: usize) -> String {
+    format!("cel-{batch}")
+}
+
+/// A policy that says what its expressions yield, on ConfigMaps of its name.
+fn policy(batch: usize, expressions: &[(usize, &str)]) -> Vec<Value> {
+    let name = name(batch);
+    let validations: Vec<Value> = expressions
+        .iter()
+        .map(|(number, source)| {
+            json!({"expression": "false", "message": format!("{number}:fails"),
+                   "messageExpression": format!("'{number}:' + {}", told(source))})
+        })
+        .collect();
+    let metadata = json!({"name": name});
+    vec![
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": metadata,
+            "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                         "resources": ["configmaps"], "resourceNames": [name]}]},
+                     "validations": validations}}),
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": metadata,
+            "spec": {"policyName": name, "validationActions": ["Warn"]}}),
+    ]
+}
+
+fn list(items: Vec<Value>) -> String {
+    json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+}
+
+/// The numbers of the expressions of each batch that the API server refuses to compile.
+fn refused(output: &str) -> BTreeMap<String, BTreeSet<usize>> {
+    let mut refused: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+    let mut policy = String::new();
+    for line in output.lines() {
+        if let Some((_, named)) =
+            line.split_once("ValidatingAdmissionPolicy").and_then(|(_, rest)| rest.split_once('"'))
+        {
+            policy = named.split('"').next().unwrap().to_owned();
+        }
+        for (at, _) in line.match_indices("spec.validations[") {
+            let index: String = line[at + 17..].chars().take_while(char::is_ascii_digit).collect();
+            refused.entry(policy.clone()).or_default().insert(index.parse().unwrap());
+        }
+    }
+    refused
+}
+
+/// What the API server answers; nothing for what it refuses to compile.
+fn theirs(cluster: &Exclusive, sources: &[String]) -> BTreeMap<usize, Answer> {
+    let numbered: Vec<(usize, &str)> = sources.iter().map(String::as_str).enumerate().collect();
+    let mut batches: Vec<Vec<(usize, &str)>> = numbered.chunks(TOGETHER).map(<[_]>::to_vec).collect();
+    let install = |batches: &[Vec<(usize, &str)>]| {
+        let items = batches.iter().enumerate().flat_map(|(batch, expressions)| policy(batch, expressions)).collect();
+        cluster.plane.kubectl(&["apply", "--server-side", "-f", "-"], Some(&list(items)))
+    };
+    if let Err(output) = install(&batches) {
+        let refused = refused(&output);
+        assert!(!refused.is_empty(), "{output}");
+        for (batch, expressions) in batches.iter_mut().enumerate() {
+            let Some(indexes) = refused.get(&name(batch)) else { continue };
+            let mut index = 0;
+            expressions.retain(|_| {
+                index += 1;
+                !indexes.contains(&(index - 1))
+            });
+        }
+        install(&batches).unwrap();
+    }
+    let mut answers = BTreeMap::new();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    // A policy is in force some time after it is stored.
+    while !batches.is_empty() && Instant::now() < deadline {
+        let maps: Vec<Value> = (0..batches.len())
+            .map(|batch| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name(batch), "namespace": "default"}}))
+            .collect();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), list(maps)).unwrap();
+        let (_, warnings) =
+            cluster.plane.kubectl_with_stderr(&["create", "--dry-run=server", "-f", file.path().to_str().unwrap()]);
+        for line in warnings.lines() {
+            let Some((_, message)) = line.split_once("with binding '").and_then(|(_, rest)| rest.split_once("': "))
+            else {
+                continue;
+            };
+            let Some((number, answer)) = message.split_once(':') else { continue };
+            let answer = (answer != "fails").then(|| answer.to_owned());
+            answers.insert(number.parse().unwrap(), answer);
+        }
+        let expected: usize = batches.iter().map(Vec::len).sum();
+        if answers.len() == expected {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let names: Vec<String> = (0..batches.len()).map(name).collect();
+    for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
+        let arguments: Vec<&str> =
+            ["delete", kind, "--wait=false"].into_iter().chain(names.iter().map(String::as_str)).collect();
+        cluster.plane.kubectl(&arguments, None).unwrap();
+    }
+    answers
+}
+
+#[test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+fn expressions_made_at_random_mean_what_they_mean_to_the_api_server() {
+    let seed = std::env::var("NODEGATE_SEED").map_or(SEED, |seed| seed.parse().expect("NODEGATE_SEED is a number"));
+    let mut random = Random(seed);
+    let mut sources = BTreeSet::new();
+    while sources.len() < COUNT {
+        let source = generator::expression(&mut random);
+        // A long answer would push others out of the warnings.
+        let short = ours(&source)
+            .ok()
+            .flatten()
+            .is_none_or(|answer| answer.chars().count() < LONGEST && !answer.contains('\n'));
+        if short && source.len() < 1_000 {
+            sources.insert(source);
+        }
+    }
+    let sources: Vec<String> = sources.into_iter().collect();
+    let cluster = exclusive();
+    let answers = theirs(&cluster, &sources);
+    let (mut same, mut documented, mut faults) = (0, 0, Vec::new());
+    for (number, source) in sources.iter().enumerate() {
+        // What the API server refuses when it compiles may fail here later: it knows more of types.
+        let Some(theirs) = answers.get(&number) else { continue };
+        let ours = ours(source);
+        if ours.as_ref().ok() == Some(theirs) {
+            same += 1;
+        } else if DIFFERENCES.iter().any(|(_, about)| about(source)) {
+            documented += 1;
+        } else {
+            faults.push(format!("{source}\n    there: {theirs:?}\n    here:  {ours:?}"));
+        }
+    }
+    println!(
+        "seed {seed}: {same} the same, {documented} documented differences, {} refused there",
+        COUNT - answers.len()
+    );
+    assert!(faults.is_empty(), "seed {seed}, {} differences:\n{}", faults.len(), faults.join("\n"));
+    assert!(same >= 2_000, "only {same} expressions were compared");
+}
