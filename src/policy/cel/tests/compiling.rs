@@ -155,7 +155,7 @@ fn what_is_yielded_is_checked() {
     assert!(refusal("'a'", Yields::TextMap).contains("write {\"key\": \"value\"}"));
     assert!(refusal("{'a': gpu.count}", Yields::TextMap).contains("a value of the map must be a string"));
     assert!(refusal("{1: 'a'}", Yields::TextMap).contains("a key of the map must be a string"));
-    assert!(refusal("gpu.count > 1 ? {'a': 1} : {}", Yields::TextMap).contains("the value of a label"));
+    assert!(refusal("gpu.count > 1 ? {'a': 1} : {}", Yields::TextMap).contains("a value of the map must be a string"));
 }
 
 #[test]
