@@ -47,9 +47,29 @@ pub fn log_line(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Cuts a text to so many bytes, at a character, with `…` as the last one.
+pub fn cut(text: &mut String, max: usize) {
+    if text.len() > max {
+        text.truncate(text.floor_char_boundary(max.saturating_sub('…'.len_utf8())));
+        text.push('…');
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_cut_at_a_character_and_says_so() {
+        for (text, max, expected) in
+            [("abcdef", 6, "abcdef"), ("abcdefg", 6, "abc…"), ("aäöü", 6, "aä…"), ("äöüß", 6, "ä…")]
+        {
+            let mut shorter = text.to_owned();
+            cut(&mut shorter, max);
+            assert_eq!(shorter, expected, "{text}");
+            assert!(shorter.len() <= max);
+        }
+    }
 
     #[test]
     fn whatever_a_terminal_acts_upon_is_escaped() {

@@ -12,7 +12,7 @@ use crate::policy::{
     Circumstances, Decision, Note, PolicySet, RuleId, Verdict, Violation, Write, decide, judge, patch,
 };
 use crate::state::Machine;
-use crate::text::{lines, on_a_line};
+use crate::text::{self, lines, on_a_line};
 
 /// Longest warning, in characters: clients cut longer ones (`k8s.io/api/admission/v1/types.go`).
 const WARNING_MAX: usize = 120;
@@ -259,11 +259,7 @@ fn consequence(violation: &Violation) -> &'static str {
 /// Cuts a text to so many bytes, at a character. `kubectl` shows it as it is, so control characters but newlines are escaped.
 pub(super) fn cut(text: String, max: usize) -> String {
     let mut text = lines(&text).into_owned();
-    if text.len() > max {
-        let end = (0..=max - '…'.len_utf8()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        text.truncate(end);
-        text.push('…');
-    }
+    text::cut(&mut text, max);
     text
 }
 

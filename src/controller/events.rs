@@ -6,7 +6,7 @@ use kube::{Client, Resource as _};
 use tokio::task::JoinSet;
 
 use super::node::NodeObject;
-use crate::text::on_a_line;
+use crate::text::{cut, on_a_line};
 
 /// Longest note of an event, in bytes (`k8s.io/api/events/v1`).
 const NOTE_MAX: usize = 1024;
@@ -79,11 +79,7 @@ fn reference(node: &NodeObject) -> ObjectReference {
 fn warning(reason: &str, note: String) -> Event {
     // `kubectl` shows events as they are.
     let mut note = on_a_line(&note).into_owned();
-    if note.len() > NOTE_MAX {
-        let end = (0..=NOTE_MAX - '…'.len_utf8()).rev().find(|at| note.is_char_boundary(*at)).unwrap_or(0);
-        note.truncate(end);
-        note.push('…');
-    }
+    cut(&mut note, NOTE_MAX);
     Event {
         type_: EventType::Warning,
         reason: reason.to_owned(),

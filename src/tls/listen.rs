@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -122,32 +122,10 @@ const LINGER: Duration = Duration::from_secs(1);
 const END: Duration = Duration::from_secs(1);
 /// What of a head or a body is read at a time. Every connection may hold as much.
 const READ_BYTES: usize = 32 * 1024;
-/// What the system holds of a connection before it is read; Linux doubles it for its own bookkeeping. At a round trip of a
-/// millisecond as much comes in a millisecond, so a review of 18 MB takes less than 0.3 s on its way.
-const RECEIVE_BYTES: u32 = 64 * 1024;
-/// How many connections the system keeps until they are accepted.
-const BACKLOG: u32 = 1024;
 /// Crowding is logged no more often than this; all of it is counted.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 const BACKOFF_FIRST: Duration = Duration::from_millis(10);
 const BACKOFF_LAST: Duration = Duration::from_secs(1);
-
-/// Listens for TCP connections, of which the system holds no more than [`RECEIVE_BYTES`] each that nobody has read yet.
-/// Left to itself it holds megabytes for every connection, and those count towards the memory of the pod.
-///
-/// # Errors
-/// If the address cannot be listened on.
-///
-/// # Panics
-/// Outside of a tokio runtime.
-pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    // Connections inherit it.
-    socket.set_recv_buffer_size(RECEIVE_BYTES)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
 
 /// Serves HTTP/1.1 until `shutdown`, then finishes what is in flight.
 ///

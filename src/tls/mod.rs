@@ -11,6 +11,7 @@ mod issue;
 mod listen;
 mod pair;
 mod rotate;
+mod socket;
 mod watch;
 
 use std::sync::Arc;
@@ -25,9 +26,10 @@ pub use callers::{Callers, CallersError, Refusal};
 pub use connections::RequestBody;
 pub use directory::{Directory, DirectoryError, DirectoryOwner};
 pub use issue::{IssueError, SubjectName};
-pub use listen::{Drained, Https, Limits, Protocol, bind, serve};
+pub use listen::{Drained, Https, Limits, Protocol, serve};
 pub use pair::{Pair, PairError};
 pub use rotate::{Change, PROPAGATION, Step, step};
+pub use socket::bind;
 pub use watch::{watch, watch_callers};
 
 /// What happens in here, for metrics and logs.

@@ -14,7 +14,7 @@ use super::paths::Paths;
 use super::steps::Budget;
 use super::value::{Text, Value};
 
-/// How deep values may lie inside each other. A Tree has twelve levels at most.
+/// How deep values may lie inside each other. Kubernetes' own objects have some twelve levels.
 const MAX_DEPTH: usize = 64;
 
 /// Why a part of a document is not there.
@@ -22,7 +22,7 @@ const MAX_DEPTH: usize = 64;
 pub(super) enum Unread {
     /// It takes more memory than is left.
     Large,
-    /// It is nested deeper than any part of a Tree.
+    /// It is nested deeper than [`MAX_DEPTH`].
     Deep,
 }
 

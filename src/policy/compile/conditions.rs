@@ -52,14 +52,14 @@ fn conditions(
         found.extend(requirements(spec, &path.key("selector"), faults).into_iter().map(Condition::Label));
     }
     if let Some(list) = taints {
-        found.push(Condition::Taints(taint_patterns(list, &path.key("taints"), faults)));
+        found.push(Condition::Taints(patterns(list, TaintPattern::parse, &path.key("taints"), faults)));
     }
     found.extend(quantities(capacity, &path.key("capacity"), faults));
     if let Some(spec) = gpu {
         found.push(Condition::Gpu(gpu_condition(spec, &path.key("gpu"), faults)));
     }
     for (field, list) in [(NodeInfoField::OsImage, os_image), (NodeInfoField::Kernel, kernel)] {
-        let list = list.as_ref().map(|list| info_patterns(list, &path.key(field.in_policies()), faults));
+        let list = list.as_ref().map(|list| patterns(list, InfoPattern::parse, &path.key(field.in_policies()), faults));
         found.extend(list.map(|patterns| Condition::NodeInfo(NodeInfoCondition { field, patterns })));
     }
     if let Some(source) = expression {
@@ -75,16 +75,16 @@ fn refuse_empty(list: &[String], path: &FieldPath, faults: &mut Faults<'_>) {
     }
 }
 
-fn taint_patterns(texts: &[String], path: &FieldPath, faults: &mut Faults<'_>) -> Vec<TaintPattern> {
+/// Parses each text of a list of which one has to match.
+fn patterns<P>(
+    texts: &[String],
+    parse: fn(&str) -> Result<P, String>,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Vec<P> {
     refuse_empty(texts, path, faults);
-    let parse = |(index, text): (usize, &String)| faults.check(&path.index(index), TaintPattern::parse(text));
-    texts.iter().enumerate().filter_map(parse).collect()
-}
-
-fn info_patterns(texts: &[String], path: &FieldPath, faults: &mut Faults<'_>) -> Vec<InfoPattern> {
-    refuse_empty(texts, path, faults);
-    let parse = |(index, text): (usize, &String)| faults.check(&path.index(index), InfoPattern::parse(text));
-    texts.iter().enumerate().filter_map(parse).collect()
+    let check = |(index, text): (usize, &String)| faults.check(&path.index(index), parse(text));
+    texts.iter().enumerate().filter_map(check).collect()
 }
 
 fn quantities(spec: &BTreeMap<String, String>, path: &FieldPath, faults: &mut Faults<'_>) -> Vec<Condition> {
