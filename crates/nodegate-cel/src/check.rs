@@ -95,7 +95,7 @@ impl Checker {
         }
         let hint = match (wanted, found.of) {
             (_, Type::Optional) => "; take the value out of the optional with .orValue(…)",
-            (Type::Text, _) => "; make text of it with string(…)",
+            (Type::Text, _) => "; convert it with string(…)",
             (Type::Bool, Type::Text) => "; compare it, such as … == \"true\"",
             (Type::Bool, _) => "; compare it with something",
             (Type::Map, _) => "; write {\"key\": \"value\"}",
@@ -193,7 +193,7 @@ impl Checker {
             Some(variable) => Ok(Typed::new(Tree::Variable(variable), variable.type_of()).shaped(variable.shape)),
             None => {
                 let names: Vec<_> = self.schema.variables.iter().map(|variable| variable.name).collect();
-                let message = format!("there is no variable `{name}` here; there are {}", names.join(", "));
+                let message = format!("there is no variable `{name}` here; the variables are {}", names.join(", "));
                 Err(Problem::new(at, message))
             }
         }
@@ -221,7 +221,7 @@ impl Checker {
             _ => false,
         };
         if !known {
-            let message = format!("{} has no members that are asked for with {}", of.of.noun(), key.of.noun());
+            let message = format!("members of {} cannot be selected with {}", of.of.noun(), key.of.noun());
             return Err(Problem::new(at, message));
         }
         shape_of_member(at, of, key)
@@ -263,7 +263,7 @@ impl Checker {
             let argument = self.part(syntax)?;
             if !wanted.may_be(argument.of) {
                 let optional = if argument.of == Type::Optional { "; use .orValue(…) first" } else { "" };
-                let text = if *wanted == Type::Text { "; make text of it with string(…)" } else { optional };
+                let text = if *wanted == Type::Text { "; convert it with string(…)" } else { optional };
                 let message = format!("{} cannot take {} here{text}", function.signature(), argument.of.noun());
                 return Err(Problem::new(if index == 0 { at } else { syntax.at }, message));
             }
@@ -312,5 +312,5 @@ fn unknown_function(name: &str, method: bool) -> String {
     let nearest = names.iter().min_by_key(|known| strsim::damerau_levenshtein(known, name));
     let near = nearest.filter(|known| strsim::damerau_levenshtein(known, name) <= 2);
     let hint = near.map_or_else(|| ".".to_owned(), |known| format!(", did you mean `{known}`?"));
-    format!("there is no {what} `{name}`{hint} There are: {}", names.join(", "))
+    format!("there is no {what} `{name}`{hint} Valid names: {}", names.join(", "))
 }

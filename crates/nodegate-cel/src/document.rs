@@ -15,7 +15,7 @@ use super::steps::Budget;
 use super::value::{Text, Value};
 
 /// How deep values may lie inside each other. Kubernetes' own objects have some twelve levels.
-const MAX_DEPTH: usize = 64;
+pub(super) const MAX_DEPTH: usize = 64;
 
 /// Why a part of a document is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,7 +67,9 @@ impl<'a> Evaluation<'a> {
                 Value::Optional(Some(value)) if *unwrap => Ok((*value).clone()),
                 Value::Optional(None) => self.value(otherwise),
                 value @ Value::Optional(Some(_)) => Ok(value),
-                other => Err(EvaluationError::failed(format!("{} is no optional but {}", of.describe(), other.noun()))),
+                other => {
+                    Err(EvaluationError::failed(format!("{} is not an optional but {}", of.describe(), other.noun())))
+                }
             },
             Tree::Loop(inner) => self.repeat(inner),
         }
@@ -77,7 +79,7 @@ impl<'a> Evaluation<'a> {
         match self.variables.get(variable.name) {
             Some(Value::Unread(why)) => Err((*why).into()),
             Some(value) => Ok(value.clone()),
-            None => Err(EvaluationError::failed(format!("{} is not known", variable.name))),
+            None => Err(EvaluationError::failed(format!("{} is unknown", variable.name))),
         }
     }
 
@@ -85,7 +87,7 @@ impl<'a> Evaluation<'a> {
     pub(super) fn condition(&mut self, tree: &'a Tree) -> Result<bool, EvaluationError> {
         match self.value(tree)? {
             Value::Bool(value) => Ok(value),
-            other => Err(EvaluationError::failed(format!("{} is no condition but {}", tree.describe(), other.noun()))),
+            other => Err(EvaluationError::failed(format!("{} is not a bool but {}", tree.describe(), other.noun()))),
         }
     }
 

@@ -48,19 +48,19 @@ pub enum EvaluationError {
     #[error("{0}")]
     Failed(String),
     /// The expression needed more steps than one evaluation may take.
-    #[error("the expression takes more than {limit} steps; make it look at less", limit = super::steps::MAX_STEPS)]
+    #[error("the expression takes more than {limit} steps; make it read less", limit = super::steps::MAX_STEPS)]
     TooExpensive,
     /// The expressions evaluated before it took the steps that all of them have together.
-    #[error("all expressions together take more than {limit} steps; use fewer, or make them look at less", limit = super::steps::MAX_SHARED_STEPS)]
+    #[error("all expressions together take more than {limit} steps; use fewer, or make them read less", limit = super::steps::MAX_SHARED_STEPS)]
     Spent,
     /// The expression reads a part of a document that takes more memory than all expressions together may take.
-    #[error("the expression reads a part of the document that is too large: all expressions together may take {limit} KiB of memory; make it look at less", limit = super::steps::MAX_SHARED_BYTES / 1024)]
+    #[error("the expression reads a part of the document that is too large: all expressions together may take {limit} KiB of memory; make it read less", limit = super::steps::MAX_SHARED_BYTES / 1024)]
     TooLarge,
     /// The expression reads a part of a document that is nested too deep.
-    #[error("the expression reads a part of the document that is nested too deep; make it look at less")]
+    #[error("the expression reads a part of the document that is nested too deeply; make it read less")]
     TooDeep,
     /// A fault of this program.
-    #[error("the expression could not be evaluated because of a fault in the expression engine: {0}")]
+    #[error("the expression could not be evaluated because of a bug in the expression engine: {0}")]
     Internal(String),
 }
 

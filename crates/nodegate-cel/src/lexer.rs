@@ -92,7 +92,7 @@ impl<'s> Lexer<'s> {
             Some('`') => self.escaped()?,
             Some(c) if c.is_ascii_alphabetic() || c == '_' || c == '"' || c == '\'' => self.text_or_name()?,
             Some(c) => match SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
-                Some(&"=") => return Err(Problem::new(at, "a single `=` compares nothing; write `==`")),
+                Some(&"=") => return Err(Problem::new(at, "a single `=` is not an operator; write `==`")),
                 Some(symbol) => {
                     self.at += symbol.len();
                     TokenKind::Symbol(symbol)
@@ -170,12 +170,13 @@ impl<'s> Lexer<'s> {
 
     /// Moves behind an exponent, if there is one.
     fn exponent(&mut self) -> bool {
-        let Some(rest) = self.rest().strip_prefix(['e', 'E']) else { return false };
-        let digits = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+        let rest = self.rest();
+        let Some(behind) = rest.strip_prefix(['e', 'E']) else { return false };
+        let digits = behind.strip_prefix(['+', '-']).unwrap_or(behind);
         if !digits.starts_with(|c: char| c.is_ascii_digit()) {
             return false;
         }
-        self.at += 1 + rest.len() - digits.len();
+        self.at += rest.len() - digits.len();
         self.take_while(|c| c.is_ascii_digit());
         true
     }
@@ -183,7 +184,7 @@ impl<'s> Lexer<'s> {
     fn refuse_suffix(&self) -> Result<(), Problem> {
         match self.rest().chars().next() {
             Some(c) if c.is_ascii_alphanumeric() || c == '_' => {
-                Err(Problem::new(self.at, format!("`{c}` directly behind a number; put text in quotes")))
+                Err(Problem::new(self.at, format!("`{c}` directly after a number; put text in quotes")))
             }
             _ => Ok(()),
         }
@@ -192,8 +193,8 @@ impl<'s> Lexer<'s> {
 
 fn stray(c: char) -> String {
     match c {
-        '&' | '|' => format!("a single `{c}` means nothing here; write `{c}{c}`"),
-        '“' | '”' | '‘' | '’' => "typographic quotes do not quote; write \" or '".to_owned(),
-        _ => format!("{c:?} cannot stand here; text goes in quotes"),
+        '&' | '|' => format!("a single `{c}` is not an operator; write `{c}{c}`"),
+        '“' | '”' | '‘' | '’' => "typographic quotes are not supported; write \" or '".to_owned(),
+        _ => format!("unexpected character {c:?}; write text in quotes"),
     }
 }

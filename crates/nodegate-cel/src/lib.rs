@@ -104,7 +104,8 @@ impl Expression {
             Ok(result) => result.map_err(|problem: fault::Problem| problem.explain(source)),
             Err(panic) => {
                 let words = words(&*panic);
-                let message = format!("it could not be compiled because of a fault in the expression engine: {words}");
+                let message =
+                    format!("the expression could not be compiled because of a bug in the expression engine: {words}");
                 Err(fault::Problem::new(0, message).explain(source))
             }
         }
@@ -202,7 +203,7 @@ fn text_entry((key, value): (Key<'_>, Inner<'_>)) -> Result<(String, String), Ev
     match (key, value) {
         (Key::Text(key), Inner::Text(value)) => Ok((key.to_string(), value.to_string())),
         (Key::Text(key), other) => {
-            let message = format!("the value of {:?} is {}; make text of it with string(…)", &*key, other.noun());
+            let message = format!("the value of {:?} is {}; convert it with string(…)", &*key, other.noun());
             Err(EvaluationError::failed(message))
         }
         (key, _) => Err(EvaluationError::failed(format!("the key {key} is not a string"))),
@@ -211,7 +212,7 @@ fn text_entry((key, value): (Key<'_>, Inner<'_>)) -> Result<(String, String), Ev
 
 fn unwanted(wanted: Type, found: &Inner<'_>) -> EvaluationError {
     let (wanted, found) = (wanted.noun(), found.noun());
-    EvaluationError::failed(format!("the expression must yield {wanted}, here it yields {found}"))
+    EvaluationError::failed(format!("the expression must yield {wanted}, but yields {found}"))
 }
 
 /// What a panic said.

@@ -93,7 +93,10 @@ impl Body<'_> {
             'u' if !self.as_bytes => self.code(1, 4, 16),
             'U' if !self.as_bytes => self.code(1, 8, 16),
             '0'..='3' => self.code(0, 3, 8),
-            _ => Err(Problem::new(self.at, format!("`\\{letter}` is no escape; write `\\\\` for a backslash"))),
+            _ => Err(Problem::new(
+                self.at,
+                format!("`\\{letter}` is not an escape sequence; write `\\\\` for a backslash"),
+            )),
         }
     }
 

@@ -74,7 +74,7 @@ impl Checker {
 
     fn has(&mut self, at: usize, arguments: &[Syntax]) -> Result<Typed, Problem> {
         let [Syntax { kind: SyntaxKind::Select { of, name, optional: false }, .. }] = arguments else {
-            return Err(Problem::new(at, "write has(a.b), or \"b\" in a for a key that is no name"));
+            return Err(Problem::new(at, "write has(a.b), or \"b\" in a for a key that is not an identifier"));
         };
         let of = self.part(of)?;
         self.member_of(at, &of, &Typed::text(name))?;
@@ -122,7 +122,7 @@ impl Checker {
         }
         self.loops += usize::from(!optional);
         if self.loops > MAX_LOOPS {
-            return Err(Problem::new(at, format!("more than {MAX_LOOPS} loops lie inside each other here")));
+            return Err(Problem::new(at, format!("more than {MAX_LOOPS} loops are nested here")));
         }
         let (names, parts) = arguments.split_at(variables.min(arguments.len()));
         let locals = self.locals.len();
@@ -165,10 +165,10 @@ impl Checker {
 
     fn declare(&mut self, syntax: &Syntax, of: Type, shape: Shape) -> Result<(), Problem> {
         let SyntaxKind::Name(name) = &syntax.kind else {
-            return Err(Problem::new(syntax.at, "the variable of a loop must be a plain name"));
+            return Err(Problem::new(syntax.at, "the variable of a loop must be an identifier"));
         };
         if self.variable(name).is_some() {
-            let message = format!("`{name}` already means something here; give the variable of the loop another name");
+            let message = format!("`{name}` is already defined; choose another name for the variable of the loop");
             return Err(Problem::new(syntax.at, message));
         }
         self.locals.push(Local { name: name.clone(), of, shape });

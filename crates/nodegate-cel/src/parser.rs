@@ -65,8 +65,10 @@ const RESERVED: [&str; 17] = [
 /// whatever the text.
 pub(super) fn parse(source: &str) -> Result<Syntax, Problem> {
     if source.len() > MAX_SOURCE {
-        let message =
-            format!("an expression may have {MAX_SOURCE} bytes, this one has {}; split the rule", source.len());
+        let message = format!(
+            "an expression may have at most {MAX_SOURCE} bytes, but this one has {}; split the rule",
+            source.len()
+        );
         return Err(Problem::new(0, message));
     }
     let mut parser = Parser { tokens: tokens(source)?, next: 0, parts: 0, nesting: 0 };
@@ -128,12 +130,13 @@ impl Parser {
     fn make(&mut self, at: usize, kind: SyntaxKind) -> Result<Syntax, Problem> {
         self.parts += 1;
         if self.parts > MAX_PARTS {
-            let message = format!("an expression may have {MAX_PARTS} parts, this one has more; split the rule");
+            let message =
+                format!("an expression may have at most {MAX_PARTS} parts, but this one has more; split the rule");
             return Err(Problem::new(at, message));
         }
         let depth = 1 + kind.inner_depth();
         if depth > MAX_DEPTH {
-            let message = format!("more than {MAX_DEPTH} parts lie inside each other here; split the rule");
+            let message = format!("more than {MAX_DEPTH} parts are nested here; split the rule");
             return Err(Problem::new(at, message));
         }
         Ok(Syntax { at, depth, kind })
@@ -143,7 +146,7 @@ impl Parser {
     fn expression(&mut self) -> Result<Syntax, Problem> {
         // The whole expression lies in no bracket.
         if self.nesting > MAX_NESTING {
-            let message = format!("more than {MAX_NESTING} brackets or conditions lie inside each other here");
+            let message = format!("more than {MAX_NESTING} brackets or conditions are nested here");
             return Err(Problem::new(self.at(), message));
         }
         self.nesting += 1;
@@ -323,7 +326,7 @@ impl Parser {
             "null" => SyntaxKind::Constant(Constant::Null),
             "in" => return Err(self.unexpected("a value")),
             _ if RESERVED.contains(&name.as_str()) => {
-                let message = format!("`{name}` is a reserved word and names nothing; use another name");
+                let message = format!("`{name}` is a reserved word; use another name");
                 return Err(Problem::new(at, message));
             }
             _ => SyntaxKind::Name(name.clone()),
@@ -372,7 +375,7 @@ impl Parser {
         if items < MAX_ITEMS {
             return Ok(());
         }
-        Err(Problem::new(self.at(), format!("a list or map that is written down may have {MAX_ITEMS} items")))
+        Err(Problem::new(self.at(), format!("a list or map literal may have at most {MAX_ITEMS} items")))
     }
 }
 

@@ -38,11 +38,11 @@ impl Pattern {
 /// The pattern that `syntax`, an argument of the function `name`, writes down.
 pub(super) fn compile(syntax: &Syntax, name: &str) -> Result<Pattern, Problem> {
     let SyntaxKind::Constant(Constant::Text(source)) = &syntax.kind else {
-        let message = format!("the pattern of {name}() must be written down as text, so that it can be checked");
+        let message = format!("the pattern of {name}() must be a string literal, so that it can be checked");
         return Err(Problem::new(syntax.at, message));
     };
     if source.len() > MAX_PATTERN {
-        let message = format!("a pattern may have {MAX_PATTERN} bytes, this one has {}", source.len());
+        let message = format!("a pattern may have at most {MAX_PATTERN} bytes, but this one has {}", source.len());
         return Err(Problem::new(syntax.at, message));
     }
     let source = ascii_classes(source);

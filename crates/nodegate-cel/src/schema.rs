@@ -78,13 +78,6 @@ impl Variable {
     }
 }
 
-impl PartialEq for Variable {
-    /// The name is what tells variables of a schema apart.
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
 impl Fields {
     /// An object that is called `name`, with these fields.
     #[must_use]
@@ -145,7 +138,7 @@ fn no_field(of: &'static Fields, key: &str, described: Option<String>) -> String
     let what = described.as_ref().map_or_else(|| types::noun(of.name), |described| format!("`{described}`"));
     let names = of.fields.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     if of.withheld.contains(&key) {
-        return format!("{what} has the field `{key}` {} (there are {names})", of.reason);
+        return format!("{what} has the field `{key}` {} (the available fields are {names})", of.reason);
     }
     let hint = match (elsewhere(of, key), nearest(of, key)) {
         (Some(holder), _) => {

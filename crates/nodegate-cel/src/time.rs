@@ -220,13 +220,13 @@ impl std::fmt::Display for Timestamp {
             let digits = format!("{:09}", self.nanos);
             write!(f, ".{}", digits.trim_end_matches('0'))?;
         }
-        match self.offset / 60 {
-            0 => write!(f, "Z"),
-            minutes => {
-                let (sign, minutes) = (if minutes < 0 { '-' } else { '+' }, minutes.abs());
-                write!(f, "{sign}{:02}:{:02}", minutes / 60, minutes % 60)
-            }
-        }
+        let minutes = self.offset / 60;
+        let sign = match minutes {
+            0 => return write!(f, "Z"),
+            ..0 => '-',
+            _ => '+',
+        };
+        write!(f, "{sign}{:02}:{:02}", minutes.abs() / 60, minutes.abs() % 60)
     }
 }
 

@@ -178,10 +178,10 @@ fn hint(operator: Operator, left: Type, right: Type) -> &'static str {
         _ if is(Type::Optional) => "; take the value out of the optional with .orValue(…)",
         _ if is(Type::Quantity) => "; compare quantities with .isGreaterThan(…), .isLessThan(…) or .compareTo(…)",
         _ if is(Type::Semver) => "; compare versions with .isGreaterThan(…), .isLessThan(…) or .compareTo(…)",
-        Operator::Add if is(Type::Text) => "; make text of a value with string(…)",
+        Operator::Add if is(Type::Text) => "; convert the value with string(…)",
         Operator::In if is(Type::Text) => "; look for text in text with .contains(…)",
         _ if is(Type::Null) => "; ask for what may be absent with \"key\" in … or has(…)",
-        _ if is(Type::Text) && number => "; make a number of text with int(…), or compare quantities with quantity(…)",
+        _ if is(Type::Text) && number => "; convert the string with int(…), or compare quantities with quantity(…)",
         _ if left.is_number() && right.is_number() => "; make them the same with int(…) or double(…)",
         _ => "",
     }

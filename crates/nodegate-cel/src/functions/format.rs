@@ -88,7 +88,9 @@ fn write_clause(
         ('x' | 'X', Value::Text(value)) => Some(hexadecimal(steps, letter, value.as_bytes())?),
         ('x' | 'X', Value::Bytes(value)) => Some(hexadecimal(steps, letter, value)?),
         ('b' | 'd' | 'e' | 'f' | 'o' | 'x' | 'X', _) => None,
-        _ => return Err(failed(format!("format() does not know `%{letter}`; there are %s %d %f %e %b %o %x %X"))),
+        _ => {
+            return Err(failed(format!("format() does not support `%{letter}`; use %s, %d, %f, %e, %b, %o, %x or %X")));
+        }
     };
     let written = written.ok_or_else(|| failed(format!("format() cannot write {} as `%{letter}`", value.noun())))?;
     text.push_str(&written);
@@ -203,10 +205,7 @@ pub(super) fn double(value: f64) -> String {
     let text = format!("{value:e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     match exponent.parse::<i32>() {
-        Ok(exponent) if !(-4..6).contains(&exponent) => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{mantissa}e{sign}{:02}", exponent.abs())
-        }
+        Ok(exponent) if !(-4..6).contains(&exponent) => format!("{mantissa}e{exponent:+03}"),
         _ => value.to_string(),
     }
 }

@@ -159,7 +159,7 @@ fn to_library(steps: &mut Steps, value: &Value<'_>) -> Result<cel::Value, Evalua
         }
         Value::Library(value) => value.clone(),
         Value::Duration(_) | Value::Timestamp(_) => {
-            let message = format!("this function cannot take {}; make text of it with string(…)", value.noun());
+            let message = format!("this function cannot take {}; convert it with string(…)", value.noun());
             return Err(EvaluationError::failed(message));
         }
         Value::Unread(why) => return Err((*why).into()),
@@ -269,7 +269,7 @@ fn guard_quantity(steps: &mut Steps, arguments: &[Value<'_>]) -> Result<(), Eval
         return Ok(());
     }
     let shown: String = text.chars().take(80).collect();
-    Err(EvaluationError::failed(format!("{shown:?} is not a quantity, or one beyond all bounds")))
+    Err(EvaluationError::failed(format!("{shown:?} is not a quantity, or is out of range")))
 }
 
 fn is_quantity<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Result<Value<'a>, EvaluationError> {

@@ -75,11 +75,8 @@ impl Function {
         let required = self.parameters.len() - self.optional;
         let mut names: Vec<_> = self.parameters.iter().map(|of| of.name().to_owned()).collect();
         names.iter_mut().skip(required).for_each(|name| *name = format!("[{name}]"));
-        match self.form {
-            Form::Method if !names.is_empty() => {
-                let target = names.remove(0);
-                format!("{target}.{}({})", self.name, names.join(", "))
-            }
+        match (self.form, names.split_first()) {
+            (Form::Method, Some((target, names))) => format!("{target}.{}({})", self.name, names.join(", ")),
             _ => format!("{}({})", self.name, names.join(", ")),
         }
     }

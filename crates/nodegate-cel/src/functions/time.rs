@@ -105,7 +105,7 @@ fn offset(zone: &str) -> Result<i64, EvaluationError> {
     if matches!(zone, "" | "UTC") {
         return Ok(0);
     }
-    let refused = || unreadable(zone, "a time zone that is known here; write UTC or an offset such as +02:00");
+    let refused = || unreadable(zone, "a supported time zone; write UTC or an offset such as +02:00");
     let (hours, minutes) = zone.split_once(':').ok_or_else(refused)?;
     let number = |text: &str| text.parse::<i64>().ok().filter(|number| number.abs() < 100);
     let (hours, minutes) = number(hours).zip(number(minutes)).ok_or_else(refused)?;

@@ -3,7 +3,7 @@
 use super::super::macros::MAX_LOOPS;
 use super::super::parser::{MAX_DEPTH, MAX_ITEMS, MAX_NESTING, MAX_PARTS, MAX_SOURCE};
 use super::super::pattern::MAX_PATTERN;
-use super::super::{Expression, Yields};
+use super::super::{Budget, Expression, Paths, Value, Yields, document};
 use super::{SCHEMA, refusal};
 
 fn compiles(source: &str) -> bool {
@@ -14,7 +14,7 @@ fn compiles(source: &str) -> bool {
 fn the_source_is_bounded() {
     let padded = |bytes: usize| format!("{:bytes$}", "true");
     assert!(compiles(&padded(MAX_SOURCE)));
-    assert!(refusal(&padded(MAX_SOURCE + 1)).contains("may have 4096 bytes"));
+    assert!(refusal(&padded(MAX_SOURCE + 1)).contains("may have at most 4096 bytes"));
 }
 
 #[test]
@@ -22,16 +22,27 @@ fn the_number_of_parts_is_bounded() {
     // One part for every term and one for the chain.
     let chain = |terms: usize| vec!["1<2"; terms].join("||");
     assert!(compiles(&chain((MAX_PARTS - 1) / 3)));
-    assert!(refusal(&chain(MAX_PARTS / 3 + 1)).contains("may have 1024 parts"));
+    assert!(refusal(&chain(MAX_PARTS / 3 + 1)).contains("may have at most 1024 parts"));
 }
 
 #[test]
 fn the_depth_of_a_chain_is_bounded() {
     let sum = |terms: usize| format!("{} > 0", vec!["1"; terms].join("+"));
     assert!(compiles(&sum(MAX_DEPTH - 1)));
-    assert!(refusal(&sum(MAX_DEPTH)).contains("inside each other"));
+    assert!(refusal(&sum(MAX_DEPTH)).contains("parts are nested here"));
     assert!(compiles(&format!("{}true", "!".repeat(MAX_DEPTH - 1))));
-    assert!(refusal(&format!("{}true", "!".repeat(MAX_DEPTH))).contains("inside each other"));
+    assert!(refusal(&format!("{}true", "!".repeat(MAX_DEPTH))).contains("parts are nested here"));
+}
+
+#[test]
+fn the_depth_of_a_document_is_bounded() {
+    let read = |levels: usize| {
+        let text = format!("{}{}", "[".repeat(levels + 1), "]".repeat(levels + 1));
+        Value::read(&text, &Paths::Whole, &Budget::default()).unwrap().is_unread()
+    };
+    assert!(!read(document::MAX_DEPTH));
+    assert!(read(document::MAX_DEPTH + 1));
+    assert!(read(2 * document::MAX_DEPTH));
 }
 
 #[test]
@@ -64,10 +75,10 @@ fn reserved_words_name_nothing() {
 fn lists_and_maps_are_bounded() {
     let list = |items: usize| format!("1 in [{}]", vec!["1"; items].join(","));
     assert!(compiles(&list(MAX_ITEMS)));
-    assert!(refusal(&list(MAX_ITEMS + 1)).contains("may have 256 items"));
+    assert!(refusal(&list(MAX_ITEMS + 1)).contains("may have at most 256 items"));
     let map = |items: usize| format!("1 in {{{}}}", vec!["1:1"; items].join(","));
     assert!(compiles(&map(MAX_ITEMS)));
-    assert!(refusal(&map(MAX_ITEMS + 1)).contains("may have 256 items"));
+    assert!(refusal(&map(MAX_ITEMS + 1)).contains("may have at most 256 items"));
 }
 
 #[test]
@@ -84,7 +95,9 @@ fn loops_are_bounded() {
 #[test]
 fn patterns_are_bounded() {
     assert!(compiles(&format!("'a'.matches('{}')", "a".repeat(MAX_PATTERN))));
-    assert!(refusal(&format!("'a'.matches('{}')", "a".repeat(MAX_PATTERN + 1))).contains("may have 512 bytes"));
+    assert!(refusal(&format!("'a'.matches('{}')", "a".repeat(MAX_PATTERN + 1))).contains("may have at most 512 bytes"));
+    assert!(compiles("'a'.matches('a{8000}')"));
+    assert!(refusal("'a'.matches('a{10000}')").contains("too large when compiled; repeat less"));
     assert!(refusal("'a'.matches('a{10000}{10000}')").contains("too large"));
     assert!(refusal(&format!("'a'.matches('{}')", "(".repeat(200))).contains("not a regular expression"));
     assert!(compiles(r"'a'.matches('^[\\w.-]{1,63}$')"), "an ordinary pattern fits");

@@ -1,7 +1,5 @@
 //! Text and documents made to hurt.
 
-use std::time::{Duration, Instant};
-
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
@@ -45,9 +43,7 @@ fn deep_text_is_refused_without_using_up_the_stack() {
         for levels in [64, 100, 500, 4000] {
             let source = format!("{}{middle}{}", open.repeat(levels), close.repeat(levels));
             on_a_small_stack(move || {
-                let started = Instant::now();
                 assert!(Expression::compile(&source, &SCHEMA, Yields::Bool).is_err(), "{source:.40}");
-                assert!(started.elapsed() < Duration::from_secs(1), "{source:.40}");
             });
         }
     }
@@ -130,17 +126,17 @@ fn costly_expressions_end() {
     with_document(&document, |variables| {
         for source in costly() {
             let expression = compile(&source, Yields::Bool);
-            let started = Instant::now();
             let mut evaluation = Evaluation::new(variables);
             let answer = evaluation.condition(&expression.compiled.tree);
-            let (taken, elapsed) = (evaluation.steps.taken(), started.elapsed());
-            assert!(elapsed < Duration::from_secs(20), "{source:.100} took {elapsed:?}");
+            let taken = evaluation.steps.taken();
+            let bounded = taken <= MAX_STEPS || answer == Err(EvaluationError::TooExpensive);
+            assert!(bounded, "{source:.100} took {taken} steps");
             let answer = match answer {
                 Ok(answer) => answer.to_string(),
                 Err(EvaluationError::TooExpensive) => "too expensive".to_owned(),
                 Err(error) => error.to_string(),
             };
-            println!("{elapsed:>12.1?} {taken:>7} steps  {answer:.40}  {source:.110}");
+            println!("{taken:>7} steps  {answer:.40}  {source:.110}");
         }
     });
 }
@@ -186,10 +182,8 @@ fn all_evaluations_with_one_budget_run_out_of_steps() {
 fn a_document_with_very_many_labels_costs_no_more() {
     let document = large_document(20_000);
     let source = "doc.metadata.labels.filter(k, !(k in ['a', 'b'])).distinct().size() < 0";
-    let started = Instant::now();
     let answer = with_document(&document, |variables| compile(source, Yields::Bool).evaluate_bool(variables));
     assert_eq!(answer, Err(EvaluationError::TooExpensive));
-    assert!(started.elapsed() < Duration::from_secs(20));
 }
 
 /// Pieces that make sense more often than letters do.
@@ -279,7 +273,7 @@ fn try_everything(source: &str) {
                     assert!(!matches!(error, EvaluationError::Internal(_)), "{source}: {error}");
                 }
             }),
-            Err(error) => assert!(!error.to_string().contains("fault in the"), "{source}: {error}"),
+            Err(error) => assert!(!error.to_string().contains("bug in the"), "{source}: {error}"),
         }
     }
 }

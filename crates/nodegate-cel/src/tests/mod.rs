@@ -2,11 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // A test may fail, and show what it measures.
 
 mod bounds;
+mod calendar;
 mod conformance;
 mod given;
 mod hostile;
 mod language;
 mod library;
+mod prices;
+mod refusals;
 
 use serde_json::{Value as Json, json};
 
