@@ -3,9 +3,9 @@
 #   docker build --tag nodegate:0.1.0 .
 #   docker buildx build --platform linux/amd64,linux/arm64 --tag REGISTRY/nodegate:0.1.0 --push .
 #
-# Needs BuildKit. The compiler runs on the building machine's own architecture and compiles for the other one.
+# Requires BuildKit. The compiler runs on the build machine's architecture and cross-compiles for the other one.
 
-# The toolchain is the one of rust-toolchain.toml; a test compares them.
+# The toolchain version is the one in rust-toolchain.toml; a test compares them.
 FROM --platform=$BUILDPLATFORM rust:1.95.0-slim-bookworm AS build
 ARG BUILDARCH
 ARG TARGETARCH
@@ -27,8 +27,8 @@ RUN case "$TARGETARCH" in \
     fi
 
 COPY . .
-# Static by glibc: the allocator and the resolver are those of every other build. `--target` keeps the flag away from
-# procedural macros, which cannot be static.
+# Linked statically against glibc, so that the allocator and the resolver are the same as in other builds. `--target` keeps
+# the flag from procedural macros, which cannot be static.
 ENV RUSTFLAGS="-C target-feature=+crt-static" \
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=x86_64-linux-gnu-gcc \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
@@ -45,12 +45,12 @@ LABEL org.opencontainers.image.title="nodegate" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY LICENSE /LICENSE
 COPY --from=build /image/nodegate /nodegate
-# `serve` writes its own certificate here when none is given, and `demo` writes to /tmp; in the chart's pods nothing is written.
+# Without a certificate, `serve` creates one here, and `demo` writes to /tmp. Pods of the chart write nothing.
 COPY --from=build --chown=65532:65532 /image/var/lib/nodegate /var/lib/nodegate
 COPY --from=build --chown=65532:65532 /image/tmp /tmp
 WORKDIR /var/lib/nodegate
 USER 65532:65532
-# Loopback would reach nobody here.
+# In a container, loopback is not reachable from outside.
 ENV NODEGATE_LISTEN=0.0.0.0:8443 \
     NODEGATE_PROBE_LISTEN=0.0.0.0:8080
 EXPOSE 8443 8080

@@ -66,6 +66,10 @@ bench *args:
 fuzz seconds="60" *targets:
     @fuzz/run {{ seconds }} {{ targets }}
 
+# Change the code of a package in one place after the other and see whether its tests notice: all mutants or a sample (tests/mutants/README.md)
+mutants *args="nodegate-cel":
+    @tests/mutants/run {{ args }}
+
 # Show what nodegate does, on this machine, without a cluster
 demo *args:
     cargo run --release -- demo {{ args }}

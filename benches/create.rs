@@ -63,7 +63,7 @@ fn register(plane: &ControlPlane, kind: &str, address: &str, ca: &Path) {
     let mut render = Command::new(env!("CARGO_BIN_EXE_nodegate"));
     render.args(["render", "webhooks", "--url", &format!("https://{address}"), "--ca-file"]).arg(ca);
     let text = control_plane::run(&mut render, None).expect("rendered");
-    for tree in nodegate::api::source::parse_documents(&text).expect("YAML") {
+    for tree in nodegate_policy::api::source::parse_documents(&text).expect("YAML") {
         let mut configuration = tree.to_json();
         configuration["metadata"]["name"] = json!(format!("bench-{kind}"));
         configuration["webhooks"][0]["objectSelector"] = json!({"matchLabels": {"bench": kind}});

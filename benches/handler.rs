@@ -13,10 +13,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use nodegate::admission::{Context, mutate, validate};
-use nodegate::api::policy::NodePolicySpec;
 use nodegate::metrics::Metrics;
-use nodegate::policy::{Origin, PolicyDocument, PolicySet};
 use nodegate::state::SavedStates;
+use nodegate_policy::api::policy::NodePolicySpec;
+use nodegate_policy::{Origin, PolicyDocument, PolicySet};
 use serde_json::{Value, json};
 
 #[path = "support/governance.rs"]
@@ -59,7 +59,7 @@ fn context(spec: Value) -> Context {
         saved: Arc::new(SavedStates::default()),
         pending_taint: None,
         synced: Arc::new(true.into()),
-        stamps: false,
+        records_last_change: false,
         exemptions: Arc::default(),
         metrics: Metrics::new(),
     }

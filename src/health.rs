@@ -11,12 +11,12 @@ use jiff::Timestamp;
 
 use crate::metrics::Metrics;
 
-/// Whether the server may get requests, and if not, why.
+/// Whether the server may receive requests, and if not, why.
 #[derive(Debug)]
 pub struct Readiness {
     waits_for_cluster: AtomicBool,
     policies: AtomicBool,
-    /// Until when the certificate is valid, in seconds since 1970; the least number while there is none.
+    /// The expiration time of the certificate, in seconds since 1970; the minimum value if there is none.
     certificate: AtomicI64,
     listening: AtomicBool,
     draining: AtomicBool,
@@ -39,59 +39,59 @@ impl Default for Readiness {
 }
 
 impl Readiness {
-    /// The cluster must be reached before this is ready.
+    /// Requires that the cluster is reached before the server is ready.
     pub fn waits_for_cluster(&self) {
         self.waits_for_cluster.store(true, Ordering::Relaxed);
     }
 
-    /// The cluster has been reached.
+    /// Records that the cluster is reached.
     pub fn cluster_reached(&self) {
         self.waits_for_cluster.store(false, Ordering::Relaxed);
     }
 
-    /// Policies are compiled.
+    /// Records that policies are compiled.
     pub fn policies_compiled(&self) {
         self.policies.store(true, Ordering::Relaxed);
     }
 
-    /// Saved state must be read before this is ready.
+    /// Requires that saved state is read before the server is ready.
     pub fn waits_for_state(&self) {
         self.waits_for_state.store(true, Ordering::Relaxed);
     }
 
-    /// Saved state has been read.
+    /// Records that saved state has been read.
     pub fn state_read(&self) {
         self.waits_for_state.store(false, Ordering::Relaxed);
     }
 
-    /// Whether this replica leads and cannot watch nodes.
+    /// Records whether this replica leads and cannot watch nodes.
     pub fn leads_blind(&self, blind: bool) {
         self.leads_blind.store(blind, Ordering::Relaxed);
     }
 
-    /// A certificate is loaded that is valid until `not_after`.
+    /// Records that a certificate is loaded, which is valid until `not_after`.
     pub fn certificate_loaded(&self, not_after: Timestamp) {
         self.certificate.store(not_after.as_second(), Ordering::Relaxed);
     }
 
-    /// The HTTPS address is bound.
+    /// Records that the HTTPS address is bound.
     pub fn listening(&self) {
         self.listening.store(true, Ordering::Relaxed);
     }
 
-    /// The server is about to end; from now on it is not ready.
+    /// Records that the server is shutting down; from now on it is not ready.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// What is missing at `now`; nothing when ready.
+    /// The unmet conditions at `now`; empty if the server is ready.
     pub fn unmet(&self, now: Timestamp) -> Vec<String> {
         let conditions = [
             (!self.waits_for_cluster.load(Ordering::Relaxed), "the cluster has not been reached"),
             (self.policies.load(Ordering::Relaxed), "policies are not compiled"),
             (!self.waits_for_state.load(Ordering::Relaxed), "saved state has not been read"),
             (self.listening.load(Ordering::Relaxed), "the HTTPS address is not bound"),
-            (!self.leads_blind.load(Ordering::Relaxed), "this replica leads and cannot watch nodes"),
+            (!self.leads_blind.load(Ordering::Relaxed), "this replica leads but cannot watch nodes"),
             (!self.draining.load(Ordering::Relaxed), "shutting down"),
         ];
         let unmet = conditions.into_iter().filter(|(met, _)| !met).map(|(_, unmet)| unmet.to_owned());
@@ -110,8 +110,8 @@ impl Readiness {
     }
 }
 
-/// The router of the probe address. A restart does not bring another certificate or an API server, so `/healthz` is
-/// fine while `/readyz` is not.
+/// The router of the probe address. A restart solves neither an expired certificate nor an unreachable API server, so
+/// `/healthz` succeeds even if `/readyz` fails.
 pub fn router(readiness: Arc<Readiness>, metrics: Arc<Metrics>, now: fn() -> Timestamp) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

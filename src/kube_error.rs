@@ -1,22 +1,22 @@
-//! What went wrong between here and the API server, in words.
+//! Formats errors of the API server and its client.
 
 use std::error::Error;
 
 use kube::core::Status;
 
-/// One sentence about an error of `kube` or of what is built upon it.
+/// Describes an error of `kube`, or of a library on top of it, in one sentence.
 ///
-/// What the API server answers is said as it said it, and nothing else; kube's own text repeats the whole answer as it
-/// is debugged. Otherwise the causes are said, the outermost first, and none of them twice.
+/// If the API server answered, returns only its message, because kube's own text repeats the whole answer in debug
+/// format. Otherwise returns the chain of causes, outermost first, without repetitions.
 pub fn in_words(error: &(dyn Error + 'static)) -> String {
     let chain: Vec<_> = std::iter::successors(Some(error), |error| Error::source(*error)).collect();
     if let Some(status) = chain.iter().find_map(|cause| answer(*cause)) {
-        return format!("the API server answers {}: {}", status.code, status.message);
+        return format!("the API server answered {}: {}", status.code, status.message);
     }
     let mut words: Vec<String> = Vec::new();
     for cause in chain {
         let text = cause.to_string();
-        // Most errors say their cause as well; of those only what they say themselves is new.
+        // Most errors include their cause in their text; only the rest is new.
         let of_cause = cause.source().map(ToString::to_string).unwrap_or_default();
         let own = text.strip_suffix(&of_cause).unwrap_or(&text).trim_end_matches([' ', ':']);
         let is_kubes_label = cause.is::<kube::Error>() && !own.contains(' ');
@@ -27,7 +27,8 @@ pub fn in_words(error: &(dyn Error + 'static)) -> String {
     words.join(": ")
 }
 
-/// An error of a command with all that was said about it, the outermost first; from an error of `kube` on [`in_words`].
+/// Formats an error of a command with its whole context, outermost first; an error of `kube` is formatted by
+/// [`in_words`].
 pub(crate) fn with_context(error: &anyhow::Error) -> String {
     let mut words: Vec<String> = Vec::new();
     for cause in error.chain() {
@@ -54,9 +55,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_api_server_answers_is_said_once() {
+    fn an_answer_of_the_api_server_is_included_once() {
         let status = || Box::new(Status::failure("namespaces \"x\" not found", "NotFound").with_code(404));
-        let said = "the API server answers 404: namespaces \"x\" not found";
+        let said = "the API server answered 404: namespaces \"x\" not found";
         assert_eq!(in_words(&kube::Error::Api(status())), said);
         let watching = kube::runtime::watcher::Error::InitialListFailed(kube::Error::Api(status()));
         assert_eq!(in_words(&watching), said);
@@ -64,15 +65,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_did_is_said_before_what_the_api_server_answered() {
+    fn the_context_of_a_command_precedes_the_answer_of_the_api_server() {
         let refused = io::Error::new(io::ErrorKind::ConnectionRefused, "Connection refused");
-        let error = anyhow::Error::new(kube::Error::Service(Box::new(refused))).context("nodes could not be listed");
-        assert_eq!(with_context(&error), "nodes could not be listed: Connection refused");
+        let error = anyhow::Error::new(kube::Error::Service(Box::new(refused))).context("could not list nodes");
+        assert_eq!(with_context(&error), "could not list nodes: Connection refused");
         assert_eq!(with_context(&anyhow::anyhow!("inner").context("outer")), "outer: inner");
     }
 
     #[test]
-    fn causes_are_said_from_the_outermost_to_the_innermost_and_none_twice() {
+    fn causes_are_listed_from_the_outermost_to_the_innermost_without_repetition() {
         #[derive(Debug, thiserror::Error)]
         #[error("tcp connect error")]
         struct Connecting(#[source] io::Error);

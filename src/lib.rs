@@ -1,17 +1,15 @@
-//! nodegate decides what a Kubernetes Node is called: labels and taints are right before the node
-//! is admitted and cannot be changed by whoever should not.
+//! nodegate labels and taints Kubernetes Nodes at admission, before anything can be scheduled on them, and protects
+//! those labels and taints from unauthorized changes.
 //!
-//! ARCHITECTURE.md has the picture; a folder here is a layer.
+//! ARCHITECTURE.md has an overview. Each folder is a layer.
 
 pub mod admission;
-pub mod api;
 pub mod cli;
 pub mod controller;
 pub mod files;
 pub mod health;
 pub mod kube_error;
 pub mod metrics;
-pub mod policy;
 pub mod state;
 pub mod telemetry;
 pub mod text;

@@ -1,4 +1,4 @@
-//! The `nodegate` binary: installs the crypto provider, parses, runs.
+//! The `nodegate` binary: installs the crypto provider and runs the command.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Fails only if a provider is installed already, and then that one serves as well.
+    // This fails only if a provider is already installed, which can be used as well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     nodegate::cli::main(std::env::args_os())
 }

@@ -1,4 +1,4 @@
-//! Logs: text on a terminal, JSON otherwise, to standard error.
+//! Logging to standard error: text on a terminal, JSON otherwise.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal as _};
@@ -8,14 +8,15 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::text::log_line;
 
-/// The client library logs each try of a request that fails, and warns with the whole text of an answer that it cannot
-/// read, a list of all nodes, say. Errors are logged where they are handled.
+/// The client library logs each retry of a failed request, and warns with the complete text of an answer that it
+/// cannot parse, such as a list of all nodes. nodegate logs errors where it handles them.
 const LIBRARIES: &str = "kube_client=off";
 
-/// Longest text of an error in a log line, in bytes. Errors of parsers and of the API server can repeat what they are about.
+/// Maximum length of an error in a log line, in bytes. Errors of parsers and of the API server can repeat their
+/// input.
 const BRIEF_MAX: usize = 512;
 
-/// An error as it may stand in a log line, an event or a report: its first 512 bytes.
+/// Truncates an error for a log line, an event or a report to 512 bytes.
 pub fn brief(error: impl fmt::Display) -> String {
     struct Brief(String);
     impl fmt::Write for Brief {
@@ -36,7 +37,7 @@ pub fn brief(error: impl fmt::Display) -> String {
     brief.0
 }
 
-/// A level that is not one.
+/// An invalid log level.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value:?}: {why}")]
 pub struct LevelError {
@@ -45,11 +46,11 @@ pub struct LevelError {
     why: String,
 }
 
-/// The filter that `RUST_LOG` (if set) or `LOG_LEVEL` asks for. `LOG_LEVEL` takes Python's names and
-/// numbers, as the label operator did, and `TRACE`.
+/// The filter from `RUST_LOG` (if set) or `LOG_LEVEL`. `LOG_LEVEL` accepts Python's names and numbers, as the label
+/// operator did, and `TRACE`.
 ///
 /// # Errors
-/// If either cannot be understood.
+/// Returns an error if the value is invalid.
 pub fn filter(rust_log: Option<&str>, log_level: Option<&str>) -> Result<EnvFilter, LevelError> {
     if let Some(value) = rust_log.filter(|value| !value.is_empty()) {
         let fault = |error: tracing_subscriber::filter::ParseError| LevelError {
@@ -67,19 +68,19 @@ pub fn filter(rust_log: Option<&str>, log_level: Option<&str>) -> Result<EnvFilt
         "WARNING" | "WARN" | "30" => "warn",
         "ERROR" | "40" | "CRITICAL" | "FATAL" | "50" => "error",
         _ => {
-            let why = "write DEBUG, INFO, WARNING, ERROR or CRITICAL".to_owned();
+            let why = "expected DEBUG, INFO, WARNING, ERROR or CRITICAL".to_owned();
             return Err(LevelError { name: "LOG_LEVEL", value: value.to_owned(), why });
         }
     };
     Ok(EnvFilter::new(format!("{level},{LIBRARIES}")))
 }
 
-/// Writes each event as one line, in which nothing is left that a terminal would act upon. So there are no colours either:
-/// which of them are ours cannot be told at the end.
+/// Writes each event as one line, and escapes every character that a terminal would interpret. Therefore logs have no
+/// colors: at this point nodegate's own escape sequences cannot be told from others.
 struct Lines<W>(W);
 
 impl<W: io::Write> io::Write for Lines<W> {
-    /// Takes a whole event, as the formatting layer writes it.
+    /// Receives a complete event from the formatting layer.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         self.0.write_all(log_line(&text).as_bytes())?;
@@ -91,7 +92,7 @@ impl<W: io::Write> io::Write for Lines<W> {
     }
 }
 
-/// Sends logs to standard error. A second call changes nothing.
+/// Sends logs to standard error. A second call has no effect.
 pub fn init(filter: EnvFilter) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Lines(io::stderr()));
     let started = if std::io::stderr().is_terminal() {
@@ -108,7 +109,7 @@ pub fn init(filter: EnvFilter) {
 mod tests {
     use super::*;
 
-    /// What the text form writes for a field with this text, in each of the ways that fields are written.
+    /// The output of the text format for a field with this text, for each way of recording fields.
     fn logged(hostile: &str) -> String {
         let written = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         struct Shared(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
@@ -134,21 +135,21 @@ mod tests {
     }
 
     #[test]
-    fn a_text_from_a_node_is_one_line_of_log_and_moves_no_cursor() {
+    fn a_text_from_a_node_is_logged_on_one_line_without_escape_sequences() {
         let text = logged("evil\u{1b}[2J\u{1b}]0;title\u{7}\r\u{9b}31m\u{202e}\nWARN forged");
         assert_eq!(text.matches('\n').count(), 1, "{text:?}");
         assert!(!text.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')), "{text:?}");
     }
 
     #[test]
-    fn an_error_that_repeats_an_object_is_cut_off() {
+    fn an_error_that_repeats_an_object_is_truncated() {
         assert_eq!(brief("short"), "short");
         let told = brief(format!("invalid type: string {:?}", "ü".repeat(1_000_000)));
         assert!(told.starts_with("invalid type: string") && told.ends_with('…') && told.len() < 600, "{}", told.len());
     }
 
     #[test]
-    fn log_level_takes_pythons_names() {
+    fn log_level_accepts_pythons_names() {
         for (name, level) in
             [("WARNING", "warn"), ("warning", "warn"), ("10", "debug"), ("CRITICAL", "error"), ("", "info")]
         {

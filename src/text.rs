@@ -1,13 +1,13 @@
-//! Text that others wrote (nodes, users, files), as a terminal may show it.
+//! Escapes text from external sources (nodes, users, files) for a terminal.
 //!
-//! An escape sequence in an annotation or in a file's name must not move the cursor, and a text must not look like another
-//! one. What is escaped is written as JSON writes it (`\u001b`), so that the same holds within JSON.
+//! An escape sequence in an annotation or a file name must not move the cursor, and one text must not look like
+//! another. Characters are escaped as in JSON (`\u001b`), so that JSON stays valid.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a terminal may do something else with this character than show it in its place: control characters (C0, DEL,
-/// C1), separators of lines, and those that turn the direction of writing (Unicode's `Bidi_Control`).
+/// Whether a terminal may interpret this character instead of showing it: control characters (C0, DEL, C1), line
+/// separators, and characters that change the writing direction (Unicode's `Bidi_Control`).
 fn is_unsafe(c: char) -> bool {
     let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || turns
@@ -19,7 +19,7 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     safe.push_str(&text[..first]);
     for c in text[first..].chars() {
         if is_escaped(c) {
-            // All of them are below U+10000, so four digits are enough. Writing to a text cannot fail.
+            // All of them are below U+10000, so four digits suffice. Writing to a String cannot fail.
             let _ = write!(safe, "\\u{:04x}", u32::from(c));
         } else {
             safe.push(c);
@@ -28,17 +28,17 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// The text on one line: newlines are escaped too.
+/// Escapes text for a single line: newlines are escaped too.
 pub fn on_a_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_unsafe)
 }
 
-/// The text with its newlines, which are the writer's own.
+/// Escapes text in which newlines are intended.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c != '\n' && is_unsafe(c))
 }
 
-/// A line of log, of which only the last newline is the writer's own.
+/// Escapes a log line, in which only the final newline is intended.
 pub fn log_line(text: &str) -> Cow<'_, str> {
     match text.strip_suffix('\n').map(on_a_line) {
         Some(Cow::Borrowed(_)) => Cow::Borrowed(text),
@@ -47,10 +47,19 @@ pub fn log_line(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Cuts a text to so many bytes, at a character, with `…` as the last one.
+/// Truncates a text to this many bytes at a character boundary, with `…` as the last character.
 pub fn cut(text: &mut String, max: usize) {
     if text.len() > max {
         text.truncate(text.floor_char_boundary(max.saturating_sub('…'.len_utf8())));
+        text.push('…');
+    }
+}
+
+/// As [`cut`], to so many characters.
+pub fn cut_to_characters(text: &mut String, max: usize) {
+    let is_longer = text.chars().nth(max).is_some();
+    if let Some((at, _)) = text.char_indices().nth(max.saturating_sub(1)).filter(|_| is_longer) {
+        text.truncate(at);
         text.push('…');
     }
 }
@@ -60,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_at_a_character_and_says_so() {
+    fn a_text_is_truncated_at_a_character_boundary_and_ends_with_an_ellipsis() {
         for (text, max, expected) in
             [("abcdef", 6, "abcdef"), ("abcdefg", 6, "abc…"), ("aäöü", 6, "aä…"), ("äöüß", 6, "ä…")]
         {
@@ -69,10 +78,16 @@ mod tests {
             assert_eq!(shorter, expected, "{text}");
             assert!(shorter.len() <= max);
         }
+        for (text, max, expected) in [("aäöü", 4, "aäöü"), ("aäöüß", 4, "aäö…"), ("abcdef", 5, "abcd…"), ("", 1, "")]
+        {
+            let mut shorter = text.to_owned();
+            cut_to_characters(&mut shorter, max);
+            assert_eq!(shorter, expected, "{text}");
+        }
     }
 
     #[test]
-    fn whatever_a_terminal_acts_upon_is_escaped() {
+    fn characters_that_a_terminal_interprets_are_escaped() {
         let hostile = "\u{1b}[2J\r\u{9b}31m\u{7f}\0\t\u{202e}gnp\u{2066}\u{200f}\u{2028}\n";
         assert_eq!(on_a_line(hostile), r"\u001b[2J\u000d\u009b31m\u007f\u0000\u0009\u202egnp\u2066\u200f\u2028\u000a");
         assert_eq!(lines(hostile), "\\u001b[2J\\u000d\\u009b31m\\u007f\\u0000\\u0009\\u202egnp\\u2066\\u200f\\u2028\n");
@@ -82,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_text_stays_as_it_is() {
+    fn plain_text_is_unchanged() {
         let plain = "tier=gold, \u{201e}é\u{201c} → 日本語 \u{1f680}\n  second line\n";
         assert!(matches!(lines(plain), Cow::Borrowed(text) if text == plain));
         assert!(matches!(on_a_line("hardware.tier"), Cow::Borrowed(_)));
@@ -91,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_json_and_says_the_same() {
+    fn escaped_json_has_the_same_meaning() {
         let hostile = "\u{1b}[2J \u{9b} \u{7f} \u{202e} \u{2028} \\ \" end";
         let json = serde_json::json!({ "a": hostile }).to_string();
         let safe = lines(&json);

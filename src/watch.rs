@@ -1,8 +1,8 @@
-//! Wakes whoever reads files when they may have changed.
+//! Notifies readers of files when the files may have changed.
 //!
-//! Directories are watched, not files: a mounted Secret or ConfigMap changes by a swap of its `..data`
-//! link, at which a watch of a file dies for good. A poll comes on top, for file systems that tell
-//! nothing. Readers re-read whole and compare; a wake-up says *may have*.
+//! Directories are watched, not files: a mounted Secret or ConfigMap changes by replacing its `..data` link, which
+//! breaks the watch of a file. Polling covers file systems that send no notifications. Readers read everything again
+//! and compare: a notification only means that something *may* have changed.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long after the first sign of a change to wait for the rest of it.
+/// How long to wait after the first notification for further ones.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Signs of change in some directories.
+/// Notifications about changes in some directories.
 pub struct Changes {
     directories: Vec<PathBuf>,
     poll: Duration,
@@ -23,28 +23,30 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Watches `directories` (those that exist; others are tried again at each poll) and polls as well.
+    /// Watches `directories` (those that exist; missing ones are retried at each poll) and polls as well.
     pub fn new(directories: Vec<PathBuf>, poll: Duration) -> Self {
         let (sender, signs) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Reading is no change, and our own reading must not wake us.
+            // Reading a file is not a change, so nodegate's own reads cause no notification.
             if event.map_or(true, |event| !event.kind.is_access()) {
                 let _ = sender.try_send(());
             }
         });
-        let watcher = watcher.map_err(|error| tracing::warn!(%error, "files are only polled, not watched")).ok();
+        let watcher = watcher
+            .map_err(|error| tracing::warn!(%error, "cannot watch files; changes are noticed by polling only"))
+            .ok();
         let mut changes = Self { directories, poll, signs, watcher };
         changes.watch();
         changes
     }
 
-    /// (Re-)registers every directory; one that was replaced needs that.
+    /// (Re-)registers every directory, because a directory may have been replaced.
     fn watch(&mut self) {
         if let Some(watcher) = &mut self.watcher {
             for directory in &self.directories {
                 let _ = watcher.unwatch(directory);
                 if let Err(error) = watcher.watch(directory, RecursiveMode::Recursive) {
-                    tracing::debug!(directory = %directory.display(), %error, "not watched, only polled");
+                    tracing::debug!(directory = %directory.display(), %error, "cannot watch the directory; changes are noticed by polling only");
                 }
             }
         }
@@ -56,7 +58,7 @@ impl Changes {
         tokio::select! {
             () = poll => self.watch(),
             Some(()) = self.signs.recv() => {
-                // A change comes as several signs; the last may come while we wait.
+                // A change causes several notifications; the last one may arrive while waiting.
                 let settled = Instant::now() + SETTLE;
                 while timeout_at(settled, self.signs.recv()).await.is_ok_and(|sign| sign.is_some()) {}
             }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::LazyLock;
 
-use nodegate::policy::cel::{
+use nodegate_policy::cel::{
     Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, RequestVariables, Scope, Variables, Yields,
 };
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ pub(super) fn check(bytes: &[u8]) {
                 }
                 Err(error) => {
                     let error = error.to_string();
-                    assert!(error.contains("column ") && !error.contains("fault in the"), "{error}");
+                    assert!(error.contains("column ") && !error.contains("bug in the"), "{error}");
                 }
             }
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use json_patch::{Patch, PatchOperation};
-use nodegate::api::names::check_label_value;
-use nodegate::policy::restriction::is_restricted;
+use nodegate_policy::api::names::check_label_value;
+use nodegate_policy::restriction::is_restricted;
 use serde_json::{Value, json};
 
 /// Who writes a node.

@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use nodegate::admission::{Review, Subject};
-use nodegate::api::state::SavedState;
-use nodegate::policy::{
-    Circumstances, Decision, Exemptions, NodeFacts, Operation, Origin, PolicyDocument, PolicyError, PolicySet, decide,
+use nodegate_policy::api::state::SavedState;
+use nodegate_policy::{
+    DecideContext, Decision, Exemptions, NodeFacts, Operation, Origin, PolicyDocument, PolicyError, PolicySet, decide,
     judge, patch,
 };
 use serde_json::{Value, json};
@@ -94,9 +94,9 @@ fn decided(set: &PolicySet, scene: &Scene, review: &Value) -> (Decision, Option<
     let body = review.to_string();
     let review_read = Review::parse(body.as_bytes()).unwrap();
     let Subject::Node(write) = &review_read.subject else { panic!("a write of a node: {body}") };
-    let circumstances = Circumstances { saved: scene.saved.as_ref(), pending_taint: None, ..Circumstances::default() };
-    let decision = decide(set, write, &circumstances);
-    let verdict = judge(set, write, &circumstances, &Exemptions::default());
+    let context = DecideContext { saved: scene.saved.as_ref(), pending_taint: None, ..DecideContext::default() };
+    let decision = decide(set, write, &context);
+    let verdict = judge(set, write, &context, &Exemptions::default());
     assert!(scene.writer != Writer::Joining || verdict.denial().is_none(), "a kubelet's CREATE is never denied");
     assert_eq!(write.operation == Operation::Create, write.old.is_none());
     let (node, old) = (&review["request"]["object"], &review["request"]["oldObject"]);

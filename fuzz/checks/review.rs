@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
 use nodegate::admission::{Answer, Context, PendingTaint, Rejection, mutate, validate};
 use nodegate::metrics::Metrics;
-use nodegate::policy::{Exemptions, Identities, LAST_CHANGE, Origin, PolicyDocument, PolicySet};
 use nodegate::state::SavedStates;
+use nodegate_policy::{Exemptions, Identities, LAST_CHANGE, Origin, PolicyDocument, PolicySet};
 use serde_json::{Value, json};
 
 use super::node::{Writer, patched};
@@ -42,7 +42,7 @@ fn context(everything: bool) -> Context {
         saved: Arc::new(saved),
         pending_taint: everything.then(|| PendingTaint::new("nodegate.dev/pending".parse().unwrap(), || true)),
         synced: Arc::new(true.into()),
-        stamps: everything,
+        records_last_change: everything,
         exemptions: Arc::new(ArcSwap::from_pointee(Exemptions {
             self_user: Some(SELF.to_owned()),
             break_glass_groups: Identities::parse(["everything:break-glass"]).unwrap(),

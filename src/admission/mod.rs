@@ -1,9 +1,13 @@
 //! The webhook: `POST /mutate` and `POST /validate`, `admission.k8s.io/v1`.
 //!
-//! Reads memory, answers, writes nothing, calls nobody: safe for dry runs and for the CREATE that a
-//! restarted kubelet sends again.
+//! It only reads memory: it writes nothing and calls no other service. So it is safe for dry runs, and for a CREATE
+//! that a restarted kubelet repeats.
 
+mod answer;
+mod arrivals;
+mod bounds;
 mod intake;
+mod large_places;
 mod policies;
 mod respond;
 mod router;
@@ -14,27 +18,32 @@ use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 
-use crate::api::names::{TaintEffect, TaintId};
 use crate::metrics::Metrics;
-use crate::policy::{Exemptions, PolicySet};
 use crate::state::SavedStates;
+use nodegate_policy::api::names::{TaintEffect, TaintId};
+use nodegate_policy::{Exemptions, PolicySet};
 
-pub use respond::{Answer, Rejection, mutate, validate};
-pub use router::{Bounds, REVIEW_BYTES, router};
+pub use answer::{Answer, Rejection};
+pub use bounds::{Bounds, REVIEW_BYTES};
+pub use respond::{mutate, validate};
+pub use router::router;
 pub use wire::{Review, Subject};
 
-/// The pending taint, and when it may be set.
+/// The pending taint, and the condition for setting it.
 #[derive(Clone)]
 pub struct PendingTaint {
     /// Key and effect.
     pub taint: TaintId,
-    /// Whether somebody is there to lift it.
+    /// Whether a controller is running that can remove it.
     pub is_lifted: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl PendingTaint {
     /// The taint with this key, effect NoSchedule.
-    pub fn new(key: crate::api::names::LabelKey, is_lifted: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+    pub fn new(
+        key: nodegate_policy::api::names::LabelKey,
+        is_lifted: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
         Self { taint: TaintId { key, effect: TaintEffect::NoSchedule }, is_lifted: Arc::new(is_lifted) }
     }
 
@@ -55,16 +64,16 @@ impl std::fmt::Debug for PendingTaint {
 pub struct Context {
     /// The policies in force.
     pub policies: Arc<ArcSwap<PolicySet>>,
-    /// What is saved of nodes.
+    /// The saved state of nodes.
     pub saved: Arc<SavedStates>,
     /// The pending taint.
     pub pending_taint: Option<PendingTaint>,
-    /// Whether policies and saved state have been read: until then every review is answered 503.
+    /// Whether policies and saved state have been loaded; until then every review gets 503.
     pub synced: Arc<AtomicBool>,
-    /// Whether nodes are stamped with who changed them last.
-    pub stamps: bool,
-    /// Who is not judged. Swapped when our own name in the cluster is known.
+    /// Whether to record the last requester in an annotation.
+    pub records_last_change: bool,
+    /// Whose writes are not judged. Updated when nodegate's own user name in the cluster is known.
     pub exemptions: Arc<ArcSwap<Exemptions>>,
-    /// Where answers are counted.
+    /// The metrics.
     pub metrics: Arc<Metrics>,
 }

@@ -1,21 +1,21 @@
-//! Reviews of `NodePolicy` objects: judged by the very compilation that puts them in force, before they are stored.
+//! Reviews of `NodePolicy` objects: compiles them as the controller does, before they are stored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::Context;
-use super::respond::{Answer, Rejection, cut, warning};
+use super::answer::{Answer, Rejection, cut, warning};
 use super::wire::ReplyWire;
 use crate::metrics::Outcome;
-use crate::policy::cel::Budget;
-use crate::policy::{Object, ObjectFault, ObjectReview, Text, review_object};
+use nodegate_policy::cel::Budget;
+use nodegate_policy::{Object, ObjectFault, ObjectReview, Text, review_object};
 
-/// Most faults that are told one by one.
+/// Maximum number of errors that are listed.
 const FAULTS_MAX: usize = 50;
-/// Longest message of one fault, in bytes.
+/// Maximum length of one error message, in bytes.
 const FAULT_MAX: usize = 1024;
 
-/// What tells a review of a `NodePolicy` from others; its objects are skipped.
+/// The fields that identify a review of a `NodePolicy`; its objects are skipped.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow)]
@@ -57,7 +57,7 @@ struct Objects {
     old_object: Option<Object<Policy>>,
 }
 
-/// What is judged of an object. What else it holds is skipped, however deep it is.
+/// The fields of an object that are judged. Everything else is skipped, at any depth.
 #[derive(Deserialize)]
 struct Policy {
     #[serde(default)]
@@ -85,7 +85,7 @@ struct Response<'a> {
     warnings: Vec<String>,
 }
 
-/// `meta/v1 Status`, as the API server itself refuses an object that is not valid.
+/// A `meta/v1 Status` like the API server's own for an invalid object.
 #[derive(Serialize)]
 struct Status {
     code: u16,
@@ -109,9 +109,9 @@ struct Cause {
     message: String,
 }
 
-/// Answers a review of a `NodePolicy`; `None` when `body` is something else.
+/// Answers a review of a `NodePolicy`; `None` if `body` is another review.
 ///
-/// Compiling takes longer than a judgement of a node, so a brief budget is never enough.
+/// Compiling takes longer than judging a node, so a brief budget never suffices.
 pub(super) fn review(body: &[u8], context: &Context, budget: &Budget) -> Option<Result<Option<Answer>, Rejection>> {
     let envelope: Envelope<'_> = serde_json::from_slice(body).ok()?;
     let Object(head) = envelope.request;
@@ -129,7 +129,8 @@ pub(super) fn review(body: &[u8], context: &Context, budget: &Budget) -> Option<
     let outcome = if judged.status.is_some() { Outcome::Denied } else { Outcome::Allowed };
     tracing::debug!(endpoint = "validate", uid = &*head.uid, outcome = outcome.as_str(), "reviewed a NodePolicy");
     let written = serde_json::to_vec(&ReplyWire::of(judged));
-    let written = written.map_err(|error| Rejection::internal(format!("the answer cannot be written: {error}")));
+    let written = written
+        .map_err(|error| Rejection::internal(format!("internal error: could not serialize the answer: {error}")));
     Some(written.map(|body| Some(Answer { body, outcome })))
 }
 
@@ -146,7 +147,7 @@ fn judge<'h>(head: &'h Head<'_>, body: &[u8], context: &Context) -> Result<Respo
     let Object(policy) = object.ok_or_else(|| Rejection::bad_request("the request has no object"))?;
     let Object(Metadata { name, deletion_timestamp }) = policy.metadata;
     let ObjectReview { faults, conflicts } = review_object(&context.policies.load(), &name, &policy.spec);
-    // Only the difference is judged: a faulty object can still be labelled, and end.
+    // Only changes of the spec are judged: an invalid object can still be labelled and deleted.
     let unchanged = old_object.is_some_and(|Object(old)| old.spec == policy.spec) || deletion_timestamp.is_some();
     if faults.is_empty() || unchanged {
         let told = faults.iter().map(ToString::to_string).chain(conflicts);
@@ -155,13 +156,14 @@ fn judge<'h>(head: &'h Head<'_>, body: &[u8], context: &Context) -> Result<Respo
     Ok(Response { uid: &head.uid, allowed: false, status: Some(refusal(name, &faults)), warnings: Vec::new() })
 }
 
-/// Every fault as a cause, which `kubectl` prints a line each, and all of them as one message for other clients.
+/// Lists every error as a cause, which `kubectl` prints on separate lines, and all of them in one message for other
+/// clients.
 fn refusal(name: String, faults: &[ObjectFault]) -> Status {
     let more = faults.len().saturating_sub(FAULTS_MAX);
     let told = &faults[..faults.len() - more];
     let mut lines: Vec<String> = told.iter().map(|fault| cut(fault.to_string(), FAULT_MAX)).collect();
     lines.extend((more > 0).then(|| format!("and {more} more")));
-    let what = if faults.len() == 1 { "a fault" } else { "faults" };
+    let what = if faults.len() == 1 { "an error" } else { "errors" };
     let cause = |fault: &ObjectFault| Cause {
         reason: "FieldValueInvalid",
         field: fault.field.clone(),

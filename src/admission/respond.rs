@@ -1,66 +1,35 @@
-//! A review becomes an answer. No I/O and no waiting: everything is in memory.
+//! Answers reviews, without I/O and without waiting: everything is in memory.
 
 use std::collections::BTreeMap;
 
-use super::router::ORDINARY;
+use super::answer::{Answer, Rejection, cut, warning};
+use super::bounds::ORDINARY;
 use super::wire::{Reply, Review, Subject};
 use super::{Context, PendingTaint, policies};
-use crate::api::policy::EntryMode;
 use crate::metrics::Outcome;
-use crate::policy::cel::Budget;
-use crate::policy::{
-    Circumstances, Decision, Note, PolicySet, RuleId, Verdict, Violation, Write, decide, judge, patch,
-};
 use crate::state::Machine;
-use crate::text::{self, lines, on_a_line};
+use nodegate_policy::api::policy::EntryMode;
+use nodegate_policy::cel::Budget;
+use nodegate_policy::{
+    DecideContext, Decision, Note, PolicySet, RuleId, Verdict, Violation, Write, decide, judge, patch,
+};
 
-/// Longest warning, in characters: clients cut longer ones (`k8s.io/api/admission/v1/types.go`).
-const WARNING_MAX: usize = 120;
-/// Most warnings in one answer.
+/// Maximum number of warnings in one answer.
 const WARNINGS_MAX: usize = 16;
-/// Longest denial, in bytes.
+/// Maximum length of a denial, in bytes.
 const DENIAL_MAX: usize = 8192;
-/// Longest audit annotation value, in bytes.
+/// Maximum length of an audit annotation's value, in bytes.
 const AUDIT_MAX: usize = 1024;
 
-/// A refusal to answer: the HTTP status and a sentence.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Rejection {
-    /// The HTTP status code, 4xx or 500.
-    pub code: u16,
-    /// What is wrong.
-    pub message: String,
-}
-
-impl Rejection {
-    pub(super) fn bad_request(message: impl Into<String>) -> Self {
-        Self { code: 400, message: message.into() }
-    }
-
-    pub(super) fn internal(message: impl Into<String>) -> Self {
-        Self { code: 500, message: message.into() }
-    }
-}
-
-/// An answer: the `AdmissionReview` as JSON, and how it is counted.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// The JSON.
-    pub body: Vec<u8>,
-    /// How it is counted.
-    pub outcome: Outcome,
-}
-
-/// Answers `POST /mutate`: decides what the node should have and patches what this request may carry.
+/// Answers `POST /mutate`: decides what the node should have, and patches the part that this request may carry.
 ///
 /// # Errors
-/// 400 for what does not belong here, 500 for a fault of ours.
+/// Returns 400 for a body that is not a valid review, and 500 for an internal error.
 pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
     whole(mutate_within(body, context, &Budget::default()))
 }
 
-/// As [`mutate`], within `budget`; `None` when that was too brief.
+/// Like [`mutate`], within `budget`; `None` if the budget was not enough.
 pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
     let review = read(body)?;
     let write = match &review.subject {
@@ -69,18 +38,18 @@ pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget) -> 
     };
     let mut reply = Reply::default();
     let own = context.exemptions.load().self_user.as_deref() == Some(&*write.requester.username);
-    // A patch on nodes/status would break heartbeats (NodeRestriction); we are not registered for it. What nodegate writes
-    // itself was decided already, and must not become more than it is: a node that is released, say.
+    // A patch of nodes/status would break heartbeats (NodeRestriction), and nodegate is not registered for it.
+    // nodegate's own writes are already decided and must not be extended, for example when it releases a node.
     if !write.status && !own {
         let policies = context.policies.load();
         let saved = context.saved.get(machine(write));
-        let circumstances = Circumstances {
+        let decide_context = DecideContext {
             saved: saved.as_deref(),
             pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
-            stamps: context.stamps,
+            records_last_change: context.records_last_change,
             budget: Some(budget),
         };
-        let decision = decide(&policies, write, &circumstances);
+        let decision = decide(&policies, write, &decide_context);
         if budget.was_too_brief() {
             return Ok(None);
         }
@@ -94,19 +63,19 @@ pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget) -> 
     finish(&review, &reply, outcome).map(Some)
 }
 
-/// Answers `POST /validate`: judges the difference the write makes, or a `NodePolicy` object.
+/// Answers `POST /validate`: judges the changes in a write, or a `NodePolicy` object.
 ///
 /// # Errors
-/// 400 for what does not belong here, 500 for a fault of ours.
+/// Returns 400 for a body that is not a valid review, and 500 for an internal error.
 pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
     whole(validate_within(body, context, &Budget::default()))
 }
 
-/// As [`validate`], within `budget`; `None` when that was too brief.
+/// Like [`validate`], within `budget`; `None` if the budget was not enough.
 pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
     let review = match read(body) {
         Ok(review) => review,
-        // Asked only now: reviews of nodes, which are many, pay nothing for those of policies.
+        // Checked last, so that it costs nothing for reviews of nodes, which are the majority.
         Err(rejection) => return policies::review(body, context, budget).unwrap_or(Err(rejection)),
     };
     let write = match &review.subject {
@@ -115,20 +84,20 @@ pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -
     };
     let policies: &PolicySet = &context.policies.load();
     let saved = context.saved.get(machine(write));
-    let circumstances = Circumstances {
+    let decide_context = DecideContext {
         saved: saved.as_deref(),
         pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
-        stamps: context.stamps,
+        records_last_change: context.records_last_change,
         budget: Some(budget),
     };
-    let verdict = judge(policies, write, &circumstances, &context.exemptions.load());
+    let verdict = judge(policies, write, &decide_context, &context.exemptions.load());
     if budget.was_too_brief() {
         return Ok(None);
     }
     let denial = verdict.denial();
     if let Some((rule, reason)) = verdict.too_costly.as_ref().filter(|_| denial.is_none()) {
-        // Not a verdict: what happens then is the failure policy's to say.
-        return Err(Rejection::internal(format!("rule {rule} could not be judged: {reason}")));
+        // This is not a verdict: the failure policy decides.
+        return Err(Rejection::internal(format!("rule {rule} could not be evaluated: {reason}")));
     }
     let reply = Reply {
         patch: None,
@@ -137,7 +106,7 @@ pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -
         audit_annotations: verdict_annotations(&verdict),
     };
     for (rule, reason) in &verdict.unknown {
-        tracing::debug!(%rule, reason, "an expression has no answer, so it denies nothing");
+        tracing::debug!(%rule, reason, "an expression failed to evaluate, so it does not deny the write");
         context.metrics.noted("unknown", &rule.policy, &rule.rule);
     }
     for violation in &verdict.violations {
@@ -149,7 +118,7 @@ pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -
     finish(&review, &reply, outcome).map(Some)
 }
 
-/// Reads a review. The log names the node of a large one: no ordinary node comes near that size.
+/// Parses a review. The log names the node of a large one, because ordinary nodes are much smaller.
 fn read(body: &[u8]) -> Result<Review<'_>, Rejection> {
     let review = Review::parse(body)?;
     if let Subject::Node(write) = &review.subject
@@ -161,17 +130,18 @@ fn read(body: &[u8]) -> Result<Review<'_>, Rejection> {
     Ok(review)
 }
 
-/// The answer to what is neither decided nor judged.
+/// The answer to an operation that is neither decided nor judged.
 fn passed(review: &Review<'_>) -> Result<Option<Answer>, Rejection> {
     finish(review, &Reply::default(), Outcome::Allowed).map(Some)
 }
 
-/// The answer of a try that was not brief.
+/// The answer of an attempt with the full budget.
 fn whole(answered: Result<Option<Answer>, Rejection>) -> Result<Answer, Rejection> {
-    answered?.ok_or_else(|| Rejection::internal("internal error: the review has no answer"))
+    answered?.ok_or_else(|| Rejection::internal("internal error: the review was not answered"))
 }
 
-/// Which machine a write is about. What it is stored as comes first: a later write may claim another ID.
+/// Identifies the machine that a write is about. The stored ID comes first, because a later write may claim another
+/// one.
 fn machine<'a>(write: &'a Write<'_>) -> Machine<'a> {
     let (new, old) = (&write.node, write.old.as_ref());
     let provider_id = old.and_then(|old| old.provider_id.as_deref()).or(new.provider_id.as_deref());
@@ -180,12 +150,13 @@ fn machine<'a>(write: &'a Write<'_>) -> Machine<'a> {
 }
 
 fn finish(review: &Review<'_>, reply: &Reply, outcome: Outcome) -> Result<Answer, Rejection> {
-    let body =
-        reply.to_json(review).map_err(|error| Rejection::internal(format!("the answer cannot be written: {error}")))?;
+    let body = reply
+        .to_json(review)
+        .map_err(|error| Rejection::internal(format!("internal error: could not serialize the answer: {error}")))?;
     Ok(Answer { body, outcome })
 }
 
-/// One line a decision, never the object.
+/// Logs one line per decision, without the object.
 fn log(review: &Review<'_>, write: &Write<'_>, endpoint: &str, outcome: Outcome, reply: &Reply) {
     tracing::debug!(
         endpoint,
@@ -220,33 +191,25 @@ fn count_notes(notes: &[Note], context: &Context) {
     }
 }
 
-/// Cuts a text to a warning's length, at a character. Control characters are escaped: the API server drops a warning with one.
-pub(super) fn warning(text: &str) -> String {
-    let text = &*on_a_line(text);
-    if text.chars().count() <= WARNING_MAX {
-        return text.to_owned();
-    }
-    text.chars().take(WARNING_MAX - 1).chain(['…']).collect()
-}
-
-/// What the requester should hear of. Unknown conditions are ordinary while a node starts: they are
-/// counted, not warned of.
+/// The notes to return as warnings. Unknown conditions are normal while a node starts, so they are counted but not
+/// returned.
 fn decision_warnings(decision: &Decision) -> Vec<String> {
-    let told = decision.notes.iter().filter(|note| !matches!(note, Note::Unknown { .. }));
-    told.take(WARNINGS_MAX).map(|note| warning(&format!("nodegate: {note}"))).collect()
+    let reported = decision.notes.iter().filter(|note| !matches!(note, Note::Unknown { .. }));
+    reported.take(WARNINGS_MAX).map(|note| warning(&format!("nodegate: {note}"))).collect()
 }
 
 fn verdict_warnings(verdict: &Verdict) -> Vec<String> {
-    let told = verdict.violations.iter().filter(|violation| matches!(consequence(violation), "warn" | "break_glass"));
-    // Long ones are cut at the end: what matters stands first.
+    let reported =
+        verdict.violations.iter().filter(|violation| matches!(consequence(violation), "warn" | "break_glass"));
+    // Long warnings are truncated, so the important part comes first.
     let text = |violation: &Violation| match &violation.overridden_by {
-        Some(by) => format!("nodegate: {}: break glass by {by}: {}", violation.by, violation.what),
+        Some(by) => format!("nodegate: {}: break-glass override by {by}: {}", violation.by, violation.what),
         None => format!("nodegate: {}: {}", violation.by, violation.what),
     };
-    told.take(WARNINGS_MAX).map(|violation| warning(&text(violation))).collect()
+    reported.take(WARNINGS_MAX).map(|violation| warning(&text(violation))).collect()
 }
 
-/// What comes of a violation.
+/// The effect of a violation.
 fn consequence(violation: &Violation) -> &'static str {
     match (&violation.overridden_by, violation.mode) {
         (Some(_), EntryMode::Enforce) => "break_glass",
@@ -254,13 +217,6 @@ fn consequence(violation: &Violation) -> &'static str {
         (_, EntryMode::Warn) => "warn",
         (_, EntryMode::Audit) => "audit",
     }
-}
-
-/// Cuts a text to so many bytes, at a character. `kubectl` shows it as it is, so control characters but newlines are escaped.
-pub(super) fn cut(text: String, max: usize) -> String {
-    let mut text = lines(&text).into_owned();
-    text::cut(&mut text, max);
-    text
 }
 
 fn annotate(annotations: &mut BTreeMap<&'static str, String>, key: &'static str, values: Vec<String>) {

@@ -1,4 +1,4 @@
-//! The HTTP side: bounds on bytes, time and number of reviews; faults stay with their request.
+//! The HTTP router: limits on bytes, time and number of reviews. An error affects only its own request.
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,64 +15,14 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
 use super::Context;
+use super::answer::{Answer, Rejection};
+use super::bounds::Bounds;
 use super::intake::{Intake, Received, Refused, Room};
-use super::respond::{Answer, Rejection, mutate_within, validate_within};
+use super::respond::{mutate_within, validate_within};
 use crate::metrics::{Endpoint, Outcome};
-use crate::policy::cel::Budget;
+use nodegate_policy::cel::Budget;
 
-const MIB: usize = 1024 * 1024;
-
-/// Largest review that is read unless more is asked for. An UPDATE review holds two objects. etcd takes 1.5 MiB for one, in
-/// protobuf; as JSON the API server writes six bytes for some characters, and empty entries become up to seven times
-/// as large. That is 21 MiB, and leaves room for the rest of the review.
-pub const REVIEW_BYTES: usize = 32 * MIB;
-/// Largest review that is answered among the ordinary ones. A review of a real node has some tens of kilobytes.
-pub(super) const ORDINARY: usize = MIB / 4;
-
-/// Bounds of the webhook.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// Reviews that are read and not answered yet; more are answered 503, without Retry-After (with that header the API
-    /// server sleeps inside its own time limit).
-    pub reviews: usize,
-    /// Largest review in bytes; larger ones are answered 413.
-    pub review_bytes: usize,
-    /// Largest ordinary review in bytes. A larger one waits for one of the places of large reviews.
-    pub ordinary: usize,
-    /// Bytes that ordinary reviews hold together, counted as they arrive. When they are used up, the unfinished body that
-    /// has been coming in for longest is cut.
-    pub ordinary_bytes: usize,
-    /// Large reviews at the same time, from their first byte to their answer.
-    pub large: usize,
-    /// Reviews that evaluate CEL at the same time, each on a thread of its own and for some milliseconds at most; others
-    /// wait for their turn.
-    pub expressions: usize,
-    /// Reviews at the same time whose CEL takes longer than that. They leave processors to the others.
-    pub costly: usize,
-    /// Reviews that wait for their turn among the costly ones; more are answered 503.
-    pub costly_waiting: usize,
-    /// Time for an answer when the caller names none; the API server's default.
-    pub deadline: Duration,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self {
-            reviews: 512,
-            review_bytes: REVIEW_BYTES,
-            ordinary: ORDINARY,
-            ordinary_bytes: 16 * MIB,
-            large: 2,
-            expressions: 16,
-            costly: (processors / 2).max(1),
-            costly_waiting: 64,
-            deadline: Duration::from_secs(10),
-        }
-    }
-}
-
-/// Answers a review from its body, if the budget is enough.
+/// Answers a review from its body, if the budget suffices.
 type Respond = fn(&[u8], &Context, &Budget) -> Result<Option<Answer>, Rejection>;
 
 struct Shared {
@@ -116,7 +66,7 @@ fn plain(code: StatusCode, message: impl Into<String>) -> Response {
 impl Shared {
     async fn answer(&self, request: Request, start: Instant, respond: Respond) -> (Outcome, Response) {
         if !self.context.synced.load(Ordering::Relaxed) {
-            let message = "policies and saved state have not been read yet";
+            let message = "policies and saved state have not been loaded yet";
             return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, message));
         }
         if let Err(message) = check_content_type(request.headers()) {
@@ -129,22 +79,22 @@ impl Shared {
         match timeout_at(deadline, self.review(request, respond)).await {
             Ok(answered) => answered,
             Err(_) => {
-                tracing::warn!("a review took longer than its caller waits");
-                (Outcome::Timeout, plain(StatusCode::INTERNAL_SERVER_ERROR, "no answer within the caller's time"))
+                tracing::warn!("a review exceeded the timeout of its caller");
+                (Outcome::Timeout, plain(StatusCode::INTERNAL_SERVER_ERROR, "the review exceeded the caller's timeout"))
             }
         }
     }
 
     async fn review(&self, request: Request, respond: Respond) -> (Outcome, Response) {
-        // The listener says who sends; reviews in tests come from nowhere.
+        // The listener sets the peer; reviews in tests have none.
         let peer = request.extensions().get::<SocketAddr>().map(SocketAddr::ip);
         let received = match self.intake.receive(request.into_body(), peer).await {
             Ok(received) => received,
             Err(refused) => return self.unread(&refused),
         };
-        // Only whole reviews take a slot: unfinished ones must not keep others out.
+        // Only complete reviews take a slot, so that unfinished ones do not block others.
         let Ok(_slot) = self.reviews.try_acquire() else {
-            return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, "too many reviews in flight"));
+            return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, "too many reviews in progress"));
         };
         let answered = self.answered(received, respond).await;
         match answered {
@@ -163,29 +113,29 @@ impl Shared {
         }
     }
 
-    /// Answers a review that is here; `None` when there is no place for what it costs.
+    /// Answers a review that was read completely; `None` if there is no slot for its cost.
     async fn answered(&self, received: Received, respond: Respond) -> Result<Option<Answer>, Rejection> {
         let received = Arc::new(received);
         if let Room::Large { .. } = received.room {
             self.context.metrics.bodies.large.inc();
-            // Its place is its own for as long as it takes.
+            // A large review holds its own slot for as long as it takes.
             return whole(self.evaluate(None, received, respond, Budget::default).await);
         }
         let answered = if self.context.policies.load().has_expressions() {
             self.evaluate(Some(&self.expressions), received.clone(), respond, Budget::brief).await
         } else {
-            // Nothing here takes steps; whoever wants more than a brief look gets a thread.
+            // Evaluation on this thread is limited to a short time; costlier reviews get their own thread.
             guarded(respond, &received.bytes, &self.context, &Budget::brief())
         };
         if !matches!(answered, Ok(None)) {
             return answered;
         }
-        // What takes long must not be in the way of what does not.
+        // Costly reviews must not delay others.
         let Ok(_waiting) = self.costly_waiting.try_acquire() else { return Ok(None) };
         whole(self.evaluate(Some(&self.costly), received, respond, Budget::default).await)
     }
 
-    /// Answers on a thread of its own, when it is its turn.
+    /// Answers on a separate thread, when a slot is free.
     async fn evaluate(
         &self,
         places: Option<&Arc<Semaphore>>,
@@ -201,7 +151,8 @@ impl Shared {
             None => None,
         };
         let context = self.context.clone();
-        // The place and the body's room are held until the evaluation ends, also when the caller has stopped waiting.
+        // The slot and the memory of the body are held until the evaluation ends, even if the caller has stopped
+        // waiting.
         let work = tokio::task::spawn_blocking(move || {
             let answered = guarded(respond, &received.bytes, &context, &budget());
             drop((place, received));
@@ -210,7 +161,8 @@ impl Shared {
         work.await.unwrap_or_else(|error| Err(Rejection::internal(error.to_string())))
     }
 
-    /// The answer to a review that was not read to its end. The connection ends: what is left of the body is not wanted.
+    /// The answer to a review that was not read completely. The connection is closed, because the rest of the body is
+    /// not read.
     fn unread(&self, refused: &Refused) -> (Outcome, Response) {
         self.context.metrics.bodies.refused(refused.as_str());
         let (outcome, code) = match refused {
@@ -225,15 +177,18 @@ impl Shared {
     }
 }
 
-/// The answer of a try that was not brief.
+/// The answer of an attempt with the full budget.
 fn whole(answered: Result<Option<Answer>, Rejection>) -> Result<Option<Answer>, Rejection> {
-    answered?.map_or_else(|| Err(Rejection::internal("internal error: no answer")), |answer| Ok(Some(answer)))
+    answered?.map_or_else(
+        || Err(Rejection::internal("internal error: the review was not answered")),
+        |answer| Ok(Some(answer)),
+    )
 }
 
-/// A panic costs one request.
+/// Limits the effect of a panic to one request.
 fn guarded(respond: Respond, body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
     catch_unwind(AssertUnwindSafe(|| respond(body, context, budget))).unwrap_or_else(|_| {
-        tracing::error!("a review panicked; this is a fault of nodegate");
+        tracing::error!("a review panicked; this is a bug in nodegate");
         Err(Rejection::internal("internal error: the review panicked"))
     })
 }
@@ -247,12 +202,12 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), String> {
     Err(format!("expected Content-Type application/json, got {kind:?}"))
 }
 
-/// The caller's `?timeout=` (a Go duration such as `2s`), less a tenth for the way back.
+/// The caller's `?timeout=` (a Go duration such as `2s`), minus a tenth for the response.
 fn deadline(uri: &Uri, default: Duration) -> Result<Duration, String> {
-    let asked = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("timeout="));
-    let Some(asked) = asked else { return Ok(default) };
-    let fault = || format!("timeout={asked} is not a duration; write one such as 2s or 500ms");
-    let length: jiff::SignedDuration = asked.parse().map_err(|_| fault())?;
+    let timeout = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("timeout="));
+    let Some(timeout) = timeout else { return Ok(default) };
+    let fault = || format!("timeout={timeout} is not a valid duration; use a value such as 2s or 500ms");
+    let length: jiff::SignedDuration = timeout.parse().map_err(|_| fault())?;
     let length = Duration::try_from(length).map_err(|_| fault())?;
     Ok(length.min(Duration::from_secs(60)) * 9 / 10)
 }
@@ -263,13 +218,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_costs_one_request() {
+    fn a_panic_affects_only_one_request() {
         let context = Context {
             policies: Arc::default(),
             saved: Arc::default(),
             pending_taint: None,
             synced: Arc::new(true.into()),
-            stamps: false,
+            records_last_change: false,
             exemptions: Arc::default(),
             metrics: crate::metrics::Metrics::new(),
         };

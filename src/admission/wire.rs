@@ -1,7 +1,7 @@
 //! `AdmissionReview` of `admission.k8s.io/v1`, in and out (`k8s.io/api/admission/v1/types.go`).
 //!
-//! Own types, because requests are read without copying and a reply must carry its request's uid, and
-//! a patch its type.
+//! These are separate types because requests are parsed without copying, a reply must have its request's uid, and a
+//! patch its type.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +9,29 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use super::respond::Rejection;
-use crate::policy::{NodeFacts, NodeFields, Object, ObjectText, Operation, Requester, Text, Write};
+use super::answer::Rejection;
+use nodegate_policy::{NodeFacts, NodeFields, Object, ObjectText, Operation, Requester, Text, Write};
 
-/// A review that belongs here.
+/// A valid review.
 #[derive(Debug)]
 pub struct Review<'a> {
     /// The request's uid, to be echoed.
     pub uid: Text<'a>,
-    /// What it is about.
+    /// The subject of the review.
     pub subject: Subject<'a>,
 }
 
-/// What a review is about.
+/// The subject of a review.
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly every review is of a node, and a box would be one more allocation for it"
 )]
 #[derive(Debug)]
 pub enum Subject<'a> {
-    /// A CREATE or UPDATE of a core/v1 Node or its status, to decide on or to judge.
+    /// A CREATE or UPDATE of a core/v1 Node or its status, to be decided or judged.
     Node(Write<'a>),
-    /// A DELETE or CONNECT of anything. It is allowed: a registration that is too wide must not keep nodes from being
-    /// deleted.
+    /// A DELETE or CONNECT of anything. It is allowed, so that a webhook that is registered for too many operations
+    /// does not block the deletion of nodes.
     Passed,
 }
 
@@ -88,12 +88,12 @@ struct UserWire<'a> {
 }
 
 impl<'a> Review<'a> {
-    /// Reads a review.
+    /// Parses a review.
     ///
     /// # Errors
-    /// 400 with a sentence for anything that does not belong here.
+    /// Returns 400 with the reason if the body is not a valid review.
     pub fn parse(body: &'a [u8]) -> Result<Self, Rejection> {
-        // One check of the whole text is much cheaper than one of every string in it.
+        // One UTF-8 check of the whole text is much cheaper than one for every string in it.
         let text = std::str::from_utf8(body)
             .map_err(|error| Rejection::bad_request(format!("the body is not UTF-8: {error}")))?;
         let Object(review): Object<ReviewWire<'a>> = match serde_json::from_str(text) {
@@ -120,27 +120,27 @@ impl<'a> Review<'a> {
         Ok(Self { uid, subject })
     }
 
-    /// A DELETE or CONNECT whose objects cannot be read as nodes: a CONNECT has options in their place.
+    /// A DELETE or CONNECT whose objects are not nodes: a CONNECT has options instead.
     fn passed(text: &'a str) -> Option<Self> {
         #[derive(Deserialize)]
         struct Envelope<'a> {
             #[serde(borrow)]
-            request: Object<Asked<'a>>,
+            request: Object<RequestHead<'a>>,
         }
         #[derive(Deserialize)]
-        struct Asked<'a> {
+        struct RequestHead<'a> {
             #[serde(borrow)]
             uid: Text<'a>,
             #[serde(borrow)]
             operation: Text<'a>,
         }
-        let Object(Envelope { request: Object(Asked { uid, operation }) }) = serde_json::from_str(text).ok()?;
+        let Object(Envelope { request: Object(RequestHead { uid, operation }) }) = serde_json::from_str(text).ok()?;
         let passes = is_passed(&operation) && !uid.is_empty();
         passes.then_some(Self { uid, subject: Subject::Passed })
     }
 }
 
-/// Whether an operation is allowed whatever it is about.
+/// Whether an operation is always allowed.
 fn is_passed(operation: &str) -> bool {
     matches!(operation, "DELETE" | "CONNECT")
 }
@@ -174,7 +174,7 @@ impl<'a> RequestWire<'a> {
             (Operation::Create, _) => None,
             (Operation::Update, Some(old)) => Some(NodeFacts::new(old, ObjectText::OldObjectOf(text))),
             (Operation::Update, None) => {
-                return Err(Rejection::bad_request("the request updates but has no oldObject"));
+                return Err(Rejection::bad_request("the request is an UPDATE but has no oldObject"));
             }
         };
         let Object(UserWire { username, groups, uid }) = self.user_info;
@@ -184,7 +184,7 @@ impl<'a> RequestWire<'a> {
     }
 }
 
-/// A patch, with its type: the two cannot come apart.
+/// A patch with its type.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PatchWire {
@@ -192,7 +192,7 @@ struct PatchWire {
     patch: String,
 }
 
-/// Why a write is denied.
+/// The reason for a denial.
 #[derive(Serialize)]
 struct StatusWire<'a> {
     code: u16,
@@ -230,7 +230,7 @@ impl<R: Serialize> ReplyWire<R> {
     }
 }
 
-/// What a reply says besides its uid.
+/// The content of a reply besides its uid.
 #[derive(Default)]
 pub(super) struct Reply {
     pub(super) patch: Option<json_patch::Patch>,
@@ -243,7 +243,7 @@ impl Reply {
     /// The reply to `review`, as JSON.
     ///
     /// # Errors
-    /// If the patch cannot be written, which is an internal error.
+    /// Returns an error if the patch cannot be serialized, which is an internal error.
     pub(super) fn to_json(&self, review: &Review<'_>) -> Result<Vec<u8>, serde_json::Error> {
         let patch = match &self.patch {
             Some(patch) => {

@@ -1,4 +1,4 @@
-//! `nodegate apply`: brings the whole fleet to policy once, and ends. What a Job runs.
+//! `nodegate apply`: applies the policies to all nodes once, and exits. A Job runs it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,46 +14,46 @@ use serde::Serialize;
 
 use super::connect::ConnectArgs;
 use super::output::{self, Format};
-use super::{Findings, judged, telemetry_for_command};
-use crate::api::names::{LabelKey, TaintEffect, TaintId};
+use super::{Findings, effective_policies, telemetry_for_command};
 use crate::controller::published::Published;
 use crate::controller::{
     Done, Events, Failure, KeepConfig, MaxRemovals, NotTaken, Read, Reconciler, Unreadable, Urgency, not_taken,
 };
 use crate::files::Sources;
 use crate::metrics::Metrics;
-use crate::policy::NodeChange;
 use crate::state::{ConfigMaps, Identity, SavedStates};
+use nodegate_policy::NodeChange;
+use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
 
-/// Nodes worked on at a time.
+/// Number of nodes that are processed concurrently.
 const CONCURRENCY: usize = 16;
-/// How often a node that changes meanwhile is looked at again.
+/// Number of attempts for a node that changes concurrently.
 const TRIES: usize = 5;
 
-/// Bring every node to policy once, and end; safe to repeat, also while `serve` runs.
+/// Apply the policies to all nodes once, and exit. This is safe to repeat, even while `serve` runs
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     connect: ConnectArgs,
-    /// NodePolicy file, or directory of them, besides the NodePolicy objects of the cluster
+    /// NodePolicy file, or directory of them, in addition to the NodePolicy objects of the cluster
     #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
     policies: Vec<PathBuf>,
     /// Directory of flat label files
     #[arg(long, value_name = "DIR", env = "NODEGATE_LABELS_DIR")]
     labels_dir: Option<PathBuf>,
-    /// Also remove what nodegate put on nodes and no policy gives any more, from as many nodes as it takes
+    /// Also remove keys that nodegate owns and no policy sets anymore, without a limit on the number of nodes
     #[arg(long)]
     confirm: bool,
-    /// Take over keys that have the desired value already, whoever set them
+    /// Take ownership of keys that already have the desired value, whoever set them
     #[arg(long)]
     adopt: bool,
-    /// Apply policies that are not the ones in force in the cluster
+    /// Apply the given policies even if they differ from the ones in force in the cluster
     #[arg(long)]
     force: bool,
-    /// What saved state is kept for, as `serve` has it
+    /// How saved state is matched to nodes; use the same value as for `serve`
     #[arg(long, value_enum, env = "NODEGATE_IDENTITY", default_value_t = Identity::Name)]
     identity: Identity,
-    /// Most writes per second
+    /// Maximum number of writes per second
     #[arg(long, value_name = "N", env = "NODEGATE_WRITES_PER_SECOND", default_value_t = 100)]
     writes_per_second: u32,
     /// Key of the pending taint
@@ -62,23 +62,23 @@ pub(crate) struct ApplyArgs {
     /// Name of the mutating webhook configuration
     #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
     webhook_configuration: String,
-    /// One more label prefix to persist, as the label operator had it.
+    /// Additional label prefix to persist, for compatibility with the label operator
     #[arg(long, value_name = "PREFIX", env = "PERSIST_LABEL_PREFIX", hide = true)]
     persist_label_prefix: Option<String>,
-    /// How to print what was done
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
 
-/// What was done.
+/// The result of the command.
 #[derive(Serialize)]
 struct Outcome {
-    /// By which policies.
+    /// The policies that were applied.
     policies: Published,
     nodes: Vec<Line>,
 }
 
-/// What was done to one node.
+/// The result for one node.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
@@ -87,9 +87,9 @@ struct Line {
     changed: usize,
     removed: usize,
     kept: usize,
-    /// Owned keys that no policy gives any more and that are still there.
+    /// Owned keys that no policy sets anymore and that are still present.
     lingering: usize,
-    /// What was written and is not what the API server stored.
+    /// Keys whose stored value differs from the written one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_taken: Vec<NotTaken>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,7 +103,7 @@ pub(super) fn run(args: &ApplyArgs) -> anyhow::Result<Findings> {
 }
 
 async fn apply(args: &ApplyArgs) -> anyhow::Result<Findings> {
-    let place = args.connect.place()?.context("which cluster? give --kubeconfig FILE and --namespace NAMESPACE")?;
+    let place = args.connect.place()?.context("no cluster is selected; set --kubeconfig and --namespace")?;
     let sources = Sources {
         policies: args.policies.clone(),
         labels_dir: args.labels_dir.clone(),
@@ -112,17 +112,24 @@ async fn apply(args: &ApplyArgs) -> anyhow::Result<Findings> {
     };
     let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
     let client = place.client().await?;
-    let read = judged::combined(&client, Some(&place.namespace), &loaded).await;
-    let combined = read.context("NodePolicy objects could not be read")?;
-    let policies = judged::compare(&client, &place, &combined.set, args.force).await?;
+    let read = effective_policies::combined(&client, Some(&place.namespace), &loaded).await;
+    let combined = read.context("could not read the NodePolicy objects")?;
+    let policies = effective_policies::compare(&client, &place, &combined.set, args.force).await?;
     let states = Arc::new(SavedStates::new(args.identity));
     let maps = ConfigMaps::new(client.clone(), &place.namespace, states);
     let unreadable = |problem: crate::state::Problem| {
-        tracing::warn!("ConfigMap {}: {}; it counts as empty and is kept aside", problem.config_map, problem.why);
+        tracing::warn!(
+            "ConfigMap {} is unreadable: {}; treating it as empty and keeping a copy of its text",
+            problem.config_map,
+            problem.why
+        );
     };
-    maps.read(unreadable).await.context("saved state could not be read")?;
+    maps.read(unreadable).await.context("could not read saved state")?;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let configuration = configurations.get_opt(&args.webhook_configuration).await.context("webhook configuration")?;
+    let configuration = configurations
+        .get_opt(&args.webhook_configuration)
+        .await
+        .context("could not read the webhook configuration")?;
     let (events, publishing) = Events::new(client.clone(), "apply");
     let reconciler = Reconciler::new(
         client,
@@ -146,18 +153,18 @@ async fn apply(args: &ApplyArgs) -> anyhow::Result<Findings> {
 
 fn keep_config(args: &ApplyArgs) -> KeepConfig {
     KeepConfig {
-        // Without confirmation removal is left to the controller, which knows since when a key is not wanted.
+        // Without --confirm, removal is left to the controller, which knows for how long a key has been undesired.
         max_removals: if args.confirm { MaxRemovals::Confirmed } else { MaxRemovals::Nodes(0) },
         writes_per_second: args.writes_per_second,
         pending: vec![TaintId { key: args.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }],
         pending_timeout: Duration::MAX,
         release_pending: false,
         adopt: args.adopt,
-        stamps: false,
+        records_last_change: false,
     }
 }
 
-/// Brings every node to policy, page by page.
+/// Applies the policies to all nodes, page by page.
 async fn fleet(reconciler: &Reconciler) -> anyhow::Result<Vec<Line>> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let mut lines = Vec::new();
@@ -165,7 +172,7 @@ async fn fleet(reconciler: &Reconciler) -> anyhow::Result<Vec<Line>> {
     loop {
         let mut nodes = Vec::new();
         let read = reconciler.nodes().page(next.as_deref(), |node| nodes.push(node)).await;
-        let page = read.context("nodes could not be listed")?;
+        let page = read.context("could not list nodes")?;
         bar.set_length((lines.len() + nodes.len() + page.remaining) as u64);
         let work = futures_util::stream::iter(nodes).map(|node| one(reconciler, node));
         let mut done = work.buffer_unordered(CONCURRENCY);
@@ -199,13 +206,13 @@ async fn one(reconciler: &Reconciler, node: Read) -> Line {
             Ok(Some(Ok(fresh))) => node = fresh,
             Ok(Some(Err(node))) => return unreadable(node),
             Ok(None) => break,
-            Err(error) => tracing::debug!(%error, "asked again"),
+            Err(error) => tracing::debug!(%error, "could not read the node; retrying"),
         }
         outcome = reconciler.reconcile(&node, Urgency::Routine).await;
     }
     let failed = outcome.as_ref().err().map(ToString::to_string);
     let Done { set, changed, removed, kept, lingering, made, unrecorded, again: _ } = outcome.unwrap_or_default();
-    // What this command gave would be forgotten with it.
+    // Without a record, nodegate would not know that it owns what this command set.
     let failed = failed.or(unrecorded);
     let not_taken = match &made {
         Some(made) => read_back(reconciler, &name, made).await,
@@ -214,14 +221,14 @@ async fn one(reconciler: &Reconciler, node: Read) -> Line {
     Line { node: name, set, changed, removed, kept, lingering, not_taken, failed }
 }
 
-/// What of a change is not in the node as the API server has it now. For a node that is gone or unreadable the list is empty.
+/// The parts of a change that the stored node does not have. Empty if the node is gone or unreadable.
 async fn read_back(reconciler: &Reconciler, node: &str, made: &NodeChange) -> Vec<NotTaken> {
     match reconciler.nodes().get(node).await {
         Ok(Some(Ok(stored))) => stored.facts().map_or_else(|_| Vec::new(), |stored| not_taken(&stored, made)),
         Ok(Some(Err(_)) | None) => Vec::new(),
         Err(error) => {
             output::note(&format!(
-                "note: node {node} could not be read back, so it is not known what was stored: {error}"
+                "note: could not read node {node} after the write, so the stored values are unknown: {error}"
             ));
             Vec::new()
         }
@@ -253,15 +260,15 @@ fn text(outcome: &Outcome, format: Format) -> anyhow::Result<String> {
     let lingering = sum(|line| line.lingering);
     if lingering > 0 {
         text.push_str(&format!(
-            "{lingering} keys that nodegate put there are given by no policy any more; the controller removes them \
-             after their grace, --confirm does it now\n"
+            "{lingering} keys are owned by nodegate and no longer set by any policy; the controller removes them \
+             after their grace period, or --confirm removes them now\n"
         ));
     }
     for line in lines {
         for not_taken in &line.not_taken {
             text.push_str(&format!(
-                "node {}: {not_taken}: the API server stored something else than was written, because another admission \
-                 webhook or policy, or a `nodegate serve` with other policies, changed it\n",
+                "node {}: {not_taken}: the stored value differs from the written one, because another admission webhook or \
+                 policy, or a `nodegate serve` with other policies, changed it\n",
                 line.node
             ));
         }

@@ -1,4 +1,4 @@
-//! `nodegate certs`: shows and renews a certificate directory.
+//! `nodegate certs`: shows and renews the certificates of a directory.
 
 use std::path::PathBuf;
 
@@ -8,18 +8,18 @@ use jiff::Timestamp;
 use super::{Findings, output};
 use crate::tls::{Directory, DirectoryOwner, SubjectName};
 
-/// Make, show or renew the certificates of a directory.
+/// Create, show or renew the certificates of a directory.
 ///
-/// An empty directory gets a CA and a certificate. Files that somebody else put there are only shown.
+/// In an empty directory, nodegate creates a CA and a certificate. Files from another source are only shown.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CertsArgs {
-    /// The directory.
+    /// Certificate directory
     #[arg(long, value_name = "DIR", env = "NODEGATE_CERT_DIR", default_value = "certs")]
     cert_dir: PathBuf,
-    /// Further name or address in our own certificate, besides localhost, 127.0.0.1 and ::1.
+    /// Additional DNS name or IP address for the issued certificate, besides localhost, 127.0.0.1 and ::1
     #[arg(long = "cert-name", value_name = "NAME", env = "NODEGATE_CERT_NAME", value_delimiter = ',')]
     cert_names: Vec<SubjectName>,
-    /// Issue a new certificate from the kept CA, even if the present one is not due.
+    /// Issue a new certificate from the stored CA, even if the current one is not due for renewal
     #[arg(long)]
     renew: bool,
 }
@@ -32,15 +32,15 @@ pub(super) fn run(args: &CertsArgs) -> anyhow::Result<Findings> {
     if args.renew {
         anyhow::ensure!(
             directory.owner() == DirectoryOwner::Nodegate,
-            "--renew: {} has no ca.key, so its certificate is somebody else's to renew",
+            "--renew: {} contains no ca.key, so nodegate did not issue its certificate and cannot renew it; renew it at its issuer",
             args.cert_dir.display()
         );
         directory.renew(now).context("--renew")?;
         pair = directory.read()?;
     }
     let owner = match directory.owner() {
-        DirectoryOwner::Nodegate => "nodegate (has ca.key; renewed from the kept CA)",
-        DirectoryOwner::Other => "somebody else (only read, reloaded when it changes)",
+        DirectoryOwner::Nodegate => "nodegate (ca.key is present; nodegate renews the certificate)",
+        DirectoryOwner::Other => "external (nodegate only reads the files, and reloads them when they change)",
     };
     let days = (pair.not_after().as_second() - now.as_second()) / 86_400;
     output::print(&format!(

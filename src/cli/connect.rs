@@ -1,4 +1,4 @@
-//! How a cluster is reached.
+//! How nodegate connects to a cluster.
 
 use std::path::PathBuf;
 
@@ -9,26 +9,27 @@ use kube::{Api, Client, Config};
 
 use crate::kube_error::in_words;
 
-/// Where a pod finds who it is.
+/// The token of the pod's service account.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// How the cluster is reached. Never the current context by accident: a file must be named, unless this is a pod.
+/// How to connect to the cluster. The current context is never used implicitly: outside a pod, a file is required.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
-    /// Kubeconfig file of the cluster to work on. In a pod, --namespace alone means the cluster it runs in.
+    /// Kubeconfig file of the cluster. In a pod, --namespace without this flag selects the cluster that the pod runs
+    /// in.
     #[arg(long, value_name = "FILE", env = "NODEGATE_KUBECONFIG")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of that file [default: its current one]
+    /// Context in the kubeconfig file [default: the file's current context]
     #[arg(long, value_name = "NAME", env = "NODEGATE_CONTEXT", requires = "kubeconfig")]
     pub(crate) context: Option<String>,
-    /// Namespace of saved state, the Lease and the certificate.
+    /// Namespace for saved state, the Lease and the certificate.
     #[arg(long, value_name = "NAMESPACE", env = "NODEGATE_NAMESPACE")]
     pub(crate) namespace: Option<String>,
 }
 
-/// A cluster to work on.
+/// A cluster, and the namespace that nodegate uses in it.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ClusterTarget {
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
     /// The namespace of saved state, the Lease and the certificate.
@@ -36,26 +37,28 @@ pub struct Place {
 }
 
 impl ConnectArgs {
-    /// The cluster that was named; `None` when none was.
+    /// The cluster that the flags select; `None` if they select none.
     ///
     /// # Errors
-    /// If a kubeconfig is named without a namespace.
-    pub(crate) fn place(&self) -> anyhow::Result<Option<Place>> {
-        // The label operator's name for it; it may be set for other reasons, so it does not choose a mode by itself.
+    /// Returns an error if a kubeconfig is given without a namespace.
+    pub(crate) fn place(&self) -> anyhow::Result<Option<ClusterTarget>> {
+        // This is the label operator's variable. It may be set for other reasons, so it does not select cluster mode
+        // by itself.
         let operator = || std::env::var("OPERATOR_NAMESPACE").ok().filter(|namespace| !namespace.is_empty());
         let named = self.namespace.clone().filter(|namespace| !namespace.is_empty()).or_else(operator);
-        let place = |namespace| Place { kubeconfig: self.kubeconfig.clone(), context: self.context.clone(), namespace };
+        let place =
+            |namespace| ClusterTarget { kubeconfig: self.kubeconfig.clone(), context: self.context.clone(), namespace };
         match (&self.kubeconfig, named) {
             (Some(_), Some(namespace)) => Ok(Some(place(namespace))),
             (Some(file), None) => {
                 bail!(
-                    "--kubeconfig {} needs --namespace: name the namespace for saved state and the Lease",
+                    "--kubeconfig {} requires --namespace: set it to the namespace for saved state and the Lease",
                     file.display()
                 )
             }
             (None, Some(namespace)) if std::path::Path::new(POD_TOKEN).exists() => Ok(Some(place(namespace))),
             (None, _) if self.namespace.is_some() => bail!(
-                "--namespace without --kubeconfig works only in a pod with a service account token; name a kubeconfig file"
+                "--namespace without --kubeconfig works only in a pod with a service account token; set --kubeconfig to a kubeconfig file"
             ),
             (None, _) => Ok(None),
         }
@@ -63,11 +66,11 @@ impl ConnectArgs {
 }
 
 impl ConnectArgs {
-    /// The cluster that was named, for a command that only reads nodes and policies: no namespace is needed.
+    /// The cluster that the flags select, for a command that only reads nodes and policies and so needs no namespace.
     ///
     /// # Errors
-    /// As [`ConnectArgs::place`].
-    pub(crate) fn reading_place(&self) -> anyhow::Result<Option<Place>> {
+    /// See [`ConnectArgs::place`].
+    pub(crate) fn reading_place(&self) -> anyhow::Result<Option<ClusterTarget>> {
         match (&self.kubeconfig, &self.namespace) {
             (Some(_), None) => Self { namespace: Some("default".to_owned()), ..self.clone() }.place(),
             _ => self.place(),
@@ -75,11 +78,11 @@ impl ConnectArgs {
     }
 }
 
-impl Place {
-    /// A client for it.
+impl ClusterTarget {
+    /// Creates a client for the cluster.
     ///
     /// # Errors
-    /// If the file cannot be read, or names no such context.
+    /// Returns an error if the kubeconfig cannot be read or does not contain the context.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
         let config = match &self.kubeconfig {
             Some(file) => {
@@ -89,22 +92,25 @@ impl Place {
                     .await
                     .with_context(|| format!("--kubeconfig {}", file.display()))?
             }
-            None => Config::incluster().context("this pod's service account")?,
+            None => Config::incluster().context("could not load this pod's service account")?,
         };
         Ok(Client::try_from(config)?)
     }
 }
 
-/// Who we are in the cluster, asked of the API server.
+/// Asks the API server for nodegate's own user name.
 ///
 /// # Errors
-/// If it cannot be asked.
+/// Returns an error if the API server does not answer the request.
 pub(crate) async fn own_name(client: &Client) -> anyhow::Result<String> {
     let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
-    let review = reviews
-        .create(&kube::api::PostParams::default(), &SelfSubjectReview::default())
-        .await
-        .map_err(|error| anyhow!("the API server did not say who we are (SelfSubjectReview): {}", in_words(&error)))?;
+    let review =
+        reviews.create(&kube::api::PostParams::default(), &SelfSubjectReview::default()).await.map_err(|error| {
+            anyhow!(
+                "could not get nodegate's own user name from the API server (SelfSubjectReview): {}",
+                in_words(&error)
+            )
+        })?;
     let user = review.status.and_then(|status| status.user_info).and_then(|user| user.username);
-    user.context("the API server did not say who we are")
+    user.context("the API server returned no user name for nodegate (SelfSubjectReview)")
 }

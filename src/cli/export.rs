@@ -1,16 +1,17 @@
-//! `nodegate export`: policies in the forms of others.
+//! `nodegate export`: policies in formats that work without nodegate.
 
 use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 
 use super::Findings;
+use super::failure_policy::FailurePolicy;
 use super::output::{self, Format};
-use crate::api::names::is_dns_subdomain;
 use crate::files::Sources;
-use crate::policy::native::{self, LeftOut, Native, NativeOptions};
+use nodegate_policy::api::names::is_dns_subdomain;
+use nodegate_policy::native::{self, LeftOut, Native, NativeOptions};
 
-/// Print policies in a form that works without nodegate.
+/// Print policies in a format that works without nodegate.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
     #[command(subcommand)]
@@ -19,47 +20,40 @@ pub(crate) struct ExportArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Native admission policies (Kubernetes 1.36), which hold while no nodegate is up
+    /// Native admission policies (Kubernetes 1.36), which stay effective while nodegate is unavailable
     AdmissionPolicies(AdmissionPoliciesArgs),
 }
 
-/// What cannot be exported is listed on standard error, with the reason.
+/// Whatever cannot be exported is listed on standard error with the reason.
 #[derive(Debug, clap::Args)]
 struct AdmissionPoliciesArgs {
-    /// NodePolicy file, or directory of them; without it the preset `baseline` is exported
+    /// NodePolicy file, or directory of them [default: the preset `baseline`]
     #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
     policies: Vec<PathBuf>,
     /// Directory of flat label files
     #[arg(long, value_name = "DIR", env = "NODEGATE_LABELS_DIR")]
     labels_dir: Option<PathBuf>,
-    /// Name of the objects, and prefix of their names
+    /// Name of the objects, and prefix of the names of further objects
     #[arg(long, default_value = "nodegate", value_parser = object_name)]
     name: String,
     /// Group whose members may override every policy
     #[arg(long = "break-glass-group", value_name = "GROUP")]
     break_glass_groups: Vec<String>,
-    /// nodegate's own user, such as system:serviceaccount:nodegate:nodegate, which is never changed nor judged
+    /// nodegate's own user, such as system:serviceaccount:nodegate:nodegate; its writes are never changed or judged
     #[arg(long, value_name = "USER")]
     self_user: Option<String>,
-    /// Of the validating policies: whether a write passes when a validation cannot be evaluated
+    /// failurePolicy of the validating policies: what happens to a write when a validation cannot be evaluated
     #[arg(long, value_enum, default_value_t = FailurePolicy::Ignore)]
     failure_policy: FailurePolicy,
-    /// Exit with 1 when something cannot be exported
+    /// Exit with 1 if something cannot be exported
     #[arg(long)]
     exit_code: bool,
-    /// How to print the objects
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = ObjectFormat::Yaml)]
     output: ObjectFormat,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-#[value(rename_all = "PascalCase")]
-enum FailurePolicy {
-    Ignore,
-    Fail,
-}
-
-/// Both are what `kubectl apply -f -` takes.
+/// `kubectl apply -f -` accepts both formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ObjectFormat {
     Yaml,
@@ -67,11 +61,11 @@ enum ObjectFormat {
 }
 
 fn object_name(text: &str) -> Result<String, String> {
-    // Suffixes such as -expression-12 come after it.
+    // nodegate appends suffixes such as -expression-12.
     if text.len() <= 200 && is_dns_subdomain(text) {
         return Ok(text.to_owned());
     }
-    Err(format!("{text:?} is not a name; write at most 200 lower-case letters, digits, '-' or '.'"))
+    Err(format!("{text:?} is not a valid name; use at most 200 lower-case letters, digits, '-' and '.'"))
 }
 
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Findings> {
@@ -83,10 +77,7 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Findings> {
         name: args.name.clone(),
         break_glass_groups: args.break_glass_groups.clone(),
         self_user: args.self_user.clone(),
-        failure_policy: match args.failure_policy {
-            FailurePolicy::Ignore => native::FailurePolicy::Ignore,
-            FailurePolicy::Fail => native::FailurePolicy::Fail,
-        },
+        failure_policy: args.failure_policy.into(),
     };
     let Native { objects, left_out, held: _ } = native::export(&set, &options);
     output::print(&text(args.output, objects)?)?;
@@ -99,7 +90,8 @@ fn text(format: ObjectFormat, objects: Vec<Json>) -> anyhow::Result<String> {
         return output::structured(Format::Json, &json!({"apiVersion": "v1", "kind": "List", "items": objects}));
     }
     let mut text =
-        "# Made by: nodegate export admission-policies. Deleting these objects always recovers a cluster.\n".to_owned();
+        "# Generated by: nodegate export admission-policies. If writes to nodes are blocked, delete these objects.\n"
+            .to_owned();
     for (number, object) in objects.iter().enumerate() {
         if number > 0 {
             text.push_str("---\n");
@@ -109,7 +101,7 @@ fn text(format: ObjectFormat, objects: Vec<Json>) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What is not in the objects.
+/// Lists what could not be exported.
 fn report(left_out: &[LeftOut], nobody_is_self: bool) {
     if !left_out.is_empty() {
         let mut table = output::table(&["policy", "not exported", "reason"]);
@@ -118,7 +110,7 @@ fn report(left_out: &[LeftOut], nobody_is_self: bool) {
     }
     if nobody_is_self {
         output::note(
-            "without --self-user a nodegate in this cluster is judged like anyone; name its user, such as system:serviceaccount:nodegate:nodegate",
+            "note: without --self-user the policies also judge nodegate's own writes; set it to nodegate's user, such as system:serviceaccount:nodegate:nodegate",
         );
     }
 }

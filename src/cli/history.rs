@@ -1,4 +1,4 @@
-//! `nodegate history NODE`: the last changes a node saw, and how to undo one.
+//! `nodegate history NODE`: the recorded changes of a node, and how to revert one.
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -9,22 +9,22 @@ use super::connect::ConnectArgs;
 use super::output::{self, Format};
 use super::revert::revert;
 use super::{Findings, telemetry_for_command};
-use crate::api::state::{Change, SavedState};
 use crate::state::{NAME_PREFIX, STATE_KEY};
+use nodegate_policy::api::state::{Change, SavedState};
 
-/// Show the last changes of a node's labels and taints: when, by whom, how.
+/// Show the recorded changes of a node's labels and taints: when, by whom and how.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HistoryArgs {
-    /// The node
+    /// Name of the node
     #[arg(value_name = "NODE")]
     node: String,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Undo the change with this ID: the key gets the value it had before. Exit code 1 when that does not come about, or a
-    /// rule will change it again
+    /// Revert the change with this ID: set the key to its previous value. Exit with 1 if this fails, or if a rule
+    /// will change the key again
     #[arg(long, value_name = "ID")]
     revert: Option<u64>,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
@@ -36,34 +36,35 @@ pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Findings> {
 }
 
 async fn history(args: &HistoryArgs) -> anyhow::Result<Findings> {
-    let place = args.connect.place()?.context("which cluster? give --kubeconfig FILE and --namespace NAMESPACE")?;
+    let place = args.connect.place()?.context("no cluster is selected; set --kubeconfig and --namespace")?;
     let client = place.client().await?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &place.namespace);
     let Some(state) = find(&maps, &args.node).await? else {
-        bail!("nothing is recorded of node {} in namespace {}", args.node, place.namespace);
+        bail!("no saved state for node {} in namespace {}; check the name and --namespace", args.node, place.namespace);
     };
     if let Some(id) = args.revert {
         let change = state.history.iter().find(|change| change.id == id);
-        let change =
-            change.with_context(|| format!("node {} has no change {id}; see `nodegate history {0}`", args.node))?;
+        let change = change.with_context(|| {
+            format!("node {} has no change with ID {id}; run `nodegate history {0}` to list the changes", args.node)
+        })?;
         return revert(&client, &place, &args.node, change).await;
     }
     output::print(&text(&state.history, args.output)?)?;
     Ok(Findings::None)
 }
 
-/// The document of a node, wherever it stands.
+/// Finds the saved state of a node.
 async fn find(maps: &Api<ConfigMap>, node: &str) -> anyhow::Result<Option<SavedState>> {
     let of_node = |map: &ConfigMap| {
         let text = map.data.as_ref()?.get(STATE_KEY)?;
         serde_json::from_str::<SavedState>(text).ok().filter(|state| state.node_name == node)
     };
-    let plain = maps.get_opt(&format!("{NAME_PREFIX}{node}")).await.context("saved state could not be read")?;
+    let plain = maps.get_opt(&format!("{NAME_PREFIX}{node}")).await.context("could not read saved state")?;
     if let Some(state) = plain.as_ref().and_then(of_node) {
         return Ok(Some(state));
     }
-    // A name that is too long, or taken, has another place.
-    let all = maps.list(&ListParams::default()).await.context("saved state could not be read")?;
+    // A record whose node name is too long, or whose ConfigMap name is taken, is stored under another name.
+    let all = maps.list(&ListParams::default()).await.context("could not read saved state")?;
     Ok(all.items.iter().find_map(of_node))
 }
 
@@ -72,7 +73,7 @@ fn text(history: &[Change], format: Format) -> anyhow::Result<String> {
         return output::structured(format, &history);
     }
     if history.is_empty() {
-        return Ok("no change has been seen\n".to_owned());
+        return Ok("no changes are recorded\n".to_owned());
     }
     let mut table = output::table(&["id", "time", "by", "how", "what", "key", "change"]);
     for change in history {

@@ -1,13 +1,13 @@
-//! The commands: one file a command. Everything is put together here.
+//! The commands: one file per command. This layer assembles all others.
 
 mod apply;
 mod certs;
-mod cluster;
 mod connect;
 mod demo;
+mod effective_policies;
 mod export;
+mod failure_policy;
 mod history;
-mod judged;
 mod nodes;
 mod output;
 mod plan;
@@ -16,7 +16,6 @@ mod render;
 mod report;
 mod revert;
 mod serve;
-mod simulate;
 mod test;
 
 use std::ffi::OsString;
@@ -26,11 +25,10 @@ use clap::{Parser, Subcommand};
 
 use crate::telemetry;
 
-pub use cluster::ClusterConfig;
-pub use serve::{PendingTaintMode, Running, ServeConfig, start};
+pub use serve::{ClusterConfig, PendingTaintMode, Running, ServeConfig, start};
 
-/// nodegate decides what a Kubernetes Node is called: labels and taints are right before the node is
-/// admitted, and cannot be changed by whoever should not.
+/// nodegate labels and taints Kubernetes Nodes at admission, before anything can be scheduled on them, and protects
+/// those labels and taints from unauthorized changes.
 #[derive(Debug, Parser)]
 #[command(
     name = "nodegate",
@@ -40,7 +38,7 @@ pub use serve::{PendingTaintMode, Running, ServeConfig, start};
                   Serve a policy:             nodegate serve --policy policy.yaml\n\
                   Register it:                nodegate render webhooks --url https://HOST:8443 --ca-file certs/ca.crt | kubectl apply -f -\n\
                   \n\
-                  Exit codes: 0 fine; 1 findings (failed cases, violations, pending changes); 2 could not run."
+                  Exit codes: 0 success; 1 findings (failed cases, violations, pending changes); 2 error."
 )]
 struct Root {
     #[command(subcommand)]
@@ -63,13 +61,13 @@ enum Command {
 
 /// What a command found.
 pub(crate) enum Findings {
-    /// All is well.
+    /// There are no findings.
     None,
     /// Failed cases, pending changes and the like.
     Some,
 }
 
-/// Logs of a command that ends: what went wrong, unless more is asked for.
+/// Sets up logging for a command that ends by itself: warnings and errors only, unless the environment asks for more.
 fn telemetry_for_command() -> anyhow::Result<()> {
     let environment = |name: &str| std::env::var(name).ok();
     let level = environment("LOG_LEVEL").unwrap_or_else(|| "WARNING".to_owned());
@@ -77,17 +75,17 @@ fn telemetry_for_command() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Parses and runs. Exit code 0: fine; 1: findings; 2: could not run.
+/// Parses the arguments and runs the command. Exit code 0: success; 1: findings; 2: error.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let root = match Root::try_parse_from(arguments.into_iter().map(two_dashes)) {
         Ok(root) => root,
         Err(error) => {
             if error.use_stderr() {
-                // It repeats arguments, and the name of a file may hold anything.
+                // The message repeats arguments, and a file name can contain control characters.
                 output::note(error.render().to_string().trim_end());
                 return ExitCode::from(2);
             }
-            // Help and version go to standard output. A closed pipe is no failure.
+            // Help and version go to standard output. A closed pipe is not an error.
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
@@ -115,7 +113,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// k8s-auto-labeller's flags have one dash; its `-label-dir` works here as `--labels-dir`.
+/// Translates flags of k8s-auto-labeller, which have one dash: its `-label-dir` works here as `--labels-dir`.
 fn two_dashes(argument: OsString) -> OsString {
     match argument.to_str() {
         Some("-label-dir" | "--label-dir" | "-labels-dir") => "--labels-dir".into(),

@@ -1,23 +1,22 @@
-//! Nodes in files: as `kubectl` prints them, as admission reviews, or in short form.
+//! Nodes from files: as `kubectl` prints them, as admission reviews, or in the short form.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
-use crate::api::source::{Field, Node, Tree, parse_documents};
-use crate::policy::NodeChange;
+use nodegate_policy::api::source::{Field, Node, Tree, parse_documents};
 
-/// What a file says about a node.
+/// A node that was read from a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) file: String,
     pub(crate) node: Json,
-    /// From an AdmissionReview: the rest of its request.
+    /// The rest of the request, if the node comes from an AdmissionReview.
     pub(crate) review: Option<Reviewed>,
 }
 
-/// What an AdmissionReview says besides its object.
+/// The parts of an AdmissionReview besides its object.
 #[derive(Clone, Debug)]
 pub(crate) struct Reviewed {
     pub(crate) old: Option<Json>,
@@ -26,10 +25,11 @@ pub(crate) struct Reviewed {
     pub(crate) groups: Vec<String>,
 }
 
-/// Reads files, directories of them, or `-` for standard input.
+/// Reads files, directories, or `-` for standard input.
 ///
 /// # Errors
-/// If a file cannot be read, or holds something that is neither a Node, a List of them, nor an AdmissionReview.
+/// Returns an error if a file cannot be read, or contains anything other than Nodes, Lists of Nodes or
+/// AdmissionReviews.
 pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Found>> {
     let mut found = Vec::new();
     for path in paths {
@@ -42,7 +42,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Found>> {
                     .is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json")
             });
             files.sort();
-            anyhow::ensure!(!files.is_empty(), "{}: has no .yaml, .yml or .json file", path.display());
+            anyhow::ensure!(!files.is_empty(), "{}: contains no .yaml, .yml or .json file", path.display());
             found.extend(read(&files)?);
         } else {
             found.extend(read_file(path)?);
@@ -65,7 +65,7 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<Found>> {
     for document in documents {
         if let Some(entry) = valueless(&document) {
             anyhow::bail!(
-                "{name}:{}:{}: {:?} has no value; write \"\" for an empty text, or remove it",
+                "{name}:{}:{}: {:?} has no value; write \"\" for an empty value, or remove the key",
                 entry.place.line,
                 entry.place.column,
                 entry.key
@@ -80,11 +80,14 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<Found>> {
             found.push(one(&name, item)?);
         }
     }
-    anyhow::ensure!(!found.is_empty(), "{name}: has no Node; write one, or a List or an AdmissionReview with one");
+    anyhow::ensure!(
+        !found.is_empty(),
+        "{name}: contains no Node; expected a Node, a List of Nodes or an AdmissionReview of a Node"
+    );
     Ok(found)
 }
 
-/// A label or an annotation of a Node that is written without a value, and would vanish.
+/// A label or an annotation that has a key but no value, and would be lost.
 fn valueless(document: &Tree) -> Option<&Field> {
     let metadata = &document.field("metadata")?.tree;
     let entries = |field| match metadata.field(field).map(|field: &Field| &field.tree.value) {
@@ -119,63 +122,6 @@ fn one(file: &str, document: Json) -> anyhow::Result<Found> {
 /// The one Node of a file.
 pub(crate) fn read_one(path: &Path) -> anyhow::Result<Json> {
     let mut found = read_file(path)?;
-    anyhow::ensure!(found.len() == 1, "{}: has {} nodes, expected one", path.display(), found.len());
+    anyhow::ensure!(found.len() == 1, "{}: contains {} nodes, expected exactly one", path.display(), found.len());
     found.pop().map(|found| found.node).context("one node")
-}
-
-/// A whole Node from the short form `{name, labels, annotations, taints, capacity, providerID}`.
-///
-/// # Errors
-/// If the short form has another field, or a taint cannot be read.
-pub(crate) fn complete(node: &Json) -> anyhow::Result<Json> {
-    if node.get("metadata").is_some() {
-        return Ok(node.clone());
-    }
-    let mut whole = json!({"apiVersion": "v1", "kind": "Node", "metadata": {}, "spec": {}, "status": {}});
-    for (field, value) in node.as_object().context("the node is not a mapping")? {
-        match field.as_str() {
-            "name" | "labels" | "annotations" | "uid" => whole["metadata"][field] = value.clone(),
-            "providerID" => whole["spec"][field] = value.clone(),
-            "capacity" | "conditions" | "nodeInfo" => whole["status"][field] = value.clone(),
-            "taints" => {
-                let taints = value.as_array().context("taints is not a list")?;
-                let texts = taints.iter().map(|text| taint(text.as_str().unwrap_or_default()));
-                whole["spec"]["taints"] = texts.collect::<anyhow::Result<Vec<_>>>()?.into();
-            }
-            other => anyhow::bail!("the short form of a node has no field {other:?}; write a whole Node instead"),
-        }
-    }
-    Ok(whole)
-}
-
-/// A taint in JSON from `key=value:Effect` or `key:Effect`.
-pub(crate) fn taint(text: &str) -> anyhow::Result<Json> {
-    let (left, effect) =
-        text.rsplit_once(':').with_context(|| format!("{text:?} is not a taint; write key=value:Effect"))?;
-    let (key, value) = left.split_once('=').unwrap_or((left, ""));
-    Ok(if value.is_empty() {
-        json!({"key": key, "effect": effect})
-    } else {
-        json!({"key": key, "value": value, "effect": effect})
-    })
-}
-
-/// A taint as `key=value:Effect`, without `=` when there is no value.
-pub(crate) fn taint_text(taint: &Json) -> String {
-    let text = |field: &str| taint[field].as_str().unwrap_or_default();
-    match text("value") {
-        "" => format!("{}:{}", text("key"), text("effect")),
-        value => format!("{}={value}:{}", text("key"), text("effect")),
-    }
-}
-
-/// The taints of a node as texts, in the node's order.
-pub(crate) fn taints(node: &Json) -> Vec<String> {
-    node["spec"]["taints"].as_array().into_iter().flatten().map(taint_text).collect()
-}
-
-/// Every key of a change: labels, annotations, taints.
-pub(crate) fn keys(change: &NodeChange) -> Vec<String> {
-    let taints = change.taints().keys().map(|id| id.key.to_string());
-    change.labels().keys().chain(change.annotations().keys()).cloned().chain(taints).collect()
 }

@@ -1,5 +1,5 @@
-//! What commands print. The only place that writes to the terminal: what a terminal would act upon instead of showing it is
-//! escaped here, whoever wrote it.
+//! The output of commands. Only this module writes to the terminal. It escapes every character that a terminal would
+//! interpret instead of showing.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::text::{lines, on_a_line};
 /// Writes to standard output.
 ///
 /// # Errors
-/// If it is closed; see [`is_closed_pipe`].
+/// Returns an error if standard output is closed; see [`is_closed_pipe`].
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(lines(text).as_bytes())?;
@@ -19,34 +19,34 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the reader of our output has gone (`nodegate … | head`), which is no failure.
+/// Whether the reader of standard output has closed it (`nodegate … | head`), which is not an error.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Writes an error and its causes to standard error.
 pub(crate) fn error(error: &anyhow::Error) {
-    // If standard error is closed too, nobody can be told.
+    // If standard error is closed too, there is nowhere left to report this.
     let _ = writeln!(io::stderr().lock(), "error: {}", lines(&with_context(error)));
 }
 
-/// Writes something that people should hear of, beside the result, to standard error.
+/// Writes a note that does not belong to the result to standard error.
 pub(crate) fn note(text: &str) {
-    // If standard error is closed too, nobody can be told.
+    // If standard error is closed too, there is nowhere left to report this.
     let _ = writeln!(io::stderr().lock(), "{}", lines(text));
 }
 
-/// All load errors as one: each on its line.
+/// Combines all load errors into one error, one per line.
 pub(crate) fn load_errors(errors: &[crate::files::LoadError]) -> anyhow::Error {
-    let told: Vec<String> = errors.iter().map(|error| format!("\n  {}", on_a_line(&error.to_string()))).collect();
-    let what = if errors.len() == 1 { "fault" } else { "faults" };
-    anyhow::anyhow!("the policies have {} {what}; none of them is in force{}", errors.len(), told.concat())
+    let messages: Vec<String> = errors.iter().map(|error| format!("\n  {}", on_a_line(&error.to_string()))).collect();
+    let what = if errors.len() == 1 { "error" } else { "errors" };
+    anyhow::anyhow!("found {} {what} in the policies; no policy was loaded:{}", errors.len(), messages.concat())
 }
 
-/// How results are printed.
+/// The output format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// A table for people.
     Table,
     /// JSON.
     Json,
@@ -57,13 +57,14 @@ pub(crate) enum Format {
 /// A value as JSON or YAML.
 ///
 /// # Errors
-/// If it cannot be written, which is a fault of ours.
+/// Returns an error if the value cannot be serialized, which is a bug in nodegate.
 pub(crate) fn structured(format: Format, value: &impl serde::Serialize) -> anyhow::Result<String> {
     let json = || anyhow::Ok(format!("{}\n", serde_json::to_string_pretty(value)?));
     Ok(match format {
         Format::Yaml => {
             let yaml = serde_saphyr::to_string(value)?;
-            // An escaped character means itself within double quotes only, and JSON is YAML that has no others.
+            // YAML interprets escape sequences only inside double quotes. JSON is YAML in which every string has
+            // double quotes.
             match lines(&yaml) {
                 Cow::Borrowed(_) => yaml,
                 Cow::Owned(_) => json()?,
@@ -73,7 +74,7 @@ pub(crate) fn structured(format: Format, value: &impl serde::Serialize) -> anyho
     })
 }
 
-/// A table in the one style of all commands. Each cell is a line of its own.
+/// A table in the style that all commands share. Each cell is one line.
 pub(crate) struct Table(comfy_table::Table);
 
 /// An empty table with these columns.
@@ -85,18 +86,18 @@ pub(crate) fn table(columns: &[&str]) -> Table {
 }
 
 impl Table {
-    /// Adds a row. A newline in a cell is escaped, so that no cell looks like a row.
+    /// Adds a row. Newlines in a cell are escaped, so that a cell cannot look like another row.
     pub(crate) fn add_row(&mut self, cells: impl IntoIterator<Item = impl AsRef<str>>) {
         self.0.add_row(cells.into_iter().map(|cell| on_a_line(cell.as_ref()).into_owned()));
     }
 
-    /// Adds a row whose cells have as many lines as they have items.
+    /// Adds a row whose cells have one line per item.
     pub(crate) fn add_row_of_lines(&mut self, cells: impl IntoIterator<Item = Vec<String>>) {
         let cell = |of: Vec<String>| of.iter().map(|line| on_a_line(line).into_owned()).collect::<Vec<_>>().join("\n");
         self.0.add_row(cells.into_iter().map(cell));
     }
 
-    /// The table without spaces at the ends of lines.
+    /// The table without trailing spaces.
     pub(crate) fn trim_fmt(&self) -> String {
         self.0.trim_fmt()
     }

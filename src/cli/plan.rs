@@ -1,31 +1,32 @@
-//! `nodegate plan`: what policies would do to nodes in files.
+//! `nodegate plan`: shows the changes that policies would make to nodes in files.
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::Findings;
 use super::nodes::{self, Found};
 use super::output::{self, Format};
-use super::simulate::{Scene, Simulated, identity, node_name, simulate};
 use crate::controller::published::Published;
 use crate::files::Sources;
-use crate::policy::{Decision, Exemptions, NodeChange};
 use crate::state;
 use crate::text::on_a_line;
+use nodegate_policy::simulate::{Scene, Simulated, identity, node_name, simulate, taints};
+use nodegate_policy::{Decision, Exemptions, NodeChange};
 
 /// Show what policies would change on nodes, without changing anything.
 ///
-/// Nodes come from files: what `kubectl get nodes -o yaml` prints, single Nodes, or AdmissionReviews
-/// (which bring their own requester). A Node is planned as it stands in the cluster; with --create as
-/// its CREATE by its own kubelet.
+/// Nodes come from files: the output of `kubectl get nodes -o yaml`, single Nodes, or AdmissionReviews (which contain
+/// their requester). By default, a Node is planned as an existing node; with --create, as a CREATE by its own
+/// kubelet.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PlanArgs {
     /// Files or directories with Nodes, Lists or AdmissionReviews; - for standard input
     #[arg(required = true, value_name = "PATH")]
     nodes: Vec<PathBuf>,
-    /// NodePolicy file, or directory of them; without it the preset `baseline` is planned
+    /// NodePolicy file, or directory of them [default: the preset `baseline`]
     #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
     policies: Vec<PathBuf>,
     /// Directory of flat label files
@@ -34,19 +35,19 @@ pub(crate) struct PlanArgs {
     /// Directory of saved state, one <node>.json per node
     #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR")]
     state_dir: Option<PathBuf>,
-    /// Plan the nodes' CREATE by their kubelets
+    /// Plan the CREATE of each node by its kubelet
     #[arg(long)]
     create: bool,
-    /// Who writes: `kubelet`, `admin` or a user name [default: admin, with --create kubelet]
+    /// The requester: `kubelet`, `admin` or a user name [default: admin, with --create kubelet]
     #[arg(long = "as", value_name = "USER")]
     requester: Option<String>,
-    /// Further group of the requester
+    /// Additional group of the requester
     #[arg(long = "as-group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// Exit with 1 when something would change
+    /// Exit with 1 if something would change
     #[arg(long)]
     exit_code: bool,
-    /// How to print the plan
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
@@ -54,7 +55,7 @@ pub(crate) struct PlanArgs {
 /// The plan of all nodes.
 #[derive(Serialize)]
 struct Plan {
-    /// By which policies.
+    /// The policies that were used.
     policies: Published,
     nodes: Vec<NodePlan>,
 }
@@ -65,12 +66,12 @@ struct Plan {
 struct NodePlan {
     node: String,
     file: String,
-    /// What this write would carry, a line each: `+` added, `~` changed, `-` removed.
+    /// The changes in this write, one per line: `+` added, `~` changed, `-` removed.
     changes: Vec<String>,
-    /// What is left to the controller, because the requester may not carry it.
+    /// The changes that the controller makes later, because the request may not carry them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     deferred: Vec<String>,
-    /// Conflicts, unknown conditions and the like.
+    /// Conflicts, conditions that could not be evaluated, and the like.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
     /// Violations of governance by the write itself.
@@ -96,8 +97,7 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Findings> {
     for found in nodes::read(&args.nodes)? {
         let mut scene = scene(args, &found);
         scene.saved = saved.get(node_name(&found.node)).map(|state| (**state).clone());
-        let simulated =
-            simulate(&set, &scene, &Exemptions::default()).map_err(|error| error.context(found.file.clone()))?;
+        let simulated = simulate(&set, &scene, &Exemptions::default()).with_context(|| found.file.clone())?;
         plans.push(plan(&found, &simulated));
     }
     let plan = Plan { policies: Published::of(&set), nodes: plans };
@@ -136,10 +136,10 @@ fn plan(found: &Found, simulated: &Simulated) -> NodePlan {
     }
 }
 
-/// A change as lines, each with the rule that asks for it.
+/// Formats a change as lines, each with the rule it comes from.
 fn lines(node: &Json, change: &NodeChange, decision: &Decision) -> Vec<String> {
     let mut lines = Vec::new();
-    let by = |desired: Option<&crate::policy::Desired>| {
+    let by = |desired: Option<&nodegate_policy::Desired>| {
         desired.map(|desired| format!("   ({})", desired.by)).unwrap_or_default()
     };
     for (field, entries, desired) in
@@ -156,7 +156,7 @@ fn lines(node: &Json, change: &NodeChange, decision: &Decision) -> Vec<String> {
         }
     }
     for (id, value) in change.taints() {
-        let sign = if nodes::taints(node).iter().any(|taint| taint.starts_with(id.key.as_str())) { '~' } else { '+' };
+        let sign = if taints(node).iter().any(|taint| taint.starts_with(id.key.as_str())) { '~' } else { '+' };
         let sign = if value.is_some() { sign } else { '-' };
         let value = value.as_deref().unwrap_or_default();
         let equals = if value.is_empty() { String::new() } else { format!("={value}") };
@@ -171,7 +171,7 @@ fn text(plans: &[NodePlan], trusting: &[String]) -> String {
     for plan in plans {
         let sections = [("deferred", &plan.deferred), ("note", &plan.notes), ("violation", &plan.violations)];
         let quiet = plan.changes.is_empty() && sections.iter().all(|(_, lines)| lines.is_empty());
-        line("", &format!("{}{}", plan.node, if quiet { "   as it should be" } else { "" }));
+        line("", &format!("{}{}", plan.node, if quiet { "   no changes" } else { "" }));
         plan.changes.iter().for_each(|change| line("  ", change));
         for (name, lines) in sections {
             lines.iter().for_each(|what| line("  ", &format!("{name}: {what}")));
@@ -179,9 +179,9 @@ fn text(plans: &[NodePlan], trusting: &[String]) -> String {
     }
     let changed = plans.iter().filter(|plan| !plan.changes.is_empty()).count();
     let deferred = plans.iter().filter(|plan| !plan.deferred.is_empty()).count();
-    line("", &format!("{} nodes, {changed} to change, {deferred} with something deferred", plans.len()));
+    line("", &format!("{} nodes: {changed} to change, {deferred} with deferred changes", plans.len()));
     if !trusting.is_empty() {
-        line("", &format!("These rules take a kubelet's word (trustKubelet): {}", trusting.join(", ")));
+        line("", &format!("Rules that trust values set by kubelets (trustKubelet): {}", trusting.join(", ")));
     }
     text
 }

@@ -1,7 +1,8 @@
-//! Waiting for a cluster: its API server may not be there yet, nor the namespace.
+//! Waits for a cluster: the API server or the namespace may not exist yet.
 
 use std::time::{Duration, Instant};
 
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
@@ -9,34 +10,38 @@ use tokio::time::{sleep, timeout};
 use super::connect::own_name;
 use crate::kube_error::in_words;
 
-/// How long one question may take.
+/// Timeout of one request.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The time between two questions grows from the first to the second.
-const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
-/// The same is told no more often than this.
-const TOLD_EVERY: Duration = Duration::from_secs(30);
+/// The longest pause between two attempts.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Pauses between attempts.
+const RETRY: ExponentialBuilder =
+    ExponentialBuilder::new().with_min_delay(Duration::from_millis(250)).with_max_delay(RETRY_MAX).without_max_times();
+/// The same reason is not reported again within this time.
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Why a cluster cannot be worked on yet.
+/// Why the cluster is not usable yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreached {
-    /// The API server cannot be asked.
-    #[error("the API server cannot be asked: {0}")]
+    /// The API server does not answer.
+    #[error("cannot reach the API server: {0}")]
     ApiServer(String),
-    /// There is no such namespace.
-    #[error("the namespace {0} does not exist; create it: kubectl create namespace {0}")]
+    /// The namespace does not exist.
+    #[error("namespace {0} does not exist; create it with: kubectl create namespace {0}")]
     Namespace(String),
 }
 
-/// Waits until the API server answers and the namespace is there. Returns our own user name if it has to be asked.
+/// Waits until the API server answers and the namespace exists. Returns nodegate's own user name if `ask_name` is
+/// set.
 ///
-/// Each reason to wait is given to `told` when it changes, and again every [`TOLD_EVERY`].
+/// Calls `report` with the reason when the reason changes, and again every [`REPORT_INTERVAL`].
 pub(crate) async fn reach(
     client: &Client,
     namespace: &str,
     ask_name: bool,
-    mut told: impl FnMut(&Unreached),
+    mut report: impl FnMut(&Unreached),
 ) -> Option<String> {
-    let (mut pause, longest) = RETRY;
+    let mut pauses = RETRY.build();
     let mut last: Option<(Unreached, Instant)> = None;
     loop {
         let looked = timeout(ANSWER, look(client, namespace, ask_name)).await;
@@ -44,12 +49,11 @@ pub(crate) async fn reach(
             Ok(name) => return name,
             Err(unreached) => unreached,
         };
-        if last.as_ref().is_none_or(|(said, at)| *said != unreached || at.elapsed() >= TOLD_EVERY) {
-            told(&unreached);
+        if last.as_ref().is_none_or(|(reported, at)| *reported != unreached || at.elapsed() >= REPORT_INTERVAL) {
+            report(&unreached);
             last = Some((unreached, Instant::now()));
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(longest);
+        sleep(pauses.next().unwrap_or(RETRY_MAX)).await;
     }
 }
 
@@ -61,7 +65,7 @@ async fn look(client: &Client, namespace: &str, ask_name: bool) -> Result<Option
     match Api::<Namespace>::all(client.clone()).get_metadata_opt(namespace).await {
         Ok(Some(_)) => Ok(name),
         Ok(None) => Err(Unreached::Namespace(namespace.to_owned())),
-        // A pod's account needs no right to read the namespace that it runs in.
+        // A pod's service account may lack the permission to read its own namespace.
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(name),
         Err(error) => Err(Unreached::ApiServer(in_words(&error))),
     }

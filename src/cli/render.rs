@@ -1,4 +1,4 @@
-//! `nodegate render`: YAML that `kubectl apply -f -` takes.
+//! `nodegate render`: prints YAML for `kubectl apply -f -`.
 
 mod guard;
 
@@ -13,12 +13,13 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::api::ObjectMeta;
 use serde::Serialize;
 
+use super::failure_policy::FailurePolicy;
 use super::{Findings, output};
-use crate::api::crd::node_policy_crd;
 use crate::files::Sources;
-use crate::policy::native::{CAN_MATTER, KUBELET, guard_parameters};
+use nodegate_policy::api::crd::node_policy_crd;
+use nodegate_policy::native::{CAN_MATTER, KUBELET, guard_parameters};
 
-/// Print webhook configurations, native admission policies or the NodePolicy CRD as YAML.
+/// Print the webhook configurations, the guard's native admission policies or the NodePolicy CRD as YAML
 #[derive(Debug, clap::Args)]
 pub(crate) struct RenderArgs {
     #[command(subcommand)]
@@ -31,44 +32,40 @@ enum What {
     Webhooks(WebhooksArgs),
     /// The NodePolicy CustomResourceDefinition
     Crd,
-    /// Native admission policies that keep kubelets from protected keys while no nodegate is up
+    /// Native admission policies that enforce protected keys against kubelets while nodegate is unavailable
     Guard(guard::GuardArgs),
 }
 
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("target").required(true))]
 struct WebhooksArgs {
-    /// Where the API server reaches nodegate, such as https://10.0.0.5:8443
+    /// URL at which the API server reaches nodegate, such as https://10.0.0.5:8443
     #[arg(long, value_name = "URL", group = "target", value_parser = https_url)]
     url: Option<String>,
-    /// The Service in front of nodegate; its port 443 is called
+    /// Service in front of nodegate; the API server calls its port 443
     #[arg(long, value_name = "NS/NAME", group = "target", value_parser = namespaced)]
     service: Option<Namespaced>,
-    /// CA that the API server is to trust (ca.crt of the certificate directory)
+    /// CA certificate that the API server trusts for this connection (ca.crt of the certificate directory)
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// Of the validating webhook. With Fail, kubelets, the control plane and break-glass groups still pass when nodegate is away.
+    /// failurePolicy of the validating webhook. With Fail, writes by kubelets, the control plane and break-glass
+    /// groups still pass while nodegate is unavailable
     #[arg(long, value_enum, default_value_t = FailurePolicy::Ignore)]
     failure_policy: FailurePolicy,
-    /// Policies whose break-glass groups are to pass when nodegate is away, and which say whether annotations are governed
+    /// Policies to read break-glass groups from, whose writes pass while nodegate is unavailable, and to read whether
+    /// annotations are governed
     #[arg(long = "policy", value_name = "PATH")]
     policies: Vec<PathBuf>,
     /// Group whose members may override every policy
     #[arg(long = "break-glass-group", value_name = "GROUP")]
     break_glass_groups: Vec<String>,
-    /// Have every change of annotations judged: where NodePolicy objects that are not given here govern annotations
+    /// Send every change of annotations to the validating webhook. Set this if NodePolicy objects in the cluster
+    /// govern annotations
     #[arg(long)]
     govern_annotations: bool,
-    /// nodegate's own service account, which is never judged
+    /// nodegate's own service account, whose writes are never changed or judged
     #[arg(long, value_name = "NS/NAME", value_parser = namespaced)]
     service_account: Option<Namespaced>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-#[value(rename_all = "PascalCase")]
-enum FailurePolicy {
-    Ignore,
-    Fail,
 }
 
 #[derive(Clone, Debug)]
@@ -82,23 +79,23 @@ fn namespaced(text: &str) -> Result<Namespaced, String> {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok(Namespaced { namespace: namespace.to_owned(), name: name.to_owned() })
         }
-        _ => Err(format!("{text:?} is not NAMESPACE/NAME")),
+        _ => Err(format!("{text:?} is not valid; expected NAMESPACE/NAME")),
     }
 }
 
 fn https_url(text: &str) -> Result<String, String> {
     let host = text
         .strip_prefix("https://")
-        .ok_or_else(|| format!("{text:?} does not begin with https://; the API server calls nothing else"))?;
+        .ok_or_else(|| format!("{text:?} does not begin with https://, which the API server requires"))?;
     if host.is_empty() || host.contains(['/', '?', '#', '@']) {
-        return Err(format!("{text:?} has more than a host and port; write https://HOST:PORT"));
+        return Err(format!("{text:?} contains more than a host and a port; write https://HOST:PORT"));
     }
     Ok(text.to_owned())
 }
 
 pub(super) fn run(args: &RenderArgs) -> anyhow::Result<Findings> {
     let text = match &args.what {
-        What::Crd => document("The NodePolicy schema. Made by: nodegate render crd", &node_policy_crd()?)?,
+        What::Crd => document("The NodePolicy schema. Generated by: nodegate render crd", &node_policy_crd()?)?,
         What::Webhooks(args) => webhooks(args)?,
         What::Guard(args) => guard::render(args)?,
     };
@@ -107,14 +104,15 @@ pub(super) fn run(args: &RenderArgs) -> anyhow::Result<Findings> {
 }
 
 fn document(comment: &str, object: &impl Serialize) -> anyhow::Result<String> {
-    Ok(format!("# {comment}\n{}", serde_saphyr::to_string(object).context("YAML")?))
+    Ok(format!("# {comment}\n{}", serde_saphyr::to_string(object).context("could not write the object as YAML")?))
 }
 
-/// A write that can violate a policy: a label or taint changes,
+/// Matches writes that can violate a policy: a label or taint changes,
 const LABELS_OR_TAINTS: &str = r#"request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.?spec.?taints.orValue([]) != oldObject.?spec.?taints.orValue([])"#;
-/// or an annotation of nodegate's own (the API server's CEL is slow with loops over many annotations: the maps are compared first, and beyond 1,000 every change counts),
+/// or an annotation of nodegate changes (the API server's CEL is slow in loops over many annotations, so it compares
+/// the maps first, and beyond 1,000 annotations every change matches),
 const OWN_ANNOTATIONS: &str = r#"object.metadata.?annotations != oldObject.metadata.?annotations && (object.metadata.?annotations.orValue({}).size() > 1000 || oldObject.metadata.?annotations.orValue({}).size() > 1000 || object.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in oldObject.metadata.?annotations.orValue({}) && oldObject.metadata.annotations[k] == object.metadata.annotations[k])) || oldObject.metadata.?annotations.orValue({}).exists(k, k.startsWith("nodegate.dev/") && !(k in object.metadata.?annotations.orValue({}))))"#;
-/// or, where policies govern annotations, any.
+/// or, if policies govern annotations, any annotation changes.
 const ANNOTATIONS: &str = r#"object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({})"#;
 
 fn condition(name: &str, expression: impl Into<String>) -> MatchCondition {
@@ -137,7 +135,7 @@ fn webhooks(args: &WebhooksArgs) -> anyhow::Result<String> {
         let people = policies.break_glass_people();
         if args.failure_policy == FailurePolicy::Fail && !people.is_empty() {
             output::note(&format!(
-                "note: while nodegate is away only break-glass groups pass; put these into one: {}",
+                "note: while nodegate is unavailable, only break-glass groups can write; add these to a group: {}",
                 people.join(", ")
             ));
         }
@@ -148,7 +146,7 @@ fn webhooks(args: &WebhooksArgs) -> anyhow::Result<String> {
         let inner = group.strip_suffix('*').unwrap_or(group);
         anyhow::ensure!(
             !inner.contains(['*', '?', '[', '{']) && (inner == group || !inner.contains('\\')),
-            "break-glass group {group:?}: a match condition takes exact names and a '*' at the end only"
+            "break-glass group {group:?}: a match condition supports only exact names and a '*' at the end"
         );
     }
     let client = client_config(args)?;
@@ -159,13 +157,13 @@ fn webhooks(args: &WebhooksArgs) -> anyhow::Result<String> {
     let validating = ValidatingWebhookConfiguration {
         metadata: ObjectMeta {
             name: Some("nodegate".to_owned()),
-            // What the guard goes by; with a cluster the leader keeps it.
+            // The guard reads these parameters; with a cluster the leader keeps them up to date.
             annotations: parameters,
             ..ObjectMeta::default()
         },
         webhooks: Some(validating_webhooks(args, &client, &groups, annotations)),
     };
-    let comment = "Made by: nodegate render webhooks. Deleting this object always recovers a cluster.";
+    let comment = "Generated by: nodegate render webhooks. Deleting this object always recovers a cluster.";
     Ok(format!("{}---\n{}", document(comment, &mutating)?, document(comment, &validating)?))
 }
 
@@ -173,7 +171,7 @@ fn client_config(args: &WebhooksArgs) -> anyhow::Result<WebhookClientConfig> {
     let ca = args.ca_file.as_ref().map(|file| {
         let text = std::fs::read(file).with_context(|| format!("--ca-file {}", file.display()))?;
         let pem = String::from_utf8_lossy(&text).contains("-----BEGIN CERTIFICATE-----");
-        anyhow::ensure!(pem, "--ca-file {}: has no PEM certificate", file.display());
+        anyhow::ensure!(pem, "--ca-file {}: contains no PEM certificate", file.display());
         Ok(ByteString(text))
     });
     Ok(WebhookClientConfig {
@@ -188,7 +186,7 @@ fn client_config(args: &WebhooksArgs) -> anyhow::Result<WebhookClientConfig> {
     })
 }
 
-/// The same client with a path.
+/// The same client configuration with a path.
 fn at(client: &WebhookClientConfig, path: &str) -> WebhookClientConfig {
     let mut client = client.clone();
     if let Some(service) = &mut client.service {
@@ -213,7 +211,7 @@ fn rule_of(group: &str, version: &str, resources: &[&str]) -> RuleWithOperations
     }
 }
 
-/// Our own writes are neither patched nor judged.
+/// Excludes nodegate's own writes, which are neither changed nor judged.
 fn not_self(args: &WebhooksArgs) -> Option<MatchCondition> {
     args.service_account.as_ref().map(|account| {
         let user = format!("system:serviceaccount:{}:{}", account.namespace, account.name);
@@ -226,7 +224,7 @@ fn mutating_webhook(args: &WebhooksArgs, client: &WebhookClientConfig) -> Mutati
     MutatingWebhook {
         admission_review_versions: vec!["v1".to_owned()],
         client_config: at(client, "/mutate"),
-        // What a missed call leaves undone can be done later; a node that cannot join cannot.
+        // The controller repairs whatever a missed call leaves undone. Nothing repairs a node that cannot join.
         failure_policy: Some("Ignore".to_owned()),
         match_conditions: Some(conditions.into_iter().flatten().collect()),
         match_policy: Some("Equivalent".to_owned()),
@@ -279,13 +277,14 @@ fn validating_webhooks(
     webhooks
 }
 
-/// How long the API server waits until a `NodePolicy` is compiled, in seconds. A person waits for it, not a kubelet.
+/// How long the API server waits until a `NodePolicy` is compiled, in seconds. Longer than for a Node, because no
+/// kubelet waits.
 const POLICY_TIMEOUT_SECONDS: i32 = 10;
 
 /// Refuses `NodePolicy` objects that do not compile.
 ///
-/// Always `Ignore`: while nodegate is away people must be able to mend policies, and what they write is compiled anyway
-/// before it comes in force.
+/// Always `Ignore`: users must be able to repair policies while nodegate is unavailable, and a policy is compiled
+/// again before it takes effect.
 fn policy_webhook(client: &WebhookClientConfig) -> ValidatingWebhook {
     ValidatingWebhook {
         admission_review_versions: vec!["v1".to_owned()],
@@ -302,19 +301,19 @@ fn policy_webhook(client: &WebhookClientConfig) -> ValidatingWebhook {
     }
 }
 
-/// The control plane's own writers, in CEL. Under `Fail` they must pass when nodegate is away: the node
-/// lifecycle controller taints lost nodes and lifts `not-ready` from new ones, without which nothing,
-/// nodegate included, could be scheduled there.
+/// Matches the control plane's own writers, in CEL. Under `Fail` their writes must pass while nodegate is
+/// unavailable: the node lifecycle controller taints unreachable nodes and removes `not-ready` from new ones.
+/// Otherwise nothing, including nodegate, could be scheduled there.
 const CONTROL_PLANE: &str = r#"request.userInfo.username in ["system:apiserver", "system:kube-controller-manager", "system:cloud-controller-manager"] || request.userInfo.username.startsWith("system:serviceaccount:kube-system:")"#;
 
-/// Whose writes pass when nodegate is away, in CEL: kubelets, the control plane's controllers, and
-/// members of break-glass groups.
+/// Matches requesters whose writes pass while nodegate is unavailable, in CEL: kubelets, the control plane's
+/// controllers, and members of break-glass groups.
 fn spared(groups: &[String]) -> String {
     let always = format!("{KUBELET} || {CONTROL_PLANE}");
     if groups.is_empty() {
         return always;
     }
-    // As `Identities` reads them: a glob is not about names that Kubernetes gives, unless it says so.
+    // As in `Identities`: a glob matches names that begin with `system:` only if it begins with `system:` itself.
     let of_group = |group: &String| match group.strip_suffix('*') {
         Some(prefix) if prefix.starts_with("system:") => format!("g.startsWith({prefix:?})"),
         Some(prefix) => format!("(g.startsWith({prefix:?}) && !g.startsWith(\"system:\"))"),
@@ -328,8 +327,8 @@ fn spared(groups: &[String]) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::policy::Identities;
-    use crate::policy::cel::{Budget, Excerpt, Expression, Paths, RequestVariables, Scope, Variables, Yields};
+    use nodegate_policy::Identities;
+    use nodegate_policy::cel::{Budget, Excerpt, Expression, Paths, RequestVariables, Scope, Variables, Yields};
 
     #[test]
     fn a_break_glass_group_means_the_same_to_judge_and_to_the_match_condition() {
@@ -370,5 +369,32 @@ mod tests {
             matched += usize::from(judged);
         }
         assert!(matched > 15, "{matched}");
+    }
+
+    /// A node with ten thousand annotations, of which the last one has this value.
+    fn annotated(value: &str) -> String {
+        let annotations: Vec<String> = (0..10_000).map(|at| format!(r#""example.com/a{at}": "x""#)).collect();
+        let annotations = annotations.join(", ");
+        format!(r#"{{"metadata": {{"name": "n", "annotations": {{{annotations}, "last": "{value}"}}}}}}"#)
+    }
+
+    #[test]
+    fn the_match_condition_for_annotations_loops_over_at_most_a_thousand() {
+        let (old, same, changed) = (annotated("a"), annotated("a"), annotated("b"));
+        let evaluated = |condition: &str, object: &str| {
+            let expression = Expression::compile(condition, Scope::Write, Yields::Bool).unwrap();
+            let object = Excerpt::read(object, &Paths::Whole, &Budget::default()).unwrap().completed();
+            let old = Excerpt::read(&old, &Paths::Whole, &Budget::default()).unwrap().completed();
+            let request = RequestVariables { username: "alice", groups: &[], ..RequestVariables::default() };
+            let budget = Budget::brief();
+            expression
+                .evaluate_bool(&Variables::write(&object, Some(&old), &request).within(&budget))
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(evaluated(OWN_ANNOTATIONS, &same), Ok(false), "a heartbeat");
+        assert_eq!(evaluated(OWN_ANNOTATIONS, &changed), Ok(true));
+        let loops = r#"object.metadata.annotations.exists(k, k.startsWith("nodegate.dev/"))"#;
+        let exceeded = evaluated(loops, &same).unwrap_err();
+        assert!(exceeded.contains("steps"), "a loop over all of them: {exceeded}");
     }
 }

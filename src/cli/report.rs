@@ -1,4 +1,4 @@
-//! `nodegate report`: what today's fleet is like, measured by policies.
+//! `nodegate report`: lists what the nodes of a cluster violate.
 
 use std::path::PathBuf;
 
@@ -10,28 +10,29 @@ use serde_json::Value as Json;
 use super::connect::ConnectArgs;
 use super::nodes;
 use super::output::{self, Format};
-use super::simulate::{Scene, identity, node_name, simulate};
-use super::{Findings, judged, telemetry_for_command};
-use crate::api::policy::EntryMode;
+use super::{Findings, effective_policies, telemetry_for_command};
 use crate::controller::published::Published;
 use crate::controller::{NodeApi, Unreadable};
 use crate::files::Sources;
-use crate::policy::{Exemptions, NodeFacts, PolicySet, violations};
+use nodegate_policy::api::policy::EntryMode;
+use nodegate_policy::simulate::{Scene, identity, node_name, simulate};
+use nodegate_policy::{Exemptions, NodeFacts, PolicySet, violations};
 
-/// List what the nodes of today violate, so that a policy can be tried before it is enforced.
+/// List the violations of existing nodes, so that you can try a policy before you enforce it.
 ///
-/// Judged are required, allowed and named keys, dependencies and expressions; who may write a key, and what does not change
-/// once set, is about writes and not about nodes. A node counts as it is with what the policies themselves give it.
+/// The report covers required and allowed values, names, dependencies and expressions. It does not cover reserved and
+/// immutable keys, which restrict writes. Each node is judged with the labels and taints that the policies set on it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// Violations of governance
+    /// Report violations of governance
     #[arg(long, required = true)]
     violations: bool,
-    /// Files or directories with Nodes, as `kubectl get nodes -o yaml` prints them; - for standard input. Without them the
-    /// nodes of the cluster
+    /// Files or directories with Nodes, as printed by `kubectl get nodes -o yaml`; - for standard input [default: the
+    /// nodes of the cluster]
     #[arg(value_name = "PATH")]
     nodes: Vec<PathBuf>,
-    /// NodePolicy file, or directory of them; without it the NodePolicy objects of the cluster, or the preset `baseline`
+    /// NodePolicy file, or directory of them [default: the NodePolicy objects of the cluster, or the preset
+    /// `baseline`]
     #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
     policies: Vec<PathBuf>,
     /// Directory of flat label files
@@ -39,15 +40,15 @@ pub(crate) struct ReportArgs {
     labels_dir: Option<PathBuf>,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Judge a cluster by policies that are not the ones in force there
+    /// Judge the nodes of a cluster by the given policies even if they differ from the ones in force
     #[arg(long)]
     force: bool,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
 
-/// What the fleet is like, and by which policies it was judged.
+/// The violations, and the policies that were used.
 #[derive(Serialize)]
 struct Report {
     policies: Published,
@@ -62,7 +63,8 @@ struct Line {
     node: String,
     policy: String,
     rule: String,
-    /// `enforce`, `warn`, `audit`; `unknown` when an expression has no answer; `unreadable` when the node cannot be read.
+    /// `enforce`, `warn` or `audit`; `unknown` if an expression failed to evaluate; `unreadable` if the node cannot
+    /// be read.
     mode: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     key: String,
@@ -83,20 +85,20 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Findings> {
         Format::Table => output::print(&text(&report))?,
         format => output::print(&output::structured(format, &report)?)?,
     }
-    // An expression without an answer is a finding too: nobody knows whether the node is as it should be.
+    // An expression that fails to evaluate is a finding: nodegate cannot tell whether the node is compliant.
     Ok(if report.violations.is_empty() { Findings::None } else { Findings::Some })
 }
 
-/// What is judged, and by what.
+/// The input of the report.
 struct Gathered {
     set: PolicySet,
     policies: Published,
     nodes: Vec<Json>,
-    /// A line for each node that cannot be read.
+    /// One line for each node that cannot be read.
     unreadable: Vec<Line>,
 }
 
-/// The policies, and the nodes to judge.
+/// Reads the policies and the nodes.
 async fn gather(args: &ReportArgs) -> anyhow::Result<Gathered> {
     let sources =
         Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
@@ -108,23 +110,25 @@ async fn gather(args: &ReportArgs) -> anyhow::Result<Gathered> {
     }
     let Some(place) = args.connect.reading_place()? else {
         if args.nodes.is_empty() {
-            bail!("which nodes? name files with them (- for standard input), or a cluster by --kubeconfig FILE");
+            bail!(
+                "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig"
+            );
         }
         let set = from_files()?;
         return Ok(Gathered { policies: Published::of(&set), set, nodes: found, unreadable });
     };
     let client = place.client().await?;
     let set = if args.policies.is_empty() {
-        let read = judged::combined(&client, args.connect.namespace.as_deref(), &loaded).await;
-        read.context("NodePolicy objects could not be read")?.set
+        let read = effective_policies::combined(&client, args.connect.namespace.as_deref(), &loaded).await;
+        read.context("could not read the NodePolicy objects")?.set
     } else {
         from_files()?
     };
     let policies = match &args.connect.namespace {
-        Some(_) => judged::compare(&client, &place, &set, args.force).await?,
+        Some(_) => effective_policies::compare(&client, &place, &set, args.force).await?,
         None => {
             output::note(
-                "note: with --namespace NAMESPACE of nodegate these policies are compared with the ones in force",
+                "note: set --namespace to nodegate's namespace to compare these policies with the ones in force",
             );
             Published::of(&set)
         }
@@ -135,14 +139,14 @@ async fn gather(args: &ReportArgs) -> anyhow::Result<Gathered> {
     Ok(Gathered { set, policies, nodes: found, unreadable })
 }
 
-/// The nodes of a cluster, and a line for each that cannot be read: it costs no other node its report.
+/// The nodes of a cluster, and one line for each that cannot be read. Such a node does not affect the others.
 async fn of_cluster(client: Client) -> anyhow::Result<(Vec<Json>, Vec<Line>)> {
     let api = NodeApi::new(client);
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
     let mut next = None;
     loop {
         let mut page = Vec::new();
-        let read = api.page(next.as_deref(), |node| page.push(node)).await.context("nodes could not be listed")?;
+        let read = api.page(next.as_deref(), |node| page.push(node)).await.context("could not list nodes")?;
         for node in page {
             let json = node.and_then(|node| {
                 let unreadable =
@@ -166,14 +170,14 @@ async fn of_cluster(client: Client) -> anyhow::Result<(Vec<Json>, Vec<Line>)> {
     }
 }
 
-/// What one node violates.
+/// The violations of one node.
 fn judge(set: &PolicySet, node: &Json) -> anyhow::Result<Vec<Line>> {
     let (username, groups) = identity("admin", node_name(node), &[]);
     let old = Some(node.clone());
     let scene = Scene { node: node.clone(), old, status: false, username, groups, saved: None, pending_taint: None };
     let object = simulate(set, &scene, &Exemptions::default())?.node.to_string();
     let verdict = violations(set, &NodeFacts::parse(&object)?);
-    let line = |by: &crate::policy::RuleId, mode, key: &str, message: &str| Line {
+    let line = |by: &nodegate_policy::RuleId, mode, key: &str, message: &str| Line {
         node: node_name(node).to_owned(),
         policy: by.policy.to_string(),
         rule: by.rule.to_string(),
@@ -213,15 +217,15 @@ fn text(report: &Report) -> String {
     }
     let (enforce, warn, audit, unknown) = (of("enforce"), of("warn"), of("audit"), of("unknown"));
     text.push_str(&format!(
-        "{nodes} nodes, {} with violations: {enforce} of entries that enforce, {warn} that warn, {audit} that audit",
+        "{nodes} nodes, {} with violations: {enforce} in enforce mode, {warn} in warn mode, {audit} in audit mode",
         violating.len()
     ));
     if unknown > 0 {
-        text.push_str(&format!("; {unknown} expressions had no answer, which counts as a finding"));
+        text.push_str(&format!("; {unknown} expressions failed to evaluate, which counts as a finding"));
     }
     let unreadable = of("unreadable");
     if unreadable > 0 {
-        text.push_str(&format!("; {unreadable} nodes could not be read, which counts as a finding"));
+        text.push_str(&format!("; {unreadable} nodes are unreadable, which counts as a finding"));
     }
     text.push_str(&format!("\npolicies: {policies}\n"));
     text

@@ -1,4 +1,4 @@
-//! Undoing one change of a node, and telling what came of it.
+//! Reverts one change of a node, and reports the outcome.
 
 use anyhow::{Context as _, bail};
 use http_body_util::BodyExt as _;
@@ -8,74 +8,79 @@ use kube::client::Body;
 use kube::core::Request;
 use serde_json::{Value as Json, json};
 
-use super::connect::Place;
-use super::simulate::{Scene, identity, simulate};
-use super::{Findings, judged, output};
-use crate::api::state::Change;
+use super::connect::ClusterTarget;
+use super::{Findings, effective_policies, output};
 use crate::files::Sources;
 use crate::kube_error::in_words;
-use crate::policy::{Exemptions, RuleId};
+use nodegate_policy::api::state::Change;
+use nodegate_policy::simulate::{Scene, identity, simulate};
+use nodegate_policy::{Exemptions, RuleId};
 
-/// How often a node that changes meanwhile is read again.
+/// Number of attempts if the node changes concurrently.
 const TRIES: usize = 5;
 
-/// A rule that gives a key, and the value that it gives.
-struct Giver {
+/// A rule that sets a key, and the value that it sets.
+struct AssigningRule {
     rule: RuleId,
     value: String,
 }
 
-/// What came of a revert.
+/// The outcome of a revert.
 struct Outcome {
-    /// The value that the key has now.
+    /// The current value of the key.
     stored: Option<String>,
-    /// The rule of the NodePolicy objects that gives the key another value than the one wanted.
-    giver: Option<Giver>,
-    /// What nodegate told of the key in its answer to the write.
-    told: Vec<String>,
+    /// The rule of the NodePolicy objects that sets the key to another value than the wanted one.
+    assigning_rule: Option<AssigningRule>,
+    /// The warnings about the key in nodegate's answer to the write.
+    messages: Vec<String>,
 }
 
-/// Gives the key of `change` the value it had before, and says whether that lasts.
+/// Sets the key of `change` to its previous value, and reports whether that lasts.
 ///
 /// # Errors
-/// If the node cannot be written.
-pub(super) async fn revert(client: &Client, place: &Place, node: &str, change: &Change) -> anyhow::Result<Findings> {
+/// Returns an error if the node cannot be written.
+pub(super) async fn revert(
+    client: &Client,
+    place: &ClusterTarget,
+    node: &str,
+    change: &Change,
+) -> anyhow::Result<Findings> {
     let (stored, warnings) = write(client, node, change).await?;
-    let told =
+    let messages =
         warnings.into_iter().filter(|warning| warning.starts_with("nodegate: ") && warning.contains(&change.key));
     let outcome = Outcome {
         stored: value(&stored, change),
-        giver: giver(client, place, &stored, change).await?,
-        told: told.collect(),
+        assigning_rule: assigning_rule(client, place, &stored, change).await?,
+        messages: messages.collect(),
     };
-    let (text, findings) = tell(node, change, &outcome);
+    let (text, findings) = describe(node, change, &outcome);
     output::print(&text)?;
     Ok(findings)
 }
 
-/// What to tell people, and whether the revert came about and lasts.
-fn tell(node: &str, change: &Change, outcome: &Outcome) -> (String, Findings) {
+/// The message for the user, and whether the revert succeeded and lasts.
+fn describe(node: &str, change: &Change, outcome: &Outcome) -> (String, Findings) {
     let Change { field, key, old, .. } = change;
     let show = |value: &Option<String>| value.as_ref().map_or("absent".to_owned(), |value| format!("{value:?}"));
     let (wanted, stored) = (show(old), show(&outcome.stored));
     let came_about = outcome.stored == *old;
-    let remedy = |giver: &Giver| {
+    let remedy = |assigning_rule: &AssigningRule| {
         format!(
-            "rule {} gives it {:?}; change that rule first (kubectl edit nodepolicy {})",
-            giver.rule, giver.value, giver.rule.policy
+            "rule {} sets it to {:?}; change that rule first (kubectl edit nodepolicy {})",
+            assigning_rule.rule, assigning_rule.value, assigning_rule.rule.policy
         )
     };
-    match (&outcome.giver, outcome.told.as_slice()) {
+    match (&outcome.assigning_rule, outcome.messages.as_slice()) {
         (None, _) if came_about => (format!("{field} {key} of node {node} is {wanted} again\n"), Findings::None),
-        (Some(giver), _) if came_about => (
+        (Some(assigning_rule), _) if came_about => (
             format!(
-                "{field} {key} of node {node} is {wanted} for now, and nodegate will change it: {}\n",
-                remedy(giver)
+                "{field} {key} of node {node} is {wanted} now, but nodegate will change it: {}\n",
+                remedy(assigning_rule)
             ),
             Findings::Some,
         ),
-        (Some(giver), _) => (
-            format!("{field} {key} of node {node} is still {stored}, not {wanted}: {}\n", remedy(giver)),
+        (Some(assigning_rule), _) => (
+            format!("{field} {key} of node {node} is still {stored}, not {wanted}: {}\n", remedy(assigning_rule)),
             Findings::Some,
         ),
         (None, []) => (
@@ -84,17 +89,17 @@ fn tell(node: &str, change: &Change, outcome: &Outcome) -> (String, Findings) {
             ),
             Findings::Some,
         ),
-        (None, told) => (
+        (None, messages) => (
             format!(
                 "{field} {key} of node {node} is still {stored}, not {wanted}: {}; change that policy first\n",
-                told.join("; ")
+                messages.join("; ")
             ),
             Findings::Some,
         ),
     }
 }
 
-/// Writes to the version of the node that was read: what the API server stored, and the warnings it gave.
+/// Writes to the version of the node that was read. Returns the stored node, and the warnings of the API server.
 async fn write(client: &Client, node: &str, change: &Change) -> anyhow::Result<(Json, Vec<String>)> {
     for _ in 0..TRIES {
         let there: Json = client
@@ -113,16 +118,16 @@ async fn write(client: &Client, node: &str, change: &Change) -> anyhow::Result<(
         }
         if head.status.as_u16() != 409 {
             let status: Json = serde_json::from_slice(&body).unwrap_or_default();
-            bail!("node {node} could not be changed: {}", status["message"].as_str().unwrap_or(head.status.as_str()));
+            bail!("could not change node {node}: {}", status["message"].as_str().unwrap_or(head.status.as_str()));
         }
     }
-    bail!("node {node} changes all the time; try again")
+    bail!("could not change node {node}: it kept changing concurrently; try again")
 }
 
-/// Where nodes are.
+/// The path of nodes in the API.
 const NODES: &str = "/api/v1/nodes";
 
-/// The text of a `Warning` header: `299 - "text"`.
+/// Extracts the text of a `Warning` header: `299 - "text"`.
 fn warning(header: &str) -> String {
     let quoted = header.splitn(3, ' ').nth(2).unwrap_or(header);
     quoted.trim_matches('"').replace("\\\"", "\"").replace("\\\\", "\\")
@@ -137,15 +142,15 @@ fn patch(there: &Json, change: &Change) -> anyhow::Result<Json> {
             let taints = with_taint(&there["spec"]["taints"], change)?;
             json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}})
         }
-        other => bail!("changes of a {other} cannot be undone"),
+        other => bail!("cannot revert a change of a {other}"),
     })
 }
 
 fn key_and_effect(change: &Change) -> anyhow::Result<(&str, &str)> {
-    change.key.rsplit_once(':').context("the change names no effect")
+    change.key.rsplit_once(':').context("the recorded change of the taint has no effect")
 }
 
-/// The taints with the one of `change` as it was before.
+/// The node's taints, with the taint of `change` as it was before.
 fn with_taint(taints: &Json, change: &Change) -> anyhow::Result<Vec<Json>> {
     let (key, effect) = key_and_effect(change)?;
     let mut taints = taints.as_array().cloned().unwrap_or_default();
@@ -156,7 +161,7 @@ fn with_taint(taints: &Json, change: &Change) -> anyhow::Result<Vec<Json>> {
     Ok(taints)
 }
 
-/// The value that the key of `change` has on a node.
+/// The value of the key of `change` on a node.
 fn value(node: &Json, change: &Change) -> Option<String> {
     if change.field == "taint" {
         let (key, effect) = key_and_effect(change).ok()?;
@@ -167,14 +172,19 @@ fn value(node: &Json, change: &Change) -> Option<String> {
     Some(node["metadata"][format!("{}s", change.field)][&change.key].as_str()?.to_owned())
 }
 
-/// The rule of the NodePolicy objects that gives the key of `change` another value than it had before.
-async fn giver(client: &Client, place: &Place, node: &Json, change: &Change) -> anyhow::Result<Option<Giver>> {
+/// The rule of the NodePolicy objects that sets the key of `change` to another value than its previous one.
+async fn assigning_rule(
+    client: &Client,
+    place: &ClusterTarget,
+    node: &Json,
+    change: &Change,
+) -> anyhow::Result<Option<AssigningRule>> {
     let files = Sources::default().load_documents().map_err(|errors| output::load_errors(&errors))?;
-    let set = match judged::combined(client, Some(&place.namespace), &files).await {
+    let set = match effective_policies::combined(client, Some(&place.namespace), &files).await {
         Ok(combined) => combined.set,
         Err(error) => {
             output::note(&format!(
-                "note: NodePolicy objects could not be read, so it is not known what rules give: {}",
+                "note: could not read the NodePolicy objects, so rules that set this key are unknown: {}",
                 in_words(&error)
             ));
             return Ok(None);
@@ -190,14 +200,14 @@ async fn giver(client: &Client, place: &Place, node: &Json, change: &Change) -> 
         _ => decision.taints.iter().find(|(id, _)| id.to_string() == change.key).map(|(_, desired)| desired),
     };
     let other = desired.filter(|desired| change.old.as_ref() != Some(&desired.value));
-    Ok(other.map(|desired| Giver { rule: desired.by.clone(), value: desired.value.clone() }))
+    Ok(other.map(|desired| AssigningRule { rule: desired.by.clone(), value: desired.value.clone() }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(stored: Option<&str>, giver: Option<&str>, told: &[&str]) -> (String, bool) {
+    fn described(stored: Option<&str>, assigning_rule: Option<&str>, messages: &[&str]) -> (String, bool) {
         let change = Change {
             field: "label".to_owned(),
             key: "tier".to_owned(),
@@ -207,34 +217,34 @@ mod tests {
         let rule = || RuleId { policy: "fleet".into(), rule: "tiers".into() };
         let outcome = Outcome {
             stored: stored.map(str::to_owned),
-            giver: giver.map(|value| Giver { rule: rule(), value: value.to_owned() }),
-            told: told.iter().map(|text| (*text).to_owned()).collect(),
+            assigning_rule: assigning_rule.map(|value| AssigningRule { rule: rule(), value: value.to_owned() }),
+            messages: messages.iter().map(|text| (*text).to_owned()).collect(),
         };
-        let (text, findings) = tell("n1", &change, &outcome);
+        let (text, findings) = describe("n1", &change, &outcome);
         (text, matches!(findings, Findings::Some))
     }
 
     #[test]
-    fn what_came_of_a_revert_is_told_with_the_reason_and_the_remedy() {
+    fn the_outcome_of_a_revert_is_reported_with_the_reason_and_the_remedy() {
         let cases = [
-            (told(Some("tin"), None, &[]), "label tier of node n1 is \"tin\" again\n", false),
+            (described(Some("tin"), None, &[]), "label tier of node n1 is \"tin\" again\n", false),
             (
-                told(Some("gold"), Some("gold"), &[]),
-                "label tier of node n1 is still \"gold\", not \"tin\": rule fleet/tiers gives it \"gold\"; change that rule first (kubectl edit nodepolicy fleet)\n",
+                described(Some("gold"), Some("gold"), &[]),
+                "label tier of node n1 is still \"gold\", not \"tin\": rule fleet/tiers sets it to \"gold\"; change that rule first (kubectl edit nodepolicy fleet)\n",
                 true,
             ),
             (
-                told(Some("tin"), Some("gold"), &[]),
-                "label tier of node n1 is \"tin\" for now, and nodegate will change it: rule fleet/tiers gives it \"gold\"; change that rule first (kubectl edit nodepolicy fleet)\n",
+                described(Some("tin"), Some("gold"), &[]),
+                "label tier of node n1 is \"tin\" now, but nodegate will change it: rule fleet/tiers sets it to \"gold\"; change that rule first (kubectl edit nodepolicy fleet)\n",
                 true,
             ),
             (
-                told(Some("gold"), None, &["nodegate: label tier is kept at \"gold\" by rule files/tiers"]),
+                described(Some("gold"), None, &["nodegate: label tier is kept at \"gold\" by rule files/tiers"]),
                 "label tier of node n1 is still \"gold\", not \"tin\": nodegate: label tier is kept at \"gold\" by rule files/tiers; change that policy first\n",
                 true,
             ),
             (
-                told(None, None, &[]),
+                described(None, None, &[]),
                 "label tier of node n1 is absent, not \"tin\": another admission webhook or policy changed the write\n",
                 true,
             ),

@@ -1,31 +1,32 @@
-//! Taints that came by a webhook's patch: what tells our own from those that people set.
+//! Detects taints that were set by a webhook's patch, to tell nodegate's taints from those that people set.
 //!
-//! A taint carries no claim of its own; who writes taints claims all of them at once, and a webhook's patch is claimed by
-//! nobody. So a taint that is there in one version of a node and was not in the version before, while the claims on taints
-//! are the same in both, came by a webhook's patch. Wherever a version was missed, or claims are not known, nothing is said.
+//! A taint has no claim of its own: a field manager that writes taints claims all of them, and nobody claims a
+//! webhook's patch. So if a taint is present in one version of a node but not in the version before, and the claims
+//! on taints are the same in both, a webhook's patch added it. If a version was missed, or claims are unknown,
+//! nothing is concluded.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::node::NodeObject;
-use crate::policy::TaintsClaimed;
+use nodegate_policy::TaintsClaimed;
 
-/// What was last seen of a node's taints.
+/// The last known taints of a node.
 #[derive(Debug)]
 struct Known {
     uid: String,
     version: String,
     taints: BTreeSet<String>,
     claimed: Option<TaintsClaimed>,
-    /// Taints that came by a patch and have not been recorded since.
+    /// Taints that a patch added and that have not been recorded since.
     patched: BTreeSet<String>,
 }
 
-/// Taints of all nodes that came by a webhook's patch and are still there.
+/// Taints of all nodes that a webhook's patch added and that are still present.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(HashMap<String, Known>);
 
 impl Arrivals {
-    /// Notes a version of a node, as the watch shows them one after the other.
+    /// Records a version of a node, in the order of the watch.
     pub(super) fn note(&mut self, node: &NodeObject) {
         let Ok(facts) = node.facts() else { return };
         let taints: BTreeSet<String> =
@@ -41,20 +42,20 @@ impl Arrivals {
         self.0.insert(node.name().to_owned(), Known { uid, version, taints, claimed, patched });
     }
 
-    /// The taints (`key:Effect`) of this node that came by a patch.
+    /// The taints (`key:Effect`) of this node that a patch added.
     pub(super) fn patched(&self, node: &NodeObject) -> BTreeSet<String> {
         let known = self.0.get(node.name()).filter(|known| known.uid == node.uid());
         known.map(|known| known.patched.clone()).unwrap_or_default()
     }
 
-    /// A version of a node has been recorded: what came until then is owned, or was not wanted and stays foreign.
+    /// Marks a version of a node as recorded: each taint that it has is now either owned or foreign.
     pub(super) fn recorded(&mut self, node: &NodeObject) {
         if let Some(known) = self.0.get_mut(node.name()).filter(|known| known.version == node.resource_version()) {
             known.patched.clear();
         }
     }
 
-    /// A node is gone.
+    /// Forgets a node that was deleted.
     pub(super) fn forget(&mut self, node: &str) {
         self.0.remove(node);
     }
@@ -92,15 +93,18 @@ mod tests {
         assert_eq!(patched(&[before(), after(claimed("kubectl", "2026-01-01T00:00:00Z"))]), ["new:NoSchedule"]);
         assert!(
             patched(&[before(), after(claimed("kubectl", "2026-01-01T00:00:01Z"))]).is_empty(),
-            "it was set just then"
+            "the claim is newer"
         );
-        assert!(patched(&[before(), after(claimed("kubectl-taint", "2026-01-01T00:00:00Z"))]).is_empty(), "by another");
-        assert!(patched(&[before(), after(json!("unreadable"))]).is_empty(), "nobody knows");
-        assert!(patched(&[after(json!([]))]).is_empty(), "it was there at first sight");
+        assert!(
+            patched(&[before(), after(claimed("kubectl-taint", "2026-01-01T00:00:00Z"))]).is_empty(),
+            "another manager claims it"
+        );
+        assert!(patched(&[before(), after(json!("unreadable"))]).is_empty(), "the claims are unknown");
+        assert!(patched(&[after(json!([]))]).is_empty(), "it was present in the first version");
     }
 
     #[test]
-    fn what_was_recorded_or_has_gone_is_not_said_again() {
+    fn taints_that_were_recorded_or_removed_are_not_reported_again() {
         let (before, after) = (node("1", &[], json!([])), node("2", &["new"], json!([])));
         let mut arrivals = Arrivals::default();
         arrivals.note(&before);

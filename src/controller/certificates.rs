@@ -1,4 +1,4 @@
-//! Certificates in a cluster: one Secret that the leader keeps and every replica serves from.
+//! Certificates in a cluster: one Secret that the leader maintains and every replica uses.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -18,27 +18,27 @@ use tokio::time::sleep;
 
 use super::history::FIELD_MANAGER;
 use super::registration::{
-    CaBundle, POLL, Registration, SPACING, Trouble, in_time, is_conflict, is_gone, next_sign, only, said, signs,
-    signs_of,
+    CaBundle, ErrorBackoff, POLL, Registration, SPACING, in_time, is_conflict, is_gone, message, next_trigger, only,
+    triggers, triggers_of,
 };
 use crate::kube_error::in_words;
 use crate::tls::{self, Bundle, Pair, Step, SubjectName};
 
-/// The Secret's name unless another is wanted.
+/// Default name of the Secret.
 pub const SECRET: &str = "nodegate-tls";
-/// The name of both webhook configurations unless another is wanted.
+/// Default name of both webhook configurations.
 pub const CONFIGURATION: &str = "nodegate";
 
 /// The certificates of a cluster.
 #[derive(Clone)]
 pub struct ClusterCertificates {
-    /// Who asks the API server.
+    /// The client for the API server.
     pub client: Client,
     /// The Secret's namespace.
     pub namespace: String,
     /// The Secret's name.
     pub secret: String,
-    /// Names in the leaf.
+    /// Names in the serving certificate.
     pub names: Vec<SubjectName>,
     /// The name of both webhook configurations.
     pub configuration: String,
@@ -49,7 +49,7 @@ pub struct ClusterCertificates {
 }
 
 impl ClusterCertificates {
-    /// With the usual names, wait and clock.
+    /// Uses the default names, wait and clock.
     pub fn new(client: Client, namespace: String, names: Vec<SubjectName>) -> Self {
         Self {
             client,
@@ -62,77 +62,77 @@ impl ClusterCertificates {
         }
     }
 
-    /// Gives each pair that is to be served from then on. Every replica runs this, until it is dropped.
+    /// Passes each new pair to `serve`. Every replica runs this, until it is dropped.
     ///
     /// # Guarantees
-    /// A Secret that is deleted or damaged keeps the last good pair, as does one with a CA that callers may
-    /// not know yet; each fault is logged once.
+    /// If the Secret is deleted or damaged, or has a CA that callers may not trust yet, the last good pair stays.
+    /// Each error is logged once.
     pub async fn follow(&self, mut on_pair: impl FnMut(Pair)) {
         let mut events = pin!(watcher(self.secrets(), only(&self.secret)).default_backoff());
-        let mut watching = Trouble::new("certificate Secret not watched, the last good certificate stays");
-        let mut reading = Trouble::new("certificate not reloaded, the last good one stays");
+        let mut watching = ErrorBackoff::new("cannot watch the certificate Secret; keeping the last good certificate");
+        let mut reading = ErrorBackoff::new("cannot reload the certificate; keeping the last good one");
         let (mut bundle, mut held) = (None, None);
         loop {
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(Event::Apply(secret) | Event::InitApply(secret))) => {
-                        watching.over(POLL);
+                        watching.succeeded(POLL);
                         bundle = Some(Bundle::parse(&content(&secret)));
                     }
-                    Some(Ok(_)) => { watching.over(POLL); }
-                    Some(Err(error)) => { watching.pause(&in_words(&error)); }
+                    Some(Ok(_)) => { watching.succeeded(POLL); }
+                    Some(Err(error)) => { watching.failed(&in_words(&error)); }
                     None => std::future::pending().await,
                 },
-                // What is held may have expired meanwhile.
+                // The current certificate may have expired meanwhile.
                 () = sleep(POLL) => {}
             }
             let Some(bundle) = &bundle else { continue };
             match bundle.choose(held.as_ref(), (self.now)()) {
                 Ok(Some(pair)) => {
-                    tracing::info!(not_after = %pair.not_after(), "serving another certificate");
+                    tracing::info!(not_after = %pair.not_after(), "serving a new certificate");
                     held = Some(pair.clone());
                     on_pair(pair);
-                    reading.over(POLL);
+                    reading.succeeded(POLL);
                 }
                 Ok(None) => {
-                    reading.over(POLL);
+                    reading.succeeded(POLL);
                 }
                 Err(error) => {
-                    reading.pause(&format!("Secret {}/{}: {error}", self.namespace, self.secret));
+                    reading.failed(&format!("Secret {}/{}: {error}", self.namespace, self.secret));
                 }
             }
         }
     }
 
-    /// Keeps the Secret and the caBundles right. Only the leader runs this; it is dropped with the lease.
+    /// Maintains the Secret and the caBundles. Only the leader runs this; it is dropped with the Lease.
     ///
     /// # Guarantees
-    /// All state is in the Secret, so it may be dropped at any moment and begun anew by anybody. Two that
-    /// run at once hinder each other but do no harm: every write is refused unless what it was made from is
-    /// still there.
+    /// All state is in the Secret, so this may be dropped at any moment and started again by any replica. Two that
+    /// run at once delay each other but do no harm: every write is refused unless the object is still the one that
+    /// was read.
     pub async fn lead(&self) {
         let secret = Api::<PartialObjectMeta<Secret>>::namespaced(self.client.clone(), &self.namespace);
-        let configurations = signs(&self.client, &self.configuration);
-        let mut signs = select(signs_of(secret, &self.secret), configurations).boxed();
-        let mut trouble = Trouble::new("certificates not kept");
+        let configurations = triggers(&self.client, &self.configuration);
+        let mut triggers = select(triggers_of(secret, &self.secret), configurations).boxed();
+        let mut errors = ErrorBackoff::new("certificates are not up to date");
         loop {
             let pause = match in_time(self.look()).await {
-                Ok(pause) => trouble.over(pause),
-                Err(error) => trouble.pause(&error),
+                Ok(pause) => errors.succeeded(pause),
+                Err(error) => errors.failed(&error),
             };
             sleep(SPACING).await;
             tokio::select! {
-                () = next_sign(&mut signs) => {}
+                () = next_trigger(&mut triggers) => {}
                 () = sleep(pause) => {}
             }
         }
     }
 
-    /// Does what is to be done now: at most one write of each object. Returns when to look again.
+    /// Does what is due: at most one write of each object. Returns when to check again.
     async fn look(&self) -> Result<Duration, String> {
-        let fault = |what: &str, error: kube::Error| format!("{what}: {}", said(&error));
-        // The configurations are read first: what was published after that, by whoever has a newer Secret
-        // than the one read next, makes our own write a conflict.
+        let fault = |what: &str, error: kube::Error| format!("{what}: {}", message(&error));
+        // The configurations are read before the Secret. If a replica with a newer Secret writes the configurations
+        // after that, this replica's write becomes a conflict.
         let registration = Registration::read(&self.client, &self.configuration)
             .await
             .map_err(|error| fault("webhook configurations", error))?;
@@ -146,7 +146,7 @@ impl ClusterCertificates {
         } else {
             bundle = Bundle::salvage(&data, &registration.trusted());
         }
-        // A leaf is renewed even while the configurations cannot be written.
+        // The leaf is renewed even if the configurations cannot be written.
         let told = matches!(published, Ok(CaBundle::Right));
         let step = tls::step(&bundle, &self.names, self.propagation, now, told).map_err(|error| error.to_string())?;
         let until = match step {
@@ -158,7 +158,7 @@ impl ClusterCertificates {
                         tracing::info!(secret, %phase, %change, "certificates changed");
                     }
                     Err(error) if is_conflict(&error) || replaced && is_gone(&error) => {
-                        tracing::debug!(%change, "the Secret changed meanwhile");
+                        tracing::debug!(%change, "the Secret changed concurrently");
                     }
                     Err(error) => return Err(fault(&self.secret_path(), error)),
                 }
@@ -173,7 +173,7 @@ impl ClusterCertificates {
         Ok(until.map_or(POLL, |until| pause(until).min(POLL)))
     }
 
-    /// Writes the Secret if it still is what was read.
+    /// Writes the Secret unless it changed since it was read.
     async fn write(&self, read: Option<Secret>, bundle: &Bundle) -> Result<(), kube::Error> {
         let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let ours = bundle.serialise().into_iter().map(|(key, text)| (key, ByteString(text)));

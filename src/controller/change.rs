@@ -1,33 +1,33 @@
-//! What a change of a node is about: who is undone by it, how much it is, how it reads.
+//! Describes a change of a node: what it reverts, its size, and its text.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use super::fights::Ground;
 use super::node::NodeObject;
-use super::reconcile::Done;
-use crate::api::state::SavedState;
-use crate::policy::{Claim, Field, Keep, NodeChange, NodeFacts};
+use super::outcome::Done;
+use super::revert_tracker::RevertKey;
+use nodegate_policy::api::state::SavedState;
+use nodegate_policy::{Claim, Field, NodeChange, NodeFacts, ReconcilePlan};
 
-/// An owned key that somebody has changed or removed.
+/// An owned key that others have changed or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Revert {
-    /// The part of the node, and the key (`key:Effect` for a taint).
-    pub(super) ground: Ground,
-    /// What the writer calls itself, as far as it is known.
+    /// The field of the node, and the key (`key:Effect` for a taint).
+    pub(super) revert_key: RevertKey,
+    /// The name of the writer, if known.
     pub(super) writer: String,
 }
 
-/// What somebody has undone, of what nodegate put on the node. A key that has the value it was given is not undone:
-/// its rule gives another one now.
+/// The keys that nodegate set and others have changed or removed. A key that still has the value that nodegate set is
+/// not one of them: its rule sets another value now.
 pub(super) fn reverts(node: &NodeObject, facts: &NodeFacts<'_>, saved: &SavedState) -> Vec<Revert> {
     let Some(owned) = &saved.owned else { return Vec::new() };
     let mut found = Vec::new();
     let mut undone = |field, key: String, claim: Option<&Claim>| {
         let writer = claim.or_else(|| node.claims.last_writer());
         let writer = writer.map_or_else(|| "unknown".to_owned(), |claim| claim.manager.to_string());
-        found.push(Revert { ground: (field, key), writer });
+        found.push(Revert { revert_key: (field, key), writer });
     };
     for (key, _) in owned.labels.iter().filter(|(key, value)| facts.label(key) != Some(value)) {
         undone(Field::Label, key.clone(), facts.label(key).and_then(|_| node.claims.label_writer(key)));
@@ -45,7 +45,7 @@ pub(super) fn reverts(node: &NodeObject, facts: &NodeFacts<'_>, saved: &SavedSta
 }
 
 /// Whether a change sets this key.
-pub(super) fn sets(change: &NodeChange, (field, key): &Ground) -> bool {
+pub(super) fn sets(change: &NodeChange, (field, key): &RevertKey) -> bool {
     match field {
         Field::Label => change.labels().get(key).is_some_and(Option::is_some),
         Field::Annotation => change.annotations().get(key).is_some_and(Option::is_some),
@@ -53,8 +53,8 @@ pub(super) fn sets(change: &NodeChange, (field, key): &Ground) -> bool {
     }
 }
 
-/// What a change comes to, in numbers.
-pub(super) fn summary(facts: &NodeFacts<'_>, keep: &Keep, change: Option<&NodeChange>) -> Done {
+/// The size of a change.
+pub(super) fn summary(facts: &NodeFacts<'_>, plan: &ReconcilePlan, change: Option<&NodeChange>) -> Done {
     let mut done = Done::default();
     let mut count = |there: bool, wanted: bool| match (there, wanted) {
         (false, true) => done.set += 1,
@@ -68,24 +68,24 @@ pub(super) fn summary(facts: &NodeFacts<'_>, keep: &Keep, change: Option<&NodeCh
             count(facts.taint(id.key.as_str(), id.effect).is_some(), value.is_some());
         });
     }
-    let decision = &keep.decision;
+    let decision = &plan.decision;
     let desired = decision.labels.len() + decision.annotations.len() + decision.taints.len();
     done.kept = desired.saturating_sub(done.set + done.changed);
-    done.lingering = keep.removals.len().saturating_sub(done.removed);
+    done.lingering = plan.removals.len().saturating_sub(done.removed);
     done
 }
 
-/// A part of a change that is not as it was written in what the API server stored.
+/// A part of a change whose stored value differs from the written one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotTaken {
     /// `label`, `annotation` or `taint`.
     pub field: String,
     /// The key; for a taint `key:Effect`.
     pub key: String,
-    /// What was written; absent where it was removed.
+    /// The written value; `None` if the key was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<String>,
-    /// What is there; absent where nothing is.
+    /// The stored value; `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<String>,
 }
@@ -97,7 +97,7 @@ impl fmt::Display for NotTaken {
     }
 }
 
-/// What of a change did not come about, by the node as the API server returned it.
+/// The parts of a change that the node, as returned by the API server, does not have.
 pub fn not_taken(stored: &NodeFacts<'_>, change: &NodeChange) -> Vec<NotTaken> {
     let mut found = Vec::new();
     let mut compare = |field: Field, key: String, written: Option<&str>, stored: Option<&str>| {
@@ -118,7 +118,7 @@ pub fn not_taken(stored: &NodeFacts<'_>, change: &NodeChange) -> Vec<NotTaken> {
     found
 }
 
-/// A change in one line, for logs.
+/// Formats a change on one line, for logs.
 pub(super) fn describe(change: &NodeChange) -> String {
     let sign = |value: bool| if value { "+" } else { "-" };
     let labels = change.labels().iter().map(|(key, value)| format!("{}{key}", sign(value.is_some())));
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn undone_is_what_differs_from_what_was_given_whoever_wrote_it() {
+    fn a_key_whose_value_differs_from_the_owned_one_is_reverted_whoever_wrote_it() {
         let text = json!({"apiVersion": "v1", "kind": "Node",
             "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": {"tier": "forged", "same": "given"},
                 "managedFields": [
@@ -147,14 +147,14 @@ mod tests {
         let node = NodeObject::read(&text).unwrap();
         let owned = |keys: &[&str]| {
             let labels = keys.iter().map(|key| ((*key).to_owned(), "given".to_owned())).collect();
-            let owned = crate::api::state::Owned { labels, ..Default::default() };
+            let owned = nodegate_policy::api::state::Owned { labels, ..Default::default() };
             SavedState { owned: Some(owned), ..SavedState::default() }
         };
         let facts = node.facts().unwrap();
         let found = reverts(&node, &facts, &owned(&["gone", "same", "tier"]));
         let found: Vec<(&str, &str)> =
-            found.iter().map(|revert| (revert.ground.1.as_str(), revert.writer.as_str())).collect();
+            found.iter().map(|revert| (revert.revert_key.1.as_str(), revert.writer.as_str())).collect();
         assert_eq!(found, [("gone", "writer-1"), ("tier", "writer-1")]);
-        assert_eq!(reverts(&node, &facts, &owned(&["same"])), [], "its rule may give it another value now");
+        assert_eq!(reverts(&node, &facts, &owned(&["same"])), [], "its rule may set another value now");
     }
 }

@@ -1,4 +1,4 @@
-//! Kubernetes events about nodes and policies. Losing one loses nothing: they are for people who look at a node.
+//! Kubernetes events about nodes and policies. They are informational: losing an event does no harm.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -8,9 +8,9 @@ use tokio::task::JoinSet;
 use super::node::NodeObject;
 use crate::text::{cut, on_a_line};
 
-/// Longest note of an event, in bytes (`k8s.io/api/events/v1`).
+/// Maximum length of an event's note, in bytes (`k8s.io/api/events/v1`).
 const NOTE_MAX: usize = 1024;
-/// How many events may wait; what comes beyond that is lost.
+/// How many events may wait; further ones are dropped.
 const WAITING_MAX: usize = 1024;
 
 /// Publishes events.
@@ -20,7 +20,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Events by this replica. The future publishes those that nobody waits for; it runs until dropped.
+    /// Creates the events of this replica. The future publishes them in the background; it runs until dropped.
     pub fn new(client: Client, instance: &str) -> (Self, impl Future<Output = ()> + use<>) {
         let reporter = Reporter { controller: "nodegate".to_owned(), instance: Some(instance.to_owned()) };
         let recorder = Recorder::new(client, reporter);
@@ -38,17 +38,17 @@ impl Events {
         (Self { later }, run)
     }
 
-    /// Has a warning published soon.
+    /// Publishes a warning about a node in the background.
     pub fn later(&self, node: &NodeObject, reason: &str, note: String) {
         self.send(warning(reason, note), reference(node));
     }
 
-    /// Has a warning about any object published soon.
+    /// Publishes a warning about any object in the background.
     pub fn later_for(&self, about: ObjectReference, reason: &str, note: String) {
         self.send(warning(reason, note), about);
     }
 
-    /// Has a warning about a node published that may not be there any more.
+    /// Publishes a warning in the background about a node that may not exist anymore.
     pub fn later_about(&self, node: &str, reason: &str, note: String) {
         let about = ObjectReference {
             api_version: Some("v1".to_owned()),
@@ -61,14 +61,14 @@ impl Events {
 
     fn send(&self, event: Event, about: ObjectReference) {
         if let Err(error) = self.later.try_send((event, about)) {
-            tracing::debug!(%error, "event not published");
+            tracing::debug!(%error, "could not publish the event");
         }
     }
 }
 
 async fn publish(recorder: &Recorder, event: &Event, about: &ObjectReference) {
     if let Err(error) = recorder.publish(event, about).await {
-        tracing::debug!(%error, reason = event.reason, "event not published");
+        tracing::debug!(%error, reason = event.reason, "could not publish the event");
     }
 }
 
@@ -77,7 +77,7 @@ fn reference(node: &NodeObject) -> ObjectReference {
 }
 
 fn warning(reason: &str, note: String) -> Event {
-    // `kubectl` shows events as they are.
+    // `kubectl` prints events unescaped.
     let mut note = on_a_line(&note).into_owned();
     cut(&mut note, NOTE_MAX);
     Event {

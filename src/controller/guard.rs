@@ -1,7 +1,7 @@
-//! The parameters of the guard: what kubelets may not assert, kept equal to the policies in force in annotations of the validating
-//! webhook configuration.
+//! Maintains the parameters of the guard, which are the keys that kubelets may not set, in annotations of the
+//! validating webhook configuration.
 //!
-//! The guard itself (`nodegate render guard`) is static, so this needs no right on admission policies.
+//! The guard itself (`nodegate render guard`) is static, so this needs no permission to write admission policies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::registration::{POLL, SPACING, Trouble, in_time, next_sign, said, signs_of, write_to};
-use crate::policy::PolicySet;
-use crate::policy::native::guard_parameters;
+use super::registration::{ErrorBackoff, POLL, SPACING, in_time, message, next_trigger, triggers_of, write_to};
+use nodegate_policy::PolicySet;
+use nodegate_policy::native::guard_parameters;
 
 /// Keeps the parameters equal to `policies`. Only the leader runs this; it runs until dropped.
 ///
-/// `changes` changes with every set of policies put in force, and `policies` is the set in force then.
+/// `changes` changes with every new set of policies in force, and `policies` is the set in force at that time.
 ///
 /// # Guarantees
-/// Nothing is written where nothing differs, and no other annotation is touched. What somebody else writes there is put back and
-/// logged. A configuration that is not there is fine.
+/// Writes only what differs, and changes no other annotation. Changes by others are reverted and logged. A
+/// configuration that does not exist is not an error.
 pub async fn keep_guard(
     client: Client,
     configuration: String,
@@ -35,8 +35,8 @@ pub async fn keep_guard(
     mut changes: watch::Receiver<u64>,
 ) {
     tell_what_is_missing(&client).await;
-    let mut signs = signs_of(metadata(&client), &configuration);
-    let mut trouble = Trouble::new("the guard's parameters are not kept");
+    let mut triggers = triggers_of(metadata(&client), &configuration);
+    let mut errors = ErrorBackoff::new("the guard's parameters are not up to date");
     let mut kept = None;
     loop {
         changes.mark_unchanged();
@@ -44,17 +44,20 @@ pub async fn keep_guard(
         let pause = match in_time(look(&client, &configuration, &wanted)).await {
             Ok(look) => {
                 if look == Look::Written && kept.as_ref() == Some(&wanted) {
-                    tracing::warn!(configuration, "somebody changed the guard's parameters; they are put back");
+                    tracing::warn!(
+                        configuration,
+                        "the guard's parameters were changed by another writer; restored them"
+                    );
                 }
                 kept = (look != Look::Changed).then_some(wanted);
-                trouble.over(if look == Look::Changed { Duration::ZERO } else { POLL })
+                errors.succeeded(if look == Look::Changed { Duration::ZERO } else { POLL })
             }
-            Err(error) => trouble.pause(&error),
+            Err(error) => errors.failed(&error),
         };
         sleep(SPACING).await;
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
-            () = next_sign(&mut signs) => {}
+            () = next_trigger(&mut triggers) => {}
             () = sleep(pause) => {}
         }
     }
@@ -64,19 +67,19 @@ fn metadata(client: &Client) -> Api<PartialObjectMeta<ValidatingWebhookConfigura
     Api::all(client.clone())
 }
 
-/// What a look at the configuration came to.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
-    /// It is as it should be, or not there.
+    /// The configuration does not differ, or does not exist.
     Right,
-    /// It was not, and is now.
+    /// It differed and was written.
     Written,
-    /// It changed while it was looked at.
+    /// It changed concurrently.
     Changed,
 }
 
 async fn look(client: &Client, configuration: &str, wanted: &BTreeMap<String, String>) -> Result<Look, String> {
-    let fault = |error: kube::Error| format!("webhook configuration {configuration}: {}", said(&error));
+    let fault = |error: kube::Error| format!("webhook configuration {configuration}: {}", message(&error));
     let configurations = Api::<ValidatingWebhookConfiguration>::all(client.clone());
     let Some(read) = configurations.get_opt(configuration).await.map_err(fault)? else { return Ok(Look::Right) };
     let mut operations: Vec<PatchOperation> = wanted
@@ -95,11 +98,7 @@ async fn look(client: &Client, configuration: &str, wanted: &BTreeMap<String, St
         return Ok(Look::Changed);
     }
     let lines = |text: &String| text.lines().count();
-    tracing::info!(
-        configuration,
-        keys = wanted.values().map(lines).sum::<usize>(),
-        "the guard's parameters are written"
-    );
+    tracing::info!(configuration, keys = wanted.values().map(lines).sum::<usize>(), "updated the guard's parameters");
     Ok(Look::Written)
 }
 
@@ -107,23 +106,26 @@ fn add(path: &[&str], value: serde_json::Value) -> PatchOperation {
     PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
 }
 
-/// Logs what this API server lacks for the guard.
+/// Logs which admission policies the API server lacks for the guard.
 async fn tell_what_is_missing(client: &Client) {
     let served = match client.list_api_group_resources("admissionregistration.k8s.io/v1").await {
         Ok(list) => list.resources,
         Err(error) => {
-            tracing::debug!(error = said(&error), "which admission policies the API server has is not known");
+            tracing::debug!(
+                error = message(&error),
+                "could not find out which admission policies the API server supports"
+            );
             return;
         }
     };
     let has = |name: &str| served.iter().any(|resource| resource.name == name);
     if !has("validatingadmissionpolicies") {
         tracing::warn!(
-            "this API server has no ValidatingAdmissionPolicy (Kubernetes 1.30): while no nodegate answers, a kubelet can change protected labels of its own node"
+            "this API server does not support ValidatingAdmissionPolicy (Kubernetes 1.30): while nodegate is unavailable, a kubelet can change protected labels of its own node"
         );
     } else if !has("mutatingadmissionpolicies") {
         tracing::warn!(
-            "this API server has no MutatingAdmissionPolicy (Kubernetes 1.36): a node that joins while no nodegate answers keeps forged protected labels until the controller removes them"
+            "this API server does not support MutatingAdmissionPolicy (Kubernetes 1.36): a node that joins while nodegate is unavailable keeps forged protected labels until the controller removes them"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What changed on nodes while we watched: labels and taints, with who wrote them.
+//! Records changes of labels and taints on nodes, with who wrote them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::node::NodeObject;
-use crate::api::state::Change;
-use crate::policy::{Claim, LAST_CHANGE, NodeFacts};
+use nodegate_policy::api::state::Change;
+use nodegate_policy::{Claim, LAST_CHANGE, NodeFacts};
 
 /// The field manager of the controller's own writes.
 pub const FIELD_MANAGER: &str = "nodegate";
-/// Most changes remembered of one node between two records.
+/// Maximum number of changes of one node that are remembered between two records.
 const PENDING_MAX: usize = 50;
-/// Changes are recorded together with those that follow within this time.
+/// Changes within this time are recorded together.
 const TOGETHER: Duration = Duration::from_secs(2);
 
 type Values = BTreeMap<String, String>;
 
-/// What a node had when it was last seen.
+/// The labels, annotations and taints that a node had when it was last seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     uid: String,
@@ -27,11 +27,11 @@ struct Seen {
     stamp: Option<String>,
 }
 
-/// What nodes had, and the changes not recorded yet.
+/// The last known state of nodes, and the changes that are not recorded yet.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Whether the webhook keeps stamps, so that nobody else writes one.
-    stamps: bool,
+    /// Whether the webhook maintains stamps, so that nobody else can write them.
+    records_last_change: bool,
     seen: HashMap<String, Seen>,
     pending: HashMap<String, Pending>,
 }
@@ -44,13 +44,13 @@ struct Pending {
 }
 
 impl History {
-    /// A history that remembers nothing yet. `stamps`: whether the webhook guards [`LAST_CHANGE`]; otherwise it is
-    /// anybody's word.
-    pub(super) fn new(stamps: bool) -> Self {
-        Self { stamps, ..Self::default() }
+    /// An empty history. `stamps`: whether the webhook guards [`LAST_CHANGE`]; otherwise anybody could have written
+    /// it.
+    pub(super) fn new(records_last_change: bool) -> Self {
+        Self { records_last_change, ..Self::default() }
     }
 
-    /// Notes what differs from when this node was last seen. The first sight of a node is no change.
+    /// Records the differences since this node was last seen. Seeing a node for the first time is not a change.
     pub(super) fn note(&mut self, node: &NodeObject, now: Timestamp) {
         let Ok(facts) = node.facts() else { return };
         let new = seen(node, &facts);
@@ -59,8 +59,8 @@ impl History {
             self.pending.remove(node.name());
             return;
         }
-        // What the webhook's patch wrote is claimed by no field manager.
-        let guarded = self.stamps && !node.claims.has_annotation(LAST_CHANGE);
+        // No field manager claims what the webhook's patch wrote.
+        let guarded = self.records_last_change && !node.claims.has_annotation(LAST_CHANGE);
         let stamp = new.stamp.as_ref().filter(|_| guarded && new.stamp != old.stamp);
         let mut changes = Vec::new();
         let mut differences = |field: &str, old: &Values, new: &Values, writer: &dyn Fn(&str) -> Option<Claim>| {
@@ -95,14 +95,14 @@ impl History {
         }
     }
 
-    /// Changes of a node that are to be recorded now; none and how long they wait where others may follow.
+    /// The changes of a node to record now; if further changes may follow soon, none, and how long to wait.
     pub(super) fn due(&self, node: &str, now: Instant) -> (Vec<Change>, Option<Duration>) {
         let Some(pending) = self.pending.get(node) else { return (Vec::new(), None) };
         let wait = TOGETHER.saturating_sub(now.saturating_duration_since(pending.since));
         if wait.is_zero() { (pending.changes.clone(), None) } else { (Vec::new(), Some(wait)) }
     }
 
-    /// The first `count` of them have been recorded.
+    /// Removes the first `count` changes, which have been recorded.
     pub(super) fn recorded(&mut self, node: &str, count: usize) {
         if let Some(pending) = self.pending.get_mut(node) {
             pending.changes.drain(..count.min(pending.changes.len()));
@@ -112,7 +112,7 @@ impl History {
         }
     }
 
-    /// A node is gone.
+    /// Forgets a node that was deleted.
     pub(super) fn forget(&mut self, node: &str) {
         self.seen.remove(node);
         self.pending.remove(node);
@@ -120,7 +120,7 @@ impl History {
 }
 
 fn seen(node: &NodeObject, facts: &NodeFacts<'_>) -> Seen {
-    // Condition taints come and go with every hiccup of a node.
+    // Taints for node conditions come and go too often to be recorded.
     let lasting = facts.taints().iter().filter(|taint| !taint.key.starts_with("node.kubernetes.io/"));
     Seen {
         uid: node.uid().to_owned(),
@@ -132,7 +132,7 @@ fn seen(node: &NodeObject, facts: &NodeFacts<'_>) -> Seen {
     }
 }
 
-/// By whom and how: what nobody claims came from our webhook's patch.
+/// Who made a change, and how. A key that no field manager claims was set by the webhook's patch.
 fn who(writer: Option<Claim>, stamp: Option<&String>, there: bool) -> (String, String) {
     let how = match &writer {
         Some(claim) if &*claim.manager == FIELD_MANAGER => "controller",
@@ -161,16 +161,16 @@ mod tests {
         NodeObject::read(&node.to_string()).unwrap()
     }
 
-    /// Who is said to have changed the tier.
-    fn writer(stamps: bool, claimed: Json) -> String {
-        let mut history = History::new(stamps);
+    /// The recorded author of the change of the label `tier`.
+    fn writer(records_last_change: bool, claimed: Json) -> String {
+        let mut history = History::new(records_last_change);
         history.note(&node("a", "bob", claimed.clone()), Timestamp::UNIX_EPOCH);
         history.note(&node("b", "alice", claimed), Timestamp::UNIX_EPOCH);
         history.pending.remove("n1").unwrap().changes.pop().unwrap().by
     }
 
     #[test]
-    fn a_stamp_is_believed_only_where_the_webhook_keeps_it_and_nobody_claims_it() {
+    fn a_stamp_is_trusted_only_if_the_webhook_maintains_it_and_no_manager_claims_it() {
         let label = json!({"f:labels": {"f:tier": {}}});
         let both = json!({"f:labels": {"f:tier": {}}, "f:annotations": {(format!("f:{LAST_CHANGE}")): {}}});
         assert_eq!(writer(true, label.clone()), "alice");

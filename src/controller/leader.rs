@@ -1,9 +1,10 @@
-//! Who of the replicas writes: one holds a Lease, everybody watches it.
+//! Leader election: one replica holds a Lease, and all replicas watch it.
 //!
-//! The Lease is taken and renewed by kube-lease-manager. What a holder may do is decided by what is *seen* of the
-//! Lease: nobody writes who has not seen his own renewal within the lease's duration by his own clock, so that a
-//! holder that cannot reach the API server, or whose clock jumped, stops by himself. What was not renewed for long by
-//! that clock is freed: the library compares times of day, and would wait for as long as a holder's clock was ahead.
+//! kube-lease-manager acquires and renews the Lease. What the holder may do depends on what it *observes*: a replica
+//! writes only if it has observed its own renewal within the Lease's duration by its own monotonic clock. So a holder
+//! that cannot reach the API server, or whose wall clock jumps, stops by itself. A Lease that was not renewed for
+//! long by that clock is released: the library compares wall clock times, and would wait for as long as a holder's
+//! clock was ahead.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,51 +28,51 @@ use crate::telemetry::brief;
 /// The name of the Lease.
 pub const LEASE: &str = "nodegate";
 
-/// How long releasing the Lease may take.
+/// Timeout for releasing the Lease.
 const RELEASE: Duration = Duration::from_secs(2);
 
-/// How the Lease is kept.
+/// The configuration of the Lease.
 #[derive(Clone, Debug)]
 pub struct LeaseConfig {
     /// The namespace it is in.
     pub namespace: String,
-    /// Who we are among the replicas.
+    /// The identity of this replica.
     pub identity: String,
-    /// How long it holds without being renewed.
+    /// How long the Lease is valid without being renewed.
     pub duration: Duration,
 }
 
 impl LeaseConfig {
-    /// How long before its end it is renewed: a third of it is left then for trying again.
+    /// How long before its end the Lease is renewed. A third of its duration remains for retries.
     fn grace(&self) -> Duration {
         self.duration * 2 / 3
     }
 }
 
-/// What was last seen of the Lease.
+/// The last observed state of the Lease.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     holder: Option<String>,
     renewed: Option<k8s_openapi::jiff::Timestamp>,
-    /// When its renewal was seen, by our own clock that does not jump.
+    /// When its renewal was observed, by the monotonic clock.
     at: Option<Instant>,
-    /// Since when it has been known to be renewed as it is, by that clock.
+    /// Since when it has had its current renewal time, by the monotonic clock.
     since: Option<Instant>,
-    /// How long it holds, by what it says itself.
+    /// How long it is valid, as it states itself.
     duration: Option<Duration>,
     version: Option<String>,
 }
 
 impl Seen {
-    /// How long until the holder is one who does not renew any more: twice the time that the Lease holds, so that the
-    /// library has had its turn. `None` when nobody holds it.
-    fn lives(&self, usually: Duration) -> Option<Duration> {
+    /// How long until the holder counts as one that no longer renews: twice the duration of the Lease, so that the
+    /// library can act first. `None` if nobody holds it.
+    fn lives(&self, usually: Duration, now: Instant) -> Option<Duration> {
         self.holder.as_ref()?;
-        Some((self.duration.unwrap_or(usually) * 2).saturating_sub(self.since?.elapsed()))
+        Some((self.duration.unwrap_or(usually) * 2).saturating_sub(now.saturating_duration_since(self.since?)))
     }
 }
 
-/// The Lease as it is seen from here. Cheap to share.
+/// The Lease as this replica observes it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LeaseView {
     seen: Arc<Mutex<Seen>>,
@@ -80,7 +81,7 @@ pub struct LeaseView {
 }
 
 impl LeaseView {
-    /// Nothing has been seen yet.
+    /// A view that has not observed the Lease yet.
     pub fn new(duration: Duration) -> Self {
         Self { seen: Arc::default(), changed: watch::Sender::default(), duration }
     }
@@ -89,22 +90,24 @@ impl LeaseView {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether some leader has renewed within three lease durations, so that deferred work will be done.
-    pub fn has_leader(&self) -> bool {
+    /// Whether a leader has renewed within three lease durations, so that deferred work will be done.
+    pub fn has_leader(&self, now: Instant) -> bool {
         let seen = self.last();
-        seen.holder.is_some() && seen.at.is_some_and(|at| at.elapsed() < self.duration * 3)
+        seen.holder.is_some() && seen.at.is_some_and(|at| now.saturating_duration_since(at) < self.duration * 3)
     }
 
-    /// How long `identity` may still write; zero when it may not.
-    fn authority(&self, identity: &str) -> Duration {
+    /// How long `identity` may still write; zero if it may not.
+    fn authority(&self, identity: &str, now: Instant) -> Duration {
         let seen = self.last();
         match (seen.holder.as_deref(), seen.at) {
-            (Some(holder), Some(at)) if holder == identity => self.duration.saturating_sub(at.elapsed()),
+            (Some(holder), Some(at)) if holder == identity => {
+                self.duration.saturating_sub(now.saturating_duration_since(at))
+            }
             _ => Duration::ZERO,
         }
     }
 
-    fn note(&self, lease: Option<&Lease>, listing: bool) {
+    fn note(&self, lease: Option<&Lease>, listing: bool, now: Instant) {
         let spec = lease.and_then(|lease| lease.spec.as_ref());
         let holder = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
         let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
@@ -112,22 +115,22 @@ impl LeaseView {
         let version = lease.and_then(ResourceExt::resource_version);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.holder != holder || seen.renewed != renewed {
-            // A list shows a renewal of some time before: it counts no more than what was seen then.
+            // A list returns an earlier renewal. It counts no more than what was observed at that time.
             let before = seen.at.filter(|_| seen.holder == holder);
-            let at = if listing { before } else { Some(Instant::now()) };
-            *seen = Seen { holder, renewed, at, since: Some(Instant::now()), duration, version: None };
+            let at = if listing { before } else { Some(now) };
+            *seen = Seen { holder, renewed, at, since: Some(now), duration, version: None };
         }
         seen.version = version;
         drop(seen);
         self.changed.send_replace(());
     }
 
-    /// Returns the version of a Lease that is held by somebody who does not renew it any more.
+    /// Returns the version of a Lease whose holder no longer renews it.
     async fn abandoned(&self) -> Option<String> {
         let mut changed = self.changed.subscribe();
         loop {
             let seen = self.last();
-            let lives = seen.lives(self.duration);
+            let lives = seen.lives(self.duration, Instant::now());
             if lives.is_some_and(|lives| lives.is_zero()) {
                 return seen.version;
             }
@@ -145,33 +148,33 @@ impl LeaseView {
         let mut stream = std::pin::pin!(watcher::watcher(api, only).default_backoff());
         while let Some(event) = stream.next().await {
             match event {
-                Ok(Event::Apply(lease)) => self.note(Some(&lease), false),
-                Ok(Event::InitApply(lease)) => self.note(Some(&lease), true),
-                Ok(Event::Delete(_)) => self.note(None, false),
+                Ok(Event::Apply(lease)) => self.note(Some(&lease), false, Instant::now()),
+                Ok(Event::InitApply(lease)) => self.note(Some(&lease), true, Instant::now()),
+                Ok(Event::Delete(_)) => self.note(None, false, Instant::now()),
                 Ok(Event::Init | Event::InitDone) => {}
                 Err(error) => {
-                    tracing::debug!(error = brief(in_words(&error)), "the watch of the Lease failed; trying again");
+                    tracing::debug!(error = brief(in_words(&error)), "the watch of the Lease failed; retrying");
                 }
             }
         }
     }
 }
 
-/// What is to be done when work has ended by itself.
+/// What to do when the work of a leader has ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Begin it anew.
+    /// Start it again.
     Again,
-    /// Give up the Lease, so that another replica may lead.
+    /// Release the Lease, so that another replica can lead.
     StandDown,
 }
 
-/// Runs `work` whenever `config.identity` leads, and drops it at once when it does not any more; until `shutdown`,
-/// when the Lease is released so that another replica can lead at once. Also returns when work wants to stand down, and when
-/// a Lease that nobody renewed has been freed; begin again then.
+/// Runs `work` whenever `config.identity` leads, and drops it at once when it no longer does. On `shutdown`, releases
+/// the Lease so that another replica can lead immediately. Also returns when work wants to stand down, and when a
+/// Lease that nobody renewed has been released; call it again then.
 ///
 /// # Errors
-/// If the Lease can neither be read nor made.
+/// Returns an error if the Lease can neither be read nor created.
 pub async fn lead<Work: Future<Output = Next>>(
     client: Client,
     config: &LeaseConfig,
@@ -188,30 +191,30 @@ pub async fn lead<Work: Future<Output = Next>>(
         .build()
         .await?;
     let (mut holds, keeper) = manager.watch().await;
-    let terms = async {
+    let sessions = async {
         while holds.wait_for(|holds| *holds).await.is_ok() {
-            if term(config, view, &mut holds, &mut work, &leading).await == Next::StandDown {
+            if session(config, view, &mut holds, &mut work, &leading).await == Next::StandDown {
                 return Next::StandDown;
             }
         }
         Next::Again
     };
     let next = tokio::select! {
-        next = terms => next,
+        next = sessions => next,
         () = shutdown.cancelled() => Next::Again,
         () = free_abandoned(client, config, view) => Next::Again,
     };
     leading(false);
-    // The keeper releases the Lease when nobody listens to it any more.
+    // The library releases the Lease when nothing listens to it anymore.
     drop(holds);
     if tokio::time::timeout(RELEASE, keeper).await.is_err() {
-        tracing::warn!("the Lease could not be released; another replica leads when it has expired");
+        tracing::warn!("could not release the Lease; another replica leads when it expires");
     }
     Ok(next)
 }
 
-/// Frees a Lease whose holder has been seen not to renew it. Returns when it is freed, or was by somebody else: the
-/// library, which may be asleep for as long as that holder's clock was ahead, must be begun anew.
+/// Releases a Lease whose holder was observed not to renew it. Returns when it is released, by this replica or
+/// another: the library may be sleeping for as long as that holder's clock was ahead, and must be restarted.
 async fn free_abandoned(client: Client, config: &LeaseConfig, view: &LeaseView) {
     let api: Api<Lease> = Api::namespaced(client, &config.namespace);
     loop {
@@ -221,20 +224,20 @@ async fn free_abandoned(client: Client, config: &LeaseConfig, view: &LeaseView) 
         });
         match write_to(&api, LEASE, version.as_deref(), nothing.to_vec()).await {
             Ok(true) => {
-                tracing::warn!("freed the Lease: its holder has not renewed it for twice the time it holds");
+                tracing::warn!("released the Lease: its holder has not renewed it for twice its duration");
                 return;
             }
             Ok(false) => return,
             Err(error) => {
-                tracing::debug!(%error, "a Lease that is not renewed could not be freed; trying again");
+                tracing::debug!(%error, "could not release a Lease that is not renewed; retrying");
                 tokio::time::sleep(config.duration).await;
             }
         }
     }
 }
 
-/// One term, from the first renewal that is seen to the last.
-async fn term<Work: Future<Output = Next>>(
+/// One session, from the first observed renewal to the last.
+async fn session<Work: Future<Output = Next>>(
     config: &LeaseConfig,
     view: &LeaseView,
     holds: &mut watch::Receiver<bool>,
@@ -242,13 +245,13 @@ async fn term<Work: Future<Output = Next>>(
     leading: &impl Fn(bool),
 ) -> Next {
     let mut changed = view.changed.subscribe();
-    while *holds.borrow() && view.authority(&config.identity).is_zero() {
+    while *holds.borrow() && view.authority(&config.identity, Instant::now()).is_zero() {
         tokio::select! {
             _ = changed.changed() => {}
             _ = holds.changed() => {}
         }
     }
-    if view.authority(&config.identity).is_zero() {
+    if view.authority(&config.identity, Instant::now()).is_zero() {
         return Next::Again;
     }
     tracing::info!(identity = config.identity, "leading");
@@ -258,14 +261,14 @@ async fn term<Work: Future<Output = Next>>(
         () = lost(view, &config.identity, holds) => Next::Again,
     };
     leading(false);
-    tracing::warn!(identity = config.identity, "not leading any more; nothing is written");
+    tracing::warn!(identity = config.identity, "no longer the leader; not writing anymore");
     next
 }
 
-/// Returns when authority has ended.
+/// Returns when this replica may no longer write.
 async fn lost(view: &LeaseView, identity: &str, holds: &mut watch::Receiver<bool>) {
     loop {
-        let left = view.authority(identity);
+        let left = view.authority(identity, Instant::now());
         if left.is_zero() {
             return;
         }
@@ -276,5 +279,65 @@ async fn lost(view: &LeaseView, identity: &str, holds: &mut watch::Receiver<bool
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const DURATION: Duration = Duration::from_secs(15);
+
+    /// A Lease that `holder` renewed in this second.
+    fn lease(holder: &str, second: u8) -> Lease {
+        let renewed = format!("2026-01-01T00:00:{second:02}.000000Z");
+        let spec = json!({"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15});
+        serde_json::from_value(json!({"metadata": {"name": LEASE, "resourceVersion": "7"}, "spec": spec})).unwrap()
+    }
+
+    /// A view of a Lease, and the time of its first renewal.
+    fn renewed_by(holder: &str) -> (LeaseView, Instant) {
+        let (view, start) = (LeaseView::new(DURATION), Instant::now());
+        view.note(Some(&lease(holder, 0)), false, start);
+        (view, start)
+    }
+
+    #[test]
+    fn the_holder_may_write_until_the_duration_of_the_lease_after_its_last_observed_renewal() {
+        let (view, start) = renewed_by("a");
+        let left = |identity: &str, seconds| view.authority(identity, start + Duration::from_secs(seconds)).as_secs();
+        assert_eq!((left("a", 0), left("a", 14), left("a", 15), left("a", 60)), (15, 1, 0, 0));
+        assert_eq!(left("b", 0), 0, "another replica holds it");
+        view.note(Some(&lease("a", 10)), false, start + Duration::from_secs(10));
+        assert_eq!((left("a", 24), left("a", 25)), (1, 0));
+        view.note(Some(&lease("b", 12)), false, start + Duration::from_secs(12));
+        assert_eq!((left("a", 12), left("b", 12)), (0, 15));
+        view.note(None, false, start + Duration::from_secs(13));
+        assert_eq!(left("b", 13), 0, "the Lease was deleted");
+    }
+
+    #[test]
+    fn an_earlier_renewal_in_a_list_does_not_count() {
+        let (view, start) = (LeaseView::new(DURATION), Instant::now());
+        view.note(Some(&lease("a", 0)), true, start);
+        assert!(view.authority("a", start).is_zero() && !view.has_leader(start));
+        view.note(Some(&lease("a", 5)), false, start);
+        view.note(Some(&lease("a", 9)), true, start + Duration::from_secs(9));
+        assert_eq!(view.authority("a", start + Duration::from_secs(9)).as_secs(), 6, "as long as the observed renewal");
+    }
+
+    #[test]
+    fn a_leader_counts_for_three_durations_and_its_lease_is_released_after_two() {
+        let (view, start) = renewed_by("a");
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(view.has_leader(at(44)) && !view.has_leader(at(45)));
+        let lives = |seconds| view.last().lives(DURATION, at(seconds)).map(|left| left.as_secs());
+        assert_eq!((lives(0), lives(29), lives(30)), (Some(30), Some(1), Some(0)));
+        view.note(Some(&lease("", 20)), false, at(20));
+        assert_eq!(lives(60), None, "nobody holds it");
+        assert!(!view.has_leader(at(20)));
     }
 }

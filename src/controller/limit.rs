@@ -1,4 +1,4 @@
-//! Bounds on the rate of writes: for all nodes together, and for each.
+//! Limits the rate of writes, for all nodes together and for each node.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use super::queue::Urgency;
 
-/// So many seconds' worth of writes may be made at once for nodes that join, after a time without joins. A thousand
-/// nodes that join need two writes each.
+/// How many seconds' worth of writes may be made at once for joining nodes, after a time without joins. A thousand
+/// joining nodes need two writes each.
 const JOINING_BURST: u32 = 20;
-/// The same for everything else.
+/// The same for all other writes.
 const ROUTINE_BURST: u32 = 1;
 
-/// The cluster's write budget: nodes that join have a share of their own, so that repairs are not in their way.
+/// The cluster's write budget. Joining nodes have a separate share, so that repairs do not delay them.
 #[derive(Debug)]
 pub(super) struct WriteBudget {
     joining: Bucket,
@@ -22,7 +22,7 @@ pub(super) struct WriteBudget {
 }
 
 impl WriteBudget {
-    /// At most so many writes per second for either, at least one.
+    /// Limits each share to this many writes per second, at least one.
     pub(super) fn per_second(writes: u32) -> Self {
         Self { joining: Bucket::new(writes, JOINING_BURST), routine: Bucket::new(writes, ROUTINE_BURST) }
     }
@@ -37,7 +37,7 @@ impl WriteBudget {
     }
 }
 
-/// A token bucket, as the time from which the next token is free.
+/// A token bucket, stored as the time from which the next token is available.
 #[derive(Debug)]
 struct Bucket {
     interval: Duration,
@@ -51,9 +51,9 @@ impl Bucket {
         Self { interval, burst: Duration::from_secs(u64::from(burst_seconds)), next: Mutex::default() }
     }
 
-    /// Takes a token, and answers when it may be used. A bucket that nothing was taken from yet is full.
+    /// Takes a token, and returns when it may be used. A new bucket is full.
     fn take(&self, now: Instant) -> Instant {
-        // One value is stored; a panic elsewhere leaves it whole.
+        // Only one value is stored, so a panic elsewhere leaves it consistent.
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let full = now.checked_sub(self.burst).unwrap_or(now);
         let at = next.map_or(full, |next| next.max(full));
@@ -62,60 +62,60 @@ impl Bucket {
     }
 }
 
-/// How many writes one node may cost at once…
+/// How many writes one node may use at once…
 const NODE_BURST: u32 = 20;
-/// …and how long it takes until it may cost one more.
+/// …and how long it takes until it may use one more.
 const NODE_INTERVAL: Duration = Duration::from_secs(3);
-/// So many nodes are remembered before those whose budget is whole again are forgotten.
+/// When more nodes than this are remembered, those with a full budget are forgotten.
 const REMEMBERED: usize = 1024;
 
-/// The write budget of each node, so that one that changes all the time does not use up the cluster's.
+/// The write budget of each node, so that a node that changes constantly does not exhaust the cluster's budget.
 #[derive(Debug, Default)]
 pub(super) struct NodeBudgets {
-    /// By uid; a node that is not here has its whole budget.
+    /// By uid; a node that is not listed has its full budget.
     spent: HashMap<String, Spent>,
     sweep_at: usize,
 }
 
 #[derive(Debug)]
 struct Spent {
-    /// The time from which the next write is free.
+    /// The time from which the next write is available.
     next: Instant,
-    /// Whether it was told that the budget is used up.
-    told: bool,
+    /// Whether it was reported that the budget is exhausted.
+    reported: bool,
 }
 
-/// A node has used up its budget.
+/// A node has exhausted its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overdrawn {
-    /// How long until what was asked for can be afforded.
+    /// How long until the requested writes are available.
     pub(super) wait: Duration,
-    /// Whether this is the first time since its budget was whole.
+    /// Whether this is the first time since its budget was full.
     pub(super) first: bool,
 }
 
 impl NodeBudgets {
-    /// Takes so many writes from a node's budget, all or none.
+    /// Takes this many writes from a node's budget, all or none.
     pub(super) fn take(&mut self, uid: &str, writes: u32, now: Instant) -> Result<(), Overdrawn> {
         let full = now.checked_sub(NODE_INTERVAL * NODE_BURST).unwrap_or(now);
         if self.spent.len() > self.sweep_at.max(REMEMBERED) {
             self.spent.retain(|_, spent| spent.next > full);
             self.sweep_at = self.spent.len() * 2;
         }
-        let spent = self.spent.entry(uid.to_owned()).or_insert(Spent { next: full, told: false });
+        let spent = self.spent.entry(uid.to_owned()).or_insert(Spent { next: full, reported: false });
         if spent.next <= full {
-            *spent = Spent { next: full, told: false };
+            *spent = Spent { next: full, reported: false };
         }
         let needed = spent.next + NODE_INTERVAL * writes.min(NODE_BURST);
         if needed > now {
-            let first = !std::mem::replace(&mut spent.told, true);
+            let first = !std::mem::replace(&mut spent.reported, true);
             return Err(Overdrawn { wait: needed - now, first });
         }
         spent.next = needed;
         Ok(())
     }
 
-    /// A node is gone.
+    /// Forgets a node that was deleted.
     pub(super) fn forget(&mut self, uid: &str) {
         self.spent.remove(uid);
     }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_and_then_the_rate() {
+    async fn writes_are_limited_to_a_burst_and_then_to_the_rate() {
         let budget = WriteBudget::per_second(10);
         let start = Instant::now();
         for _ in 0..10 {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_thousand_joins_are_not_held_back_at_the_default_rate_even_where_repairs_are() {
+    async fn a_thousand_joins_are_not_delayed_at_the_default_rate_even_if_repairs_are() {
         let budget = WriteBudget::per_second(100);
         let start = Instant::now();
         for _ in 0..200 {
@@ -155,28 +155,28 @@ mod tests {
         for _ in 0..100 {
             budget.turn(Urgency::Joining).await;
         }
-        assert!(start.elapsed() - repaired > Duration::from_millis(900), "the burst is used up");
+        assert!(start.elapsed() - repaired > Duration::from_millis(900), "the burst is exhausted");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_node_may_cost_twenty_writes_and_then_one_in_three_seconds() {
+    async fn one_node_may_use_twenty_writes_and_then_one_every_three_seconds() {
         let mut budgets = NodeBudgets::default();
         let start = Instant::now();
         let made = (0..1000).filter(|_| budgets.take("flapping", 2, start).is_ok()).count();
         assert_eq!(made, 10, "pairs of writes");
         assert!(budgets.take("other", 2, start).is_ok(), "no other node is affected");
         let put_off = budgets.take("flapping", 2, start);
-        assert_eq!(put_off, Err(Overdrawn { wait: NODE_INTERVAL * 2, first: false }), "it was told once");
+        assert_eq!(put_off, Err(Overdrawn { wait: NODE_INTERVAL * 2, first: false }), "it was reported once");
         assert!(budgets.take("flapping", 1, start + NODE_INTERVAL).is_ok());
         assert!(budgets.take("flapping", 1, start + NODE_INTERVAL).is_err());
         let whole = start + NODE_INTERVAL * (NODE_BURST + 1);
         let again: Vec<_> = (0..21).map(|_| budgets.take("flapping", 1, whole)).collect();
         assert!(again[..20].iter().all(Result::is_ok));
-        assert!(again[20].is_err_and(|overdrawn| overdrawn.first), "a new time of need is told again");
+        assert!(again[20].is_err_and(|overdrawn| overdrawn.first), "a new exhaustion is reported again");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nodes_whose_budget_is_whole_are_forgotten() {
+    async fn nodes_with_a_full_budget_are_forgotten() {
         let mut budgets = NodeBudgets::default();
         let start = Instant::now();
         for at in 0..20_000 {

@@ -1,31 +1,31 @@
-//! What a term remembers of nodes. All of it is advice: what is forgotten costs a look or a write, no label.
+//! What a term remembers about nodes. It is only an optimization: losing it costs a check or a write, never a label.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
-use super::fights::Fights;
 use super::history::History;
 use super::limit::NodeBudgets;
 use super::node::NodeObject;
-use super::patching::Refusals;
-use super::records::Unrecorded;
+use super::refusals::Refusals;
 use super::removals::{MaxRemovals, Removals};
+use super::revert_tracker::RevertTracker;
+use super::unrecorded::Unrecorded;
 
-/// The watch shows our own write within this time, or it changed nothing.
+/// The watch reports nodegate's own write within this time, unless the write changed nothing.
 const SHOWN: Duration = Duration::from_secs(10);
 
-/// What a term remembers of nodes.
+/// What a term remembers about nodes.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) removals: Removals,
-    pub(super) fights: Fights,
+    pub(super) reverts: RevertTracker,
     pub(super) history: History,
     pub(super) failures: HashMap<String, u32>,
-    /// Which version of a node was replaced by our own write, and when, by uid.
+    /// Which version of a node nodegate's own write replaced, and when, by uid.
     replaced: HashMap<String, (String, Instant)>,
     pub(super) arrivals: Arrivals,
-    /// The uids of nodes that were looked at in this term.
+    /// The uids of nodes that were processed in this term.
     pub(super) looked_at: HashSet<String>,
     pub(super) budgets: NodeBudgets,
     pub(super) unrecorded: Unrecorded,
@@ -33,12 +33,12 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Nothing is remembered yet. `stamps`: whether the webhook keeps stamps.
-    pub(super) fn new(max_removals: MaxRemovals, stamps: bool) -> Self {
+    /// An empty memory. `stamps`: whether the webhook maintains stamps.
+    pub(super) fn new(max_removals: MaxRemovals, records_last_change: bool) -> Self {
         Self {
             removals: Removals::new(max_removals),
-            fights: Fights::default(),
-            history: History::new(stamps),
+            reverts: RevertTracker::default(),
+            history: History::new(records_last_change),
             failures: HashMap::new(),
             replaced: HashMap::new(),
             arrivals: Arrivals::default(),
@@ -49,11 +49,11 @@ impl Memory {
         }
     }
 
-    /// A node is gone.
+    /// Forgets a node that was deleted.
     pub(super) fn forget(&mut self, node: &NodeObject) {
         self.history.forget(node.name());
         self.removals.forget(node.uid());
-        self.fights.forget(node.uid());
+        self.reverts.forget(node.uid());
         self.failures.remove(node.name());
         self.replaced.remove(node.uid());
         self.arrivals.forget(node.name());
@@ -63,15 +63,15 @@ impl Memory {
         self.refusals.forget(node.uid());
     }
 
-    /// A node was written to: this version of it is the past.
+    /// Records that nodegate has written to this version of a node.
     pub(super) fn wrote(&mut self, node: &NodeObject, now: Instant) {
         self.replaced.insert(node.uid().to_owned(), (node.resource_version().to_owned(), now));
     }
 
-    /// Whether this is the node as it was before we last wrote to it: what has to be done was done.
+    /// Whether this is the version of the node before nodegate's last write, so that the work is already done.
     pub(super) fn is_behind(&mut self, node: &NodeObject, now: Instant) -> bool {
         let Some((version, at)) = self.replaced.get(node.uid()) else { return false };
-        // A write that changed nothing makes no new version.
+        // A write that changed nothing creates no new version.
         let behind = version == node.resource_version() && now.saturating_duration_since(*at) < SHOWN;
         if !behind {
             self.replaced.remove(node.uid());

@@ -1,39 +1,43 @@
-//! The controller: what admission may not or could not do, and what lasts.
+//! The controller: does what admission cannot do, and maintains persistent state.
 //!
-//! One replica leads and writes; it watches nodes, decides with the same rules as admission, and makes what differs so.
+//! One replica leads and writes. It watches nodes, decides with the same rules as admission, and writes what differs.
 
-pub mod arming;
 mod arrivals;
 pub mod certificates;
 mod change;
 mod events;
-mod fights;
+pub mod failure_policy;
 pub mod guard;
 mod history;
 pub mod leader;
+mod leader_session;
 mod limit;
 mod memory;
 pub mod native;
 mod node;
+mod outcome;
 mod patching;
 pub mod policies;
 pub mod published;
 mod queue;
 mod reconcile;
 mod records;
+mod refusals;
 pub mod registration;
 mod removals;
 mod reports;
-mod restraint;
-mod sight;
+mod revert_tracker;
+mod safeguards;
 mod status;
-mod term;
+mod unrecorded;
+mod watch_health;
 
 pub use change::{NotTaken, not_taken};
 pub use events::Events;
 pub use history::FIELD_MANAGER;
+pub use leader_session::{Ended, LeaderSession, LeaderSessionConfig};
 pub use node::{NodeApi, NodeObject, NodesError, Page, Read, Unreadable};
+pub use outcome::{Done, Failure};
 pub use queue::Urgency;
-pub use reconcile::{Done, Failure, KeepConfig, Reconciler};
+pub use reconcile::{KeepConfig, Reconciler};
 pub use removals::{Brake, MaxRemovals};
-pub use term::{Ended, Term, TermConfig};

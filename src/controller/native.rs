@@ -1,6 +1,6 @@
-//! The policies in force as native admission policies in the cluster, kept equal by the leader.
+//! Keeps the policies in force as native admission policies in the cluster. Only the leader does this.
 //!
-//! Opt-in: it needs the right to write admission policies.
+//! This is opt-in, because it requires permission to write admission policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,44 +19,46 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::history::FIELD_MANAGER;
-use super::registration::{POLL, SPACING, Trouble, in_time, is_gone, next_sign, said};
-use crate::api::policy::{NativeRule, NativeStatus, NodePolicy};
-use crate::policy::PolicySet;
-use crate::policy::native::{LeftOut, Native, NativeOptions, export};
+use super::registration::{ErrorBackoff, POLL, SPACING, in_time, is_gone, message, next_trigger};
+use crate::text;
+use nodegate_policy::PolicySet;
+use nodegate_policy::api::policy::{NativeRule, NativeStatus, NodePolicy};
+use nodegate_policy::native::{LeftOut, Native, NativeOptions, export};
 
-/// The label by which objects are known as kept here; its value is the namespace of the nodegate that keeps them.
+/// Labels the objects that this module manages; its value is the namespace of the nodegate that manages them.
 pub const KEPT_BY: &str = "nodegate.dev/kept-by";
-/// The label that `nodegate export` gives: an object that somebody applied by hand under one of our names is taken over.
+/// The label that `nodegate export` sets: an object with this label and one of nodegate's names is taken over.
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "nodegate");
 const GROUP: &str = "admissionregistration.k8s.io";
-/// Bindings come before policies where objects are removed: a binding without its policy is an error of every write.
+/// Bindings are deleted before policies: a binding without its policy makes every write fail.
 const KINDS: [(&str, &str); 4] = [
     ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
     ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
     ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
     ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
 ];
-/// Most rules told of in the status of one policy.
+/// Maximum number of rules in the status of one policy.
 const RULES_MAX: usize = 200;
-/// Longest reason, in characters.
+/// Maximum length of a reason, in characters.
 const REASON_MAX: usize = 300;
 
-/// How native policies are kept.
+/// How native policies are managed.
 #[derive(Clone, Debug)]
 pub struct NativeConfig {
-    /// What they depend on besides the policies.
+    /// The export options, besides the policies.
     pub options: NativeOptions,
-    /// Who keeps them: nodegate's namespace.
+    /// The namespace of the nodegate that manages them.
     pub keeper: String,
 }
 
-/// Keeps the native policies equal to what `nodegate export admission-policies` prints for the policies in force, and says in the
-/// status of every `NodePolicy` which of its rules hold natively. Only the leader runs this; it runs until dropped.
+/// Keeps the native policies equal to the output of `nodegate export admission-policies` for the policies in force,
+/// and reports in the status of every `NodePolicy` which of its rules are enforced natively. Only the leader runs
+/// this; it runs until dropped.
 ///
-/// `changes` changes with every set of policies put in force, and `policies` is the set in force then.
+/// `changes` changes with every new set of policies in force, and `policies` is the set in force at that time.
 ///
 /// # Guarantees
-/// Only what differs is written. Objects of these kinds without our label are neither changed nor deleted.
+/// Writes only what differs. Objects of these kinds without nodegate's label are neither changed nor deleted.
 pub async fn keep_native(
     client: Client,
     config: NativeConfig,
@@ -64,34 +66,34 @@ pub async fn keep_native(
     mut changes: watch::Receiver<u64>,
 ) {
     let keeper = Keeper { client, config };
-    let mut trouble = Trouble::new("native policies are not kept");
-    let mut signs = None;
+    let mut errors = ErrorBackoff::new("native policies are not up to date");
+    let mut triggers = None;
     loop {
         changes.mark_unchanged();
         let set = policies.load_full();
         let pause = match in_time(keeper.look(&set)).await {
             Ok(kinds) => {
-                signs.get_or_insert_with(|| keeper.signs(&kinds));
-                trouble.over(POLL)
+                triggers.get_or_insert_with(|| keeper.triggers(&kinds));
+                errors.succeeded(POLL)
             }
-            Err(error) => trouble.pause(&error),
+            Err(error) => errors.failed(&error),
         };
         sleep(SPACING).await;
-        let sign = async {
-            match &mut signs {
-                Some(signs) => next_sign(signs).await,
+        let trigger = async {
+            match &mut triggers {
+                Some(triggers) => next_trigger(triggers).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
-            () = sign => {}
+            () = trigger => {}
             () = sleep(pause) => {}
         }
     }
 }
 
-/// A kind of object that the API server has.
+/// A kind of object that the API server supports.
 type Kind = (&'static str, Api<DynamicObject>);
 
 struct Keeper {
@@ -100,7 +102,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Makes everything so, as far as it can be, and tells of it.
+    /// Writes and deletes objects as needed, and reports the result.
     async fn look(&self, set: &PolicySet) -> Result<Vec<Kind>, String> {
         let mut native = export(set, &self.config.options);
         for object in &mut native.objects {
@@ -122,20 +124,20 @@ impl Keeper {
         }
         for (kind, _) in KINDS.iter().filter(|(kind, _)| !kinds.iter().any(|(there, _)| there == kind)) {
             if native.objects.iter().any(|object| object["kind"] == *kind) && !kind.ends_with("Binding") {
-                faults.push(format!("this API server has no {kind} ({GROUP}/v1)"));
+                faults.push(format!("this API server does not support {kind} ({GROUP}/v1)"));
             }
         }
-        let told = self.tell(set, &native, &faults).await;
+        let written = self.write_statuses(set, &native, &faults).await;
         if !faults.is_empty() {
             return Err(faults.join("; "));
         }
-        told.map(|()| kinds)
+        written.map(|()| kinds)
     }
 
-    /// The kinds that this API server has.
+    /// The kinds that this API server supports.
     async fn kinds(&self) -> Result<Vec<Kind>, String> {
         let version = format!("{GROUP}/v1");
-        let served = self.client.list_api_group_resources(&version).await.map_err(|error| said(&error))?;
+        let served = self.client.list_api_group_resources(&version).await.map_err(|error| message(&error))?;
         let has = |plural: &str| served.resources.iter().any(|resource| resource.name == plural);
         let kinds = KINDS.iter().filter(|(_, plural)| has(plural)).map(|(kind, plural)| {
             let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1", kind), plural);
@@ -148,10 +150,11 @@ impl Keeper {
         format!("{KEPT_BY}={}", self.config.keeper)
     }
 
-    /// Signs that somebody else changed one of the objects. What fails here is found by the poll as well.
-    fn signs(&self, kinds: &[Kind]) -> BoxStream<'static, ()> {
+    /// Signals that others changed one of the objects. Errors here are harmless, because the poll finds every change
+    /// as well.
+    fn triggers(&self, kinds: &[Kind]) -> BoxStream<'static, ()> {
         let config = watcher::Config::default().labels(&self.selector());
-        let signs = kinds.iter().map(|(_, api)| {
+        let triggers = kinds.iter().map(|(_, api)| {
             let events = watcher(api.clone(), config.clone()).default_backoff();
             events
                 .filter_map(|event| {
@@ -159,19 +162,21 @@ impl Keeper {
                 })
                 .boxed()
         });
-        select_all(signs).boxed()
+        select_all(triggers).boxed()
     }
 
-    /// Writes one object if it is not so.
+    /// Writes one object if it differs.
     async fn write(&self, api: &Api<DynamicObject>, object: &Json) -> Result<(), String> {
-        let fault = |error: kube::Error| said(&error);
+        let fault = |error: kube::Error| message(&error);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if let Some(there) = api.get_opt(name).await.map_err(fault)? {
             let label = |key: &str| there.labels().get(key).map(String::as_str);
             let ours = label(KEPT_BY) == Some(&self.config.keeper);
             let by_hand = label(KEPT_BY).is_none() && label(MANAGED_BY.0) == Some(MANAGED_BY.1);
             if !ours && !by_hand {
-                return Err("an object of this name is somebody else's; it is left as it is".to_owned());
+                return Err(
+                    "an object with this name exists and is not managed by nodegate; delete or rename it".to_owned()
+                );
             }
             if ours && is_same(&there, object) {
                 return Ok(());
@@ -180,7 +185,7 @@ impl Keeper {
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let mut applied = api.patch(name, &parameters, &Patch::Apply(object)).await.map_err(fault)?;
         if !is_same(&applied, object) {
-            // Somebody added a field; an apply takes back only what it set itself.
+            // Others added a field. An apply reverts only the fields that nodegate set.
             applied.data["spec"] = object["spec"].clone();
             let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
             api.replace(name, &parameters, &applied).await.map_err(fault)?;
@@ -189,35 +194,36 @@ impl Keeper {
         Ok(())
     }
 
-    /// Deletes what was kept here and is not wanted any more.
+    /// Deletes managed objects that are no longer wanted.
     async fn prune(&self, kind: &str, api: &Api<DynamicObject>, wanted: &[Json]) -> Result<(), String> {
         let wanted: BTreeSet<&str> = wanted
             .iter()
             .filter(|object| object["kind"] == kind)
             .filter_map(|object| object["metadata"]["name"].as_str())
             .collect();
-        let listed = api.list(&ListParams::default().labels(&self.selector())).await.map_err(|error| said(&error))?;
+        let listed =
+            api.list(&ListParams::default().labels(&self.selector())).await.map_err(|error| message(&error))?;
         for there in listed.items.into_iter().filter(|there| !wanted.contains(there.name_any().as_str())) {
             let preconditions = Preconditions { uid: there.uid(), ..Preconditions::default() };
             let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             match api.delete(&there.name_any(), &parameters).await {
                 Ok(_) => tracing::info!(kind, name = there.name_any(), "native policy deleted"),
                 Err(error) if is_gone(&error) => {}
-                Err(error) => return Err(said(&error)),
+                Err(error) => return Err(message(&error)),
             }
         }
         Ok(())
     }
 
-    /// Says in the status of every policy which of its rules hold natively.
-    async fn tell(&self, set: &PolicySet, native: &Native, faults: &[String]) -> Result<(), String> {
+    /// Reports in the status of every policy which of its rules are enforced natively.
+    async fn write_statuses(&self, set: &PolicySet, native: &Native, faults: &[String]) -> Result<(), String> {
         let api: Api<NodePolicy> = Api::all(self.client.clone());
         for (policy, status) in statuses(set, native, faults) {
             let there = match api.get_opt(&policy).await {
                 Ok(Some(there)) => there,
-                // A policy of a file, or a preset.
+                // The policy comes from a file or is a preset.
                 Ok(None) => continue,
-                Err(error) => return Err(said(&error)),
+                Err(error) => return Err(message(&error)),
             };
             if there.status.unwrap_or_default().native.as_ref() == Some(&status) {
                 continue;
@@ -227,14 +233,14 @@ impl Keeper {
             if let Err(error) = api.patch_status(&policy, &parameters, &patch).await
                 && !is_gone(&error)
             {
-                return Err(format!("the status of NodePolicy {policy}: {}", said(&error)));
+                return Err(format!("the status of NodePolicy {policy}: {}", message(&error)));
             }
         }
         Ok(())
     }
 }
 
-/// Whether an object has the labels and the very spec that are wanted, defaults of the API server apart.
+/// Whether an object has the wanted labels and spec, apart from the API server's defaults.
 fn is_same(there: &DynamicObject, wanted: &Json) -> bool {
     let labels = wanted["metadata"]["labels"].as_object();
     let labelled = labels
@@ -244,7 +250,7 @@ fn is_same(there: &DynamicObject, wanted: &Json) -> bool {
     labelled && is_same_spec(&there.data["spec"], &wanted["spec"])
 }
 
-/// Fields that the API server adds, with the value it gives them.
+/// Fields that the API server adds, with their default values.
 fn is_default(key: &str, value: &Json) -> bool {
     match key {
         "matchPolicy" => value == "Equivalent",
@@ -270,14 +276,14 @@ fn is_same_spec(there: &Json, wanted: &Json) -> bool {
     }
 }
 
-/// What holds natively, by policy.
+/// What is enforced natively, by policy.
 fn statuses(set: &PolicySet, native: &Native, faults: &[String]) -> BTreeMap<String, NativeStatus> {
     let mut rules: BTreeMap<String, Vec<NativeRule>> = BTreeMap::new();
-    let of = |policy: &str, rule: String, reason: Option<String>| {
-        let reason = reason.map(|reason| reason.chars().take(REASON_MAX).collect());
+    let of = |policy: &str, rule: String, mut reason: Option<String>| {
+        reason.iter_mut().for_each(|reason| text::cut_to_characters(reason, REASON_MAX));
         (policy.to_owned(), NativeRule { rule, holds: reason.is_none(), reason })
     };
-    let fault = (!faults.is_empty()).then(|| format!("not everything could be written: {}", faults.join("; ")));
+    let fault = (!faults.is_empty()).then(|| format!("could not write all objects: {}", faults.join("; ")));
     let left_out =
         native.left_out.iter().map(|LeftOut { policy, what, reason }| of(policy, what.clone(), Some(reason.clone())));
     let held = native.held.iter().map(|id| of(&id.policy, id.rule.to_string(), fault.clone()));
@@ -286,7 +292,7 @@ fn statuses(set: &PolicySet, native: &Native, faults: &[String]) -> BTreeMap<Str
     }
     let mut status = |policy: &str| {
         let mut rules = rules.remove(policy).unwrap_or_default();
-        // What does not hold comes first: the list is bounded.
+        // Rules that are not enforced come first, because the list is limited.
         rules.sort_by(|a, b| (a.holds, &a.rule).cmp(&(b.holds, &b.rule)));
         let holding = rules.iter().filter(|rule| rule.holds).count();
         let not_holding = rules.len() - holding;
@@ -301,10 +307,10 @@ fn statuses(set: &PolicySet, native: &Native, faults: &[String]) -> BTreeMap<Str
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::policy::{Origin, PolicyDocument};
+    use nodegate_policy::{Origin, PolicyDocument};
 
     #[test]
-    fn what_the_api_server_adds_is_no_difference_and_anything_else_is() {
+    fn only_defaults_of_the_api_server_are_not_a_difference() {
         let wanted =
             json!({"matchConstraints": {"resourceRules": [{"resources": ["nodes"]}]}, "failurePolicy": "Ignore"});
         let mut there = wanted.clone();
@@ -322,11 +328,11 @@ mod tests {
             assert!(!is_same_spec(&other, &wanted), "{path}");
         }
         there["matchConditions"] = json!([{"name": "never", "expression": "false"}]);
-        assert!(!is_same_spec(&there, &wanted), "a field that is added");
+        assert!(!is_same_spec(&there, &wanted), "an added field");
     }
 
     #[test]
-    fn the_status_tells_of_every_rule_whether_it_holds_and_why_not() {
+    fn the_status_reports_for_every_rule_whether_it_is_enforced_natively_and_why_not() {
         let spec = json!({
             "rules": [
                 {"name": "by-name", "match": {"names": ["a"]}, "labels": {"x": "y"}},
@@ -341,6 +347,6 @@ mod tests {
         assert_eq!((status.holding, status.not_holding), (2, 1), "{status:#?}");
         assert!(status.rules[0].rule.contains("computed") && status.rules[0].reason.is_some(), "{status:#?}");
         let status = statuses(&set, &native, &["refused".to_owned()]).remove("p").unwrap();
-        assert_eq!(status.holding, 0, "nothing is promised where something could not be written");
+        assert_eq!(status.holding, 0, "no rule counts as enforced if an object could not be written");
     }
 }

@@ -1,54 +1,24 @@
-//! A change becomes a write to the very version of the node that was looked at, and what the API server refuses of it
-//! does not keep back the rest.
+//! Writes a change to the exact version of the node that was read. If the API server refuses a part of the change,
+//! the rest is still written.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use json_patch::{PatchOperation, ReplaceOperation};
+use json_patch::{Patch, PatchOperation, ReplaceOperation};
 use jsonptr::PointerBuf;
 use kube::api::PatchParams;
 
 use super::change::describe;
 use super::history::FIELD_MANAGER;
 use super::node::NodeObject;
+use super::outcome::Failure;
 use super::queue::Urgency;
-use super::reconcile::{Failure, Reconciler};
-use crate::policy::{NodeChange, NodeFacts, fit, patch};
-
-/// For so long annotations that were refused are not tried again on that node.
-const REFUSED_FOR: Duration = Duration::from_secs(600);
-
-/// Nodes that annotations of rules were refused for, by uid.
-#[derive(Debug, Default)]
-pub(super) struct Refusals(HashMap<String, (Instant, Vec<String>)>);
-
-impl Refusals {
-    /// Whether this annotation is not tried for now.
-    pub(super) fn holds(&self, uid: &str, key: &str, now: Instant) -> bool {
-        let refused = self.0.get(uid);
-        refused.is_some_and(|(until, keys)| *until > now && keys.iter().any(|known| known == key))
-    }
-
-    fn note(&mut self, uid: &str, keys: Vec<String>, now: Instant) {
-        let (until, refused) = self.0.entry(uid.to_owned()).or_insert((now, Vec::new()));
-        if *until <= now {
-            refused.clear();
-        }
-        *until = now + REFUSED_FOR;
-        refused.extend(keys);
-        refused.sort_unstable();
-        refused.dedup();
-    }
-
-    /// A node is gone.
-    pub(super) fn forget(&mut self, uid: &str) {
-        self.0.remove(uid);
-    }
-}
+use super::reconcile::Reconciler;
+use nodegate_policy::{NodeChange, NodeFacts, fit, patch};
 
 impl Reconciler {
-    /// Makes a change to the version of the node that was looked at, without what the API server would refuse. Where it
-    /// refuses the rest as invalid, the change is made without its annotations: labels and taints never wait for those.
+    /// Writes a change to the version of the node that was read, without the parts that the API server would refuse.
+    /// If it refuses the rest as invalid, writes the change without its annotations: labels and taints never wait for
+    /// annotations.
     pub(super) async fn make(
         &self,
         node: &NodeObject,
@@ -75,14 +45,15 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Does not try these keys for a while, and tells that.
+    /// Stops setting these keys for a while, and reports it.
     fn leave_out(&self, node: &NodeObject, keys: Vec<String>, reason: &str) {
         let text = keys.join(", ");
         self.metrics().controller.keeping.annotations_left_out.inc_by(u64::try_from(keys.len()).unwrap_or(u64::MAX));
         self.memory().refusals.note(node.uid(), keys, Instant::now());
-        tracing::warn!(node = node.name(), keys = text, reason, "keys that rules give are left out");
-        let note =
-            format!("left out keys that rules give: {reason}. They are tried again in ten minutes. Keys: {text}");
+        tracing::warn!(node = node.name(), keys = text, reason, "not setting keys that rules want to set");
+        let note = format!(
+            "could not set keys that rules want to set: {reason}. nodegate retries in ten minutes. Keys: {text}"
+        );
         self.events().later(node, "AnnotationsLeftOut", note);
     }
 
@@ -93,12 +64,7 @@ impl Reconciler {
         change: &NodeChange,
         urgency: Urgency,
     ) -> Result<(), Failure> {
-        let version = PatchOperation::Replace(ReplaceOperation {
-            path: PointerBuf::from_tokens(["metadata", "resourceVersion"]),
-            value: node.resource_version().into(),
-        });
-        let mut guarded = patch(facts, change);
-        guarded.0.insert(0, version);
+        let guarded = of_version(node.resource_version(), patch(facts, change));
         self.turn(urgency).await;
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let made = self.nodes().patch(node.name(), &parameters, guarded).await;
@@ -115,7 +81,7 @@ impl Reconciler {
         }
     }
 
-    /// Lifts pending taints and nothing else, from a node that has waited too long.
+    /// Removes only the pending taints from a node that has been pending for too long.
     pub(super) async fn release(&self, node: &NodeObject) -> Result<(), Failure> {
         let facts = node.facts()?;
         let lifted = self.pending().iter().filter(|id| facts.taint(id.key.as_str(), id.effect).is_some());
@@ -127,33 +93,54 @@ impl Reconciler {
     }
 }
 
-/// Whether the API server refused the node as it would be.
+/// The patch for this version of a node only: the API server refuses it with 409 if the node has changed since.
+fn of_version(version: &str, mut patch: Patch) -> Patch {
+    let version = PatchOperation::Replace(ReplaceOperation {
+        path: PointerBuf::from_tokens(["metadata", "resourceVersion"]),
+        value: version.into(),
+    });
+    patch.0.insert(0, version);
+    patch
+}
+
+/// Whether the API server refused the resulting node as invalid.
 fn is_invalid(failure: &Failure) -> bool {
     let Failure::Patch { error, .. } = failure else { return false };
     matches!(&**error, kube::Error::Api(status) if status.code == 422)
 }
 
-/// Whether a patch was refused because the node is not as it was when it was looked at. A `resourceVersion` that is not the
-/// present one is answered by 409; a `test` or `remove` that finds something else comes before that, and is answered by a
-/// 422 that names no field.
+/// Whether a patch was refused because the node has changed since it was read. If `resourceVersion` differs, the API
+/// server answers 409. If a `test` or `remove` operation fails first, it answers 422 without a field.
 fn is_stale(status: &kube::core::Status) -> bool {
     let names_fields = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
     status.code == 409 || (status.code == 422 && !names_fields)
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn what_was_refused_for_two_reasons_is_held_back_for_both_until_its_time_is_over() {
-        let (mut refusals, now) = (Refusals::default(), Instant::now());
-        refusals.note("u", vec!["a".to_owned()], now);
-        refusals.note("u", vec!["b".to_owned(), "a".to_owned()], now + Duration::from_secs(1));
-        assert!(refusals.holds("u", "a", now) && refusals.holds("u", "b", now));
-        let later = now + Duration::from_secs(1) + REFUSED_FOR;
-        assert!(!refusals.holds("u", "a", later) && !refusals.holds("v", "a", now));
-        refusals.note("u", vec!["c".to_owned()], later);
-        assert!(!refusals.holds("u", "a", later) && refusals.holds("u", "c", later));
+    fn a_patch_is_for_the_version_of_the_node_that_was_read() {
+        let change =
+            serde_json::from_value(json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])).unwrap();
+        let expected = json!([
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+            {"op": "add", "path": "/metadata/labels/a", "value": "b"},
+        ]);
+        assert_eq!(serde_json::to_value(of_version("7", change)).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_conflict_and_a_failed_operation_are_stale_and_an_invalid_node_is_not() {
+        let status = |code: u16, causes: serde_json::Value| -> kube::core::Status {
+            serde_json::from_value(json!({"code": code, "details": {"causes": causes}})).unwrap()
+        };
+        let field = json!([{"field": "metadata.annotations", "message": "too long"}]);
+        assert!(is_stale(&status(409, json!([]))) && is_stale(&status(422, json!([]))));
+        assert!(!is_stale(&status(422, field)) && !is_stale(&status(403, json!([]))));
     }
 }

@@ -1,4 +1,4 @@
-//! Which policies are in force, published for the command line: a ConfigMap that the leader keeps.
+//! The names and the hash of the policies in force, in a ConfigMap that the leader maintains for the command line.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,34 +15,34 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::history::FIELD_MANAGER;
-use crate::policy::PolicySet;
+use nodegate_policy::PolicySet;
 
-/// The ConfigMap, in the namespace of saved state.
+/// The name of the ConfigMap, in the namespace of saved state.
 pub const NAME: &str = "nodegate-in-force";
 /// The data key of the document.
 const KEY: &str = "policies.json";
-/// How soon a failed write is tried again, and how soon somebody else's change of the ConfigMap is undone.
+/// How soon a failed write is retried, and how soon a change of the ConfigMap by others is reverted.
 const RETRY: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// A set of policies, as far as it is needed to tell it from another one.
+/// Identifies a set of policies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
     /// The names of all policies, presets included, sorted.
     pub names: Vec<String>,
-    /// `sha256:` and the hash of all documents, presets included.
+    /// `sha256:` and the hash of all documents, including presets.
     pub hash: String,
 }
 
 impl Published {
-    /// What tells `set` from others. It does not depend on the order of documents or on how they are written.
+    /// Identifies `set`. The result does not depend on the order or the formatting of the documents.
     pub fn of(set: &PolicySet) -> Self {
         let documents: Vec<_> =
             set.documents().iter().map(|document| json!({"name": document.name, "spec": *document.spec})).collect();
         let hash = digest(&SHA256, json!(documents).to_string().as_bytes());
         let mut text = "sha256:".to_owned();
         for byte in hash.as_ref() {
-            // Writing to a String does not fail.
+            // Writing to a String cannot fail.
             let _ = write!(text, "{byte:02x}");
         }
         Self { names: set.policies().map(str::to_owned).collect(), hash: text }
@@ -63,16 +63,17 @@ fn read_from(map: &ConfigMap) -> Option<Published> {
     serde_json::from_str(map.data.as_ref()?.get(KEY)?).ok()
 }
 
-/// Which policies are in force in the cluster; `None` where no leader has told.
+/// Reads which policies are in force in the cluster; `None` if no leader has published them.
 ///
 /// # Errors
-/// If the API server cannot be asked.
+/// Returns an error if the API server refuses or cannot be reached.
 pub async fn read(client: Client, namespace: &str) -> Result<Option<Published>, kube::Error> {
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);
     Ok(api.get_opt(NAME).await?.as_ref().and_then(read_from))
 }
 
-/// Keeps the ConfigMap equal to `policies`; runs until dropped. Only the leader does this, and it writes only what differs.
+/// Keeps the ConfigMap equal to `policies`; runs until dropped. Only the leader runs this, and it writes only what
+/// differs.
 pub async fn keep(
     client: Client,
     namespace: &str,
@@ -85,7 +86,7 @@ pub async fn keep(
         let wanted = Published::of(&policies.load());
         let failed = write(&api, &wanted).await.err();
         if let Some(error) = &failed {
-            tracing::warn!(%error, config_map = NAME, "which policies are in force could not be published; trying again");
+            tracing::warn!(%error, config_map = NAME, "could not publish which policies are in force; retrying");
         }
         tokio::select! {
             changed = generation.changed() => if changed.is_err() { return },
@@ -103,7 +104,8 @@ async fn write(api: &Api<ConfigMap>, wanted: &Published) -> Result<(), kube::Err
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let data = Some(BTreeMap::from([(KEY.to_owned(), text)]));
     match there {
-        // Its resource version is that of what was read: who writes meanwhile wins, and this is tried again.
+        // The resource version is the one that was read, so a concurrent write makes this one fail, and it is
+        // retried.
         Some(there) => api.replace(NAME, &parameters, &ConfigMap { data, ..there }).await.map(drop),
         None => {
             let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
@@ -116,10 +118,10 @@ async fn write(api: &Api<ConfigMap>, wanted: &Published) -> Result<(), kube::Err
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::policy::PolicyDocument;
+    use nodegate_policy::PolicyDocument;
 
     #[test]
-    fn a_set_is_known_by_what_it_says_and_not_by_how_it_was_read() {
+    fn the_identity_of_a_set_depends_on_its_content_and_not_on_order() {
         let of = |documents: &[(&str, serde_json::Value)]| {
             let read = documents.iter().map(|(name, spec)| PolicyDocument::of_object(name, spec).unwrap());
             Published::of(&PolicySet::compile(&read.collect::<Vec<_>>()).unwrap())

@@ -1,4 +1,4 @@
-//! Which node is worked on next: nodes that wait to join come before repairs.
+//! Decides which node is processed next: nodes that are waiting to join come before repairs.
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
@@ -11,43 +11,43 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// How many nodes that join are worked on at a time.
+/// How many joining nodes are processed concurrently.
 const JOINING_MAX: usize = 32;
-/// How many other nodes are worked on at a time.
+/// How many other nodes are processed concurrently.
 const ROUTINE_MAX: usize = 16;
 
-/// What the work on a node is for. The order is the order in which nodes are served.
+/// Why a node is processed. Nodes are processed in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// No pod can run on the node before it is done: the node has a pending taint.
+    /// The node has a pending taint, so no pod can run on it until it is processed.
     Joining,
     /// Repairs, records, history.
     Routine,
 }
 
-/// Wakes the work on nodes.
+/// The sending end of the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Queue(mpsc::UnboundedSender<(Arc<str>, Urgency)>);
 
-/// The other end of a [`Queue`].
+/// The receiving end of a [`Queue`].
 pub(super) type Wakes = mpsc::UnboundedReceiver<(Arc<str>, Urgency)>;
 
 impl Queue {
-    /// A queue, and what [`work`] takes.
+    /// Creates a queue, and the input of [`work`].
     pub(super) fn new() -> (Self, Wakes) {
         let (wake, wakes) = mpsc::unbounded_channel();
         (Self(wake), wakes)
     }
 
-    /// Has a node worked on as soon as its turn comes.
+    /// Schedules a node to be processed when its turn comes.
     pub(super) fn wake(&self, node: &str, urgency: Urgency) {
         // The receiver lives as long as the term.
         let _ = self.0.send((node.into(), urgency));
     }
 }
 
-/// Works on every node that is woken, one node never twice at a time, until dropped. `run` answers after how long the
-/// node is to be worked on again.
+/// Processes every scheduled node, one node never twice concurrently, until dropped. `run` returns after how long the
+/// node is to be processed again.
 pub(super) async fn work<F, R>(mut wakes: Wakes, run: F)
 where
     F: Fn(Arc<str>, Urgency) -> R,
@@ -72,35 +72,35 @@ where
     }
 }
 
-/// When a node is worked on again if nothing wakes it before, and what for.
+/// When a node is processed again if nothing wakes it before, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Again {
     pub(super) after: Duration,
     pub(super) urgency: Urgency,
 }
 
-/// Where a node stands.
+/// The state of a node in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stand {
     Queued(Urgency),
-    /// It is worked on; `woken` says whether that has to be done again.
+    /// It is being processed; `woken` is set if it must be processed again afterwards.
     Running {
         place: Urgency,
         woken: Option<Urgency>,
     },
-    /// It is looked at again at this time.
+    /// It is processed again at this time.
     Later(Instant, Urgency),
 }
 
-/// The nodes that wait, in two rows.
+/// The waiting nodes, in two queues.
 #[derive(Debug, Default)]
 struct Line {
     nodes: HashMap<Arc<str>, Stand>,
-    /// Entries whose node stands elsewhere by now are passed over.
+    /// Entries whose node has another state by now are skipped.
     joining: VecDeque<Arc<str>>,
     routine: VecDeque<Arc<str>>,
     later: BinaryHeap<Reverse<(Instant, Arc<str>)>>,
-    /// How many of either are worked on.
+    /// How many of each urgency are being processed.
     running: [usize; 2],
 }
 
@@ -134,7 +134,7 @@ impl Line {
         self.row(urgency).push_back(node);
     }
 
-    /// The node to work on now, if one waits and there is a place for it.
+    /// The node to process now, if one is waiting and the concurrency limit allows it.
     fn next(&mut self, now: Instant) -> Option<(Arc<str>, Urgency)> {
         while let Some(Reverse((at, node))) = self.later.peek().filter(|Reverse((at, _))| *at <= now) {
             let (at, node) = (*at, node.clone());
@@ -161,7 +161,7 @@ impl Line {
         None
     }
 
-    /// When the first node that waits for its time is due.
+    /// When the next scheduled node is due.
     fn next_due(&self) -> Option<Instant> {
         self.later.peek().map(|Reverse((at, _))| *at)
     }
@@ -190,14 +190,15 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_join_come_first_and_have_places_of_their_own() {
+    fn joining_nodes_come_first_and_have_their_own_concurrency_limit() {
         let (mut line, now) = (Line::default(), Instant::now());
         for at in 0..100 {
             line.wake(format!("old-{at}").into(), Urgency::Routine);
         }
-        assert_eq!(drain(&mut line, now).len(), ROUTINE_MAX, "all places for repairs are taken");
+        assert_eq!(drain(&mut line, now).len(), ROUTINE_MAX, "the limit for repairs is reached");
         line.wake("new".into(), Urgency::Joining);
-        // Woken as well for something else: it stays where it is, and one that waits among the others comes forward.
+        // A joining node that is woken for a repair as well keeps its position. A node waiting for a repair that
+        // starts to join moves forward.
         line.wake("new".into(), Urgency::Routine);
         line.wake("old-99".into(), Urgency::Joining);
         assert_eq!(drain(&mut line, now), ["new", "old-99"]);
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_never_worked_on_twice_at_a_time_and_no_wake_is_lost() {
+    fn a_node_is_never_processed_twice_concurrently_and_no_wake_is_lost() {
         let (mut line, now) = (Line::default(), Instant::now());
         line.wake("n".into(), Urgency::Routine);
         assert_eq!(drain(&mut line, now), ["n"]);
@@ -216,11 +217,11 @@ mod tests {
         line.finished(&"n".into(), Some(Again { after: Duration::from_secs(300), urgency: Urgency::Routine }), now);
         assert_eq!(line.next(now), Some(("n".into(), Urgency::Joining)));
         line.finished(&"n".into(), None, now);
-        assert!(line.nodes.is_empty() && line.running == [0, 0], "nothing is remembered of a node that is done");
+        assert!(line.nodes.is_empty() && line.running == [0, 0], "a finished node is forgotten");
     }
 
     #[test]
-    fn a_node_is_looked_at_again_at_its_time_and_only_once_where_it_was_woken_before() {
+    fn a_node_is_processed_again_at_its_time_and_only_once_if_it_was_woken_before() {
         let (mut line, now) = (Line::default(), Instant::now());
         let again = |seconds| Some(Again { after: Duration::from_secs(seconds), urgency: Urgency::Routine });
         line.wake("n".into(), Urgency::Routine);
@@ -230,12 +231,16 @@ mod tests {
         line.wake("n".into(), Urgency::Routine);
         assert_eq!(drain(&mut line, now + Duration::from_secs(9)), ["n"]);
         line.finished(&"n".into(), again(10), now + Duration::from_secs(9));
-        assert_eq!(drain(&mut line, now + Duration::from_secs(10)), Vec::<String>::new(), "that time is over");
+        assert_eq!(
+            drain(&mut line, now + Duration::from_secs(10)),
+            Vec::<String>::new(),
+            "the earlier schedule is void"
+        );
         assert_eq!(drain(&mut line, now + Duration::from_secs(19)), ["n"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_woken_node_is_worked_on_until_it_wants_no_more() {
+    async fn every_woken_node_is_processed_until_it_requests_no_further_run() {
         let (queue, wakes) = Queue::new();
         for at in 0..200 {
             queue.wake(&format!("n{at}"), Urgency::Routine);

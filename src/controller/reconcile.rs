@@ -1,4 +1,4 @@
-//! Brings one node to what it should have, and records it. Level-triggered: what happened does not matter, only what is.
+//! Reconciles one node and records it. It is level-triggered: only the current state matters, not the events.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,102 +13,38 @@ use super::history::FIELD_MANAGER;
 use super::limit::WriteBudget;
 use super::memory::Memory;
 use super::node::{NodeApi, NodeObject, machine};
+use super::outcome::{Done, Failure};
 use super::queue::Urgency;
-use super::records::Recorded;
 use super::removals::MaxRemovals;
-use crate::api::names::TaintId;
-use crate::api::state::SavedState;
+use super::unrecorded::Recorded;
 use crate::metrics::Metrics;
-use crate::policy::{
-    FactsError, Keep, Living, NodeChange, NodeFacts, PolicySet, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, keep,
-};
 use crate::state::{ConfigMaps, StateWriter, WriteError};
+use nodegate_policy::api::names::TaintId;
+use nodegate_policy::api::state::SavedState;
+use nodegate_policy::{
+    NodeChange, NodeFacts, PolicySet, ReconcilePlan, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode, plan_reconcile,
+};
 
-/// How nodes are kept.
+/// How nodes are reconciled.
 #[derive(Clone, Debug)]
 pub struct KeepConfig {
     /// How many nodes may lose owned keys by one change.
     pub max_removals: MaxRemovals,
     /// Writes per second.
     pub writes_per_second: u32,
-    /// Pending taints to lift.
+    /// Pending taints to remove.
     pub pending: Vec<TaintId>,
-    /// After so long a node that is still pending is reported.
+    /// A node that has been pending for longer is reported.
     pub pending_timeout: Duration,
-    /// Whether such a node is released although it lacks something.
+    /// Whether such a node is also released.
     pub release_pending: bool,
-    /// Whether keys that are there with the desired value become ours (`apply --adopt`).
+    /// Whether existing keys with the desired value become owned (`apply --adopt`).
     pub adopt: bool,
-    /// Whether the webhook keeps stamps (`--stamp-changes`), so that history may believe them.
-    pub stamps: bool,
+    /// Whether the webhook maintains stamps (`--stamp-changes`), so that the history may trust them.
+    pub records_last_change: bool,
 }
 
-/// Why a node could not be brought to what it should have.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// The object is not what Kubernetes says a Node is.
-    #[error(transparent)]
-    Facts(#[from] FactsError),
-    /// Its state could not be recorded.
-    #[error(transparent)]
-    State(WriteError),
-    /// The API server refused the change, or could not be asked.
-    #[error("node {node} could not be changed: {error}")]
-    Patch {
-        /// The node.
-        node: String,
-        /// Why.
-        error: Box<kube::Error>,
-    },
-    /// It changed meanwhile; it is looked at again.
-    #[error("{0} changed meanwhile")]
-    Conflict(String),
-}
-
-impl From<WriteError> for Failure {
-    fn from(error: WriteError) -> Self {
-        match error {
-            WriteError::Changed(what) => Self::Conflict(what),
-            other => Self::State(other),
-        }
-    }
-}
-
-/// What was done to a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Done {
-    /// Keys it did not have.
-    pub set: usize,
-    /// Keys that had another value.
-    pub changed: usize,
-    /// Keys that were removed.
-    pub removed: usize,
-    /// Keys it had already.
-    pub kept: usize,
-    /// Owned keys that no rule gives and that are not removed yet.
-    pub lingering: usize,
-    /// What was written. Admission may have stored something else.
-    pub made: Option<NodeChange>,
-    /// When it must be looked at again at the latest, if there is a reason.
-    pub again: Option<Duration>,
-    /// Why its state is not recorded, where that failed.
-    pub unrecorded: Option<String>,
-}
-
-impl Done {
-    /// Has the node looked at again after this time at the latest.
-    fn look_again(&mut self, after: Option<Duration>) {
-        self.again = self.again.into_iter().chain(after).min();
-    }
-
-    fn remembered(&mut self, recorded: Recorded) {
-        if let Recorded::Remembered(wait) = recorded {
-            self.look_again(Some(wait));
-        }
-    }
-}
-
-/// Brings nodes to what they should have.
+/// Reconciles nodes.
 pub struct Reconciler {
     nodes: NodeApi,
     policies: Arc<ArcSwap<PolicySet>>,
@@ -123,7 +59,7 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// A reconciler that remembers nothing yet.
+    /// A reconciler with an empty memory.
     pub fn new(
         client: Client,
         config: KeepConfig,
@@ -139,26 +75,26 @@ impl Reconciler {
             maps,
             budget: WriteBudget::per_second(config.writes_per_second),
             registered_at: ArcSwap::default(),
-            memory: Mutex::new(Memory::new(config.max_removals, config.stamps)),
+            memory: Mutex::new(Memory::new(config.max_removals, config.records_last_change)),
             config,
             events,
             metrics,
         }
     }
 
-    /// Nodes.
+    /// The API of nodes.
     pub fn nodes(&self) -> &NodeApi {
         &self.nodes
     }
 
-    /// Since when the mutating webhook has been registered; `None` when it is not. Times of creation have whole seconds: a
-    /// node of the same second may be older.
+    /// When the mutating webhook was registered; `None` if it is not. Creation times have whole seconds: a node of
+    /// the same second may be older.
     pub fn registered(&self, since: Option<Timestamp>) {
         self.registered_at.store(Arc::new(since));
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
-        // What is remembered is advice; a panic elsewhere leaves it usable.
+        // The memory is only an optimization, so a panic elsewhere leaves it usable.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,12 +118,12 @@ impl Reconciler {
         &self.metrics
     }
 
-    /// Waits for a place in the write budget.
+    /// Waits for the write budget.
     pub(super) async fn turn(&self, urgency: Urgency) {
         self.budget.turn(urgency).await;
     }
 
-    /// What the work on a node is for.
+    /// Why a node is processed.
     pub(super) fn urgency(&self, node: &NodeObject) -> Urgency {
         match node.facts() {
             Ok(facts) if self.is_pending(&facts) => Urgency::Joining,
@@ -203,23 +139,29 @@ impl Reconciler {
         self.config.pending.iter().any(|id| facts.taint(id.key.as_str(), id.effect).is_some())
     }
 
-    /// What is stored of a node.
+    /// The stored record of a node.
     fn stored(&self, facts: &NodeFacts<'_>) -> Arc<SavedState> {
         self.maps.states().get(machine(facts)).unwrap_or_default()
     }
 
-    /// What is stored of a node, and what is to be taken for it where a record could not be written.
+    /// The stored record of a node, and the one to use if a record could not be written.
     fn stored_and_saved(&self, node: &NodeObject, facts: &NodeFacts<'_>) -> (Arc<SavedState>, Arc<SavedState>) {
         let stored = self.stored(facts);
         let saved = self.memory().unrecorded.in_place_of(node.uid(), &stored);
         (stored, saved)
     }
 
-    /// What a node needs, by what is in memory.
-    pub(super) fn look(&self, node: &NodeObject, facts: &NodeFacts<'_>, set: &PolicySet, saved: &SavedState) -> Keep {
+    /// The change that a node needs, according to the data in memory.
+    pub(super) fn look(
+        &self,
+        node: &NodeObject,
+        facts: &NodeFacts<'_>,
+        set: &PolicySet,
+        saved: &SavedState,
+    ) -> ReconcilePlan {
         let registered = self.registered_at.load();
         let patched_taints = self.memory().arrivals.patched(node);
-        let living = Living {
+        let stored_node = StoredNode {
             node: facts,
             claims: &node.claims,
             saved,
@@ -229,25 +171,25 @@ impl Reconciler {
             adopt: self.config.adopt,
             patched_taints: &patched_taints,
         };
-        keep(set, &living)
+        plan_reconcile(set, &stored_node)
     }
 
     /// Whether a node would lose owned keys, for the survey.
-    pub(super) fn inspect(&self, node: &NodeObject, set: &PolicySet) -> Option<Keep> {
+    pub(super) fn inspect(&self, node: &NodeObject, set: &PolicySet) -> Option<ReconcilePlan> {
         let facts = node.facts().ok()?;
         let (_, saved) = self.stored_and_saved(node, &facts);
         Some(self.look(node, &facts, set, &saved))
     }
 
-    /// Brings a node to what it should have, and records it.
+    /// Reconciles a node, and records it.
     ///
     /// # Guarantees
-    /// Writes only what differs; foreign keys are not touched; a change is made to the very version that was looked
-    /// at, or not at all. Whatever it will own is recorded before it is written. A node that joins has all it waits for
-    /// after two writes, its record and its change; what is left to record is recorded when it is looked at again.
+    /// Writes only what differs, and does not change foreign keys. A change applies to the exact version that was
+    /// read, or fails. Keys are recorded as owned before they are written. A joining node has everything that it
+    /// waits for after two writes, its record and its change; the rest is recorded when it is processed again.
     ///
     /// # Errors
-    /// If something could not be written; asking again with the node as it is then goes on where this ended.
+    /// Returns an error if something could not be written; calling it again with the current node continues.
     pub async fn reconcile(&self, node: &NodeObject, urgency: Urgency) -> Result<Done, Failure> {
         if self.memory().is_behind(node, Instant::now()) {
             return Ok(Done { again: Some(SEEN), ..Done::default() });
@@ -255,16 +197,17 @@ impl Reconciler {
         let facts = node.facts()?;
         let set = self.policies();
         let (stored, saved) = self.stored_and_saved(node, &facts);
-        let keep = self.look(node, &facts, &set, &saved);
-        self.tell_unseen(node, &keep);
-        let reverts = if keep.first_sight { Vec::new() } else { reverts(node, &facts, &saved) };
-        let (change, again) = self.admissible(node, &set, &keep, &reverts);
-        let mut done = summary(&facts, &keep, change.as_ref());
+        let plan = self.look(node, &facts, &set, &saved);
+        self.report_unseen(node, &plan);
+        let reverts = if plan.first_sight { Vec::new() } else { reverts(node, &facts, &saved) };
+        let (change, again) = self.admissible(node, &set, &plan, &reverts);
+        let mut done = summary(&facts, &plan, change.as_ref());
         done.look_again(again);
         let mut stored = stored;
         if let Some(change) = &change {
-            let before = self.to_store(&facts, &stored, keep.record_before(Some(change)), &[]);
-            // A record and a change, or neither: what flaps must not use up its budget for records alone.
+            let before = self.to_store(&facts, &stored, plan.record_before(Some(change)), &[]);
+            // A record and a change, or neither: a node that changes constantly must not exhaust its budget for
+            // records only.
             if let Err(wait) = self.afford(node, 1 + u32::from(before.is_some())) {
                 return Ok(Done { again: Some(wait), ..Done::default() });
             }
@@ -272,34 +215,33 @@ impl Reconciler {
                 done.remembered(self.record(node, &stored, before, &[], urgency).await?);
             }
             self.make(node, &facts, change, urgency).await?;
-            self.count_reverts(node, &keep, &reverts, change);
-            self.tell(node, &keep);
+            self.count_reverts(node, &plan, &reverts, change);
+            self.report(node, &plan);
             if urgency == Urgency::Joining {
-                // Our own write is seen next, and that look records the rest.
+                // The watch reports nodegate's own write next, and that run records the rest.
                 done.look_again(Some(SEEN));
                 return Ok(done);
             }
             stored = self.stored(&facts);
         }
-        self.record_rest(node, &facts, &stored, &keep, change.as_ref(), &mut done).await?;
+        self.record_rest(node, &facts, &stored, &plan, change.as_ref(), &mut done).await?;
         done.made = change;
         Ok(done)
     }
 
-    /// Records what is left to record once a node is as it should be: what was removed, restored, persisted, and what
-    /// has changed.
+    /// Records the rest once a node needs no change: removed, restored and persisted keys, and the history.
     async fn record_rest(
         &self,
         node: &NodeObject,
         facts: &NodeFacts<'_>,
         stored: &SavedState,
-        keep: &Keep,
+        plan: &ReconcilePlan,
         change: Option<&NodeChange>,
         done: &mut Done,
     ) -> Result<(), Failure> {
         let (history, wait) = self.memory().history.due(node.name(), Instant::now());
         done.look_again(wait);
-        let Some(record) = self.to_store(facts, stored, keep.record(change), &history) else {
+        let Some(record) = self.to_store(facts, stored, plan.record(change), &history) else {
             self.is_recorded(node);
             self.memory().arrivals.recorded(node);
             return Ok(());
@@ -314,15 +256,15 @@ impl Reconciler {
                 memory.history.recorded(node.name(), history.len());
                 memory.arrivals.recorded(node);
                 drop(memory);
-                if keep.not_saved > 0 {
-                    self.too_many_persisted(node, keep.not_saved);
+                if plan.not_saved > 0 {
+                    self.too_many_persisted(node, plan.not_saved);
                 }
             }
             Ok(remembered @ Recorded::Remembered(_)) => {
                 self.memory().arrivals.recorded(node);
                 done.remembered(remembered);
             }
-            // Another writer looked at the node as it is now: what it recorded is looked at again.
+            // Another writer has processed the current node: read its record and try again.
             Err(WriteError::Changed(_)) => done.look_again(Some(SOON)),
             Err(error) => return Err(error.into()),
         }
@@ -343,24 +285,25 @@ impl Reconciler {
         self.config.release_pending
     }
 
-    /// Tells at this leader's first look at a node what was admitted although nobody was asked.
-    fn tell_unseen(&self, node: &NodeObject, keep: &Keep) {
+    /// Reports, when this leader first processes a node, what was admitted without calling nodegate.
+    fn report_unseen(&self, node: &NodeObject, plan: &ReconcilePlan) {
         if !self.memory().looked_at.insert(node.uid().to_owned()) {
             return;
         }
-        if let Some(unseen) = &keep.unseen {
-            tracing::warn!(node = node.name(), %unseen, "admitted while no replica answered");
+        if let Some(unseen) = &plan.unseen {
+            tracing::warn!(node = node.name(), %unseen, "admitted without calling nodegate");
             self.metrics.controller.admitted_unseen.inc();
             self.events.later(node, "AdmittedUnseen", unseen.to_string());
         }
     }
 
-    /// Tells people what they should hear of.
-    fn tell(&self, node: &NodeObject, keep: &Keep) {
-        if !keep.forged.is_empty() {
-            let keys = keep.forged.join(", ");
-            let note =
-                format!("removed {keys}: a kubelet may not assert protected labels, and admission was not asked");
+    /// Reports what users should know.
+    fn report(&self, node: &NodeObject, plan: &ReconcilePlan) {
+        if !plan.forged.is_empty() {
+            let keys = plan.forged.join(", ");
+            let note = format!(
+                "removed {keys}: kubelets may not set protected labels, and this write was admitted without calling nodegate"
+            );
             self.events.later(node, "ForgedLabels", note);
         }
     }
@@ -368,15 +311,15 @@ impl Reconciler {
     fn too_many_persisted(&self, node: &NodeObject, count: usize) {
         self.metrics.controller.keeping.keys_not_saved.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
         let note = format!(
-            "{count} persisted labels or taints of this node are not saved: at most {SAVED_LABELS_MAX} labels and {SAVED_TAINTS_MAX} \
-             taints of one node are, those that were saved before first"
+            "{count} persisted labels or taints of this node are not saved: the limits for one node are {SAVED_LABELS_MAX} labels and \
+             {SAVED_TAINTS_MAX} taints; keys that are already saved stay saved"
         );
-        tracing::warn!(node = node.name(), count, "too many persisted labels or taints; not all are saved");
+        tracing::warn!(node = node.name(), count, "too many persisted labels or taints; not all of them are saved");
         self.events.later(node, "TooManyPersistedKeys", note);
     }
 }
 
-/// How soon a node is looked at again at the latest after we wrote to it; the watch wakes it before.
+/// Maximum delay before a node is processed again after a write; usually the watch wakes it before.
 const SEEN: Duration = Duration::from_secs(2);
-/// How soon a node is looked at again after somebody else was quicker.
+/// Delay before a node is processed again after a concurrent change.
 const SOON: Duration = Duration::from_millis(250);

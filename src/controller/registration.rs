@@ -1,4 +1,4 @@
-//! The webhook configurations: what they tell the API server to trust.
+//! The webhook configurations: their `caBundle`, and when they were created.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use futures_util::stream::{BoxStream, select};
 use futures_util::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
@@ -29,45 +30,49 @@ use crate::telemetry::brief;
 use crate::tls;
 use crate::watch::Changes;
 
-/// How often everything is looked at although nothing told of a change.
+/// How often everything is read again even without a watch event.
 pub(super) const POLL: Duration = Duration::from_secs(10);
-/// How long one look may take.
+/// Timeout of one pass.
 pub(super) const LOOK_LIMIT: Duration = Duration::from_secs(30);
-/// The least time between two looks: somebody who writes against us must not keep the API server busy.
+/// Minimum time between two passes, so that a competing writer cannot make nodegate flood the API server.
 pub(super) const SPACING: Duration = Duration::from_millis(100);
-/// How long a watch lasts before it is begun anew, in seconds: a connection that died silently is noticed.
+/// How long a watch lasts before it is restarted, in seconds, so that a dead connection is noticed.
 const WATCH_SECONDS: u32 = 30;
-const RETRY_FIRST: Duration = Duration::from_millis(500);
-const RETRY_LAST: Duration = Duration::from_secs(30);
+/// The longest pause after an error.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// Pauses after errors in a row.
+const RETRY: ExponentialBuilder =
+    ExponentialBuilder::new().with_min_delay(Duration::from_millis(500)).with_max_delay(RETRY_MAX).without_max_times();
 
-/// Whether an error says that the object changed between reading and writing it.
+/// Whether the error means that the object changed between reading and writing it.
 pub(super) fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// Whether an error says that the object is gone.
+/// Whether the error means that the object does not exist.
 pub(super) fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-/// What went wrong, without repeating it.
-pub(super) fn said(error: &kube::Error) -> String {
+/// The error, without repetitions.
+pub(super) fn message(error: &kube::Error) -> String {
     in_words(error)
 }
 
-/// When the mutating webhook was registered; `None` when it is not, or nobody can tell.
+/// When the mutating webhook configuration was created; `None` if it does not exist or could not be read.
 pub(super) async fn created(client: &Client, configuration: &str) -> Option<Timestamp> {
     let api = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client.clone());
     match api.get_opt(configuration).await {
         Ok(found) => found?.metadata.creation_timestamp.map(|time| time.0),
         Err(error) => {
-            tracing::warn!(error = brief(said(&error)), "the mutating webhook configuration could not be read");
+            tracing::warn!(error = brief(message(&error)), "could not read the mutating webhook configuration");
             None
         }
     }
 }
 
-/// Tells `since` when the mutating webhook was registered, at once and whenever that changes; runs until dropped.
+/// Sends `since` the creation time of the mutating webhook configuration, at once and after each change. Runs until
+/// dropped.
 pub(super) async fn follow_created(client: &Client, configuration: &str, mut since: impl FnMut(Option<Timestamp>)) {
     let api = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client.clone());
     let only = watcher::Config::default().fields(&format!("metadata.name={configuration}"));
@@ -86,7 +91,7 @@ pub(super) async fn follow_created(client: &Client, configuration: &str, mut sin
             Err(error) => {
                 let error = brief(error);
                 if failing.as_ref() != Some(&error) {
-                    tracing::warn!(error, "the watch of the mutating webhook configuration failed; trying again");
+                    tracing::warn!(error, "the watch of the mutating webhook configuration failed; retrying");
                     failing = Some(error);
                 }
             }
@@ -94,26 +99,26 @@ pub(super) async fn follow_created(client: &Client, configuration: &str, mut sin
     }
 }
 
-/// What was done about the caBundles.
+/// The result of a pass over the caBundles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaBundle {
-    /// Every one was read and is right. So it is where there is no configuration.
+    /// All were read and are correct, or there is no configuration.
     Right,
-    /// Some were not, and have been written or have changed meanwhile: read them again.
+    /// Some were not correct and were written, or changed concurrently; read them again.
     Written,
 }
 
 /// Keeps `caBundle` of every webhook in both configurations named `configuration` equal to `ca_pem`.
 ///
-/// A configuration that is not there is fine. Nothing is written where nothing differs.
+/// A configuration that does not exist is not an error. Nothing is written if nothing differs.
 ///
 /// # Errors
-/// If the API server does not answer or refuses.
+/// Returns an error if the API server does not answer or refuses.
 pub async fn keep_ca_bundle(client: &Client, configuration: &str, ca_pem: &str) -> Result<CaBundle, kube::Error> {
     Registration::read(client, configuration).await?.publish(ca_pem).await
 }
 
-/// Both webhook configurations as they were read.
+/// Both webhook configurations, as read.
 pub(super) struct Registration {
     client: Client,
     name: String,
@@ -140,19 +145,19 @@ impl Registration {
         self.mutating.iter().chain(&self.validating)
     }
 
-    /// Everything callers trust, as PEM.
+    /// The CA certificates of all entries, as PEM.
     pub(super) fn trusted(&self) -> String {
         let bundles = self.configurations().flat_map(|read| read.ca_bundles.iter().flatten());
         let texts: BTreeSet<&[u8]> = bundles.map(|text| text.0.as_slice()).collect();
         texts.into_iter().map(|text| format!("{}\n", String::from_utf8_lossy(text))).collect()
     }
 
-    /// Writes what differs, if nobody wrote since it was read.
+    /// Writes what differs, unless the configuration changed since it was read.
     pub(super) async fn publish(&self, ca_pem: &str) -> Result<CaBundle, kube::Error> {
         if self.configurations().all(|read| read.differing(ca_pem).next().is_none()) {
             return Ok(CaBundle::Right);
         }
-        // One that is refused must not keep the other from being written.
+        // A refused write of one configuration must not prevent the write of the other.
         let mutating = self.write::<MutatingWebhookConfiguration>(self.mutating.as_ref(), ca_pem).await;
         let validating = self.write::<ValidatingWebhookConfiguration>(self.validating.as_ref(), ca_pem).await;
         mutating.and(validating).map(|()| CaBundle::Written)
@@ -174,7 +179,7 @@ impl Registration {
     }
 }
 
-/// Changes the very version of an object that was read; whether that version was still there.
+/// Patches the exact version of an object that was read. Returns whether that version was still current.
 pub(super) async fn write_to<K>(
     api: &Api<K>,
     name: &str,
@@ -184,7 +189,7 @@ pub(super) async fn write_to<K>(
 where
     K: Clone + Debug + DeserializeOwned,
 {
-    // The API server answers 409 when the present resourceVersion is another one.
+    // The API server answers 409 if the current resourceVersion differs.
     let path = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
     operations.push(PatchOperation::Add(AddOperation { path, value: json!(read) }));
     let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
@@ -195,14 +200,14 @@ where
     }
 }
 
-/// What matters here of a webhook configuration.
+/// The parts of a webhook configuration that are needed here.
 struct Configuration {
     resource_version: Option<String>,
     ca_bundles: Vec<Option<ByteString>>,
 }
 
 impl Configuration {
-    /// The webhooks, by their place, that are told something else.
+    /// The indexes of the webhooks whose `caBundle` differs.
     fn differing(&self, ca_pem: &str) -> impl Iterator<Item = usize> {
         let differs = |text: &Option<ByteString>| text.as_ref().is_none_or(|text| text.0 != ca_pem.as_bytes());
         self.ca_bundles.iter().enumerate().filter(move |(_, text)| differs(text)).map(|(place, _)| place)
@@ -219,110 +224,110 @@ impl Configuration {
 
 /// Keeps `caBundle` of every webhook in both configurations equal to a file. Runs until dropped.
 ///
-/// A file without a certificate changes nothing and is logged.
+/// If the file contains no certificate, nothing changes and the error is logged.
 pub async fn inject_ca(client: Client, configuration: String, ca_pem_file: PathBuf) {
     let directory = ca_pem_file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut files = Changes::new(vec![directory.to_owned()], POLL);
-    let mut signs = signs(&client, &configuration);
-    let mut trouble = Trouble::new("caBundle not kept");
+    let mut triggers = triggers(&client, &configuration);
+    let mut errors = ErrorBackoff::new("caBundle is not up to date");
     loop {
         let look = async {
             let file = |error: &dyn std::fmt::Display| format!("{}: {error}", ca_pem_file.display());
             let text = tokio::fs::read_to_string(&ca_pem_file).await.map_err(|error| file(&error))?;
             if tls::certificates(&text).is_empty() {
-                return Err(file(&"has no PEM certificate"));
+                return Err(file(&"contains no PEM certificate"));
             }
-            keep_ca_bundle(&client, &configuration, &text).await.map_err(|error| said(&error))
+            keep_ca_bundle(&client, &configuration, &text).await.map_err(|error| message(&error))
         };
         let pause = match in_time(look).await {
-            Ok(CaBundle::Right) => trouble.over(POLL),
+            Ok(CaBundle::Right) => errors.succeeded(POLL),
             Ok(CaBundle::Written) => Duration::ZERO,
-            Err(error) => trouble.pause(&error),
+            Err(error) => errors.failed(&error),
         };
         sleep(SPACING).await;
         let mut changed = pin!(files.next());
         tokio::select! {
             () = &mut changed => {}
-            () = next_sign(&mut signs) => {}
+            () = next_trigger(&mut triggers) => {}
             () = sleep(pause) => {}
         }
     }
 }
 
-/// Ends a look that takes too long.
+/// Applies the timeout to a pass.
 pub(super) async fn in_time<T>(look: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    timeout(LOOK_LIMIT, look).await.unwrap_or_else(|_| Err(format!("no answer in {LOOK_LIMIT:?}")))
+    timeout(LOOK_LIMIT, look)
+        .await
+        .unwrap_or_else(|_| Err(format!("the API server did not answer within {LOOK_LIMIT:?}")))
 }
 
-/// Signs that a configuration may have changed.
-pub(super) fn signs(client: &Client, configuration: &str) -> BoxStream<'static, ()> {
+/// Signals that a configuration may have changed.
+pub(super) fn triggers(client: &Client, configuration: &str) -> BoxStream<'static, ()> {
     let mutating = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client.clone());
     let validating = Api::<PartialObjectMeta<ValidatingWebhookConfiguration>>::all(client.clone());
-    select(signs_of(mutating, configuration), signs_of(validating, configuration)).boxed()
+    select(triggers_of(mutating, configuration), triggers_of(validating, configuration)).boxed()
 }
 
-/// Which object to watch, and for how long at a time.
+/// The object to watch, and the timeout of the watch.
 pub(super) fn only(name: &str) -> watcher::Config {
     watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(WATCH_SECONDS)
 }
 
-/// Signs that one object may have changed. What fails here is found by the poll as well.
-pub(super) fn signs_of<K>(api: Api<K>, name: &str) -> BoxStream<'static, ()>
+/// Signals that one object may have changed. Errors here are harmless, because the poll finds every change as well.
+pub(super) fn triggers_of<K>(api: Api<K>, name: &str) -> BoxStream<'static, ()>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut trouble = Trouble::new("not watched, only polled");
-    let signs = watcher(api, only(name)).default_backoff().filter_map(move |event| {
-        let sign = match event {
+    let mut errors = ErrorBackoff::new("a watch failed; changes are noticed by polling only");
+    let triggers = watcher(api, only(name)).default_backoff().filter_map(move |event| {
+        let trigger = match event {
             Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => Some(()),
             Ok(Event::Init | Event::InitApply(_)) => None,
             Err(error) => {
-                trouble.pause(&format!("{}: {}", K::kind(&()), in_words(&error)));
+                errors.failed(&format!("{}: {}", K::kind(&()), in_words(&error)));
                 None
             }
         };
-        std::future::ready(sign)
+        std::future::ready(trigger)
     });
-    signs.boxed()
+    triggers.boxed()
 }
 
-/// Waits for a sign, and takes those that came with it.
-pub(super) async fn next_sign(signs: &mut BoxStream<'static, ()>) {
-    if signs.next().await.is_none() {
+/// Waits for a signal, and consumes all that are pending.
+pub(super) async fn next_trigger(triggers: &mut BoxStream<'static, ()>) {
+    if triggers.next().await.is_none() {
         std::future::pending::<()>().await;
     }
-    while signs.next().now_or_never().flatten().is_some() {}
+    while triggers.next().now_or_never().flatten().is_some() {}
 }
 
-/// Errors in a row: each is logged when it is another than the last, and makes the pause longer.
-pub(super) struct Trouble {
+/// Consecutive errors: an error is logged when it differs from the previous one, and each makes the delay longer.
+pub(super) struct ErrorBackoff {
     consequence: &'static str,
     last: Option<String>,
-    pause: Duration,
+    pauses: ExponentialBackoff,
 }
 
-impl Trouble {
+impl ErrorBackoff {
     pub(super) fn new(consequence: &'static str) -> Self {
-        Self { consequence, last: None, pause: RETRY_FIRST }
+        Self { consequence, last: None, pauses: RETRY.build() }
     }
 
-    /// Notes an error: how long to wait before trying again.
-    pub(super) fn pause(&mut self, error: &str) -> Duration {
+    /// Records an error. Returns how long to wait before the next attempt.
+    pub(super) fn failed(&mut self, error: &str) -> Duration {
         if self.last.as_deref() != Some(error) {
             tracing::error!(error, "{}", self.consequence);
             self.last = Some(error.to_owned());
         }
-        let pause = self.pause;
-        self.pause = (pause * 2).min(RETRY_LAST);
-        pause
+        self.pauses.next().unwrap_or(RETRY_MAX)
     }
 
-    /// Notes success: `pause` is how long to wait then.
-    pub(super) fn over(&mut self, pause: Duration) -> Duration {
+    /// Records a success. Returns `pause`, how long to wait then.
+    pub(super) fn succeeded(&mut self, pause: Duration) -> Duration {
         if self.last.take().is_some() {
-            tracing::info!("over: {}", self.consequence);
+            tracing::info!("resolved: {}", self.consequence);
         }
-        self.pause = RETRY_FIRST;
+        self.pauses = RETRY.build();
         pause
     }
 }

@@ -1,9 +1,10 @@
-//! When an owned key may go: after its rule's grace, and not when a whole fleet would lose keys by one change.
+//! Decides when an owned key may be removed: after its rule's grace period, and only if one change does not remove
+//! keys from too many nodes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::policy::Removal;
+use nodegate_policy::Removal;
 
 /// Removals within this time count as one change.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -11,16 +12,16 @@ const WINDOW: Duration = Duration::from_secs(600);
 /// How many nodes may lose owned keys by one change (`--max-removals`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxRemovals {
-    /// The larger of ten and a tenth of the fleet.
+    /// The larger of ten and a tenth of all nodes.
     Tenth,
-    /// So many.
+    /// This many nodes.
     Nodes(usize),
-    /// No limit and no grace: somebody has confirmed.
+    /// No limit and no grace period, because a user has confirmed the removal.
     Confirmed,
 }
 
 impl MaxRemovals {
-    /// The limit for a fleet of so many nodes.
+    /// The limit for a number of nodes.
     pub fn of(self, nodes: usize) -> usize {
         match self {
             Self::Tenth => (nodes / 10).max(10),
@@ -33,44 +34,44 @@ impl MaxRemovals {
 /// Why removals are held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Brake {
-    /// The fleet has not been looked at under the policies in force.
+    /// The nodes have not been checked against the policies in force.
     NotSurveyed,
     /// Too many nodes would lose owned keys.
     TooMany {
-        /// So many nodes.
+        /// This many nodes.
         nodes: usize,
-        /// And so many may.
+        /// The limit.
         limit: usize,
     },
-    /// There is no policy at all.
+    /// There is no policy.
     NoPolicy,
 }
 
 impl std::fmt::Display for Brake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NotSurveyed => f.write_str("the fleet has not been looked at under the policies in force yet"),
+            Self::NotSurveyed => f.write_str("the nodes have not been checked against the policies in force yet"),
             Self::TooMany { nodes, limit } => write!(
                 f,
-                "{nodes} nodes would lose labels or taints that nodegate owns, and at most {limit} may by one change \
-                 (--max-removals); nothing is removed until `nodegate apply --confirm`"
+                "{nodes} nodes would lose labels or taints that nodegate owns; one change may affect at most {limit} nodes \
+                 (--max-removals). Nothing is removed until you run `nodegate apply --confirm`"
             ),
             Self::NoPolicy => f.write_str(
-                "no policy is in force any more, so every owned label and taint would go; nothing is removed until \
+                "no policy is in force, so every owned label and taint would be removed. Nothing is removed until you run \
                  `nodegate apply --confirm`",
             ),
         }
     }
 }
 
-/// Grace and brake of one term: both begin anew with a new leader.
+/// Grace periods and the removal limit of one term; they start again with a new leader.
 #[derive(Debug)]
 pub(super) struct Removals {
     maximum: MaxRemovals,
     fleet: usize,
-    /// Since when a key is no longer wanted: by node uid, then key.
+    /// Since when a key has been undesired: by node uid, then key.
     since: HashMap<String, HashMap<Removal, Instant>>,
-    /// When which node lost keys.
+    /// When each node lost keys.
     done: VecDeque<(Instant, String)>,
     brake: Option<Brake>,
 }
@@ -87,8 +88,8 @@ impl Removals {
         }
     }
 
-    /// Takes up what a look at the whole fleet showed: how many nodes there are, how many of them would lose keys, and
-    /// whether any policy is in force. Answers what holds removals back.
+    /// Records the result of a survey of all nodes: how many nodes exist, how many of them would lose keys, and
+    /// whether any policy is in force. Returns what holds removals back.
     pub(super) fn surveyed(&mut self, fleet: usize, losing: usize, has_policies: bool) -> Option<&Brake> {
         self.fleet = fleet;
         let limit = self.maximum.of(fleet);
@@ -104,7 +105,7 @@ impl Removals {
         self.brake.as_ref()
     }
 
-    /// The policies have changed: nothing is removed before the next survey.
+    /// Records that the policies have changed: nothing is removed before the next survey.
     pub(super) fn policies_changed(&mut self) {
         if self.maximum != MaxRemovals::Confirmed {
             self.brake = Some(Brake::NotSurveyed);
@@ -141,7 +142,7 @@ impl Removals {
         (due, next)
     }
 
-    /// Whether one more node may lose keys within the window.
+    /// Whether another node may lose keys within the window.
     fn may_lose(&mut self, uid: &str, now: Instant) -> bool {
         while self.done.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW) {
             self.done.pop_front();
@@ -158,7 +159,7 @@ impl Removals {
         true
     }
 
-    /// A node is gone.
+    /// Forgets a node that was deleted.
     pub(super) fn forget(&mut self, uid: &str) {
         self.since.remove(uid);
     }
@@ -168,14 +169,14 @@ impl Removals {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::policy::Field;
+    use nodegate_policy::Field;
 
     fn removal(after: u64) -> Removal {
         Removal { field: Field::Label, key: "tier".to_owned(), after: Duration::from_secs(after) }
     }
 
     #[test]
-    fn a_key_goes_after_its_grace_and_not_if_it_is_wanted_again_meanwhile() {
+    fn a_key_is_removed_after_its_grace_period_unless_it_is_wanted_again_before() {
         let mut removals = Removals::new(MaxRemovals::Tenth);
         removals.surveyed(3, 1, true);
         let start = Instant::now();
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_before_a_survey_or_when_too_many_would_lose() {
+    fn nothing_is_removed_before_a_survey_or_if_too_many_nodes_would_lose_keys() {
         let mut removals = Removals::new(MaxRemovals::Nodes(2));
         let now = Instant::now();
         assert!(removals.due("u", &[removal(0)], now).0.is_empty());
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_after_the_other_also_ends_at_the_limit() {
+    fn the_limit_also_applies_to_nodes_that_lose_keys_one_after_the_other() {
         let mut removals = Removals::new(MaxRemovals::Nodes(2));
         removals.surveyed(100, 1, true);
         let now = Instant::now();
@@ -209,7 +210,22 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_grows_with_the_fleet() {
+    fn nodes_that_lost_keys_count_for_ten_minutes() {
+        let start = Instant::now();
+        let later = |seconds| {
+            let mut removals = Removals::new(MaxRemovals::Nodes(1));
+            removals.surveyed(100, 1, true);
+            assert_eq!(removals.due("a", &[removal(0)], start).0.len(), 1);
+            let at = start + Duration::from_secs(seconds);
+            let same = removals.due("a", &[removal(0)], start).0.len();
+            assert_eq!(same, 1, "a node counts once");
+            removals.due("b", &[removal(0)], at).0.len()
+        };
+        assert_eq!((later(0), later(600), later(601)), (0, 0, 1));
+    }
+
+    #[test]
+    fn the_limit_grows_with_the_number_of_nodes() {
         assert_eq!((MaxRemovals::Tenth.of(7), MaxRemovals::Tenth.of(5000)), (10, 500));
     }
 }

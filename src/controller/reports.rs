@@ -1,7 +1,7 @@
-//! `ClusterReport` objects of openreports.io: what each node violates, for whoever reads policy reports.
+//! `ClusterReport` objects of openreports.io: the violations of each node, for tools that read policy reports.
 //!
-//! One object per node with violations, none for a node without. Written by the leader when it looks at the fleet, at its
-//! bounded rate, only where something differs. Off unless asked for; the definition is the openreports project's.
+//! There is one object per node with violations. The leader writes it after each pass over the fleet, rate limited
+//! and only if it differs. It is off by default; the CRD comes from the openreports project.
 
 use std::collections::BTreeMap;
 
@@ -16,30 +16,31 @@ use super::node::NodeObject;
 use super::queue::Urgency;
 use super::reconcile::Reconciler;
 use super::registration::is_gone;
-use crate::api::policy::EntryMode;
-use crate::policy::Verdict;
+use nodegate_policy::Verdict;
+use nodegate_policy::api::policy::EntryMode;
 
-/// Most results in one object; the summary counts all.
+/// Maximum number of results in one object; the summary counts all.
 const RESULTS_MAX: usize = 100;
-/// Reports asked for at a time.
+/// Number of reports in one page.
 const PAGE: u32 = 500;
-/// Marks the objects that are ours.
+/// Labels the objects that nodegate manages.
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "nodegate");
 
-/// What is to be reported, by the name of the object.
+/// The reports to write, by object name.
 pub(super) type Wanted = BTreeMap<String, Json>;
 
 fn resource() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("openreports.io", "v1alpha1", "ClusterReport"))
 }
 
-/// What is to be reported of one node; `None` when it violates nothing.
+/// The report of one node; `None` if it violates nothing.
 pub(super) fn of_node(node: &NodeObject, verdict: &Verdict) -> Option<(String, Json)> {
     let empty = verdict.violations.is_empty() && verdict.unknown.is_empty();
     (!empty).then(|| (name_of(node.name(), node.uid()), report(node.name(), node.uid(), verdict)))
 }
 
-/// The name of a node's report. Both may have 253 characters; where the node's name does not fit, its uid stands for it.
+/// The name of a node's report. Names have at most 253 characters; if the node's name is too long, its uid replaces
+/// it.
 fn name_of(node: &str, uid: &str) -> String {
     let name = format!("nodegate-{node}");
     if name.len() <= 253 { name } else { format!("nodegate-{uid}") }
@@ -67,12 +68,12 @@ fn report(node: &str, uid: &str, verdict: &Verdict) -> Json {
     let results: Vec<Json> = failed.chain(unknown).collect();
     let count = |of: &str| results.iter().filter(|result| result["result"] == of).count();
     let summary = json!({"pass": 0, "fail": count("fail"), "warn": count("warn"), "error": count("error"), "skip": 0});
-    let told: Vec<&Json> = results.iter().take(RESULTS_MAX).collect();
+    let reported: Vec<&Json> = results.iter().take(RESULTS_MAX).collect();
     json!({
         "source": "nodegate",
         "scope": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid},
         "summary": summary,
-        "results": told,
+        "results": reported,
     })
 }
 
@@ -84,16 +85,17 @@ pub(super) fn mode(mode: EntryMode) -> &'static str {
     }
 }
 
-/// Makes the reports of the cluster what they should be.
+/// Writes the reports that differ, and deletes those that are no longer needed.
 ///
 /// # Errors
-/// If they could not be read (the definition is missing, say), or one could not be written; the next look tries again.
+/// Returns an error if the reports could not be read (for example because the CRD is missing) or one could not be
+/// written; the next pass retries.
 pub(super) async fn keep(client: &Client, mut wanted: Wanted, reconciler: &Reconciler) -> Result<(), kube::Error> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
     let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let selector = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
     let mut page = ListParams::default().labels(&selector).limit(PAGE);
-    // One that is refused must not keep the others from being written.
+    // A refused write of one report must not prevent the others.
     let mut first = Ok(());
     loop {
         let listed = api.list(&page).await?;

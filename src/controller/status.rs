@@ -1,4 +1,5 @@
-//! The status of `NodePolicy` objects: written by the leader, at a bounded rate, only when it differs.
+//! Writes the status of `NodePolicy` objects. Only the leader does this, rate limited, and only if the status
+//! differs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,26 +14,27 @@ use super::policies::{Report, Reports};
 use super::queue::Urgency;
 use super::reconcile::Reconciler;
 use super::reports::mode;
-use crate::api::policy::{NodePolicy, NodePolicyStatus, PolicyCondition};
-use crate::policy::{Keep, Note, Verdict};
+use crate::text;
+use nodegate_policy::api::policy::{NodePolicy, NodePolicyStatus, PolicyCondition};
+use nodegate_policy::{Note, ReconcilePlan, Verdict};
 
-/// The condition that says whether the present generation is in force.
+/// The condition that reports whether the current generation is in force.
 const ACCEPTED: &str = "Accepted";
-/// Longest message of a condition, in characters.
+/// Maximum length of a condition's message, in characters.
 const MESSAGE_MAX: usize = 2000;
-/// Most conflicts named in one message.
+/// Maximum number of conflicts in one message.
 const NAMED_MAX: usize = 10;
 
-/// What a look at the whole fleet showed.
+/// The result of a survey of all nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Findings {
-    /// How many nodes get something from a policy.
+    /// How many nodes get labels, annotations or taints from a policy.
     pub(super) matched: BTreeMap<String, i64>,
-    /// Keys for which another rule's value is taken, by the policy that loses.
+    /// Keys for which another rule takes precedence, by the policy whose value is not used.
     pub(super) conflicts: BTreeMap<String, BTreeSet<String>>,
-    /// Keys that are left alone, by the policy whose they are.
+    /// Keys that are no longer repaired, by the policy that sets them.
     pub(super) contested: BTreeMap<String, BTreeSet<String>>,
-    /// What each node violates, where that is reported.
+    /// The violations of each node, if reports are enabled.
     pub(super) violations: super::reports::Wanted,
     /// How many nodes violate an entry, by policy, entry and mode.
     pub(super) violating: BTreeMap<(String, String, &'static str), usize>,
@@ -41,7 +43,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Takes up what one node violates, each entry once.
+    /// Adds the violations of one node, each entry once.
     pub(super) fn note_violations(&mut self, verdict: &Verdict) {
         let entries: BTreeSet<_> = verdict
             .violations
@@ -53,17 +55,19 @@ impl Findings {
         }
     }
 
-    /// Takes up what one node needs.
-    pub(super) fn note(&mut self, node: &str, keep: &Keep) {
-        let policies: BTreeSet<&str> = keep.decision.rules().into_iter().map(|rule| &*rule.policy).collect();
+    /// Adds the changes that one node needs.
+    pub(super) fn note(&mut self, node: &str, plan: &ReconcilePlan) {
+        let policies: BTreeSet<&str> = plan.decision.rules().into_iter().map(|rule| &*rule.policy).collect();
         for policy in policies {
             *self.matched.entry(policy.to_owned()).or_default() += 1;
         }
-        for note in &keep.decision.notes {
+        for note in &plan.decision.notes {
             if let Note::Conflict { field, key, winner, loser } = note {
-                let text = format!("{field} {key}: rule {winner} wins over rule {loser}, on node {node} for one");
+                let text = format!(
+                    "{field} {key}: rule {winner} takes precedence over rule {loser}, for example on node {node}"
+                );
                 let known = self.conflicts.entry(loser.policy.to_string()).or_default();
-                let start = format!("{field} {key}: rule {winner} wins over rule {loser}");
+                let start = format!("{field} {key}: rule {winner} takes precedence over rule {loser}");
                 if !known.iter().any(|known| known.starts_with(&start)) {
                     known.insert(text);
                 }
@@ -72,7 +76,7 @@ impl Findings {
     }
 }
 
-/// Writes what differs. An object that has changed meanwhile is left for the next time.
+/// Writes what differs. An object that changed concurrently is written in the next pass.
 pub(super) async fn write(client: &Client, reports: &Reports, findings: &Findings, reconciler: &Reconciler) {
     let api: Api<NodePolicy> = Api::all(client.clone());
     for (name, report) in reports.iter() {
@@ -80,7 +84,7 @@ pub(super) async fn write(client: &Client, reports: &Reports, findings: &Finding
             Ok(Some(object)) => object,
             Ok(None) => continue,
             Err(error) => {
-                tracing::debug!(policy = name, %error, "the status could not be read");
+                tracing::debug!(policy = name, %error, "could not read the status");
                 continue;
             }
         };
@@ -98,12 +102,12 @@ pub(super) async fn write(client: &Client, reports: &Reports, findings: &Finding
                     reconciler.events().later_for(reference(name, report), "Faulty", complaint);
                 }
             }
-            Err(error) => tracing::warn!(policy = name, %error, "the status could not be written"),
+            Err(error) => tracing::warn!(policy = name, %error, "could not write the status"),
         }
     }
 }
 
-/// The complaint that people have not been told of by an event yet.
+/// The errors that no event has reported yet.
 fn news(before: &NodePolicyStatus, now: &NodePolicyStatus) -> Option<String> {
     let message = |status: &NodePolicyStatus| {
         let found =
@@ -131,14 +135,15 @@ fn wanted(
     now: Timestamp,
 ) -> NodePolicyStatus {
     let complaint = report.complaint();
-    let condition = |kind: &str, holds: bool, reason: (&str, &str), message: String| {
+    let condition = |kind: &str, holds: bool, reason: (&str, &str), mut message: String| {
+        text::cut_to_characters(&mut message, MESSAGE_MAX);
         let status = if holds { "True" } else { "False" };
         let known = before.conditions.iter().find(|known| known.kind == kind && known.status == status);
         PolicyCondition {
             kind: kind.to_owned(),
             status: status.to_owned(),
             reason: (if holds { reason.0 } else { reason.1 }).to_owned(),
-            message: message.chars().take(MESSAGE_MAX).collect(),
+            message,
             last_transition_time: known.map_or_else(
                 || now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
                 |known| known.last_transition_time.clone(),
@@ -169,7 +174,7 @@ fn wanted(
         generation_in_force: report.in_force,
         matched_nodes: report.in_force.and_then(|_| findings.matched.get(name).copied()).unwrap_or_default(),
         conditions,
-        // Written by whoever keeps native policies.
+        // The native export writes this field.
         native: before.native.clone(),
     }
 }
@@ -192,7 +197,7 @@ mod tests {
         let told = second.conditions[0].message.as_str();
         assert_eq!(
             (second.generation_in_force, told),
-            (Some(1), "generation 2 has a fault, generation 1 stays in force: no")
+            (Some(1), "generation 2 has 1 error; generation 1 stays in force: no")
         );
         assert_eq!(
             (second.matched_nodes, news(&first, &second).as_deref(), news(&second, &second)),

@@ -7,10 +7,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::load::{LoadError, visible_entries};
-use crate::api::names::{check_label_key, is_dns_subdomain};
-use crate::api::policy::{DerivedSpec, NodePolicySpec};
-use crate::policy::{Origin, PolicyDocument};
+use super::entries::visible_entries;
+use super::error::LoadError;
+use nodegate_policy::api::names::{check_label_key, is_dns_subdomain};
+use nodegate_policy::api::policy::{DerivedSpec, NodePolicySpec};
+use nodegate_policy::{Origin, PolicyDocument};
 
 /// The policy name that label files appear under.
 pub(super) const POLICY: &str = "labels-dir";
@@ -24,7 +25,7 @@ pub(super) fn read(directory: &Path, grace: Duration, errors: &mut Vec<LoadError
             if !name.starts_with("README") {
                 errors.push(LoadError::new(
                     &namespace,
-                    "is a file; label files stand one level deeper, in <namespace>/<label>",
+                    "is a file; label files must be one level deeper, in <namespace>/<label>",
                 ));
             }
             continue;
@@ -32,7 +33,7 @@ pub(super) fn read(directory: &Path, grace: Duration, errors: &mut Vec<LoadError
         if !is_dns_subdomain(&name) {
             errors.push(LoadError::new(
                 &namespace,
-                "the directory's name is no label prefix; use a DNS name such as accelerators or example.com",
+                "the directory's name is not a valid label prefix; use a DNS name such as accelerators or example.com",
             ));
             continue;
         }
@@ -47,7 +48,7 @@ pub(super) fn read(directory: &Path, grace: Duration, errors: &mut Vec<LoadError
 fn read_file(namespace: &str, file: &Path, errors: &mut Vec<LoadError>) -> Option<DerivedSpec> {
     let label = format!("{namespace}/{}", file.file_name()?.to_string_lossy());
     if let Err(error) = check_label_key(&label) {
-        errors.push(LoadError::new(file, format!("the path is no label key: {error}")));
+        errors.push(LoadError::new(file, format!("the path is not a valid label key: {error}")));
         return None;
     }
     let text = match fs::read_to_string(file) {
@@ -68,6 +69,6 @@ fn read_file(namespace: &str, file: &Path, errors: &mut Vec<LoadError>) -> Optio
             Err(error) => errors.push(LoadError::at_line(file, line, error.to_string())),
         }
     }
-    // A file without a source gives its label to nobody.
+    // A file without a source label never sets its label.
     (!any_of.is_empty()).then_some(DerivedSpec { label, value: None, any_of, trust_kubelet: None })
 }

@@ -1,15 +1,16 @@
-//! Keeps the policies in force in step with their files.
+//! Reloads policies when their files change.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::load::{LoadError, Loaded, Sources};
+use super::error::LoadError;
+use super::load::{Loaded, Sources};
 use crate::watch::Changes;
 
-/// Gives `observer` what the files hold whenever they are no longer as they were `since` and compile whole, until `shutdown`; or else what is
-/// wrong with them, once and not at every poll: the last good policies then stay in force.
+/// Calls `observer` with the loaded policies whenever the files differ from `since` and compile, until `shutdown`; or
+/// with the errors, once and not at every poll, in which case the last good policies stay in force.
 pub async fn watch(
     sources: Sources,
     since: u64,

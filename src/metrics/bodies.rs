@@ -1,4 +1,4 @@
-//! Metrics of reviews as they come in.
+//! Metrics of the bodies of reviews.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -10,16 +10,16 @@ struct RefusalLabels {
     reason: &'static str,
 }
 
-/// Bodies that were not read to their end, and large reviews.
+/// Bodies that were not read completely, and large reviews.
 #[derive(Debug, Default)]
 pub struct BodyMetrics {
     refusals: Family<RefusalLabels, Counter>,
-    /// Reviews that were too large to be answered among the ordinary ones.
+    /// Reviews that exceeded the size of ordinary ones.
     pub large: Counter,
 }
 
 impl BodyMetrics {
-    /// Counts a body that was not read to its end.
+    /// Counts a body that was not read completely.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&RefusalLabels { reason }).inc();
     }
@@ -28,9 +28,9 @@ impl BodyMetrics {
         let Self { refusals, large } = self;
         registry.register(
             "bodies_refused",
-            "Bodies of reviews that were not read to their end: too_large, stalled, slow, reclaimed or unreadable",
+            "Bodies of reviews that were not read completely: too_large, stalled, slow, reclaimed or unreadable",
             refusals.clone(),
         );
-        registry.register("large_reviews", "Reviews that were too large for the ordinary places", large.clone());
+        registry.register("large_reviews", "Reviews that exceeded the size of ordinary ones", large.clone());
     }
 }

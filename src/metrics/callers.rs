@@ -1,18 +1,18 @@
-//! Metrics of callers that have to show a client certificate.
+//! Metrics of client certificates.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::{Reload, ReloadLabels};
+use super::labels::{Reload, ReloadLabels};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusalLabels {
     reason: &'static str,
 }
 
-/// Who was refused in the handshake, and whose CAs are trusted; without series where anybody may call.
+/// Refused handshakes, and reloads of the CA file; no series if client certificates are not required.
 #[derive(Debug, Default)]
 pub struct CallerMetrics {
     refusals: Family<RefusalLabels, Counter>,
@@ -20,7 +20,7 @@ pub struct CallerMetrics {
 }
 
 impl CallerMetrics {
-    /// Shows every series, at zero, from the start: an alert on its growth must not miss the first refusal.
+    /// Creates every series at zero at the start, so that an alert on its increase does not miss the first refusal.
     pub fn begin(&self, reasons: impl IntoIterator<Item = &'static str>) {
         for reason in reasons {
             drop(self.refusals.get_or_create(&RefusalLabels { reason }));
@@ -30,12 +30,12 @@ impl CallerMetrics {
         }
     }
 
-    /// Counts a caller that was refused.
+    /// Counts a refused caller.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&RefusalLabels { reason }).inc();
     }
 
-    /// Counts a file of CAs taken over or refused.
+    /// Counts a reload of the CA file.
     pub fn reloaded(&self, result: Reload) {
         self.reloads.get_or_create(&ReloadLabels { result: result.as_str() }).inc();
     }
@@ -47,6 +47,10 @@ impl CallerMetrics {
             "TLS handshakes refused because of the caller's client certificate",
             refusals.clone(),
         );
-        registry.register("client_ca_reloads", "Files of callers' CAs taken over or refused", reloads.clone());
+        registry.register(
+            "client_ca_reloads",
+            "Reloads of the file with CAs of client certificates by result",
+            reloads.clone(),
+        );
     }
 }

@@ -1,21 +1,21 @@
-//! Metrics of what the controller puts off or leaves out so that the rest goes on.
+//! Metrics of delayed writes and omitted data in the controller.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// What is put off or left out; all zero where no controller runs.
+/// Delayed writes and omitted data; zero if no controller runs.
 #[derive(Debug, Default)]
 pub struct KeepingMetrics {
-    /// How often work on a node was put off because the node had used up its write budget.
+    /// How often work on a node was delayed because the node had exhausted its write budget.
     pub writes_put_off: Counter,
-    /// Nodes whose state could not be recorded.
+    /// Nodes whose saved state could not be written.
     pub unrecorded_nodes: Gauge,
-    /// Persisted labels and taints that were not saved, because the node has too many.
+    /// Persisted labels and taints that were not saved because the node has too many.
     pub keys_not_saved: Counter,
-    /// Records of older machines, and texts that could not be read, that made room for newer ones.
+    /// Old records and unreadable texts that were dropped to make room for newer ones.
     pub records_dropped: Counter,
-    /// Annotations that a rule gives and that did not fit on the node, or that the API server refused.
+    /// Annotations of rules that did not fit on a node, or that the API server refused.
     pub annotations_left_out: Counter,
 }
 
@@ -24,12 +24,12 @@ impl KeepingMetrics {
         let Self { writes_put_off, unrecorded_nodes, keys_not_saved, records_dropped, annotations_left_out } = self;
         registry.register(
             "node_writes_put_off",
-            "Work on a node that was put off because the node had used up its own write budget",
+            "Work on a node that was delayed because the node had exhausted its own write budget",
             writes_put_off.clone(),
         );
         registry.register(
             "unrecorded_nodes",
-            "Nodes whose state could not be recorded; they are kept right all the same",
+            "Nodes whose saved state could not be written; they are still reconciled",
             unrecorded_nodes.clone(),
         );
         registry.register(
@@ -39,7 +39,7 @@ impl KeepingMetrics {
         );
         registry.register(
             "records_dropped",
-            "Records of older machines and unreadable texts that made room in a ConfigMap",
+            "Records of other machines and unreadable texts that were dropped from a ConfigMap to make room",
             records_dropped.clone(),
         );
         registry.register(

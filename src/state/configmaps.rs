@@ -1,7 +1,8 @@
-//! Saved state in ConfigMaps: `node-labels-<node>` with the document under `state.json`, as the label operator had it.
+//! Saved state in ConfigMaps: `node-labels-<node>` with the document under `state.json`, compatible with the label
+//! operator.
 //!
-//! The name of a ConfigMap says nothing: a document is found by its identity or `nodeName`. So names that are too long,
-//! or taken by another node's document, get another name and are found all the same.
+//! The name of a ConfigMap does not matter: a document is found by its identity or `nodeName`. If the usual name is
+//! too long, or used by another node's document, the ConfigMap gets another name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,21 +15,21 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::broadcast;
 
 use super::{Identity, SavedStates};
-use crate::api::state::SavedState;
 use crate::kube_error::in_words;
 use crate::telemetry::brief;
+use nodegate_policy::api::state::SavedState;
 
-/// What the names of our ConfigMaps begin with.
+/// The prefix of the names of nodegate's ConfigMaps.
 pub const NAME_PREFIX: &str = "node-labels-";
-/// The data key of the document in force.
+/// The data key of the current document.
 pub const STATE_KEY: &str = "state.json";
-/// What data keys of documents kept aside begin with (another machine of the same name).
+/// The prefix of the data keys of kept documents of other machines with the same name.
 const ASIDE_PREFIX: &str = "state-";
-/// What the data key of a text that could not be read begins with.
+/// The prefix of the data keys of unreadable texts.
 const CORRUPT_PREFIX: &str = "corrupt-";
-/// How many names of touched nodes wait for a slow reader.
+/// How many names of changed nodes are buffered for a slow receiver.
 const TOUCHED_MAX: usize = 4096;
-/// Longest name of a ConfigMap (a DNS subdomain).
+/// Maximum length of a ConfigMap's name (a DNS subdomain).
 const NAME_MAX: usize = 253;
 
 /// A document that cannot be read.
@@ -36,20 +37,20 @@ const NAME_MAX: usize = 253;
 pub struct Problem {
     /// The ConfigMap.
     pub config_map: String,
-    /// The node it is of, by the ConfigMap's name.
+    /// The node, according to the ConfigMap's name.
     pub node: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: String,
 }
 
-/// Where a document stands.
+/// The location of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct DocumentLocation {
     pub(super) config_map: String,
     pub(super) data_key: String,
 }
 
-/// What is known of one ConfigMap.
+/// What is known about one ConfigMap.
 #[derive(Clone, Debug, Default)]
 struct Known {
     version: u64,
@@ -59,10 +60,10 @@ struct Known {
 #[derive(Debug, Default)]
 struct Index {
     config_maps: HashMap<String, Known>,
-    places: HashMap<String, Place>,
+    places: HashMap<String, DocumentLocation>,
 }
 
-/// The ConfigMaps of one namespace, kept in [`SavedStates`].
+/// The ConfigMaps of one namespace, mirrored in [`SavedStates`].
 #[derive(Clone)]
 pub struct ConfigMaps {
     pub(super) api: Api<ConfigMap>,
@@ -78,20 +79,20 @@ impl ConfigMaps {
         Self { api: Api::namespaced(client, namespace), states, index: Arc::default(), touched }
     }
 
-    /// What is in them.
+    /// The documents in the ConfigMaps.
     pub fn states(&self) -> &SavedStates {
         &self.states
     }
 
-    /// The names of nodes whose documents somebody else changed. Who lags behind loses names.
+    /// The names of nodes whose documents others changed. A slow receiver loses names.
     pub fn touched(&self) -> broadcast::Receiver<String> {
         self.touched.subscribe()
     }
 
-    /// Keeps the states in step with the ConfigMaps; runs until dropped.
+    /// Updates the states from the ConfigMaps; runs until dropped.
     ///
-    /// `synced` is called once everything has been read for the first time, `report` with every document that cannot
-    /// be read: it counts as none.
+    /// Calls `synced` once after the first complete listing, and `report` for every document that cannot be read,
+    /// which counts as empty.
     pub async fn follow(&self, synced: impl FnOnce(), mut report: impl FnMut(Problem)) {
         let mut synced = Some(synced);
         let mut listed: Vec<String> = Vec::new();
@@ -117,7 +118,7 @@ impl ConfigMaps {
                 Err(error) => {
                     let error = brief(in_words(&error));
                     if failing.as_ref() != Some(&error) {
-                        tracing::warn!(%error, "the watch of saved state failed; trying again");
+                        tracing::warn!(%error, "the watch of saved state failed; retrying");
                         failing = Some(error);
                     }
                 }
@@ -125,10 +126,10 @@ impl ConfigMaps {
         }
     }
 
-    /// Reads everything once.
+    /// Reads all ConfigMaps once.
     ///
     /// # Errors
-    /// If the API server cannot be asked.
+    /// Returns an error if the API server refuses or cannot be reached.
     pub async fn read(&self, mut report: impl FnMut(Problem)) -> Result<(), kube::Error> {
         let mut next = kube::api::ListParams::default().limit(500);
         loop {
@@ -144,19 +145,19 @@ impl ConfigMaps {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Index> {
-        // Every change of the index is whole; a panic elsewhere leaves it usable.
+        // Every update of the index is complete, so a panic elsewhere leaves it usable.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes up one ConfigMap that somebody else may have written.
+    /// Processes a ConfigMap that may have been written by others.
     fn apply(&self, config_map: &ConfigMap, report: &mut impl FnMut(Problem)) {
         if let Some(node) = self.take_up(config_map, report) {
-            // Nobody may be listening: only the leader does.
+            // There may be no receiver: only the leader has one.
             let _ = self.touched.send(node);
         }
     }
 
-    /// Takes up one ConfigMap, unless this version of it or a newer one is known already; answers whose it is.
+    /// Processes a ConfigMap unless this or a newer version is known already. Returns the nodes it belongs to.
     pub(super) fn take_up(&self, config_map: &ConfigMap, report: &mut impl FnMut(Problem)) -> Option<String> {
         let name = config_map.name_any();
         let node = name.strip_prefix(NAME_PREFIX)?;
@@ -173,8 +174,9 @@ impl ConfigMaps {
             self.states.remove(gone);
         }
         for ((data_key, state), key) in documents.into_iter().zip(keys) {
-            // Another ConfigMap may claim the same node: the first stays, so that an answer does not depend on order.
-            let place = Place { config_map: name.clone(), data_key };
+            // Another ConfigMap may have the same node. The first one stays, so that the result does not depend on
+            // the order.
+            let place = DocumentLocation { config_map: name.clone(), data_key };
             let taken = index.places.get(&key).is_some_and(|known| known.config_map < place.config_map);
             if !taken {
                 index.places.insert(key, place);
@@ -204,12 +206,12 @@ impl ConfigMaps {
         gone.iter().for_each(|name| self.forget(name));
     }
 
-    /// Where the document of this key stands, if there is one.
-    pub(super) fn place(&self, key: &str) -> Option<Place> {
+    /// The location of the document with this key, if there is one.
+    pub(super) fn place(&self, key: &str) -> Option<DocumentLocation> {
         self.lock().places.get(key).cloned()
     }
 
-    /// Whether a ConfigMap of this name holds documents of other nodes only.
+    /// Whether a ConfigMap with this name contains only documents of other nodes.
     pub(super) fn is_of_another(&self, name: &str, node: &str) -> bool {
         let index = self.lock();
         let keys = index.config_maps.get(name).map(|known| known.keys.as_slice()).unwrap_or_default();
@@ -217,18 +219,18 @@ impl ConfigMaps {
         !states.is_empty() && states.iter().all(|state| state.node_name != node)
     }
 
-    /// Whether a ConfigMap of this name is known.
+    /// Whether a ConfigMap with this name is known.
     pub(super) fn exists(&self, name: &str) -> bool {
         self.lock().config_maps.contains_key(name)
     }
 }
 
-/// Resource versions count up (KEP-5504); one that cannot be read counts as the newest.
+/// Resource versions increase (KEP-5504); one that is not a number counts as the newest.
 fn version(config_map: &ConfigMap) -> u64 {
     config_map.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// Every document of a ConfigMap with its data key, without the history that only the writer and `history` need.
+/// All documents of a ConfigMap with their data keys, without the history, which only the writer and `history` need.
 fn documents(config_map: &ConfigMap, node: &str) -> (Vec<(String, SavedState)>, Vec<Problem>) {
     let mut found = Vec::new();
     let mut problems = Vec::new();
@@ -246,13 +248,13 @@ fn documents(config_map: &ConfigMap, node: &str) -> (Vec<(String, SavedState)>, 
     (found, problems)
 }
 
-/// Reads one document.
+/// Parses one document.
 pub(super) fn parse(text: &str) -> Result<SavedState, String> {
     let state: SavedState = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if state.node_name.is_empty() { Err("nodeName is empty".to_owned()) } else { Ok(state) }
 }
 
-/// The name for a new ConfigMap: `node-labels-<node>`, or with a hash where that is too long or `taken`.
+/// The name for a new ConfigMap: `node-labels-<node>`, or with a hash if that is too long or `taken`.
 pub(super) fn name_for(node: &str, identity: &str, taken: bool) -> String {
     let plain = format!("{NAME_PREFIX}{node}");
     if !taken && plain.len() <= NAME_MAX {
@@ -263,27 +265,27 @@ pub(super) fn name_for(node: &str, identity: &str, taken: bool) -> String {
     format!("{}-{hash}", head.trim_end_matches(['.', '-']))
 }
 
-/// The data key under which the document of another machine is kept aside.
+/// The data key of the kept document of another machine.
 pub(super) fn aside_key(identity: &str) -> String {
     format!("{ASIDE_PREFIX}{}.json", hash(identity))
 }
 
-/// The data key under which a text that could not be read is kept.
+/// The data key of an unreadable text.
 pub(super) fn corrupt_key(text: &str) -> String {
     format!("{CORRUPT_PREFIX}{}.txt", hash(text))
 }
 
-/// Whether a data key is that of a document kept aside.
+/// Whether a data key is that of a kept document.
 pub(super) fn is_aside(key: &str) -> bool {
     key.starts_with(ASIDE_PREFIX) && key.ends_with(".json")
 }
 
-/// Whether a data key is that of a text that could not be read.
+/// Whether a data key is that of an unreadable text.
 pub(super) fn is_corrupt(key: &str) -> bool {
     key.starts_with(CORRUPT_PREFIX) && key.ends_with(".txt")
 }
 
-/// FNV-1a: stable over versions and processes, which names need.
+/// FNV-1a: stable across versions and processes, as names require.
 fn hash(text: &str) -> String {
     let hash = text
         .bytes()
@@ -302,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_label_operator_where_they_can_be() {
+    fn names_are_those_of_the_label_operator_if_possible() {
         assert_eq!(name_for("kind-worker", "name=kind-worker", false), "node-labels-kind-worker");
         let taken = name_for("kind-worker", "name=kind-worker", true);
         assert!(taken.starts_with("node-labels-kind-worker-") && taken.len() == 40, "{taken}");
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_of_the_label_operator_are_read_as_they_are() {
+    fn documents_of_the_label_operator_are_readable() {
         let text = r#"{"nodeName": "kind-worker", "labels": {"persist.demo/type": "expensive"}, "capturedAt": "2026-01-14T17:00:00Z"}"#;
         let state = parse(text).unwrap();
         assert_eq!(

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::SavedStates;
-use crate::api::state::SavedState;
 use crate::watch::Changes;
+use nodegate_policy::api::state::SavedState;
 
-/// A file that is no saved state.
+/// A file that is not a valid saved state.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}; write a state.json document with nodeName {expected:?}, or remove the file", path.display())]
 pub struct StateError {
@@ -23,12 +23,12 @@ pub struct StateError {
     why: String,
 }
 
-/// Told how many files were read well, and of each that was not.
+/// Called with the number of valid files and the errors of the others.
 pub type StateObserver = Arc<dyn Fn(usize, &[StateError]) + Send + Sync>;
 
-/// Reads every `<node>.json`. A file that cannot be read keeps what `last` has for its node.
+/// Reads every `<node>.json`. For an invalid file, the state of its node in `last` is kept.
 ///
-/// A directory that does not exist is one without files.
+/// A directory that does not exist counts as empty.
 pub fn read(
     directory: &Path,
     last: &HashMap<String, Arc<SavedState>>,
@@ -50,7 +50,7 @@ pub fn read(
         };
         match read_file(&path, node) {
             Ok(state) => {
-                // An unchanged document keeps its place in memory.
+                // An unchanged document is not copied.
                 let state =
                     last.get(node).filter(|known| ***known == state).cloned().unwrap_or_else(|| Arc::new(state));
                 states.insert(node.to_owned(), state);
@@ -67,10 +67,14 @@ pub fn read(
 fn read_file(path: &Path, node: &str) -> Result<SavedState, String> {
     let text = fs::read(path).map_err(|error| error.to_string())?;
     let state: SavedState = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-    if state.node_name == node { Ok(state) } else { Err(format!("it is the state of node {:?}", state.node_name)) }
+    if state.node_name == node {
+        Ok(state)
+    } else {
+        Err(format!("it contains the state of node {:?}", state.node_name))
+    }
 }
 
-/// Keeps `states` in step with the directory until `shutdown`; `last` is what they hold now.
+/// Updates `states` from the directory until `shutdown`; `last` is their current content.
 pub async fn watch(
     directory: PathBuf,
     last: HashMap<String, Arc<SavedState>>,
@@ -108,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_file_keeps_what_was_known_and_is_named() {
+    fn an_invalid_file_keeps_the_last_known_state_and_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
         write(
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_is_one_without_files() {
+    fn a_missing_directory_counts_as_empty() {
         let (states, errors) = read(Path::new("/nonexistent/nodegate"), &HashMap::new());
         assert!(states.is_empty() && errors.is_empty());
     }

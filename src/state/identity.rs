@@ -1,44 +1,44 @@
-//! What makes a machine the same machine.
+//! How saved state is matched to machines.
 
-use crate::api::state::SavedState;
+use nodegate_policy::api::state::SavedState;
 
-/// What tells one machine from another.
+/// The fields that identify a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine<'a> {
     /// The node's name.
     pub name: &'a str,
-    /// `spec.providerID`, when it is known.
+    /// `spec.providerID`, if it is known.
     pub provider_id: Option<&'a str>,
-    /// `status.nodeInfo.systemUUID`, when it is known.
+    /// `status.nodeInfo.systemUUID`, if it is known.
     pub system_uuid: Option<&'a str>,
 }
 
-/// What saved state is kept for (`--identity`).
+/// How saved state is matched to nodes (`--identity`).
 ///
-/// With `name+…` a different machine under an old name gets a fresh record. With an ID alone the record follows a
-/// machine through renames, and a kubelet is trusted to say which machine it runs on.
+/// With `name+…`, a different machine under an existing name starts with an empty record. With an ID alone, the
+/// record follows a machine when its node is renamed, and nodegate trusts the ID that the kubelet reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Identity {
-    /// The node's name, which is bound to the kubelet's credential.
+    /// By the node's name, which is bound to the kubelet's credentials
     #[default]
     #[value(name = "name")]
     Name,
-    /// Name and `spec.providerID`.
+    /// By name and `spec.providerID`
     #[value(name = "name+providerID")]
     NameAndProviderId,
-    /// Name and `status.nodeInfo.systemUUID`.
+    /// By name and `status.nodeInfo.systemUUID`
     #[value(name = "name+systemUUID")]
     NameAndSystemUuid,
-    /// `spec.providerID`.
+    /// By `spec.providerID`
     #[value(name = "providerID")]
     ProviderId,
-    /// `status.nodeInfo.systemUUID`.
+    /// By `status.nodeInfo.systemUUID`
     #[value(name = "systemUUID")]
     SystemUuid,
 }
 
 impl Identity {
-    /// The identity of a node as a text, or `None` when it is not known yet.
+    /// The identity of a node, or `None` if it is not known yet.
     pub fn of(self, node: Machine<'_>) -> Option<String> {
         let provider = || node.provider_id.map(|id| format!("providerID={id}"));
         let system = || node.system_uuid.map(|id| format!("systemUUID={id}"));
@@ -52,18 +52,18 @@ impl Identity {
         }
     }
 
-    /// The identity of whatever has this name.
+    /// The identity that consists of the name only.
     fn name(node: &str) -> String {
         format!("name={node}")
     }
 
-    /// What a document is found by: its identity, or the name of its node where it has none (it was written with
+    /// The key of a document: its identity, or the name of its node if it has none (because it was written with
     /// `--identity name`, or by the label operator).
     pub fn key(state: &SavedState) -> String {
         state.identity.clone().unwrap_or_else(|| Self::name(&state.node_name))
     }
 
-    /// The keys to look a node up by, the best first; none when its identity is not known yet.
+    /// The keys to look a node up by, best first; empty if its identity is not known yet.
     pub(super) fn lookup(self, node: Machine<'_>) -> Vec<String> {
         let Some(own) = self.of(node) else { return Vec::new() };
         let name = Self::name(node.name);

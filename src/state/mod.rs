@@ -1,9 +1,10 @@
-//! Saved state in memory: many readers, one source that fills it (a directory of files, or ConfigMaps by watch), and
-//! the one writer.
+//! Saved state in memory: many readers, one source (a directory of files, or ConfigMaps by watch), and one writer.
 
 mod configmaps;
 mod directory;
+mod error;
 mod identity;
+mod merge;
 mod writer;
 
 use std::collections::HashMap;
@@ -13,19 +14,20 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::api::state::SavedState;
+use nodegate_policy::api::state::SavedState;
 
 pub use configmaps::{ConfigMaps, NAME_PREFIX, Problem, STATE_KEY};
 pub use directory::{StateError, StateObserver, read, watch};
+pub use error::WriteError;
 pub use identity::{Identity, Machine};
-pub use writer::{StateWriter, WriteError, Written};
+pub use writer::{StateWriter, Written};
 
-/// Parts of the map that are replaced one by one, so that one change copies few entries.
+/// Shards of the map that are replaced one by one, so that a change copies few entries.
 const SHARDS: usize = 128;
 
 type Shard = HashMap<Box<str>, Arc<SavedState>>;
 
-/// What is saved of all nodes. Reading takes no lock.
+/// The saved state of all nodes. Reading takes no lock.
 #[derive(Debug)]
 pub struct SavedStates {
     identity: Identity,
@@ -39,12 +41,12 @@ impl Default for SavedStates {
 }
 
 impl SavedStates {
-    /// Nothing is saved yet.
+    /// Empty saved state.
     pub fn new(identity: Identity) -> Self {
         Self { identity, shards: (0..SHARDS).map(|_| ArcSwap::default()).collect() }
     }
 
-    /// What nodes are kept by.
+    /// How documents are matched to nodes.
     pub fn identity(&self) -> Identity {
         self.identity
     }
@@ -55,12 +57,12 @@ impl SavedStates {
         &self.shards[usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or_default()]
     }
 
-    /// What is saved of this node. `None` also while it is not known yet which machine it is.
+    /// The saved state of this node. `None` also if its identity is not known yet.
     pub fn get(&self, node: Machine<'_>) -> Option<Arc<SavedState>> {
         self.identity.lookup(node).iter().find_map(|key| self.by_key(key))
     }
 
-    /// What is saved of whatever node has this name, by its documents' `nodeName`.
+    /// The saved state of the node with this name, according to the documents' `nodeName`.
     pub fn all(&self) -> Vec<Arc<SavedState>> {
         self.shards.iter().flat_map(|shard| shard.load().values().cloned().collect::<Vec<_>>()).collect()
     }
@@ -69,17 +71,17 @@ impl SavedStates {
         self.shard(key).load().get(key).cloned()
     }
 
-    /// How many documents there are.
+    /// The number of documents.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.load().len()).sum()
     }
 
-    /// Whether nothing is saved.
+    /// Whether there is no saved state.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Replaces everything.
+    /// Replaces all documents.
     pub fn replace(&self, states: impl IntoIterator<Item = Arc<SavedState>>) {
         let mut shards: Vec<Shard> = vec![Shard::new(); SHARDS];
         for state in states {

@@ -1,4 +1,4 @@
-//! What a cluster keeps of its certificates: the content of one Secret.
+//! The certificates of a cluster: the content of one Secret.
 //!
 //! | key | what it is |
 //! |---|---|
@@ -12,36 +12,34 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 
-use super::issue::Pem;
-use super::pair::{Facts, Pair, PairError};
+use super::pair::{Pair, PairError};
+use super::pem::{Pem, certificates, encode};
+use super::x509::Fields;
 
-/// How many CAs of callers are taken in at most: others write those texts, and they must not fill the Secret.
+/// Maximum number of CAs taken from caBundles: others can write those, and they must not fill the Secret.
 const MOST_FOREIGN: usize = 16;
 
-/// How far a change of the CA has come.
+/// The phase of a change of the CA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing is changing.
+    /// There is no change.
     Settled,
-    /// CA and leaf were made from nothing, so callers may not trust them yet.
+    /// CA and leaf are new, so callers may not trust them yet.
     Fresh {
-        /// When all callers were seen to be told of the CA.
+        /// Since when the caBundles have contained the CA.
         published: Option<Timestamp>,
     },
     /// The next CA is in `ca.crt`; the old one still signs.
     Announced {
-        /// When all callers were seen to be told of both.
+        /// Since when the caBundles have contained both.
         published: Option<Timestamp>,
     },
-    /// The leaf is of the new CA; callers still trust the old one.
+    /// The leaf is issued by the new CA; callers still trust the old one.
     Served {
-        /// From when.
+        /// Since when.
         since: Timestamp,
     },
 }
@@ -65,7 +63,7 @@ impl FromStr for Phase {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let fault = || format!("{text:?} is no phase");
+        let fault = || format!("{text:?} is not a valid phase");
         let mut words = text.split_whitespace();
         let word = words.next().unwrap_or_default();
         let at = words.next().map(|at| at.parse::<Timestamp>().map_err(|_| fault())).transpose()?;
@@ -79,18 +77,18 @@ impl FromStr for Phase {
     }
 }
 
-/// Why a bundle has nothing to serve.
+/// Why a bundle contains nothing to serve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// `tls.crt` and `tls.key` are no pair.
+    /// `tls.crt` and `tls.key` are not a valid pair.
     #[error("tls.crt and tls.key: {0}")]
     Leaf(#[from] PairError),
-    /// No CA of `ca.crt` signed the leaf.
-    #[error("tls.crt: no CA in ca.crt signed it")]
+    /// No CA in `ca.crt` issued the leaf.
+    #[error("tls.crt: not issued by a CA in ca.crt")]
     Untrusted,
 }
 
-/// A CA certificate that callers are to trust.
+/// A CA certificate that callers trust.
 #[derive(Clone)]
 pub(super) struct Authority {
     pub(super) der: CertificateDer<'static>,
@@ -99,7 +97,7 @@ pub(super) struct Authority {
     is_ca: bool,
 }
 
-/// A certificate and its key, checked to belong together.
+/// A certificate and its key, checked to match.
 #[derive(Clone)]
 pub(super) struct Keyed {
     pub(super) pem: Pem,
@@ -113,7 +111,7 @@ impl Keyed {
     }
 }
 
-/// The content of the Secret. Parts that cannot be read are not there.
+/// The content of the Secret, without unreadable parts.
 #[derive(Clone)]
 pub struct Bundle {
     pub(super) authorities: Vec<Authority>,
@@ -121,7 +119,7 @@ pub struct Bundle {
     pub(super) next: Option<Keyed>,
     pub(super) leaf: Result<Keyed, PairError>,
     pub(super) phase: Phase,
-    /// Whether the Secret's text is just what this would be written as.
+    /// Whether the Secret already has exactly the text that this would be written as.
     pub(super) tidy: bool,
 }
 
@@ -138,10 +136,10 @@ impl fmt::Debug for Bundle {
 }
 
 impl Bundle {
-    /// The keys it is written under. Others are nobody's business here.
+    /// The data keys of the Secret. Other keys are ignored.
     pub const KEYS: [&'static str; 6] = ["ca.crt", "ca.key", "next-ca.key", "phase", "tls.crt", "tls.key"];
 
-    /// Reads what can be read; an empty map is an empty bundle.
+    /// Reads everything that is readable; an empty map is an empty bundle.
     pub fn parse(data: &BTreeMap<String, Vec<u8>>) -> Self {
         let text = |key: &str| data.get(key).map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default();
         let authorities = authorities(&text("ca.crt"));
@@ -149,11 +147,11 @@ impl Bundle {
             let key = data.get(key).map(|_| text(key))?;
             let certificates = authorities.iter().filter(|authority| authority.is_ca);
             certificates
-                .map(|authority| pem(&authority.der))
+                .map(|authority| encode(&authority.der))
                 .find_map(|certificate| Keyed::new(Pem { certificate, key: key.clone() }).ok())
         };
         let (signer, mut next) = (keyed("ca.key"), keyed("next-ca.key"));
-        // A phase that cannot be read gives the one that assumes least: nobody may know the CA.
+        // An unreadable phase counts as the one that assumes least: callers may not trust the CA.
         let written = data.get("phase").map(|_| text("phase").parse().unwrap_or(Phase::Fresh { published: None }));
         let phase = match (written, &next) {
             (None, Some(_)) => Phase::Announced { published: None },
@@ -170,19 +168,19 @@ impl Bundle {
         bundle
     }
 
-    /// Reads a damaged or missing Secret with the help of what callers trust already: a CA that they trust
-    /// stays trusted, and is whole again when its key is still there.
+    /// Reads a damaged or missing Secret with the help of the caBundles: a CA in them stays trusted, and is complete
+    /// again if its key still exists.
     pub fn salvage(data: &BTreeMap<String, Vec<u8>>, trusted: &str) -> Self {
         let mut data = data.clone();
         let text = data.entry("ca.crt".to_owned()).or_default();
         for certificate in certificates(trusted).iter().take(MOST_FOREIGN) {
             text.push(b'\n');
-            text.extend(pem(certificate).into_bytes());
+            text.extend(encode(certificate).into_bytes());
         }
         Self { tidy: false, ..Self::parse(&data) }
     }
 
-    /// As the Secret is to hold it.
+    /// The content to write into the Secret.
     pub fn serialise(&self) -> BTreeMap<String, Vec<u8>> {
         let mut data = BTreeMap::new();
         let mut put = |key: &str, text: String| data.insert(key.to_owned(), text.into_bytes());
@@ -205,34 +203,34 @@ impl Bundle {
         data
     }
 
-    /// All CAs that callers are to trust, as PEM: what `ca.crt` and every caBundle are to be.
+    /// All CAs that callers must trust, as PEM: the content of `ca.crt` and every caBundle.
     pub fn ca_pem(&self) -> String {
-        self.authorities.iter().map(|authority| pem(&authority.der)).collect()
+        self.authorities.iter().map(|authority| encode(&authority.der)).collect()
     }
 
-    /// How far a change of the CA has come.
+    /// The phase of a change of the CA.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Whether its leaf can be served at `now` to callers that trust its CAs alone. Only then may its CAs
-    /// be told to callers.
+    /// Whether its leaf can be served at `now` to callers that trust only its CAs. Its CAs may be written into
+    /// caBundles only then.
     pub fn is_sound(&self, now: Timestamp) -> bool {
         self.leaf.as_ref().is_ok_and(|leaf| leaf.pair.is_valid_at(now) && self.trusts(&leaf.pair, now))
     }
 
-    /// Whether callers that trust its CAs alone take `pair` at `now`.
+    /// Whether callers that trust only its CAs accept `pair` at `now`.
     pub(super) fn trusts(&self, pair: &Pair, now: Timestamp) -> bool {
         pair.is_trusted_by(self.authorities.iter().filter(|ca| ca.is_valid_at(now)).map(|ca| &ca.der), now)
     }
 
-    /// What a replica that serves `held` is to serve instead, if anything.
+    /// What a replica that serves `held` must serve instead, if anything.
     ///
-    /// A CA made from nothing is not served by whoever still has a pair that callers trust: they have to be
-    /// told first. A pair that is not valid by this replica's clock does not replace one that is.
+    /// A replica that has a pair that callers trust does not serve one from a new CA: the CA must be in the caBundles
+    /// first. A pair that is not valid by this replica's clock does not replace one that is.
     ///
     /// # Errors
-    /// If there is nothing to serve; what is held stays.
+    /// Returns an error if there is nothing to serve; the current pair stays.
     pub fn choose(&self, held: Option<&Pair>, now: Timestamp) -> Result<Option<Pair>, Unusable> {
         let leaf = &self.leaf.as_ref().map_err(Clone::clone)?.pair;
         if !self.trusts(leaf, now.clamp(leaf.not_before(), leaf.not_after().max(leaf.not_before()))) {
@@ -252,29 +250,13 @@ impl Authority {
     }
 }
 
-const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-
-/// The certificates of a PEM text that can be read; what is damaged among them is passed over.
-pub fn certificates(text: &str) -> Vec<CertificateDer<'static>> {
-    let blocks = text.split(BEGIN).skip(1).map(|block| format!("{BEGIN}{block}"));
-    let readable = blocks.filter_map(|block| CertificateDer::from_pem_slice(block.as_bytes()).ok());
-    readable.filter(|certificate| Facts::of(certificate).is_ok()).collect()
-}
-
 pub(super) fn authorities(text: &str) -> Vec<Authority> {
     let mut found: Vec<Authority> = Vec::new();
     for der in certificates(text) {
-        let Ok(Facts { not_before, not_after, is_ca, .. }) = Facts::of(&der) else { continue };
+        let Ok(Fields { not_before, not_after, is_ca, .. }) = Fields::read(&der) else { continue };
         if found.iter().all(|other| other.der != der) {
             found.push(Authority { der, not_before, not_after, is_ca });
         }
     }
     found
-}
-
-/// A certificate as PEM, always the same way.
-fn pem(der: &CertificateDer<'_>) -> String {
-    let encoded = STANDARD.encode(der);
-    let lines: Vec<String> = encoded.as_bytes().chunks(64).map(|l| String::from_utf8_lossy(l).into_owned()).collect();
-    format!("{BEGIN}\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }

@@ -1,8 +1,9 @@
-//! Who may call: with a client certificate of certain CAs and, if names are given, of one of them.
+//! Restricts callers to those with a client certificate of certain CAs and, if names are given, with one of these
+//! names.
 //!
 //! # Guarantees
-//! The refusal is in the handshake, so nothing that a refused caller sends is read as a request.
-//! A CA that is taken out of the file ends the connections that only it admitted, after their request in flight.
+//! A caller is refused in the handshake, so nothing that it sends is read as a request. If a CA is removed from the
+//! file, connections that depend on it are closed after their request in progress.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +14,6 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -21,7 +21,8 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 use tokio::sync::watch;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-use super::pair::Facts;
+use super::pem::all_certificates;
+use super::x509::Fields;
 
 /// Refusals of one kind are logged no more often than this; all are counted.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
@@ -29,22 +30,22 @@ const LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// Why a caller was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It showed no certificate.
+    /// It presented no certificate.
     NoCertificate,
-    /// Its certificate is of no CA in the file.
+    /// Its certificate was not issued by a CA in the file.
     UnknownCa,
-    /// Its certificate, or one between it and the CA, has expired or is not valid yet.
+    /// Its certificate, or an intermediate one, has expired or is not valid yet.
     NotValidNow,
-    /// Its certificate is not for clients: the extended key usage clientAuth is missing.
+    /// Its certificate is not a client certificate: the extended key usage clientAuth is missing.
     WrongUsage,
-    /// No name in its certificate is allowed.
+    /// Its certificate contains no allowed name.
     NameNotAllowed,
     /// Its certificate cannot be read, or it does not have the key.
     BadCertificate,
 }
 
 impl Refusal {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 6] = [
         Self::NoCertificate,
         Self::UnknownCa,
@@ -54,7 +55,7 @@ impl Refusal {
         Self::BadCertificate,
     ];
 
-    /// As it is written in metrics.
+    /// The label value in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoCertificate => "no_certificate",
@@ -66,7 +67,7 @@ impl Refusal {
         }
     }
 
-    /// Why a handshake failed, if the caller's certificate is the reason.
+    /// Why a handshake failed, if the reason is the caller's certificate.
     pub(super) fn of(error: &io::Error) -> Option<Self> {
         use CertificateError as Fault;
         let error = error.get_ref()?.downcast_ref::<Error>()?;
@@ -86,35 +87,35 @@ impl Refusal {
     }
 }
 
-/// Why a file of client CAs cannot be used.
+/// Why a file with CAs of clients cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CallersError {
-    /// It could not be read.
+    /// The file could not be read.
     #[error("{}: {error}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The reason.
         error: io::Error,
     },
-    /// What is in it is no bundle of CAs.
-    #[error("{}: {fault}; put the certificates there, as PEM, of the CAs that sign the callers' client certificates", path.display())]
+    /// The file is not a valid bundle of CA certificates.
+    #[error("{}: {fault}; write the PEM certificates of the CAs that issue client certificates into it", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         fault: String,
     },
 }
 
-/// The CAs that are trusted now.
+/// The CAs that are currently trusted.
 #[derive(Debug)]
 struct Trust {
     authorities: Vec<CertificateDer<'static>>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-/// Checks callers' certificates in the handshake; the CAs are swapped when their file changes.
+/// Checks callers' certificates in the handshake; the CAs are replaced when their file changes.
 #[derive(Debug)]
 pub struct Callers {
     path: PathBuf,
@@ -125,11 +126,11 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Admits certificates of the CAs in the PEM file `path` that carry one of `names` as subject common name or DNS
-    /// name; of any name when there are none.
+    /// Accepts certificates of the CAs in the PEM file `path` that have one of `names` as subject common name or DNS
+    /// name; if `names` is empty, every name is accepted.
     ///
     /// # Errors
-    /// If the file cannot be read or is no bundle of CAs.
+    /// Returns an error if the file cannot be read or is not a bundle of CA certificates.
     pub fn open(path: &Path, names: Vec<String>, now: Timestamp) -> Result<Arc<Self>, CallersError> {
         let trust = read(path, now)?;
         let (changes, _) = watch::channel(());
@@ -142,15 +143,15 @@ impl Callers {
         }))
     }
 
-    /// The file of CAs.
+    /// The file with the CAs.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads the file again. Returns whether other CAs are trusted from now on.
+    /// Reads the file again. Returns whether the CAs have changed.
     ///
     /// # Errors
-    /// If the file cannot be read or is no bundle of CAs; the last good ones stay.
+    /// Returns an error if the file cannot be read or is not a bundle of CA certificates; the last good CAs stay.
     pub(super) fn reload(&self, now: Timestamp) -> Result<bool, CallersError> {
         let trust = read(&self.path, now)?;
         if trust.authorities == self.trust.load().authorities {
@@ -161,16 +162,16 @@ impl Callers {
         Ok(true)
     }
 
-    /// How many CAs are trusted now.
+    /// The number of trusted CAs.
     pub(super) fn authorities(&self) -> usize {
         self.trust.load().authorities.len()
     }
 
-    /// Returns when the CAs have changed so that `chain`, which was admitted, is not any more.
+    /// Returns when the CAs have changed so that `chain`, which was accepted, is no longer.
     pub(super) async fn until_withdrawn(&self, chain: &[CertificateDer<'static>]) {
         let mut changes = self.changes.subscribe();
         loop {
-            // Before the first wait as well: the change may have come right after the handshake.
+            // Also checked before the first wait: the change may have happened right after the handshake.
             let admitted = chain
                 .split_first()
                 .is_some_and(|(leaf, rest)| self.verify_client_cert(leaf, rest, UnixTime::now()).is_ok());
@@ -180,20 +181,20 @@ impl Callers {
         }
     }
 
-    /// Logs a refusal, unless one of its kind was logged a moment ago: anybody can cause them.
+    /// Logs a refusal, unless one of its kind was logged recently: anyone can cause refusals.
     pub(super) fn log(&self, refusal: Refusal, error: &io::Error, peer: Option<SocketAddr>) {
         let mut last = self.logged[refusal as usize].lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_none_or(|last| last.elapsed() >= LOGGED_EVERY) {
             *last = Some(Instant::now());
             let (reason, peer) = (refusal.as_str(), peer.map(|peer| peer.to_string()));
-            tracing::warn!(reason, %error, peer, "caller refused; more of this kind within a minute are only counted");
+            tracing::warn!(reason, %error, peer, "refused a caller; further refusals of this kind within a minute are only counted");
         }
     }
 
-    /// Whether the leaf is for clients and of an allowed name. Its chain is checked already.
+    /// Whether the leaf is a client certificate with an allowed name. Its chain is already checked.
     fn check_leaf(&self, leaf: &CertificateDer<'_>) -> Result<(), CertificateError> {
         let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::BadEncoding)?;
-        // A chain is also taken where no usage is said at all; who calls has to have a certificate for that.
+        // The check of the chain accepts certificates without a key usage; client certificates must have clientAuth.
         let usage = leaf.extended_key_usage().map_err(|_| CertificateError::BadEncoding)?;
         if !usage.is_some_and(|usage| usage.value.client_auth) {
             return Err(CertificateError::InvalidPurpose);
@@ -211,14 +212,15 @@ impl Callers {
         if dns.chain(common).any(|name| self.names.iter().any(|allowed| allowed == name)) {
             return Ok(());
         }
-        tracing::debug!(subject = %leaf.subject(), "no name of this caller's certificate is allowed");
+        tracing::debug!(subject = %leaf.subject(), "the caller's certificate contains no allowed name");
         Err(CertificateError::ApplicationVerificationFailure)
     }
 }
 
 impl ClientCertVerifier for Callers {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // None: a caller whose certificate is of another CA would leave it out, and could not be told so.
+        // None: otherwise a caller with a certificate of another CA would not send it, and the reason could not be
+        // reported.
         &[]
     }
 
@@ -230,7 +232,7 @@ impl ClientCertVerifier for Callers {
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.trust.load().verifier.verify_client_cert(end_entity, intermediates, now);
         let verified = verified.map_err(|error| match error {
-            // A CA of the same name with another key.
+            // A CA with the same name and another key.
             Error::InvalidCertificate(CertificateError::BadSignature) => CertificateError::UnknownIssuer.into(),
             other => other,
         })?;
@@ -261,31 +263,29 @@ impl ClientCertVerifier for Callers {
     }
 }
 
-/// Reads a bundle whole or not at all, so that a half-written file is not taken for a smaller one. CAs that are not
-/// valid at `now` are left out: the check of a chain does not look at the life of its root.
+/// Reads a bundle completely or not at all, so that an incomplete file does not count as a smaller bundle. CAs that
+/// are not valid at `now` are left out, because the check of a chain ignores the validity of its root.
 fn read(path: &Path, now: Timestamp) -> Result<Trust, CallersError> {
     let text = std::fs::read(path).map_err(|error| CallersError::File { path: path.to_owned(), error })?;
     let content = |fault: String| CallersError::Content { path: path.to_owned(), fault };
-    let found: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&text)
-        .collect::<Result<_, _>>()
-        .map_err(|error| content(format!("it is not PEM, or not whole: {error}")))?;
+    let found = all_certificates(&text).map_err(|error| content(format!("invalid or incomplete PEM: {error}")))?;
     if found.is_empty() {
-        return Err(content("there is no certificate in it".to_owned()));
+        return Err(content("contains no certificate".to_owned()));
     }
     let (mut roots, mut authorities) = (RootCertStore::empty(), Vec::new());
     for (place, certificate) in found.into_iter().enumerate() {
         let place = place + 1;
-        let facts = Facts::of(&certificate).map_err(|error| content(format!("certificate {place}: {error}")))?;
-        if !facts.is_ca {
-            return Err(content(format!("certificate {place} ({}) is not of a CA", facts.subject)));
+        let fields = Fields::read(&certificate).map_err(|error| content(format!("certificate {place}: {error}")))?;
+        if !fields.is_ca {
+            return Err(content(format!("certificate {place} ({}) is not a CA certificate", fields.subject)));
         }
-        if facts.not_before <= now && now < facts.not_after {
+        if fields.not_before <= now && now < fields.not_after {
             roots.add(certificate.clone()).map_err(|error| content(format!("certificate {place}: {error}")))?;
             authorities.push(certificate);
         }
     }
     if authorities.is_empty() {
-        return Err(content("no CA in it is valid now".to_owned()));
+        return Err(content("contains no CA certificate that is currently valid".to_owned()));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)

@@ -1,9 +1,9 @@
-//! The open connections of one listener: how many there may be, and which one ends when there is no room for another.
+//! The open connections of one listener: their limits, and which one is closed if a limit is reached.
 //!
-//! Anybody may connect and wait, so what waits must not keep others out. At a bound the connection ends that is least
-//! worth keeping, and the newcomer is let in. Among equals it is one of the peer that has most of them: the API server has
-//! a few, and whoever crowds the port only ends its own. Connections of one peer have a bound of their own: at that bound
-//! it is one of its own that ends.
+//! Anyone can connect and wait, so waiting connections must not block others. At the limit, the least valuable
+//! connection is closed, and the new one is accepted. Among equal ones, it is one of the peer with the most
+//! connections: the API server has a few, and a peer that floods the port only loses its own. Connections of one peer
+//! have a separate limit, at which one of its own is closed.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -17,20 +17,20 @@ use std::time::{Duration, Instant};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio_util::sync::CancellationToken;
 
-/// Nothing is asked: a handshake, the head of a request, or silence.
+/// There is no request: a handshake, the head of a request, or silence.
 const WAITING: u8 = 0;
-/// The body of a request is coming in.
+/// The body of a request is being received.
 const RECEIVING: u8 = 1;
-/// A request is here and not answered yet.
+/// A request is complete and not answered yet.
 const ANSWERING: u8 = 2;
 
-/// What came of asking for a seat.
-pub(super) enum Seating {
-    /// There was room.
-    Seated(Seat),
-    /// This one was told to end; when it has, there is room.
-    Ended(CancellationToken),
-    /// Every connection has a request that is being answered.
+/// The result of requesting a slot.
+pub(super) enum SlotRequest {
+    /// There was a free one.
+    Granted(Slot),
+    /// This connection was told to close; afterwards there is a free one.
+    Evicted(CancellationToken),
+    /// Every connection has a request in progress.
     Full,
 }
 
@@ -55,12 +55,12 @@ impl Connections {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Every change of the table is whole before anything can panic.
+        // Every update of the table is complete before anything can panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a seat, and has another connection end where there is none.
-    pub(super) fn seat(self: &Arc<Self>, address: IpAddr) -> Seating {
+    /// Requests a slot, and closes another connection if there is none.
+    pub(super) fn slot(self: &Arc<Self>, address: IpAddr) -> SlotRequest {
         let peer = peer(address);
         let mut table = self.lock();
         let crowds = table.of_peer.get(&peer).is_some_and(|open| *open >= self.most_of_peer);
@@ -68,9 +68,9 @@ impl Connections {
             return match table.least_worth(crowds.then_some(peer)) {
                 Some(state) => {
                     state.ending.cancel();
-                    Seating::Ended(state.gone.clone())
+                    SlotRequest::Evicted(state.gone.clone())
                 }
-                None => Seating::Full,
+                None => SlotRequest::Full,
             };
         }
         table.numbers += 1;
@@ -86,10 +86,10 @@ impl Connections {
         });
         table.open.insert(number, state.clone());
         *table.of_peer.entry(peer).or_default() += 1;
-        Seating::Seated(Seat { number, state, connections: self.clone() })
+        SlotRequest::Granted(Slot { number, state, connections: self.clone() })
     }
 
-    /// Has one connection end, for the operating system has no room for more.
+    /// Closes one connection, because the operating system cannot accept more.
     pub(super) fn end_one(&self) {
         if let Some(state) = self.lock().least_worth(None) {
             state.ending.cancel();
@@ -102,8 +102,8 @@ impl Connections {
 }
 
 impl Table {
-    /// The connection, of this peer if one is given, that is least worth keeping: of those with the least [`State::worth`]
-    /// one of the peer with most connections, and of those the one that has been as it is for longest.
+    /// The least valuable connection, of this peer if one is given: of those with the lowest [`State::worth`], one of
+    /// the peer with the most connections, and of those the one that has been in its stage for longest.
     fn least_worth(&self, peer: Option<IpAddr>) -> Option<&Arc<State>> {
         let candidates = self.open.values().filter(|state| peer.is_none_or(|peer| peer == state.peer));
         let ranked = candidates.filter_map(|state| {
@@ -118,7 +118,7 @@ fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Who sends from an address. Of IPv6 a whole /64 is one peer: a machine has as many addresses of it as it likes.
+/// Identifies the sender by address. For IPv6, a whole /64 is one peer, because a machine can use any address in it.
 pub(super) fn peer(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
@@ -126,13 +126,13 @@ pub(super) fn peer(address: IpAddr) -> IpAddr {
     }
 }
 
-/// One open connection, as it is now. Requests change it without a lock.
+/// The state of one open connection. Requests change it without a lock.
 pub(super) struct State {
     pub(super) peer: IpAddr,
     begun: Instant,
     stage: AtomicU8,
     proven: AtomicBool,
-    /// Since when it is at its stage, in milliseconds.
+    /// Since when it has been in its stage, in milliseconds.
     since: AtomicU64,
     ending: CancellationToken,
     gone: CancellationToken,
@@ -144,13 +144,13 @@ impl State {
         self.stage.store(stage, Ordering::Relaxed);
     }
 
-    /// A request's head is here.
-    pub(super) fn asked(&self, has_body: bool) {
+    /// The head of a request has arrived.
+    pub(super) fn request_received(&self, has_body: bool) {
         self.enter(if has_body { RECEIVING } else { ANSWERING });
     }
 
-    /// A request was answered; with success only what belongs here is.
-    pub(super) fn answered(&self, success: bool) {
+    /// A request was answered; only valid requests are answered with success.
+    pub(super) fn request_answered(&self, success: bool) {
         self.enter(WAITING);
         if success {
             self.proven.store(true, Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl State {
         self.proven.load(Ordering::Relaxed)
     }
 
-    /// For how long nothing has been asked; zero while a request is here.
+    /// How long there has been no request; zero while there is one.
     pub(super) fn waited(&self) -> Duration {
         if self.stage.load(Ordering::Relaxed) != WAITING {
             return Duration::ZERO;
@@ -170,9 +170,9 @@ impl State {
         Duration::from_millis(millis(self.begun).saturating_sub(self.since.load(Ordering::Relaxed)))
     }
 
-    /// How much it is worth to keep this connection; `None` where it may not end. One on which a request was answered
-    /// with success is the API server's more likely than not, and to close it may fail its next call. A handshake and an
-    /// unfinished body are worth the same: were one worth less, many of the other kind would end every newcomer at once.
+    /// How valuable this connection is; `None` if it must not be closed. A connection on which a request succeeded
+    /// probably belongs to the API server, and closing it may fail its next call. A handshake and an unfinished body
+    /// are equally valuable: otherwise many of one kind could close every new connection of the other kind.
     fn worth(&self) -> Option<u8> {
         match (self.stage.load(Ordering::Relaxed), self.is_proven()) {
             (WAITING | RECEIVING, false) => Some(0),
@@ -183,21 +183,21 @@ impl State {
     }
 }
 
-/// A place among the open connections, until this is dropped.
-pub(super) struct Seat {
+/// A slot among the open connections, until this is dropped.
+pub(super) struct Slot {
     number: u64,
     pub(super) state: Arc<State>,
     connections: Arc<Connections>,
 }
 
-impl Seat {
-    /// Cancelled when the connection has to end.
+impl Slot {
+    /// Cancelled when the connection must be closed.
     pub(super) fn ending(&self) -> &CancellationToken {
         &self.state.ending
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut table = self.connections.lock();
         table.open.remove(&self.number);
@@ -212,7 +212,7 @@ impl Drop for Seat {
     }
 }
 
-/// The body of a request, of which the listener knows when it is whole.
+/// The body of a request, which tells the listener when it is complete.
 pub struct RequestBody {
     body: Incoming,
     state: Arc<State>,
@@ -256,78 +256,81 @@ impl Body for RequestBody {
 mod tests {
     use super::*;
 
-    fn seated(connections: &Arc<Connections>, peer: &str) -> Seat {
-        match connections.seat(peer.parse().unwrap()) {
-            Seating::Seated(seat) => seat,
-            Seating::Ended(_) | Seating::Full => panic!("there is room for {peer}"),
+    fn granted(connections: &Arc<Connections>, peer: &str) -> Slot {
+        match connections.slot(peer.parse().unwrap()) {
+            SlotRequest::Granted(slot) => slot,
+            SlotRequest::Evicted(_) | SlotRequest::Full => panic!("there is room for {peer}"),
         }
     }
 
-    fn is_ending(seat: &Seat) -> bool {
-        seat.ending().is_cancelled()
+    fn is_ending(slot: &Slot) -> bool {
+        slot.ending().is_cancelled()
     }
 
     #[test]
-    fn at_the_bound_what_was_never_answered_ends_first_and_what_is_being_answered_never() {
+    fn at_the_limit_connections_without_an_answer_are_closed_first_and_those_with_a_request_in_progress_never() {
         let connections = Connections::new(5, 5);
-        let seats: Vec<Seat> = (1..=5).map(|at| seated(&connections, &format!("192.0.2.{at}"))).collect();
-        let [answering, receiving_proven, waiting_proven, receiving, waiting] = &seats[..] else { panic!() };
-        receiving_proven.state.answered(true);
-        receiving_proven.state.asked(true);
-        waiting_proven.state.answered(true);
-        receiving.state.asked(true);
+        let slots: Vec<Slot> = (1..=5).map(|at| granted(&connections, &format!("192.0.2.{at}"))).collect();
+        let [answering, receiving_proven, waiting_proven, receiving, waiting] = &slots[..] else { panic!() };
+        receiving_proven.state.request_answered(true);
+        receiving_proven.state.request_received(true);
+        waiting_proven.state.request_answered(true);
+        receiving.state.request_received(true);
         receiving.state.since.store(1, Ordering::Relaxed);
         waiting.state.since.store(2, Ordering::Relaxed);
-        answering.state.asked(false);
+        answering.state.request_received(false);
         for (at, worst) in [receiving, waiting, waiting_proven, receiving_proven].into_iter().enumerate() {
-            assert!(matches!(connections.seat("192.0.2.9".parse().unwrap()), Seating::Ended(_)));
+            assert!(matches!(connections.slot("192.0.2.9".parse().unwrap()), SlotRequest::Evicted(_)));
             assert!(is_ending(worst), "{at}");
-            // As if its task took no notice: the next one is looked for among the others.
-            worst.state.asked(false);
+            // As if its task did not react: the next one is found among the others.
+            worst.state.request_received(false);
         }
-        assert!(matches!(connections.seat("192.0.2.9".parse().unwrap()), Seating::Full));
+        assert!(matches!(connections.slot("192.0.2.9".parse().unwrap()), SlotRequest::Full));
         assert!(!is_ending(answering));
     }
 
     #[test]
-    fn of_two_alike_the_one_that_waits_longer_ends() {
+    fn of_two_equal_connections_the_one_that_waits_longer_is_closed() {
         let connections = Connections::new(2, 2);
-        let (first, second) = (seated(&connections, "192.0.2.1"), seated(&connections, "192.0.2.2"));
+        let (first, second) = (granted(&connections, "192.0.2.1"), granted(&connections, "192.0.2.2"));
         first.state.since.store(2, Ordering::Relaxed);
         second.state.since.store(1, Ordering::Relaxed);
-        let Seating::Ended(gone) = connections.seat("192.0.2.3".parse().unwrap()) else { panic!("no room") };
+        let SlotRequest::Evicted(gone) = connections.slot("192.0.2.3".parse().unwrap()) else { panic!("no room") };
         assert!(is_ending(&second) && !is_ending(&first) && !gone.is_cancelled());
         drop(second);
         assert!(gone.is_cancelled());
-        seated(&connections, "192.0.2.3");
+        granted(&connections, "192.0.2.3");
     }
 
     #[test]
-    fn a_peer_with_many_connections_ends_its_own_and_not_the_only_one_of_another() {
+    fn a_peer_with_many_connections_loses_its_own_and_not_the_only_one_of_another() {
         let connections = Connections::new(4, 4);
-        let alone = seated(&connections, "192.0.2.1");
-        let crowd: Vec<Seat> = (0..3).map(|_| seated(&connections, "192.0.2.2")).collect();
-        for (at, seat) in crowd.iter().enumerate() {
-            seat.state.asked(true);
-            seat.state.since.store(10 + at as u64, Ordering::Relaxed);
+        let alone = granted(&connections, "192.0.2.1");
+        let crowd: Vec<Slot> = (0..3).map(|_| granted(&connections, "192.0.2.2")).collect();
+        for (at, slot) in crowd.iter().enumerate() {
+            slot.state.request_received(true);
+            slot.state.since.store(10 + at as u64, Ordering::Relaxed);
         }
-        let Seating::Ended(_) = connections.seat("192.0.2.3".parse().unwrap()) else { panic!("no room") };
+        let SlotRequest::Evicted(_) = connections.slot("192.0.2.3".parse().unwrap()) else { panic!("no room") };
         assert!(is_ending(&crowd[0]) && !is_ending(&alone), "although that one has been waiting for longer");
     }
 
     #[test]
-    fn a_peer_at_its_own_bound_loses_a_connection_of_its_own() {
+    fn a_peer_at_its_own_limit_loses_one_of_its_own_connections() {
         let connections = Connections::new(100, 2);
-        let other = seated(&connections, "192.0.2.1");
-        let (first, second) = (seated(&connections, "2001:db8::1"), seated(&connections, "2001:db8::2"));
-        first.state.answered(true);
-        assert!(matches!(connections.seat("2001:db8::ffff".parse().unwrap()), Seating::Ended(_)));
+        let other = granted(&connections, "192.0.2.1");
+        let (first, second) = (granted(&connections, "2001:db8::1"), granted(&connections, "2001:db8::2"));
+        first.state.request_answered(true);
+        assert!(matches!(connections.slot("2001:db8::ffff".parse().unwrap()), SlotRequest::Evicted(_)));
         assert!(is_ending(&second), "one /64 is one peer");
         assert!(!is_ending(&first) && !is_ending(&other));
-        seated(&connections, "2001:db8:0:1::1");
-        let mapped = seated(&connections, "::ffff:192.0.2.1");
+        granted(&connections, "2001:db8:0:1::1");
+        let mapped = granted(&connections, "::ffff:192.0.2.1");
         mapped.state.since.store(u64::MAX, Ordering::Relaxed);
-        assert!(matches!(connections.seat("192.0.2.1".parse().unwrap()), Seating::Ended(_)), "IPv4 in IPv6 is IPv4");
+        assert!(
+            matches!(connections.slot("192.0.2.1".parse().unwrap()), SlotRequest::Evicted(_)),
+            "IPv4 in IPv6 is IPv4"
+        );
         assert!(is_ending(&other));
     }
 }

@@ -1,4 +1,4 @@
-//! A certificate directory: `tls.crt`, `tls.key`, and for our own also `ca.crt`, `ca.key`.
+//! A certificate directory: `tls.crt`, `tls.key`, and if nodegate issued them also `ca.crt`, `ca.key`.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -7,15 +7,17 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::issue::{self, IssueError, Pem, SubjectName};
+use super::issue::{self, IssueError};
 use super::pair::{Pair, PairError};
+use super::pem::Pem;
+use super::subject_name::SubjectName;
 
-/// Whose directory it is.
+/// Who manages the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectoryOwner {
-    /// nodegate's: `ca.key` is in it, and leaves are renewed.
+    /// nodegate: the directory contains `ca.key`, and leaves are renewed.
     Nodegate,
-    /// Somebody else's: files are only read.
+    /// An external issuer: files are only read.
     Other,
 }
 
@@ -27,40 +29,40 @@ pub enum DirectoryError {
     File {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The reason.
         error: io::Error,
     },
-    /// The files are no usable pair.
-    #[error("{} and tls.key: {error}; put a matching pair there, or empty the directory to have one made", certificate.display())]
+    /// The files are not a valid pair.
+    #[error("{} and tls.key: {error}; replace them with a matching pair, or empty the directory so that nodegate creates one", certificate.display())]
     Pair {
         /// The certificate file.
         certificate: PathBuf,
-        /// What is wrong.
+        /// The reason.
         error: PairError,
     },
-    /// The CA's files are no usable pair.
-    #[error("{} and ca.key: {error}; restore both, or remove both and tls.crt and tls.key to have a new CA made", certificate.display())]
+    /// The CA's files are not a valid pair.
+    #[error("{} and ca.key: {error}; restore both, or remove both and tls.crt and tls.key so that nodegate creates a new CA", certificate.display())]
     Ca {
         /// The CA's certificate file.
         certificate: PathBuf,
-        /// What is wrong.
+        /// The reason.
         error: PairError,
     },
-    /// The CA has expired; what trusts it must trust a new one.
-    #[error("{}: the CA expired at {not_after}; remove ca.crt, ca.key, tls.crt and tls.key to have new ones made, and register the new ca.crt", certificate.display())]
+    /// The CA has expired, and callers must trust a new one.
+    #[error("{}: the CA expired at {not_after}; remove ca.crt, ca.key, tls.crt and tls.key so that nodegate creates new ones, and register the new ca.crt", certificate.display())]
     CaExpired {
         /// The CA's certificate file.
         certificate: PathBuf,
-        /// When.
+        /// When it expired.
         not_after: Timestamp,
     },
-    /// There are files, but no pair.
-    #[error("{}: has files but no tls.crt and tls.key; put both there, or name an empty directory to have them made", directory.display())]
+    /// The directory contains files, but no pair.
+    #[error("{}: the directory contains files, but no tls.crt and tls.key; add both, or use an empty directory so that nodegate creates them", directory.display())]
     Foreign {
-        /// The directory.
+        /// Certificate directory
         directory: PathBuf,
     },
-    /// A certificate could not be made.
+    /// A certificate could not be issued.
     #[error(transparent)]
     Issue(#[from] IssueError),
 }
@@ -74,13 +76,13 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory, making it and what belongs in it when it is missing or empty.
+    /// Opens a directory. If it is missing or empty, creates it and its files.
     ///
-    /// A leaf of our own is made anew when less than a third of its life is left, when it lacks a
-    /// name, or when it is missing; the CA is kept. Files put there by somebody else are only read.
+    /// Renews an issued leaf if less than a third of its lifetime is left, or if it lacks a name or is missing; the
+    /// CA is kept. Files from an external issuer are only read.
     ///
     /// # Errors
-    /// If files cannot be read or written, or do not belong together.
+    /// Returns an error if files cannot be read or written, or do not match.
     pub fn open(path: &Path, names: &[SubjectName], now: Timestamp) -> Result<(Self, Pair), DirectoryError> {
         let mut directory = Self { path: path.to_owned(), names: names.to_vec(), owner: DirectoryOwner::Other };
         if directory.is_empty()? {
@@ -99,31 +101,31 @@ impl Directory {
         Ok((directory, pair))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whose it is.
+    /// Who manages it.
     pub fn owner(&self) -> DirectoryOwner {
         self.owner
     }
 
-    /// Reads the pair that is there now.
+    /// Reads the current pair.
     ///
     /// # Errors
-    /// If a file is missing or half-written, or the two do not belong together.
+    /// Returns an error if a file is missing or incomplete, or the two do not match.
     pub fn read(&self) -> Result<Pair, DirectoryError> {
         let (certificate, key) = (self.read_file("tls.crt")?, self.read_file("tls.key")?);
         Pair::from_pem(&certificate, &key)
             .map_err(|error| DirectoryError::Pair { certificate: self.path.join("tls.crt"), error })
     }
 
-    /// Makes a new leaf from the kept CA if the present one is due, damaged or lacks a name.
-    /// Returns whether it did. Directories of somebody else are left alone.
+    /// Renews the leaf from the stored CA if it is due, damaged or lacks a name. Returns whether it did. Directories
+    /// of an external issuer are not changed.
     ///
     /// # Errors
-    /// If the CA cannot be used, or files cannot be written.
+    /// Returns an error if the CA cannot be used, or files cannot be written.
     pub fn renew_if_due(&self, now: Timestamp) -> Result<bool, DirectoryError> {
         if self.owner == DirectoryOwner::Other {
             return Ok(false);
@@ -135,10 +137,10 @@ impl Directory {
         Ok(true)
     }
 
-    /// Makes a new leaf from the kept CA.
+    /// Issues a new leaf from the stored CA.
     ///
     /// # Errors
-    /// If the CA cannot be used, or files cannot be written.
+    /// Returns an error if the CA cannot be used, or files cannot be written.
     pub fn renew(&self, now: Timestamp) -> Result<(), DirectoryError> {
         let certificate = self.path.join("ca.crt");
         let (ca_certificate, ca_key) = (self.read_file("ca.crt")?, self.read_file("ca.key")?);
@@ -150,12 +152,12 @@ impl Directory {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let ca = Pem { certificate: text(ca_certificate), key: text(ca_key) };
         let leaf = issue::leaf(&ca, checked.not_after(), &self.names, now)?;
-        // A reader between the two writes finds a mismatched pair and keeps the last good one.
+        // A reader between the two writes finds files that do not match, and keeps the last good pair.
         self.write("tls.key", &leaf.key, 0o600)?;
         self.write("tls.crt", &leaf.certificate, 0o644)
     }
 
-    /// Whether nothing but READMEs and hidden files is there.
+    /// Whether the directory contains only READMEs and hidden files.
     fn is_empty(&self) -> Result<bool, DirectoryError> {
         let entries = match fs::read_dir(&self.path) {
             Ok(entries) => entries,
@@ -169,7 +171,7 @@ impl Directory {
                 return Ok(false);
             }
         }
-        // A mounted Secret has only hidden entries while it is being filled, and `..data` when it is.
+        // A mounted Secret contains only hidden entries while it is being filled, and `..data` afterwards.
         Ok(!self.path.join("..data").exists())
     }
 
@@ -177,7 +179,7 @@ impl Directory {
         fs::read(self.path.join(name)).map_err(|error| self.file(name, error))
     }
 
-    /// Writes a file as a whole: others see the old one or the new one. The mode holds from the start.
+    /// Replaces a file atomically. The mode is set from the start.
     fn write(&self, name: &str, text: &str, mode: u32) -> Result<(), DirectoryError> {
         let temporary = self.path.join(format!(".{name}.new"));
         let fault = |error| self.file(name, error);
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_that_lacks_a_name_is_made_anew() {
+    fn a_leaf_that_lacks_a_name_is_renewed() {
         let temporary = tempfile::tempdir().unwrap();
         let now = Timestamp::now();
         Directory::open(temporary.path(), &names(&["localhost"]), now).unwrap();
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_somebody_else_are_only_read() {
+    fn files_of_an_external_issuer_are_only_read() {
         let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let now = Timestamp::now();
         Directory::open(ours.path(), &names(&["localhost"]), now).unwrap();

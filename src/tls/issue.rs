@@ -1,7 +1,4 @@
-//! Certificates of our own: a CA that is kept, and leaves that are renewed from it.
-
-use std::net::IpAddr;
-use std::str::FromStr;
+//! Issues certificates: a stored CA, and leaves that are renewed from it.
 
 use jiff::{Span, Timestamp};
 use rcgen::{
@@ -10,15 +7,17 @@ use rcgen::{
 };
 
 use super::pair::PairError;
+use super::pem::Pem;
+use super::subject_name::SubjectName;
 
 /// How long a CA is valid, in hours (ten years).
 pub(super) const CA_HOURS: i64 = 10 * 365 * 24;
 /// How long a leaf is valid, in hours (ninety days).
 pub(super) const LEAF_HOURS: i64 = 90 * 24;
-/// How far before now a certificate begins, in hours: clocks of a cluster differ.
+/// How far in the past a certificate begins, in hours, because clocks in a cluster differ.
 const EARLIER_HOURS: i64 = 1;
 
-/// A certificate could not be made.
+/// A certificate could not be issued.
 #[derive(Debug, thiserror::Error)]
 #[error("could not issue a certificate: {0}")]
 pub struct IssueError(String);
@@ -41,49 +40,6 @@ impl From<jiff::Error> for IssueError {
     }
 }
 
-/// A name a server is reached by: a DNS name or an IP address.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SubjectName {
-    /// A DNS name.
-    Dns(String),
-    /// An IP address.
-    Ip(IpAddr),
-}
-
-impl FromStr for SubjectName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(address) = text.parse() {
-            return Ok(Self::Ip(address));
-        }
-        let plain = !text.is_empty()
-            && text.len() <= 253
-            && text.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'*'));
-        if plain {
-            Ok(Self::Dns(text.to_owned()))
-        } else {
-            Err(format!("{text:?} is neither a DNS name nor an IP address"))
-        }
-    }
-}
-
-impl std::fmt::Display for SubjectName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Dns(name) => f.write_str(name),
-            Self::Ip(address) => address.fmt(f),
-        }
-    }
-}
-
-/// A certificate and its key in PEM.
-#[derive(Clone)]
-pub(super) struct Pem {
-    pub(super) certificate: String,
-    pub(super) key: String,
-}
-
 fn params(name: &str, now: Timestamp, hours: i64) -> Result<CertificateParams, IssueError> {
     let mut params = CertificateParams::default();
     let mut subject = DistinguishedName::new();
@@ -97,10 +53,10 @@ fn params(name: &str, now: Timestamp, hours: i64) -> Result<CertificateParams, I
     Ok(params)
 }
 
-/// Makes a CA: P-256, random serial number.
+/// Creates a CA: P-256, random serial number.
 pub(super) fn ca(now: Timestamp) -> Result<Pem, IssueError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    // The moment in the name tells two CAs of one place apart.
+    // The time in the name distinguishes two CAs of one place.
     let mut params = params(&format!("nodegate CA {now:.0}"), now, CA_HOURS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -108,7 +64,7 @@ pub(super) fn ca(now: Timestamp) -> Result<Pem, IssueError> {
     Ok(Pem { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-/// Makes a leaf for `names`, signed by the CA: P-256, random serial number. Never outlives the CA.
+/// Creates a leaf for `names`, signed by the CA: P-256, random serial number. It never outlives the CA.
 pub(super) fn leaf(
     ca: &Pem,
     ca_not_after: Timestamp,

@@ -1,7 +1,8 @@
-//! Keeps a bundle alive: the leaf is renewed, and the CA is replaced without a call that fails.
+//! Rotates a bundle: renews the leaf, and replaces the CA without a failed call.
 //!
-//! A pure state machine: what is to be done follows from the content of the Secret, the time, and whether
-//! callers have been told of its CAs. So whoever comes after a crash, in whatever phase, goes on.
+//! This is a pure state machine: the next step depends only on the content of the Secret, the time, and whether the
+//! caBundles
+//! contain its CAs. So any replica can continue in any phase after a crash.
 //!
 //! ```text
 //! nothing ──▶ fresh ─────────────────────┐
@@ -16,75 +17,76 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::bundle::{Authority, Bundle, Keyed, Phase, authorities};
-use super::issue::{self, IssueError, SubjectName};
+use super::issue::{self, IssueError};
+use super::subject_name::SubjectName;
 
-/// How long after the caBundles were read back an API server may still call with the old ones, and a
-/// replica serve the old leaf.
+/// How long after the caBundles were read back an API server may still use the old ones, and a replica may serve the
+/// old leaf.
 pub const PROPAGATION: Duration = Duration::from_secs(60);
 
 /// Why the Secret is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// There was nothing to go on with: a new CA and a leaf of it.
+    /// The Secret was empty or unusable: a new CA and a leaf from it.
     Made,
-    /// The leaf was due, damaged, missing, or lacked a name: a new one of the same CA.
+    /// The leaf was due, damaged or missing, or lacked a name: a new one from the same CA.
     LeafRenewed,
-    /// The CA is due, or its key is lost: callers are to trust the next one as well.
+    /// The CA is due, or its key is lost: callers are to trust the next CA as well.
     CaAnnounced,
-    /// Callers were seen to be told; the wait begins.
+    /// The caBundles are up to date; the wait begins.
     CaPublished,
-    /// Callers have been told something else meanwhile; the wait begins when that is mended.
+    /// The caBundles were changed meanwhile; the wait begins when they are corrected.
     CaUnpublished,
-    /// The leaf is of the next CA from now on.
+    /// The leaf is issued by the next CA from now on.
     CaServed,
-    /// Callers need not trust other CAs any more.
+    /// Callers need not trust other CAs anymore.
     CaDropped,
-    /// The same, in good order.
+    /// The same content, normalized.
     Tidied,
 }
 
 impl std::fmt::Display for Change {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Made => "new CA and certificate",
-            Self::LeafRenewed => "new certificate of the same CA",
-            Self::CaAnnounced => "the next CA is made known",
-            Self::CaPublished => "callers know the new CA",
-            Self::CaUnpublished => "callers were told of other CAs",
-            Self::CaServed => "serving a certificate of the new CA",
-            Self::CaDropped => "other CAs are trusted no more",
-            Self::Tidied => "put in order",
+            Self::Made => "created a CA and a certificate",
+            Self::LeafRenewed => "renewed the certificate from the same CA",
+            Self::CaAnnounced => "publishing the next CA",
+            Self::CaPublished => "published the next CA",
+            Self::CaUnpublished => "the caBundles were changed; publishing the next CA again",
+            Self::CaServed => "serving a certificate from the new CA",
+            Self::CaDropped => "removed the old CAs",
+            Self::Tidied => "normalized the Secret",
         })
     }
 }
 
-/// What is to be done.
+/// The next step.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Write the Secret, then ask again.
+    /// Write the Secret, then call again.
     Write {
-        /// What it is to hold.
+        /// Its new content.
         bundle: Box<Bundle>,
-        /// Why.
+        /// The reason.
         change: Change,
     },
-    /// Nothing now.
+    /// Nothing to do now.
     Rest {
-        /// When there is something to do at the latest, if that is known.
+        /// When there is something to do at the latest, if known.
         until: Option<Timestamp>,
     },
 }
 
-/// What is to be done about `bundle` at `now`.
+/// Returns the next step for `bundle` at `now`.
 ///
-/// `published` tells whether every caBundle was read back and is what [`Bundle::ca_pem`] gives.
+/// `published`: whether every caBundle was read back and equals [`Bundle::ca_pem`].
 ///
 /// # Guarantees
-/// A leaf of a new CA replaces a good one only after the CA was `published` throughout `propagation`.
-/// A moment of the past that lies in the future (a clock was set back) begins its wait anew.
+/// A leaf of a new CA replaces a good one only after the CA was `published` for the duration of `propagation`. If a
+/// recorded time is in the future (because a clock was set back), its wait starts again.
 ///
 /// # Errors
-/// If a certificate cannot be made, as when a name is none.
+/// Returns an error if a certificate cannot be issued, for example because of an invalid name.
 pub fn step(
     bundle: &Bundle,
     names: &[SubjectName],
@@ -122,7 +124,7 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// What the leaf needs.
+    /// The next step for the leaf.
     fn leaf(&self) -> Result<Option<Step>, IssueError> {
         let Self { bundle, now, .. } = *self;
         let sound = bundle.is_sound(now);
@@ -134,14 +136,14 @@ impl Turn<'_> {
             let leaf = Ok(self.issue(signer)?);
             return Ok(Some(write(Bundle { leaf, ..bundle.clone() }, Change::LeafRenewed)));
         }
-        // Without a CA that signs, a good leaf is kept until the next CA is known.
+        // If no CA can sign, a good leaf is kept until the next CA is published.
         if sound {
             return Ok(None);
         }
         self.make().map(Some)
     }
 
-    /// Nothing can be served: goes on with the next CA if there is one, else with a new one.
+    /// Nothing can be served: continues with the next CA if there is one, or creates one.
     fn make(&self) -> Result<Step, IssueError> {
         let mut bundle = self.without_expired();
         let published = match (usable(self.bundle.next.as_ref(), self.now), bundle.phase) {
@@ -157,12 +159,12 @@ impl Turn<'_> {
         Ok(write(bundle, Change::Made))
     }
 
-    /// What the CA needs, given a good leaf.
+    /// The next step for the CA, if the leaf is good.
     fn ca(&self) -> Result<Step, IssueError> {
         let Self { bundle, now, published, .. } = *self;
         match bundle.phase {
             Phase::Settled => match usable(bundle.signer.as_ref(), now) {
-                // Somebody else's CA in `ca.crt` is dropped like an old one.
+                // An unknown CA in `ca.crt` is removed like an old one.
                 Some(signer) if !signer.pair.is_due(now) && self.has_others() => {
                     Ok(phase(bundle, Phase::Served { since: now }, Change::CaServed))
                 }
@@ -214,7 +216,7 @@ impl Turn<'_> {
         write(Bundle { phase: Phase::Settled, ..self.others_dropped() }, Change::CaDropped)
     }
 
-    /// Only the CA that signs, and the one the leaf is of.
+    /// Only the signing CA, and the one that issued the leaf.
     fn others_dropped(&self) -> Bundle {
         let mut bundle = self.bundle.clone();
         let (signer, leaf) = (self.bundle.signer.as_ref(), self.bundle.leaf.as_ref());
@@ -241,7 +243,7 @@ impl Turn<'_> {
         moment.saturating_add(propagation).unwrap_or(Timestamp::MAX)
     }
 
-    /// Whether callers have known all CAs for long enough, noted `at` when they were first seen to.
+    /// Whether the caBundles have contained all CAs for long enough, since `at`.
     fn wait(&self, at: Option<Timestamp>) -> Wait {
         match at {
             None if self.published => Wait::Note(Some(self.now), Change::CaPublished),
@@ -260,7 +262,7 @@ enum Wait {
     Over,
 }
 
-/// Makes a CA and trusts it.
+/// Creates a CA and trusts it.
 fn new_ca(bundle: &mut Bundle, now: Timestamp) -> Result<Keyed, IssueError> {
     let ca = Keyed::new(issue::ca(now)?).map_err(IssueError::from)?;
     bundle.authorities.extend(authorities(&ca.pem.certificate));

@@ -1,4 +1,4 @@
-//! Keeps the served certificate in step with its directory, and renews our own; and callers' CAs with their file.
+//! Reloads the serving certificate from its directory, renews issued ones, and reloads the CAs of callers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,16 +8,17 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::callers::Callers;
+use super::certificate::Certificate;
 use super::directory::{Directory, DirectoryError};
+use super::event::{Event, Observer};
 use super::pair::Pair;
-use super::{Certificate, Event, Observer};
 use crate::watch::Changes;
 
-/// Serves what is in `directory` as it changes, until `shutdown`.
+/// Serves the certificate in `directory` as it changes, until `shutdown`.
 ///
 /// # Guarantees
-/// A half-written or mismatched pair keeps the last good one and is reported once, not at every poll.
-/// Leaves of our own are renewed before they expire.
+/// If the files are incomplete or do not match, the last good pair stays, and the error is reported once, not at
+/// every poll. Issued leaves are renewed before they expire.
 pub async fn watch(
     directory: Directory,
     certificate: Arc<Certificate>,
@@ -45,7 +46,7 @@ pub async fn watch(
             Err(error) => Some(error.to_string()),
         };
         if let Some(error) = error.as_ref().filter(|error| reported.as_ref() != Some(error)) {
-            tracing::error!(directory = %directory.path().display(), %error, "certificate not reloaded, the last good one stays");
+            tracing::error!(directory = %directory.path().display(), %error, "could not reload the certificate; keeping the last good one");
             observer(Event::ReloadFailed { error: error.clone() });
         }
         reported = error;
@@ -55,7 +56,7 @@ pub async fn watch(
 /// Trusts the CAs in the file of `callers` as it changes, until `shutdown`.
 ///
 /// # Guarantees
-/// A broken file keeps the last good CAs and is reported once, not at every poll.
+/// If the file is invalid, the last good CAs stay, and the error is reported once, not at every poll.
 pub async fn watch_callers(
     callers: Arc<Callers>,
     poll: Duration,
@@ -76,7 +77,7 @@ pub async fn watch_callers(
         let error = match reloaded.map_err(|error| error.to_string()) {
             Ok(Ok(false)) => None,
             Ok(Ok(true)) => {
-                tracing::info!(file = %callers.path().display(), cas = callers.authorities(), "callers of other CAs are admitted");
+                tracing::info!(file = %callers.path().display(), cas = callers.authorities(), "reloaded the CAs of client certificates");
                 observer(Event::CallersReloaded);
                 None
             }
@@ -84,7 +85,7 @@ pub async fn watch_callers(
             Err(error) => Some(error),
         };
         if let Some(error) = error.as_ref().filter(|error| reported.as_ref() != Some(error)) {
-            tracing::error!(%error, "CAs of callers not reloaded, the last good ones stay");
+            tracing::error!(%error, "could not reload the CAs of client certificates; keeping the last good ones");
             observer(Event::CallersReloadFailed { error: error.clone() });
         }
         reported = error;
@@ -102,6 +103,6 @@ fn serve_if_new(certificate: &Certificate, pair: Pair, renewed: bool, observer: 
     }
     let not_after = pair.not_after();
     certificate.swap(pair);
-    tracing::info!(%not_after, renewed, "serving another certificate");
+    tracing::info!(%not_after, renewed, "serving a new certificate");
     observer(if renewed { Event::Renewed { not_after } } else { Event::Reloaded { not_after } });
 }

@@ -100,11 +100,20 @@ pub(crate) fn post(address: &str, ca: &[u8], path: &str, review: &str) -> io::Re
     send(address, ca, None, &[head.as_bytes(), review.as_bytes()].concat())
 }
 
-fn send(address: &str, ca: &[u8], identity: Option<&Identity>, request: &[u8]) -> io::Result<String> {
+/// A connection that blocks, and whose handshake happens with the first write.
+pub(crate) type Stream = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
+
+/// Connects as `localhost`, trusting `ca` (PEM) alone.
+pub(crate) fn connect(address: &str, ca: &[u8], identity: Option<&Identity>) -> io::Result<Stream> {
     let name = ServerName::try_from("localhost").unwrap();
     let client = rustls::ClientConnection::new(client_config(ca, identity, rustls::ALL_VERSIONS), name).unwrap();
-    let mut stream = rustls::StreamOwned::new(client, TcpStream::connect(address)?);
+    let stream = rustls::StreamOwned::new(client, TcpStream::connect(address)?);
     stream.sock.set_read_timeout(Some(Duration::from_secs(20)))?;
+    Ok(stream)
+}
+
+fn send(address: &str, ca: &[u8], identity: Option<&Identity>, request: &[u8]) -> io::Result<String> {
+    let mut stream = connect(address, ca, identity)?;
     stream.write_all(request)?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).map(|_| answer)

@@ -146,7 +146,7 @@ impl Connection {
 }
 
 #[tokio::test]
-async fn only_who_shows_a_client_certificate_of_the_ca_with_an_allowed_name_is_answered() {
+async fn only_clients_with_a_certificate_of_the_ca_and_an_allowed_name_are_answered() {
     let (ca, other, namesake) = (Authority::new("callers"), Authority::new("others"), Authority::new("callers"));
     let server = Server::start(&ca.pem, &["api-server", "api-server.example"]).await;
     let dns = |name: &str| vec![SanType::DnsName(name.try_into().unwrap())];
@@ -190,7 +190,7 @@ async fn only_who_shows_a_client_certificate_of_the_ca_with_an_allowed_name_is_a
 }
 
 #[tokio::test]
-async fn a_certificate_is_worth_nothing_without_its_key() {
+async fn a_client_without_the_key_of_its_certificate_is_refused() {
     let ca = Authority::new("callers");
     let server = Server::start(&ca.pem, &[]).await;
     // rustls itself would notice that they do not belong together.
@@ -246,7 +246,7 @@ async fn without_names_every_certificate_of_the_ca_is_admitted() {
 }
 
 #[tokio::test]
-async fn a_change_of_the_ca_needs_no_restart_and_leaves_nobody_of_the_old_one_inside() {
+async fn a_change_of_the_ca_needs_no_restart_and_ends_connections_of_the_old_one() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let server = Server::start(&old.pem, &["api-server"]).await;
     for version in [&TLS12, &TLS13] {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use nodegate::api::policy::{ConditionsSpec, GovernanceSpec};
-use nodegate::api::schema::schema_of;
+use nodegate_policy::api::policy::{ConditionsSpec, GovernanceSpec};
+use nodegate_policy::api::schema::schema_of;
 use serde_json::Value;
 
 /// The names of the fields of an object in a schema.
@@ -71,7 +71,7 @@ fn every_condition_and_every_kind_of_governance_has_cases() {
 }
 
 #[test]
-fn a_case_that_does_not_hold_fails_with_what_differs() {
+fn a_failing_case_reports_the_differences() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("test.yaml");
     let text = "apiVersion: nodegate.dev/v1alpha1\nkind: PolicyTest\npolicy: {rules: [{name: r, labels: {a: \"1\"}}]}\ncases:\n  - {name: wrong, node: {name: n}, expect: {labels: {a: \"2\"}, deferred: [x]}}\n";
@@ -79,7 +79,7 @@ fn a_case_that_does_not_hold_fails_with_what_differs() {
     let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("test").arg(&file).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("label a: expected \"2\", is \"1\"") && text.contains("deferred: expected"), "{text}");
+    assert!(text.contains("label a: expected \"2\", got \"1\"") && text.contains("deferred: expected"), "{text}");
     std::fs::write(&file, "apiVersion: nodegate.dev/v1alpha1\nkind: PolicyTest\ncasez: []\n").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("test").arg(&file).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -94,7 +94,7 @@ fn nodegate(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_field_without_a_value_is_a_fault_in_policies_cases_and_nodes() {
+fn a_field_without_a_value_is_an_error_in_policies_cases_and_nodes() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -115,7 +115,7 @@ fn a_field_without_a_value_is_a_fault_in_policies_cases_and_nodes() {
         ),
         (
             "  protect: {keys: [a, ]}\n  persist: {labels: [~]}\n",
-            "spec.persist.labels[0]: expected a text, found nothing",
+            "spec.persist.labels[0]: expected a string, found nothing",
         ),
         ("  governance: {breakGlass: {groups: }}\n", "spec.governance.breakGlass.groups: has no value"),
     ] {
@@ -149,7 +149,7 @@ fn a_field_without_a_value_is_a_fault_in_policies_cases_and_nodes() {
 }
 
 #[test]
-fn nothing_to_do_is_a_fault_and_not_silence() {
+fn input_without_policies_nodes_or_cases_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -181,13 +181,13 @@ fn nothing_to_do_is_a_fault_and_not_silence() {
         for command in commands {
             let (code, text) = nodegate(command);
             let name = std::path::Path::new(nothing).file_name().unwrap().to_str().unwrap();
-            assert!(code == Some(2) && text.contains(name) && text.contains(": has no "), "{command:?}: {text}");
+            assert!(code == Some(2) && text.contains(name) && text.contains(": contains no "), "{command:?}: {text}");
         }
     }
     let list = write("list.yaml", "{apiVersion: v1, kind: List, items: []}");
     let (code, text) = nodegate(&["plan", "--policy", &policy, &list]);
-    assert!(code == Some(2) && text.contains("list.yaml: has no Node"), "{text}");
+    assert!(code == Some(2) && text.contains("list.yaml: contains no Node"), "{text}");
     let untested = write("untested.yaml", "apiVersion: nodegate.dev/v1alpha1\nkind: PolicyTest\npolicy: {}\n");
     let (code, text) = nodegate(&["test", &untested]);
-    assert!(code == Some(2) && text.contains("tests nothing; write cases"), "{text}");
+    assert!(code == Some(2) && text.contains("the PolicyTest has no cases; add cases"), "{text}");
 }

@@ -100,7 +100,7 @@ async fn all<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_slow_connections_than_there_is_room_for_keep_no_review_out() {
+async fn slow_connections_beyond_the_limit_block_no_review() {
     let serve = Serve::start(&[], &[], |_| {});
     let callers: Vec<Caller> = (1..=4).map(|at| Caller::new(&serve, [127, 0, 1, at])).collect();
     // Each has asked for something, so that it passes for somebody who may ask again; then it is silent.
@@ -126,7 +126,7 @@ async fn more_slow_connections_than_there_is_room_for_keep_no_review_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_peer_fills_its_own_share_and_no_more() {
+async fn one_peer_cannot_use_more_than_its_own_share_of_connections() {
     let serve = Serve::start(&["--max-connections", "64", "--max-connections-per-peer", "16"], &[], |_| {});
     let api_server = Caller::new(&serve, [127, 0, 0, 1]);
     let mut kept = api_server.tls().await.unwrap();
@@ -154,7 +154,7 @@ async fn one_peer_fills_its_own_share_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_idle_connections_than_there_is_room_for_do_not_fail_a_probe() {
+async fn idle_connections_beyond_the_limit_fail_no_probe() {
     let serve = Serve::start(&[], &[], |_| {});
     let mut held = Vec::new();
     for at in 0..1_100 {
@@ -177,7 +177,7 @@ async fn more_idle_connections_than_there_is_room_for_do_not_fail_a_probe() {
 
 /// Reviews of nodes that their kubelets made as large as etcd takes them, as the API server sends them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixteen_reviews_as_large_as_they_can_be_are_answered_at_once_within_the_memory_of_a_pod() {
+async fn sixteen_concurrent_reviews_of_maximum_size_are_answered_within_the_memory_of_a_pod() {
     let serve = Serve::start(&["--policy", "DIR/policy.yaml"], &[], |directory| {
         let policy = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: p}\nspec: {protect: {keys: [hardware.tier]}}\n";
         std::fs::write(directory.join("policy.yaml"), policy).unwrap();
@@ -221,6 +221,9 @@ async fn what_waits_for_its_turn_stays_with_its_sender() {
     for _ in 0..2 {
         let mut stream = caller.tls().await.unwrap();
         stream.write_all(head("/mutate?timeout=30s", 7_000_000).as_bytes()).await.unwrap();
+        // More than waits unread, so it has its place once this is sent.
+        stream.write_all(&vec![b' '; 1024 * 1024]).await.unwrap();
+        stream.flush().await.unwrap();
         held.push(stream);
     }
     let mut waiting = caller.tls().await.unwrap();
@@ -238,7 +241,7 @@ async fn what_waits_for_its_turn_stays_with_its_sender() {
 
 /// The server of before read each of these bodies as far as it came: more than a gigabyte.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_unfinished_bodies_hold_no_more_than_their_bound_and_keep_no_review_out() {
+async fn thousands_of_unfinished_bodies_stay_within_their_limit_and_block_no_review() {
     let serve = Serve::start(&[], &[], |_| {});
     let callers: Vec<Caller> = (1..=8).map(|at| Caller::new(&serve, [127, 0, 1, at])).collect();
     let tasks: Vec<_> = (0..2_400)

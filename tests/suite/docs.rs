@@ -332,7 +332,7 @@ cases:
 "#;
 
 #[test]
-fn the_readmes_policy_does_what_its_before_and_after_shows() {
+fn the_readmes_before_and_after_match_its_policy() {
     let readme = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
     let diff = readme.split("\n```diff\n").nth(1).and_then(|rest| rest.split("\n```").next()).unwrap();
     let code = |line: &str| line[1..].split(" #").next().unwrap().trim().to_owned();

@@ -35,7 +35,7 @@ fn left_out(output: &Output) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_cannot_be_exported_is_listed_with_the_reason_and_so_is_what_depends_on_it() {
+fn rules_that_cannot_be_exported_are_listed_with_the_reason_and_so_are_those_that_depend_on_them() {
     let spec = r#"{
       rules: [
         {name: static, match: {names: [a]}, labels: {tier: gold}},
@@ -60,16 +60,16 @@ fn what_cannot_be_exported_is_listed_with_the_reason_and_so_is_what_depends_on_i
     let listed = left_out(&output);
     for (entry, reason) in [
         ("gpu", "GPU inference"),
-        ("static: label tier", "rule p/gpu, which is not exported, may give it with precedence"),
-        ("reader", "reads label accelerator, which rule p/gpu may give"),
+        ("static: label tier", "rule p/gpu, which is not exported, may set it with higher precedence"),
+        ("reader", "reads label accelerator, which rule p/gpu may set"),
         ("computed: label size", "computed"),
         ("absence", "publisher"),
-        ("dynamic", "known only when it is evaluated"),
+        ("dynamic", "reads labels by computed keys"),
         ("persist", "saved state"),
         ("kept-default: label zone", "p/persist"),
         ("image", "osImage glob with ?"),
         ("unicode", "RE2"),
-        ("needs", "reads what a write may change"),
+        ("needs", "depends on fields that a write may change"),
         ("whole", "as a whole"),
     ] {
         let found = listed.iter().find(|(listed, _)| listed == entry);
@@ -99,10 +99,10 @@ fn yaml_and_json_are_the_same_objects_whatever_the_texts() {
 }
 
 #[test]
-fn a_policy_with_faults_is_not_exported() {
+fn an_invalid_policy_is_not_exported() {
     let output = export(&policy("{rules: [{name: a}]}"), &[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
-    assert!(text(&output.stderr).contains("gives nothing"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("sets nothing"), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -32,16 +32,16 @@ fn holds_for_every_kept_input(target: &str) {
 }
 
 #[test]
-fn reviews_hold() {
+fn kept_fuzzing_inputs_of_reviews_have_all_properties() {
     holds_for_every_kept_input("review");
 }
 
 #[test]
-fn policies_hold() {
+fn kept_fuzzing_inputs_of_policies_have_all_properties() {
     holds_for_every_kept_input("policy");
 }
 
 #[test]
-fn expressions_hold() {
+fn kept_fuzzing_inputs_of_expressions_have_all_properties() {
     holds_for_every_kept_input("expression");
 }

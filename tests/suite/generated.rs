@@ -40,9 +40,9 @@ fn the_crd_is_what_render_prints() {
 }
 
 #[test]
-fn what_is_never_saved_is_documented_with_its_reason() {
+fn keys_that_are_never_saved_are_documented_with_the_reason() {
     let documented = include_str!("../../docs/reference/saved-state.md");
-    for (key, reason) in nodegate::policy::never_persisted::table() {
+    for (key, reason) in nodegate_policy::never_persisted::table() {
         let row = format!("| `{key}` | {reason} |");
         assert!(documented.contains(&row), "docs/reference/saved-state.md lacks: {row}");
     }

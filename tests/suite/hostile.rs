@@ -1,7 +1,7 @@
 //! Hostile policy texts: everything ends in an error or a policy, in bounded time, memory and stack.
 
-use nodegate::policy::{
-    Circumstances, NodeFacts, Operation, Origin, PolicyDocument, PolicySet, Requester, Write, decide,
+use nodegate_policy::{
+    DecideContext, NodeFacts, Operation, Origin, PolicyDocument, PolicySet, Requester, Write, decide,
 };
 
 pub(crate) fn errors_of(text: &str) -> Vec<String> {
@@ -40,7 +40,7 @@ fn deep_nesting_is_refused_without_a_stack_overflow() {
 }
 
 #[test]
-fn text_that_is_no_policy_is_an_error_that_names_the_file() {
+fn text_that_is_not_a_policy_is_an_error_that_names_the_file() {
     for text in [
         "\0",
         "\u{feff}",
@@ -79,7 +79,7 @@ fn two_thousand_expressions_load_and_more_do_not() {
     };
     assert_eq!(errors_of(&expressions(2_000)), Vec::<String>::new());
     let errors = errors_of(&expressions(2_001));
-    assert!(errors[0].contains("2001 expressions together; write at most 2000"), "{errors:?}");
+    assert!(errors[0].contains("2001 expressions in total, but the limit is 2000"), "{errors:?}");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn ten_thousand_rules_load() {
 }
 
 #[test]
-fn very_many_costly_expressions_cost_no_more_than_a_few() {
+fn one_hundred_costly_expressions_share_one_budget_of_steps() {
     let costly = "lists.range(100000).all(x, lists.range(100000).all(y, x != y + 100000))";
     let rules = (0..100).map(|at| format!("{{name: r{at}, match: {{expression: '{costly}'}}, labels: {{l{at}: x}}}}"));
     let text = policy(&format!("{{rules: [{}]}}", rules.collect::<Vec<_>>().join(", ")));
@@ -105,7 +105,7 @@ fn very_many_costly_expressions_cost_no_more_than_a_few() {
         node: NodeFacts::parse(r#"{"metadata": {"name": "n"}}"#).unwrap(),
         old: None,
     };
-    let decision = decide(&set, &write, &Circumstances::default());
+    let decision = decide(&set, &write, &DecideContext::default());
     let alone = decision.notes.iter().filter(|note| note.to_string().contains("takes more than 500000 steps")).count();
     let together = decision
         .notes

@@ -36,7 +36,7 @@ fn the_image_runs_as_the_user_that_the_chart_names() {
 }
 
 #[test]
-fn what_the_code_embeds_is_sent_to_the_build() {
+fn files_that_the_code_embeds_are_in_the_build_context() {
     let ignore = read(".dockerignore");
     let sent: Vec<&str> = ignore.lines().filter_map(|line| line.strip_prefix('!')).collect();
     for path in &sent {

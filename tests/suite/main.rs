@@ -16,8 +16,6 @@ mod hostile;
 mod image;
 mod large_nodes;
 mod layering;
-mod model;
-mod properties;
 mod report;
 mod runner;
 mod security;

@@ -54,13 +54,13 @@ fn violations_of_nodes_in_files_are_listed_and_are_findings() {
     assert_eq!(found, expected);
     let table = report(directory.path(), &["--policy", "policy.yaml", "nodes.yaml"]);
     let table = String::from_utf8(table.stdout).unwrap();
-    let sum = "3 nodes, 2 with violations: 2 of entries that enforce, 1 that warn, 1 that audit; 1 expressions had no answer, \
+    let sum = "3 nodes, 2 with violations: 2 in enforce mode, 1 in warn mode, 1 in audit mode; 1 expressions failed to evaluate, \
                which counts as a finding\npolicies: fleet (sha256:";
     assert!(table.contains("no slots") && table.contains(sum), "{table}");
 }
 
 #[test]
-fn an_expression_without_an_answer_is_a_finding() {
+fn an_expression_that_fails_to_evaluate_is_a_finding() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("policy.yaml"), POLICY).unwrap();
     let node = "{apiVersion: v1, kind: Node, metadata: {name: gpu-1, labels: {tier: gold, slots: many}}}";
@@ -70,7 +70,7 @@ fn an_expression_without_an_answer_is_a_finding() {
 }
 
 #[test]
-fn a_fleet_without_violations_is_fine_and_no_nodes_are_an_error() {
+fn nodes_without_violations_are_no_finding_and_no_nodes_are_an_error() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("policy.yaml"), POLICY).unwrap();
     let node = "{apiVersion: v1, kind: Node, metadata: {name: gpu-1, labels: {tier: gold}}}";
@@ -80,5 +80,5 @@ fn a_fleet_without_violations_is_fine_and_no_nodes_are_an_error() {
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 nodes, 0 with violations"));
     let output = report(directory.path(), &["--policy", "policy.yaml"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("which nodes?"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no nodes are selected"));
 }

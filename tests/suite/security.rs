@@ -6,8 +6,8 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use nodegate::admission::{Bounds, Context};
-use nodegate::api::state::SavedState;
 use nodegate::state::{Identity, Machine, SavedStates};
+use nodegate_policy::api::state::SavedState;
 use serde_json::{Value, json};
 
 use crate::admission::{CREATE, context, edited, post, send_to};
@@ -51,7 +51,7 @@ fn fault(file: &str, test: &str) -> Option<String> {
 }
 
 #[test]
-fn every_test_that_the_threat_model_names_is_there() {
+fn every_test_that_the_threat_model_names_exists() {
     let model = include_str!("../../docs/security.md");
     let named = named(model);
     assert!(named.len() >= NAMED_AT_LEAST, "only {} tests are named", named.len());
@@ -158,7 +158,7 @@ fn no_node_finds_the_record_of_another_name_by_an_id_that_it_claims() {
 }
 
 #[tokio::test]
-async fn a_review_that_is_sent_again_is_answered_alike_and_changes_nothing() {
+async fn a_repeated_review_gets_the_same_answer_and_changes_nothing() {
     let context = with_saved();
     let forged = json!({"hardware.tier": "gold", "persist.demo/type": "cheap"});
     let reviews = [
@@ -182,7 +182,7 @@ async fn a_review_that_is_sent_again_is_answered_alike_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn who_asks_is_what_the_review_says_and_never_a_header() {
+async fn the_requester_is_read_from_the_review_and_never_from_a_header() {
     let context = with_saved();
     let forged = kubelets_update(&json!({"hardware.tier": "gold"}), "A", "status");
     let plain = ask(&context, post("/validate", forged.clone())).await;
@@ -222,8 +222,7 @@ spec:
 "#;
 
 #[tokio::test]
-async fn a_write_of_as_many_labels_as_fit_is_judged_in_time_that_grows_with_it() {
-    // Work that grows with the square of this takes minutes, which is what an attacker would like.
+async fn every_violation_of_a_write_with_twenty_thousand_labels_is_counted() {
     const LABELS: usize = 20_000;
     let labels = |value: &str| -> Value {
         let prefixes = ["protected.example", "reserved.example", "once.example", "free.example"];

@@ -129,7 +129,7 @@ impl Drop for Serve {
 }
 
 #[test]
-fn it_is_ready_with_baseline_when_nothing_is_given_and_ends_cleanly_on_sigterm() {
+fn without_policies_it_serves_baseline_and_exits_cleanly_on_sigterm() {
     let mut serve = Serve::start(&[], &[], |_| {});
     assert!(serve.get("/healthz").starts_with("HTTP/1.1 200"));
     assert!(serve.get("/readyz").starts_with("HTTP/1.1 200"));
@@ -148,11 +148,11 @@ fn while_it_drains_it_is_not_ready_but_still_accepts() {
     assert!(serve.get("/readyz").contains("shutting down"));
     TcpStream::connect(&serve.address).expect("still accepting during the delay");
     serve.signal("TERM");
-    assert!(serve.end().success(), "a second signal ends at once");
+    assert!(serve.end().success(), "send a second signal to exit immediately");
 }
 
 #[test]
-fn policies_are_swapped_when_a_file_changes_and_stay_when_it_breaks_or_goes() {
+fn policies_are_reloaded_when_a_file_changes_and_stay_when_it_becomes_invalid_or_is_deleted() {
     let serve = Serve::start(&["--policy", "DIR/policies"], &[], |directory| {
         fs::create_dir(directory.join("policies")).unwrap();
         fs::write(directory.join("policies/a.yaml"), policy("a", "one")).unwrap();
@@ -176,7 +176,7 @@ fn policies_are_swapped_when_a_file_changes_and_stay_when_it_breaks_or_goes() {
 }
 
 #[test]
-fn a_config_maps_data_swap_is_seen() {
+fn the_replacement_of_a_config_maps_data_link_is_noticed() {
     let serve = Serve::start(&["--policy", "DIR/mount"], &[], |directory| {
         for (version, names) in [("..v1", &["a"] as &[&str]), ("..v2", &["a", "b"])] {
             fs::create_dir_all(directory.join("mount").join(version)).unwrap();
@@ -215,7 +215,7 @@ fn flat_label_files_are_watched_under_their_old_flag_too() {
 }
 
 #[test]
-fn saved_state_is_read_as_it_appears_and_a_bad_file_keeps_the_last_good() {
+fn saved_state_is_read_when_it_appears_and_an_invalid_file_keeps_the_last_good_state() {
     let serve = Serve::start(&[], &[("PERSIST_LABEL_PREFIX", "persist.demo/")], |_| {});
     serve.metric("nodegate_rules 1").expect("the persist prefix is a rule");
     fs::create_dir(serve.path("state")).unwrap();
@@ -231,7 +231,7 @@ fn saved_state_is_read_as_it_appears_and_a_bad_file_keeps_the_last_good() {
 }
 
 #[test]
-fn callers_have_to_show_a_certificate_and_the_probe_address_asks_for_none() {
+fn callers_need_a_certificate_and_clients_of_the_probe_address_do_not() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let environment = [("NODEGATE_CLIENT_NAME", "api-server,api-server.example")];
     let serve = Serve::start(&["--client-ca-file", "DIR/mount/ca.crt"], &environment, |directory| {
@@ -273,7 +273,7 @@ fn callers_have_to_show_a_certificate_and_the_probe_address_asks_for_none() {
 }
 
 #[test]
-fn an_expired_certificate_of_others_is_not_ready_and_a_renewed_one_is() {
+fn an_expired_external_certificate_makes_it_unready_until_it_is_renewed() {
     let authority = Authority::new("others");
     let put = |directory: &Path, not_after: jiff::civil::Date| {
         let date = rcgen::date_time_ymd(
@@ -311,16 +311,16 @@ fn an_expired_certificate_of_others_is_not_ready_and_a_renewed_one_is() {
 }
 
 #[test]
-fn a_broken_file_of_callers_cas_ends_it_with_2_and_says_what_to_put_there() {
+fn an_invalid_file_of_client_cas_makes_it_exit_with_2_and_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("ca.pem");
     let ca = Authority::new("callers");
     for (text, part) in [
         (None, "No such file"),
-        (Some(String::new()), "no certificate in it"),
-        (Some(ca.client("leaf").certificate), "certificate 1 (CN=leaf) is not of a CA"),
-        (Some(Authority::valid("gone", (2020, 2021)).pem), "no CA in it is valid now"),
-        (Some(ca.pem[..ca.pem.len() / 2].to_owned()), "not whole"),
+        (Some(String::new()), "contains no certificate"),
+        (Some(ca.client("leaf").certificate), "certificate 1 (CN=leaf) is not a CA certificate"),
+        (Some(Authority::valid("gone", (2020, 2021)).pem), "contains no CA certificate that is currently valid"),
+        (Some(ca.pem[..ca.pem.len() / 2].to_owned()), "incomplete"),
     ] {
         if let Some(text) = text {
             fs::write(&file, text).unwrap();
@@ -339,7 +339,7 @@ fn a_broken_file_of_callers_cas_ends_it_with_2_and_says_what_to_put_there() {
 
 /// Each writes two objects with 390,000 entries, and an expression reads them.
 #[test]
-fn sixteen_writers_of_nodes_with_very_many_images_take_no_more_memory_than_a_replica_has() {
+fn sixteen_concurrent_writes_of_nodes_with_very_many_images_fit_into_the_memory_of_a_replica() {
     let policy = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: images}\nspec:\n  governance:\n    expressions:\n      - {name: images, expression: 'object.status.images.size() < 1000000'}\n";
     let serve = Serve::start(&["--policy", "DIR/policy.yaml"], &[], |directory| {
         fs::write(directory.join("policy.yaml"), policy).unwrap();
@@ -371,7 +371,7 @@ fn sixteen_writers_of_nodes_with_very_many_images_take_no_more_memory_than_a_rep
 }
 
 #[test]
-fn a_broken_policy_ends_it_with_2_and_every_error() {
+fn an_invalid_policy_makes_it_exit_with_2_and_every_error() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.yaml"), policy("a", "not a key").replace("rules:", "rulez: []\n  rules:"))
         .unwrap();
@@ -398,7 +398,7 @@ fn a_broken_policy_ends_it_with_2_and_every_error() {
 }
 
 #[test]
-fn flags_that_cannot_be_understood_end_it_with_2() {
+fn invalid_flags_make_it_exit_with_2() {
     for (arguments, environment, part) in [
         (&["serve", "--listen", "nowhere"] as &[&str], ("LOG_LEVEL", "INFO"), "--listen"),
         (&["serve", "--client-name", "api-server"], ("LOG_LEVEL", "INFO"), "--client-ca-file"),

@@ -48,10 +48,10 @@ fn write(directory: &Path, name: &str, text: &str) -> String {
 }
 
 #[test]
-fn what_a_node_says_is_shown_and_not_acted_upon() {
+fn text_of_a_node_is_escaped_for_the_terminal() {
     let directory = tempfile::tempdir().unwrap();
     let policy = write(directory.path(), "policy.yaml", POLICY);
-    let forged = format!("{HOSTILE}\nnode-2   as it should be");
+    let forged = format!("{HOSTILE}\nnode-2   no changes");
     let node = json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "n", "annotations": {"note": forged, "told": HOSTILE}, "labels": {"size": HOSTILE, "a": HOSTILE}}});
     let file = write(directory.path(), "node.json", &ascii(&node));
@@ -70,7 +70,7 @@ fn what_a_node_says_is_shown_and_not_acted_upon() {
 }
 
 #[test]
-fn neither_is_a_files_name_or_what_is_wrong_with_it() {
+fn file_names_and_errors_are_escaped_for_the_terminal() {
     let directory = tempfile::tempdir().unwrap();
     let name = HOSTILE.replace(['\u{2028}', '/'], "");
     let hostile = directory.path().join(&name);

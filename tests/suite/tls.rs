@@ -160,7 +160,7 @@ async fn a_new_certificate_is_served_while_an_open_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn a_swap_of_a_mounted_secrets_data_link_is_seen() {
+async fn the_replacement_of_a_mounted_secrets_data_link_is_noticed() {
     let made = tempfile::tempdir().unwrap();
     let mount = tempfile::tempdir().unwrap();
     for version in ["one", "two"] {
@@ -220,7 +220,7 @@ async fn a_half_written_or_mismatched_pair_keeps_the_last_good_one_and_is_report
 }
 
 #[tokio::test]
-async fn garbage_and_slow_peers_cost_nobody_but_themselves() {
+async fn clients_that_send_garbage_or_stall_do_not_affect_others() {
     let short = Duration::from_millis(300);
     let server = Server::start(Limits { handshake: short, first_request: short, ..Limits::default() }).await;
     let mut garbage = TcpStream::connect(server.address).await.unwrap();
@@ -246,7 +246,7 @@ async fn garbage_and_slow_peers_cost_nobody_but_themselves() {
 }
 
 #[tokio::test]
-async fn hundreds_of_idle_connections_do_not_keep_a_request_out() {
+async fn hundreds_of_idle_connections_do_not_block_a_request() {
     let server = Server::start(Limits {
         connections: 200,
         first_request: Duration::from_secs(2),
@@ -278,7 +278,7 @@ async fn hundreds_of_idle_connections_do_not_keep_a_request_out() {
 }
 
 #[tokio::test]
-async fn a_drain_finishes_what_is_in_flight_and_accepts_nothing_more() {
+async fn a_drain_finishes_requests_in_progress_and_accepts_no_new_connection() {
     let server = Server::start(Limits::default()).await;
     let (mut busy, mut idle) = (server.connect().await, server.connect().await);
     assert_eq!(idle.ask().await.unwrap(), "ok");

@@ -32,7 +32,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "nodegate.fullname" .) .Values.serviceAccount.name }}
 {{- else }}
-{{- /* The namespace's `default` account is anybody's, and this one is never judged. */}}
+{{- /* Other pods may use the namespace's `default` account, and nodegate's account is never judged. */}}
 {{- required "serviceAccount.name: name an account of nodegate's own, or leave serviceAccount.create true" .Values.serviceAccount.name }}
 {{- end }}
 {{- end }}
@@ -45,7 +45,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* The user name that the API server knows the pods by. */}}
+{{/* The user name of the pods in the API server. */}}
 {{- define "nodegate.user" -}}
 {{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "nodegate.serviceAccountName" .) }}
 {{- end }}
@@ -54,7 +54,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "nodegate.policiesConfigMap" -}}
 {{- if .Values.policies.files }}
 {{- if .Values.policies.existingConfigMap }}
-{{- fail "policies.files and policies.existingConfigMap: give one of them" }}
+{{- fail "policies.files and policies.existingConfigMap: set only one of them" }}
 {{- end }}
 {{- include "nodegate.fullname" . }}-policies
 {{- else }}
@@ -62,12 +62,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Whether nodegate keeps its certificate itself, in the Secret nodegate-tls: "true" or nothing. */}}
+{{/* Whether nodegate manages its certificate itself, in the Secret nodegate-tls: "true" or nothing. */}}
 {{- define "nodegate.selfManaged" -}}
 {{- if and .Values.controller.enabled (not .Values.tls.existingSecret) (not .Values.tls.certManager.enabled) }}true{{ end }}
 {{- end }}
 
-{{/* Whether the controller turns the validating webhook from Ignore to Fail when it serves: "true" or nothing. */}}
+{{/* Whether the controller changes failurePolicy of the validating webhook from Ignore to Fail when it serves: "true" or nothing. */}}
 {{- define "nodegate.armed" -}}
 {{- if and .Values.controller.enabled .Values.webhooks.enabled (eq .Values.webhooks.validatingFailurePolicy "Fail") }}true{{ end }}
 {{- end }}
@@ -75,25 +75,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The Secret with the certificate. */}}
 {{- define "nodegate.tlsSecret" -}}
 {{- if and .Values.tls.existingSecret .Values.tls.certManager.enabled }}
-{{- fail "tls.existingSecret and tls.certManager.enabled: give one of them" }}
+{{- fail "tls.existingSecret and tls.certManager.enabled: set only one of them" }}
 {{- end }}
 {{- default (printf "%s-tls" (include "nodegate.fullname" .)) .Values.tls.existingSecret }}
 {{- end }}
 
-{{/* Whether callers have to show a client certificate: "true" or nothing. */}}
+{{/* Whether callers must present a client certificate: "true" or nothing. */}}
 {{- define "nodegate.clientAuth" -}}
 {{- with .Values.clientAuth }}
 {{- if and .caSecret .caConfigMap }}
-{{- fail "clientAuth.caSecret and clientAuth.caConfigMap: give one of them" }}
+{{- fail "clientAuth.caSecret and clientAuth.caConfigMap: set only one of them" }}
 {{- end }}
 {{- if or .caSecret .caConfigMap }}true
 {{- else if .names }}
-{{- fail "clientAuth.names: name the CA of these certificates in clientAuth.caSecret or clientAuth.caConfigMap" }}
+{{- fail "clientAuth.names: set clientAuth.caSecret or clientAuth.caConfigMap to the CA of these certificates" }}
 {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* The names by which the Service is called, the API server's first. */}}
+{{/* The DNS names of the Service; the API server uses the first one. */}}
 {{- define "nodegate.dnsNames" -}}
 {{- $name := include "nodegate.fullname" . -}}
 - {{ $name }}.{{ .Release.Namespace }}.svc
@@ -103,8 +103,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{/*
-A new node carries taints until another component lifts them. With Fail that write is refused while nodegate is away, so
-nodegate must be able to start in spite of them, or a cluster of new nodes only would never come up.
+A new node has taints until another component removes them. With Fail that write is refused while nodegate is unavailable,
+so nodegate must tolerate them. Otherwise a cluster with only new nodes could never start.
 */}}
 {{- define "nodegate.tolerations" -}}
 - key: {{ .Values.pendingTaint.key }}
@@ -122,7 +122,7 @@ nodegate must be able to start in spite of them, or a cluster of new nodes only 
 {{- end }}
 {{- end }}
 
-{{/* The newest version of MutatingAdmissionPolicy that the API server has, or nothing. */}}
+{{/* The newest version of MutatingAdmissionPolicy that the API server supports, or nothing. */}}
 {{- define "nodegate.mutatingVersion" -}}
 {{- if or (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") (semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version) -}}
 admissionregistration.k8s.io/v1

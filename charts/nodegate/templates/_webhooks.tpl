@@ -1,14 +1,14 @@
 {{/*
-The webhook entries, as `nodegate render webhooks --service` prints them; a test compares the two. Whoever changes one side
-changes the other.
+The webhook entries, as `nodegate render webhooks --service` prints them. A test compares the two, so change
+both.
 */}}
 
-{{/* Who a kubelet is, in CEL. */}}
+{{/* Whether the requester is a kubelet, in CEL. */}}
 {{- define "nodegate.kubelet" -}}
 (request.userInfo.username.startsWith("system:node:") && "system:nodes" in request.userInfo.?groups.orValue([]))
 {{- end }}
 
-{{/* An UPDATE that can matter to a decision. */}}
+{{/* Whether an UPDATE can affect a decision. */}}
 {{- define "nodegate.mutateChanges" -}}
 request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObject.metadata.?labels.orValue({}) || object.metadata.?annotations.orValue({}) != oldObject.metadata.?annotations.orValue({}) || object.?spec.?providerID.orValue("") != oldObject.?spec.?providerID.orValue("") || object.?spec.?taints != oldObject.?spec.?taints && object.?spec.?taints.orValue([]).filter(t, !t.key.startsWith("node.kubernetes.io/")) != oldObject.?spec.?taints.orValue([]).filter(t, !t.key.startsWith("node.kubernetes.io/"))
 {{- end }}
@@ -32,7 +32,7 @@ request.operation == "CREATE" || object.metadata.?labels.orValue({}) != oldObjec
 {{- $all | toRawJson }}
 {{- end }}
 
-{{/* A write that can violate a policy. */}}
+{{/* Whether a write can violate a policy. */}}
 {{- define "nodegate.validateChanges" -}}
 {{- $annotations := .Values.webhooks.governAnnotations }}
 {{- range include "nodegate.policyDocuments" . | fromJsonArray }}
@@ -48,7 +48,7 @@ object.metadata.?annotations != oldObject.metadata.?annotations && (object.metad
 {{- end }}
 {{- end }}
 
-{{/* The groups that break the glass, by value and by policy, as a JSON list. */}}
+{{/* The break-glass groups of the values and the policies, as a JSON list. */}}
 {{- define "nodegate.breakGlassGroups" -}}
 {{- $groups := .Values.breakGlassGroups }}
 {{- range include "nodegate.policyDocuments" . | fromJsonArray }}
@@ -57,13 +57,13 @@ object.metadata.?annotations != oldObject.metadata.?annotations && (object.metad
 {{- range $groups }}
 {{- $inner := trimSuffix "*" . }}
 {{- if or (regexMatch "[*?\\[{]" $inner) (and (ne $inner .) (contains "\\" $inner)) }}
-{{- fail (printf "break-glass group %q: a match condition takes exact names and a '*' at the end only" .) }}
+{{- fail (printf "break-glass group %q: a match condition supports only exact names and a '*' at the end" .) }}
 {{- end }}
 {{- end }}
 {{- $groups | uniq | sortAlpha | toRawJson }}
 {{- end }}
 
-{{/* Whose writes pass when nodegate is away, in CEL. */}}
+{{/* Whether the requester's writes pass while nodegate is unavailable, in CEL. */}}
 {{- define "nodegate.spared" -}}
 {{- $tests := list }}
 {{- range include "nodegate.breakGlassGroups" . | fromJsonArray }}
@@ -79,7 +79,7 @@ object.metadata.?annotations != oldObject.metadata.?annotations && (object.metad
 {{- with $tests }} || request.userInfo.?groups.orValue([]).exists(g, {{ join " || " . }}){{ end }}
 {{- end }}
 
-{{/* What every entry has. Takes a dictionary: root, path, caBundle, resources; for others than core/v1 group and version, and timeout. */}}
+{{/* The common fields of every entry. Takes a dictionary: root, path, caBundle, resources; group and version if not core/v1; timeout. */}}
 {{- define "nodegate.webhook" -}}
 admissionReviewVersions: [v1]
 sideEffects: None
@@ -102,12 +102,12 @@ rules:
     scope: Cluster
 {{- end }}
 
-{{/* The conditions of every validating entry. */}}
+{{/* The match conditions of every validating entry. */}}
 {{- define "nodegate.validateConditions" -}}
 - name: can-violate
   expression: |-
     {{- include "nodegate.validateChanges" . | nindent 4 }}
-# A kubelet's own CREATE is corrected by the other webhook and never refused.
+# The mutating webhook corrects a kubelet's own CREATE, which is never refused.
 - name: not-a-kubelet-joining
   expression: |-
     {{- printf "!(request.operation == \"CREATE\" && %s)" (include "nodegate.kubelet" .) | nindent 4 }}
@@ -116,7 +116,7 @@ rules:
     {{- printf "request.userInfo.username != %q" (include "nodegate.user" .) | nindent 4 }}
 {{- end }}
 
-{{/* Both configurations. They take a dictionary: root, caBundle, annotations. */}}
+{{/* Both configurations. Each takes a dictionary: root, caBundle, annotations. */}}
 {{- define "nodegate.mutatingConfiguration" -}}
 # Deleting this object, and the validating one, always recovers a cluster.
 apiVersion: admissionregistration.k8s.io/v1
@@ -163,7 +163,7 @@ webhooks:
   - name: validate.nodegate.dev
     {{- $validate | nindent 4 }}
     {{- if ne $first $policy }}
-    # The leader makes it {{ $policy }} once it serves.
+    # The leader sets it to {{ $policy }} once it serves.
     {{- end }}
     failurePolicy: {{ $first }}
     matchConditions:
@@ -182,7 +182,7 @@ webhooks:
         expression: |-
           {{- $spared | nindent 10 }}
   {{- end }}
-  # Policies that do not compile are refused. Never Fail: people must be able to mend policies while nodegate is away.
+  # Refuses policies that do not compile. Never Fail, so that users can repair policies while nodegate is unavailable.
   - name: policies.nodegate.dev
     {{- include "nodegate.webhook" (dict "root" .root "path" "/validate" "caBundle" .caBundle "group" "nodegate.dev" "version" "v1alpha1" "resources" (list "nodepolicies") "timeout" 10) | nindent 4 }}
     failurePolicy: Ignore

@@ -1,4 +1,4 @@
-//! The API server's part: reviews over HTTPS, patches applied.
+//! Acts as the API server: sends reviews over HTTPS and applies patches.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use tokio_rustls::TlsConnector;
 
 use super::fleet::review;
 
-/// One connection to the webhook, as the API server keeps it.
+/// A connection to the webhook, kept open as the API server does.
 pub(super) struct ApiServer {
     sender: SendRequest<Full<Bytes>>,
 }
 
-/// What came of a write.
+/// The outcome of a write.
 pub(super) struct Written {
-    /// The node as it is stored, or why it is not.
+    /// The stored node, or the reason for the denial.
     pub(super) outcome: Result<Json, String>,
     pub(super) warnings: Vec<String>,
     pub(super) audit: Json,
-    /// Time in the webhook, for both reviews together.
+    /// Time spent in the webhook, both reviews together.
     pub(super) time: Duration,
 }
 
 impl ApiServer {
-    /// Connects, trusting the CA in `ca_file`.
+    /// Connects to the webhook, trusting the CA in `ca_file`.
     pub(super) async fn connect(address: std::net::SocketAddr, ca_file: &Path) -> anyhow::Result<Self> {
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(ca_file)? {
@@ -65,12 +65,12 @@ impl ApiServer {
         let body = response.into_body().collect().await?.to_bytes();
         anyhow::ensure!(status.is_success(), "{path} answered {status}: {}", String::from_utf8_lossy(&body));
         let reply: Json = serde_json::from_slice(&body)?;
-        anyhow::ensure!(reply["response"]["uid"] == review["request"]["uid"], "{path} answered another uid");
+        anyhow::ensure!(reply["response"]["uid"] == review["request"]["uid"], "{path} answered with another uid");
         Ok(reply["response"].clone())
     }
 
-    /// Sends a write through both webhooks, as the API server does with the rendered configurations:
-    /// `nodes/status` is not mutated, and a kubelet's CREATE is not validated.
+    /// Sends a write through both webhooks, as the API server does with the rendered configurations: writes to
+    /// `nodes/status` are not mutated, and a kubelet's CREATE is not validated.
     pub(super) async fn write(
         &mut self,
         node: &Json,
@@ -85,9 +85,9 @@ impl ApiServer {
                 .extend(reply["warnings"].as_array().into_iter().flatten().filter_map(Json::as_str).map(str::to_owned));
         };
         if !status {
-            let asked = Instant::now();
+            let start = Instant::now();
             let reply = self.ask("/mutate", &review(&node, old, status, user)?).await?;
-            time += asked.elapsed();
+            time += start.elapsed();
             if let Some(patch) = reply["patch"].as_str() {
                 let patch: json_patch::Patch = serde_json::from_slice(&STANDARD.decode(patch)?)?;
                 json_patch::patch(&mut node, &patch)?;
@@ -99,9 +99,9 @@ impl ApiServer {
         if joining {
             return Ok(Written { outcome: Ok(node), warnings, audit, time });
         }
-        let asked = Instant::now();
+        let start = Instant::now();
         let reply = self.ask("/validate", &review(&node, old, status, user)?).await?;
-        time += asked.elapsed();
+        time += start.elapsed();
         take(&reply);
         let denial = reply["status"]["message"].as_str().unwrap_or_default().to_owned();
         let outcome = if reply["allowed"] == true { Ok(node) } else { Err(denial) };

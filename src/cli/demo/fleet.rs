@@ -1,8 +1,8 @@
-//! The two example fleets and a recorded review, inside the binary.
+//! The two example fleets and a recorded review, embedded in the binary.
 
 use serde_json::{Value as Json, json};
 
-use crate::api::source::parse_documents;
+use nodegate_policy::api::source::parse_documents;
 
 /// A fleet: its policy, and its nodes as their kubelets register them.
 pub(super) struct Fleet {
@@ -26,14 +26,14 @@ pub(super) const FLEETS: [Fleet; 2] = [
     fleet!("llm-d-lab", ["master-0", "master-1", "master-2", "gpu-worker-0", "gpu-worker-1", "gpu-worker-2"]),
 ];
 
-/// A kubelet's CREATE as kube-apiserver 1.36.3 sent it.
+/// A kubelet's CREATE, as sent by kube-apiserver 1.36.3.
 const RECORDED: &str = include_str!("../../../tests/data/admission-reviews/kubelet-create.json");
 
 impl Fleet {
     /// The nodes, as JSON.
     ///
     /// # Errors
-    /// If a file of the binary is not YAML, which the tests rule out.
+    /// Returns an error if an embedded file is not YAML, which the tests rule out.
     pub(super) fn nodes(&self) -> anyhow::Result<Vec<Json>> {
         let mut nodes = Vec::new();
         for text in self.nodes {
@@ -43,10 +43,10 @@ impl Fleet {
     }
 }
 
-/// The recorded review, with another write in it.
+/// The recorded review with another write in it.
 ///
 /// # Errors
-/// If the recording is not JSON, which the tests rule out.
+/// Returns an error if the recording is not JSON, which the tests rule out.
 pub(super) fn review(
     node: &Json,
     old: Option<&Json>,

@@ -1,4 +1,4 @@
-//! `nodegate demo`: the main job on real input, without a cluster.
+//! `nodegate demo`: the main features on real input, without a cluster.
 
 mod client;
 mod fleet;
@@ -15,20 +15,20 @@ use client::{ApiServer, Written};
 use fleet::FLEETS;
 
 use super::serve::{PendingTaintMode, Running, ServeConfig, start};
-use super::simulate::{identity, node_name};
-use super::{Findings, nodes, output};
+use super::{Findings, output};
 use crate::admission::Bounds;
 use crate::files::Sources;
-use crate::policy::Exemptions;
 use crate::tls::Limits;
+use nodegate_policy::Exemptions;
+use nodegate_policy::simulate::{identity, node_name, taints};
 
-/// Watch nodes join: two example fleets, the real server, no cluster.
+/// Show how nodes join, with two example fleets and the real server, without a cluster.
 ///
-/// Starts the server on free ports, sends it over HTTPS what an API server sends when kubelets
-/// register, and shows what the nodes get; then re-creates a node and tries forbidden changes.
+/// Starts the server on free ports and sends it, over HTTPS, the requests that an API server sends when kubelets
+/// register. Prints what the nodes get, re-creates a node, and tries forbidden changes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// Leave the server running at the end, and print commands to try
+    /// Keep the server running, and print commands to try
     #[arg(long)]
     keep: bool,
 }
@@ -38,14 +38,14 @@ type User = (String, Vec<String>);
 pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Findings> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let directory = Workplace::new()?;
+        let directory = TemporaryDirectory::new()?;
         let running = start(directory.config()?).await?;
         let mut api = ApiServer::connect(running.address, &directory.0.join("certs/ca.crt")).await?;
-        output::print("nodegate serves two example fleets over HTTPS, with certificates it made itself.\n\n")?;
+        output::print("nodegate serves two example fleets over HTTPS, with certificates that it created.\n\n")?;
         join_fleets(&mut api).await?;
-        get_a_role(&mut api).await?;
-        come_back(&mut api, &directory, &running).await?;
-        forbidden(&mut api).await?;
+        add_role(&mut api).await?;
+        recreate_node(&mut api, &directory, &running).await?;
+        show_denials(&mut api).await?;
         if args.keep {
             keep(&directory, &running).await?;
         }
@@ -54,10 +54,10 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Findings> {
     })
 }
 
-/// A directory of our own, gone at the end.
-struct Workplace(std::path::PathBuf);
+/// A temporary directory, removed at the end.
+struct TemporaryDirectory(std::path::PathBuf);
 
-impl Workplace {
+impl TemporaryDirectory {
     fn new() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("nodegate-demo-{}", std::process::id()));
         for part in ["policies", "state", "certs"] {
@@ -94,9 +94,9 @@ impl Workplace {
     }
 }
 
-impl Drop for Workplace {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        // What cannot be removed from the temporary directory is the system's to remove.
+        // Whatever cannot be removed from the temporary directory is left to the operating system.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -105,14 +105,14 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
-/// Labels and taints that are in `after` and not in `before`, a line each.
+/// The labels and taints that are in `after` and not in `before`, one per line.
 fn added(before: &Json, after: &Json) -> (String, String) {
     let labels = after["metadata"]["labels"].as_object().into_iter().flatten();
     let labels = labels.filter(|(key, value)| before["metadata"]["labels"].get(*key) != Some(value));
     let labels: Vec<String> =
         labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    let known: BTreeSet<String> = nodes::taints(before).into_iter().collect();
-    let taints: Vec<String> = nodes::taints(after).into_iter().filter(|taint| !known.contains(taint)).collect();
+    let known: BTreeSet<String> = taints(before).into_iter().collect();
+    let taints: Vec<String> = taints(after).into_iter().filter(|taint| !known.contains(taint)).collect();
     (labels.join("\n"), taints.join("\n"))
 }
 
@@ -144,13 +144,13 @@ async fn join_fleets(api: &mut ApiServer) -> anyhow::Result<()> {
         ))?;
     }
     output::print(
-        "Deferred: a kubelet's request may not carry role labels; an API server would refuse the whole node.\n\
-         The GPU nodes came without nvidia.com/gpu in their capacity, as they do before a driver runs.\n\n",
+        "Deferred: the controller sets role labels, because an API server rejects them in a kubelet's request.\n\
+         The GPU nodes register without nvidia.com/gpu in their capacity, because no driver runs yet.\n\n",
     )
 }
 
-/// A role label that brings another label in the same write.
-async fn get_a_role(api: &mut ApiServer) -> anyhow::Result<()> {
+/// Shows a role label that adds another label in the same write.
+async fn add_role(api: &mut ApiServer) -> anyhow::Result<()> {
     let name = "gpu-worker-0";
     let worker =
         FLEETS[1].nodes()?.into_iter().find(|node| node_name(node) == name).context("the fleet has that node")?;
@@ -160,12 +160,12 @@ async fn get_a_role(api: &mut ApiServer) -> anyhow::Result<()> {
     let stored = api.write(&with_role, Some(&worker), false, &admin).await?.outcome.map_err(anyhow::Error::msg)?;
     let (labels, _) = added(&with_role, &stored);
     output::print(&format!(
-        "Roles: an administrator labels {name} as a worker (node-role.kubernetes.io/worker). The same write carries:\n\x20 {labels}\n\n"
+        "Roles: an administrator labels {name} as a worker (node-role.kubernetes.io/worker). The same write adds:\n\x20 {labels}\n\n"
     ))
 }
 
-/// A node whose persisted labels come back.
-async fn come_back(api: &mut ApiServer, directory: &Workplace, running: &Running) -> anyhow::Result<()> {
+/// Shows a node whose persisted labels are restored.
+async fn recreate_node(api: &mut ApiServer, directory: &TemporaryDirectory, running: &Running) -> anyhow::Result<()> {
     let name = "pgbee";
     let registered =
         FLEETS[0].nodes()?.into_iter().find(|node| node_name(node) == name).context("the fleet has that node")?;
@@ -183,14 +183,14 @@ async fn come_back(api: &mut ApiServer, directory: &Workplace, running: &Running
     let again = api.write(&registered, None, false, &kubelet).await?;
     let stored = again.outcome.map_err(anyhow::Error::msg)?;
     output::print(&format!(
-        "Re-creation: an administrator gave {name} the label team.owner=platform; saved state holds it.\n\
-         The node is deleted and its kubelet registers it again. In the object its CREATE returns:\n\
+        "Re-creation: an administrator set the label team.owner=platform on {name}; it is in saved state.\n\
+         The node is deleted, and its kubelet registers it again. The object that its CREATE returns has:\n\
          \x20 team.owner={}\n\n",
         stored["metadata"]["labels"]["team.owner"].as_str().unwrap_or("(missing)")
     ))
 }
 
-/// The server reads the state directory when it changes; the metric tells when it has.
+/// Waits until the server has read the state directory, as its metric shows.
 async fn wait_for_state(running: &Running) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
@@ -202,8 +202,8 @@ async fn wait_for_state(running: &Running) -> anyhow::Result<()> {
     anyhow::bail!("the server did not read the saved state")
 }
 
-/// Changes that somebody should not make, and what each gets.
-async fn forbidden(api: &mut ApiServer) -> anyhow::Result<()> {
+/// Tries forbidden changes, and prints the outcome of each.
+async fn show_denials(api: &mut ApiServer) -> anyhow::Result<()> {
     let registered = FLEETS[0]
         .nodes()?
         .into_iter()
@@ -219,7 +219,7 @@ async fn forbidden(api: &mut ApiServer) -> anyhow::Result<()> {
     let tier = "hardware.tier";
     let attempts: [(&str, Json, Option<&Json>, bool, &User); 4] = [
         (
-            "an administrator writes a reserved label, node.kubernetes.io/kind=fast",
+            "an administrator sets a reserved label, node.kubernetes.io/kind=fast",
             with(&stored, "node.kubernetes.io/kind", "fast"),
             Some(&stored),
             false,
@@ -240,7 +240,7 @@ async fn forbidden(api: &mut ApiServer) -> anyhow::Result<()> {
             &kubelet,
         ),
         (
-            "the same through nodes/status, which only a validating webhook sees",
+            "the same through nodes/status, which only the validating webhook receives",
             with(&stored, tier, "dual-gpu"),
             Some(&stored),
             true,
@@ -264,7 +264,7 @@ async fn forbidden(api: &mut ApiServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn keep(directory: &Workplace, running: &Running) -> anyhow::Result<()> {
+async fn keep(directory: &TemporaryDirectory, running: &Running) -> anyhow::Result<()> {
     let ca = directory.0.join("certs/ca.crt");
     let review = directory.0.join("review.json");
     let node = FLEETS[0].nodes()?.into_iter().next().context("the fleet has nodes")?;
@@ -283,7 +283,7 @@ fn print_commands(
     directory: &Path,
 ) -> anyhow::Result<()> {
     output::print(&format!(
-        "\nThe server stays until Ctrl-C. Its files are in {}. Try:\n\
+        "\nThe server runs until you press Ctrl-C. Its files are in {}. Try:\n\
          \x20 curl --cacert {} -H 'Content-Type: application/json' --data @{} https://{address}/mutate\n\
          \x20 curl http://{probe}/metrics\n\
          \x20 nodegate render webhooks --url https://{address} --ca-file {} | kubectl apply -f -\n",

@@ -1,80 +1,84 @@
-//! The flags of `serve`, and what they come to.
+//! The flags of `serve`, and the configuration they result in.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::callers::{CallersArgs, CallersConfig};
+use super::controller_args::{ClusterConfig, ControllerArgs};
+use super::duration::duration;
 use crate::admission::{Bounds, REVIEW_BYTES};
-use crate::api::names::LabelKey;
-use crate::cli::cluster::{ClusterConfig, ControllerArgs};
 use crate::cli::connect::ConnectArgs;
 use crate::files::Sources;
-use crate::policy::{Exemptions, Identities};
 use crate::tls::{Limits, SubjectName};
+use nodegate_policy::api::names::LabelKey;
+use nodegate_policy::{Exemptions, Identities};
 
-/// Serve the webhook over HTTPS; with a cluster, run the controller as well.
+/// Serve the webhook over HTTPS; with a cluster, also run the controller
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// NodePolicy file, or directory of them; watched. Without it the preset `baseline` is in force.
+    /// NodePolicy file, or directory of them; watched for changes [default: the preset `baseline`]
     #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
     policies: Vec<PathBuf>,
-    /// Directory of flat label files, <namespace>/<label>; watched.
+    /// Directory of flat label files, <namespace>/<label>; watched for changes
     #[arg(long, value_name = "DIR", env = "NODEGATE_LABELS_DIR")]
     labels_dir: Option<PathBuf>,
-    /// Grace between "no source label" and the removal of a label that a flat label file gave.
+    /// How long a label from a flat label file stays after its last source label is gone.
     #[arg(long, value_name = "DURATION", env = "NODEGATE_LABELS_DIR_GRACE", default_value = "0s", value_parser = duration)]
     labels_dir_grace: Duration,
     /// HTTPS address [default: 127.0.0.1:8443, in a container 0.0.0.0:8443]
     #[arg(long, value_name = "ADDR", env = "NODEGATE_LISTEN")]
     listen: Option<SocketAddr>,
-    /// Plain HTTP address of /healthz, /readyz, /metrics [default: 127.0.0.1:8080, in a container 0.0.0.0:8080]
+    /// Plain HTTP address of /healthz, /readyz and /metrics [default: 127.0.0.1:8080, in a container 0.0.0.0:8080]
     #[arg(long, value_name = "ADDR", env = "NODEGATE_PROBE_LISTEN")]
     probe_listen: Option<SocketAddr>,
-    /// Directory of tls.crt and tls.key; made with a CA of our own when empty.
-    /// [default: certs; with a cluster a Secret that nodegate keeps]
+    /// Directory of tls.crt and tls.key; if it is empty, nodegate creates a CA and a certificate [default: certs;
+    /// with a cluster a Secret that nodegate manages]
     #[arg(long, value_name = "DIR", env = "NODEGATE_CERT_DIR")]
     cert_dir: Option<PathBuf>,
-    /// Further name or address in our own certificate, besides localhost, 127.0.0.1 and ::1.
+    /// Additional DNS name or IP address for the issued certificate, besides localhost, 127.0.0.1 and ::1
     #[arg(long = "cert-name", value_name = "NAME", env = "NODEGATE_CERT_NAME", value_delimiter = ',')]
     cert_names: Vec<SubjectName>,
     #[command(flatten)]
     callers: CallersArgs,
-    /// Largest review that is read, in bytes. Raise it where the API server's --max-request-bytes was raised: to twelve times
-    /// that, and two MiB more.
+    /// Maximum size of a review, in bytes. If the API server's --max-request-bytes is higher than its default, use
+    /// twelve times that value plus two MiB
     #[arg(long, value_name = "BYTES", env = "NODEGATE_MAX_REVIEW_BYTES", default_value_t = REVIEW_BYTES as u64, value_parser = clap::value_parser!(u64).range(1_048_576..=1_073_741_824))]
     max_review_bytes: u64,
-    /// Most open HTTPS connections. At the bound an idle one ends for each that comes, of the address that has most of them.
+    /// Maximum number of open HTTPS connections. At the limit, each new connection closes an idle one of the address
+    /// that has the most
     #[arg(long, value_name = "N", env = "NODEGATE_MAX_CONNECTIONS", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=65_536))]
     max_connections: u64,
-    /// Most open HTTPS connections from one address (of IPv6, one /64). All API servers may have one address where
-    /// something stands before them.
+    /// Maximum number of open HTTPS connections from one address (for IPv6, one /64). Behind a proxy or NAT, all API
+    /// servers can have the same address
     #[arg(long, value_name = "N", env = "NODEGATE_MAX_CONNECTIONS_PER_PEER", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     max_connections_per_peer: u64,
-    /// Directory of saved state, one <node>.json per node; watched, never written.
+    /// Directory of saved state, one <node>.json per node; watched for changes, never written
     #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", default_value = "state")]
     state_dir: PathBuf,
-    /// When to mark a joining node that lacks something deferred.
+    /// When to set the pending taint on a joining node that has something deferred
     #[arg(long, value_enum, env = "NODEGATE_PENDING_TAINT", default_value_t = PendingTaintMode::Auto)]
     pending_taint: PendingTaintMode,
-    /// Key of the pending taint.
+    /// Key of the pending taint
     #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
     pending_taint_key: LabelKey,
-    /// Group whose members may override every policy, exactly or as a glob, which matches names that begin with `system:`
-    /// only if it begins so itself. A group name may have commas, so repeat the flag for more.
+    /// Group whose members may override every policy: an exact name or a glob. A glob matches names that begin with
+    /// `system:` only if it begins with `system:` itself. Repeat the flag for more groups; a group name can contain
+    /// commas
     #[arg(long = "break-glass-group", value_name = "GROUP", env = "NODEGATE_BREAK_GLASS_GROUP")]
     break_glass_groups: Vec<String>,
-    /// Write who changed a governed, owned or persisted label or taint last into the annotation
-    /// nodegate.dev/last-change of its node.
+    /// Record who last changed a governed, owned or persisted label or taint in the node's annotation
+    /// nodegate.dev/last-change
     #[arg(long, env = "NODEGATE_STAMP_CHANGES")]
     stamp_changes: bool,
-    /// nodegate's own user name in the cluster; never judged [default: with a cluster it is asked]
+    /// nodegate's own user name in the cluster, whose writes are never judged [default: with a cluster, nodegate asks
+    /// the API server]
     #[arg(long, value_name = "USER", env = "NODEGATE_SELF_USER")]
     self_user: Option<String>,
-    /// Time between "not ready" and the end of accepting, for load balancers to notice.
+    /// Delay between reporting "not ready" and closing the listener, so that load balancers notice
     #[arg(long, value_name = "DURATION", env = "NODEGATE_DRAIN_DELAY", default_value = "0s", value_parser = duration)]
     drain_delay: Duration,
-    /// One more label prefix to persist, as the label operator had it.
+    /// Additional label prefix to persist, for compatibility with the label operator
     #[arg(long, value_name = "PREFIX", env = "PERSIST_LABEL_PREFIX", hide = true)]
     persist_label_prefix: Option<String>,
     #[command(flatten, next_help_heading = "With a cluster: controller and saved state in ConfigMaps")]
@@ -83,62 +87,55 @@ pub(crate) struct ServeArgs {
     controller: ControllerArgs,
 }
 
-/// When to mark a joining node that lacks something deferred.
+/// When to set the pending taint on a joining node that has something deferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum PendingTaintMode {
-    /// Only while a controller is known to be there to lift it: never without a cluster.
+    /// Only while a controller is known to be running that can remove it: never without a cluster
     Auto,
-    /// Whenever something is deferred.
+    /// Whenever something is deferred
     Always,
-    /// Never.
+    /// Never
     Never,
 }
 
-/// Parses a duration such as `5s`.
-pub(in crate::cli) fn duration(text: &str) -> Result<Duration, String> {
-    let fault = || format!("{text:?} is not a duration; write one such as 5s");
-    let length: jiff::SignedDuration = text.parse().map_err(|_| fault())?;
-    Duration::try_from(length).map_err(|_| fault())
-}
-
-/// Whether we run in a container, where loopback would reach nobody.
+/// Whether nodegate runs in a container, where loopback is not reachable from outside.
 fn in_container() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
         || ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists())
 }
 
-/// Everything `serve` needs to know.
+/// The configuration of `serve`.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// Where policies come from.
+    /// Where policies are read from.
     pub sources: Sources,
-    /// HTTPS address; port 0 takes a free one.
+    /// HTTPS address; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Plain HTTP address of the probes; port 0 takes a free one.
+    /// Plain HTTP address of the probes; port 0 selects a free port.
     pub probe_listen: SocketAddr,
-    /// Certificate directory; without one the certificate is in a Secret of the cluster.
+    /// Certificate directory; without it, the certificate is in a Secret of the cluster.
     pub cert_dir: Option<PathBuf>,
-    /// Names in our own certificate.
+    /// Names in the issued certificate.
     pub cert_names: Vec<SubjectName>,
-    /// Who may call; anybody when not said.
+    /// Which clients may call the webhook; all if `None`.
     pub callers: Option<CallersConfig>,
-    /// Bounds on reviews.
+    /// Limits on reviews.
     pub bounds: Bounds,
-    /// Bounds on HTTPS connections.
+    /// Limits on HTTPS connections.
     pub limits: Limits,
-    /// Directory of saved state; not read with a cluster.
+    /// Directory of saved state; not used with a cluster.
     pub state_dir: PathBuf,
     /// When the pending taint is set.
     pub pending_taint: PendingTaintMode,
-    /// Its key.
+    /// The key of the pending taint.
     pub pending_taint_key: LabelKey,
-    /// Whether nodes are stamped with who changed them last.
+    /// Whether to record the last requester in an annotation.
     pub stamp_changes: bool,
-    /// Who is not judged.
+    /// Whose writes are not judged.
     pub exemptions: Exemptions,
-    /// Time between "not ready" and the end of accepting.
+    /// Delay between reporting "not ready" and closing the listener.
     pub drain_delay: Duration,
-    /// The cluster to work on.
+    /// The cluster, if there is one.
     pub cluster: Option<ClusterConfig>,
 }
 

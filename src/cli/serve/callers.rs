@@ -1,4 +1,4 @@
-//! Who may call the webhook: the flags of mutual TLS.
+//! Which clients may call the webhook: the flags of mutual TLS.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,20 +13,21 @@ use crate::tls::{Callers, Refusal};
 /// Flags of mutual TLS.
 #[derive(Debug, clap::Args)]
 pub(super) struct CallersArgs {
-    /// CAs (PEM) of the client certificates without which nobody is answered; watched. The probe address asks for none.
+    /// CA certificates (PEM) for client certificates; watched for changes. With this flag, every client of the HTTPS
+    /// address needs a certificate; the probe address requires none
     #[arg(long, value_name = "FILE", env = "NODEGATE_CLIENT_CA_FILE")]
     client_ca_file: Option<PathBuf>,
-    /// Common name or DNS name that such a certificate may have, exactly [default: any]
+    /// Common name or DNS name that a client certificate must have, exactly [default: any]
     #[arg(long = "client-name", value_name = "NAME", env = "NODEGATE_CLIENT_NAME", value_delimiter = ',', requires = "client_ca_file", value_parser = NonEmptyStringValueParser::new())]
     client_names: Vec<String>,
 }
 
-/// Who may call.
+/// Which clients may call the webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallersConfig {
-    /// The CAs of their certificates.
+    /// The CAs of client certificates.
     pub ca_file: PathBuf,
-    /// The names their certificates may have; any when there are none.
+    /// The allowed names of client certificates; all if empty.
     pub names: Vec<String>,
 }
 
@@ -37,10 +38,10 @@ impl CallersArgs {
 }
 
 impl CallersConfig {
-    /// Reads the CAs.
+    /// Reads the CA certificates.
     ///
     /// # Errors
-    /// If the file cannot be read or is no bundle of CAs.
+    /// Returns an error if the file cannot be read or is not a bundle of CA certificates.
     pub(super) fn open(self, metrics: &Metrics) -> anyhow::Result<Arc<Callers>> {
         let callers = Callers::open(&self.ca_file, self.names, Timestamp::now()).context("--client-ca-file")?;
         metrics.callers.begin(Refusal::ALL.map(Refusal::as_str));

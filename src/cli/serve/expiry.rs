@@ -1,4 +1,4 @@
-//! The end of the served certificate's life: told before it comes, and when it has come.
+//! Reports the expiration of the serving certificate, before and when it happens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,34 +10,34 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::Metrics;
 use crate::tls::{Certificate, Pair};
 
-/// From when on the end is told, but not before two thirds of a certificate's life: what renews certificates does so
-/// earlier.
+/// From when on the expiration is reported, but never before two thirds of a certificate's lifetime, because
+/// certificates are renewed earlier.
 const AHEAD: SignedDuration = SignedDuration::from_hours(14 * 24);
-/// How often the certificate is looked at.
+/// How often the certificate is checked.
 const LOOK: Duration = Duration::from_secs(5);
-/// How often the same is told again: a warning, and an error.
-const AGAIN: (SignedDuration, SignedDuration) = (SignedDuration::from_hours(24), SignedDuration::from_mins(10));
+/// How often the same state is reported again: a warning, and an error.
+const REPEAT: (SignedDuration, SignedDuration) = (SignedDuration::from_hours(24), SignedDuration::from_mins(10));
 
-/// How near the end of a certificate's life is.
+/// How near the expiration of a certificate is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::cli) enum Expiry {
+pub(super) enum Expiry {
     /// It is not near, or there is no certificate yet.
     #[default]
     Far,
-    /// It comes within fourteen days.
+    /// The certificate expires within fourteen days.
     Near {
-        /// When.
+        /// The expiration time.
         not_after: Timestamp,
     },
-    /// It has come: callers refuse the certificate.
+    /// The certificate has expired, and callers refuse it.
     Over {
-        /// When it came.
+        /// The expiration time.
         not_after: Timestamp,
     },
 }
 
 impl Expiry {
-    /// What is to be said at `now` of a certificate that is valid from `not_before` until `not_after`.
+    /// The state at `now` of a certificate that is valid from `not_before` until `not_after`.
     fn of(not_before: Timestamp, not_after: Timestamp, now: Timestamp) -> Self {
         let third = not_after.duration_since(not_before) / 3;
         if not_after <= now {
@@ -49,8 +49,8 @@ impl Expiry {
         }
     }
 
-    /// An event's reason and note, where there is something to tell.
-    pub(in crate::cli) fn event(self) -> Option<(&'static str, String)> {
+    /// The reason and note of an event, if there is something to report.
+    pub(super) fn event(self) -> Option<(&'static str, String)> {
         match self {
             Self::Far => None,
             Self::Near { not_after } => Some((
@@ -64,17 +64,17 @@ impl Expiry {
         }
     }
 
-    fn again(self) -> SignedDuration {
+    fn repeat_after(self) -> SignedDuration {
         match self {
             Self::Far => SignedDuration::MAX,
-            Self::Near { .. } => AGAIN.0,
-            Self::Over { .. } => AGAIN.1,
+            Self::Near { .. } => REPEAT.0,
+            Self::Over { .. } => REPEAT.1,
         }
     }
 
     fn log(self, before: Self) {
         match (self.event(), self) {
-            (Some((_, note)), Self::Over { .. }) => tracing::error!("{note}; not ready until then"),
+            (Some((_, note)), Self::Over { .. }) => tracing::error!("{note}; nodegate is not ready until then"),
             (Some((_, note)), _) => tracing::warn!("{note}"),
             (None, _) if before != Self::Far => tracing::info!("the serving certificate has been renewed"),
             (None, _) => {}
@@ -82,13 +82,13 @@ impl Expiry {
     }
 }
 
-/// Tells how near the end of the served certificate's life is, in the log and in metrics, and to `told`, until
-/// `shutdown`. The same is told again after a while.
+/// Reports how near the expiration of the serving certificate is, in the log, in metrics and to `sender`, until
+/// `shutdown`. The same state is reported again from time to time.
 pub(super) async fn follow(
     certificate: Arc<Certificate>,
     now: fn() -> Timestamp,
     metrics: Arc<Metrics>,
-    told: watch::Sender<Expiry>,
+    sender: watch::Sender<Expiry>,
     shutdown: CancellationToken,
 ) {
     let (mut last, mut at) = (Expiry::default(), now());
@@ -96,11 +96,11 @@ pub(super) async fn follow(
         let moment = now();
         let expiry = |pair: Arc<Pair>| Expiry::of(pair.not_before(), pair.not_after(), moment);
         let expiry = certificate.current().map(expiry).unwrap_or_default();
-        if expiry != last || moment.duration_since(at) >= expiry.again() {
+        if expiry != last || moment.duration_since(at) >= expiry.repeat_after() {
             expiry.log(last);
             metrics.certificate_expiring.set(i64::from(expiry != Expiry::Far));
-            // Nobody listens without a cluster.
-            told.send_replace(expiry);
+            // Without a cluster there is no receiver.
+            sender.send_replace(expiry);
             (last, at) = (expiry, moment);
         }
         tokio::select! {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_is_near_from_fourteen_days_before_and_over_from_its_moment_on() {
+    fn a_certificate_is_near_its_expiration_from_fourteen_days_before() {
         let not_after: Timestamp = "2026-12-31T00:00:00Z".parse().unwrap();
         for (now, expected) in [
             ("2026-12-16T23:59:59Z", Expiry::Far),
@@ -128,7 +128,7 @@ mod tests {
             let not_before = "2026-01-01T00:00:00Z".parse().unwrap();
             assert_eq!(Expiry::of(not_before, not_after, now.parse().unwrap()), expected, "{now}");
         }
-        // One that lives for three days only is renewed within its last.
+        // A certificate that is valid for three days is near its expiration on the last day.
         let not_before = "2026-12-28T00:00:00Z".parse().unwrap();
         let of = |now: &str| Expiry::of(not_before, not_after, now.parse().unwrap());
         assert_eq!(of("2026-12-29T23:59:59Z"), Expiry::Far);

@@ -1,4 +1,4 @@
-//! Nodes at the API server: read one at a time as text, whatever they hold, and changed without reading the answer.
+//! Reads nodes from the API server one at a time, as text, and patches them without reading the response.
 
 use std::time::Duration;
 
@@ -15,27 +15,27 @@ use super::{NodeObject, Unreadable, text_at};
 use crate::kube_error::in_words;
 use crate::telemetry::brief;
 
-/// Nodes in one page of a list.
+/// Number of nodes in one page of a list.
 const PAGE: u32 = 250;
-/// How long an answer may pause. The API server sends a bookmark a minute in a watch.
+/// Maximum pause within a response. The API server sends a bookmark every minute in a watch.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
-/// How long a watch lasts before it is begun anew, in seconds.
+/// How long a watch lasts before it is restarted, in seconds.
 const WATCH_SECONDS: u32 = 290;
-/// Most that is read of an error's text, in bytes.
+/// How much of an error message is read, in bytes.
 const ERROR_MAX: usize = 64 * 1024;
 
-/// Nodes could not be read.
+/// An error while reading nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodesError {
-    /// The API server refused. 410: what was asked for has expired.
-    #[error("the API server answers {code}: {message}")]
+    /// The API server refused. 410 means that the requested version has expired.
+    #[error("the API server answered {code}: {message}")]
     Refused {
         /// The HTTP status.
         code: u16,
-        /// What it says.
+        /// The error message.
         message: String,
     },
-    /// It could not be asked, or its answer broke off.
+    /// The request failed, or the response was incomplete.
     #[error("{0}")]
     Broken(String),
 }
@@ -45,23 +45,23 @@ impl NodesError {
         Self::Broken(format!("{what}: {}", brief(why)))
     }
 
-    /// Whether what was asked for has expired, so that everything has to be read anew.
+    /// Whether the requested version has expired, so that all nodes must be listed again.
     pub(super) fn is_expired(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })
     }
 }
 
-/// One node of a list or of a watch: readable, or not.
+/// A node of a list or a watch, readable or not.
 pub type Read = Result<NodeObject, Unreadable>;
 
-/// What one page of a list ends with.
+/// The end of a page of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// The version that the list shows.
+    /// The resource version of the list.
     pub resource_version: Option<String>,
-    /// Where the list goes on, if it does.
+    /// The continue token, if there are more pages.
     pub next: Option<String>,
-    /// How many nodes come after this page, if the API server says so.
+    /// How many nodes follow after this page, if the API server reports it.
     pub remaining: usize,
 }
 
@@ -70,15 +70,15 @@ pub struct Page {
 pub(super) enum Changed {
     /// A node was added or changed.
     To(Read),
-    /// A node is gone.
+    /// A node was deleted.
     Gone(Read),
-    /// Nothing has changed up to this version.
+    /// A bookmark: nothing has changed up to this version.
     Nothing,
-    /// The watch ends.
+    /// The watch failed.
     Failed(NodesError),
 }
 
-/// Nodes of a cluster.
+/// The nodes of a cluster.
 #[derive(Clone)]
 pub struct NodeApi {
     client: Client,
@@ -86,15 +86,16 @@ pub struct NodeApi {
 }
 
 impl NodeApi {
-    /// Nodes of the cluster that `client` is of.
+    /// The nodes of the cluster that `client` connects to.
     pub fn new(client: Client) -> Self {
         Self { client, request: Request::new(Node::url_path(&(), None)) }
     }
 
-    /// Reads one page of all nodes: the first, or the one at `next`. `each` gets the nodes one by one as they come.
+    /// Reads one page of all nodes: the first, or the one at `next`. Calls `each` for every node as it arrives.
     ///
     /// # Errors
-    /// If the API server refuses or its answer breaks off. The nodes until then have been given to `each`.
+    /// Returns an error if the API server refuses or its response is incomplete. `each` has then been called for the
+    /// nodes before the error.
     pub async fn page(&self, next: Option<&str>, each: impl FnMut(Read)) -> Result<Page, NodesError> {
         self.part(PAGE, next, each).await
     }
@@ -113,28 +114,28 @@ impl NodeApi {
                 }
             }
         }
-        if cutter.ended() { Ok(page) } else { Err(NodesError::Broken("the list of nodes broke off".to_owned())) }
+        if cutter.ended() { Ok(page) } else { Err(NodesError::Broken("the list of nodes is incomplete".to_owned())) }
     }
 
-    /// Whether nodes may be listed and watched at all.
+    /// Checks whether nodes can be listed and watched.
     ///
     /// # Errors
-    /// Why not.
+    /// Returns the reason if they cannot.
     pub async fn can_be_seen(&self) -> Result<(), NodesError> {
         let page = self.part(1, None, drop).await?;
         self.watch(&page.resource_version.unwrap_or_default()).await.map(drop)
     }
 
-    /// Reads a node; `None` if it is not there.
+    /// Reads a node; `None` if it does not exist.
     ///
     /// # Errors
-    /// If the API server refuses or its answer breaks off.
+    /// Returns an error if the API server refuses or its response is incomplete.
     pub async fn get(&self, name: &str) -> Result<Option<Read>, NodesError> {
         let mut answer = match self.open(self.request.get(name, &GetParams::default())).await {
             Err(NodesError::Refused { code: 404, .. }) => return Ok(None),
             answer => answer?,
         };
-        // It is on one line.
+        // The response is one line.
         let mut cutter = LineCutter::new();
         while let Some(bytes) = answer.next().await? {
             cutter.feed(&bytes);
@@ -143,24 +144,25 @@ impl NodeApi {
         Ok(cutter.next().map(read))
     }
 
-    /// Begins to watch from a version on.
+    /// Starts a watch from a version.
     pub(super) async fn watch(&self, version: &str) -> Result<NodeEvents, NodesError> {
         let parameters = WatchParams::default().timeout(WATCH_SECONDS);
         let answer = self.open(self.request.watch(&parameters, version)).await?;
         Ok(NodeEvents { answer, cutter: LineCutter::new() })
     }
 
-    /// Changes a node. What it is afterwards is not read: its own kubelet decides how large that is, and the watch shows it.
+    /// Patches a node. The response is not read: the node's kubelet decides how large it is, and the watch reports
+    /// the node.
     ///
     /// # Errors
-    /// If the API server refuses or cannot be asked.
+    /// Returns an error if the API server refuses or cannot be reached.
     pub async fn patch(&self, name: &str, parameters: &PatchParams, patch: JsonPatch) -> Result<(), kube::Error> {
         let request = self.request.patch_metadata(name, parameters, &Patch::<()>::Json(patch));
         let answer = self.client.send(request.map_err(kube::Error::BuildRequest)?.map(Body::from)).await?;
         let code = answer.status();
         let mut answer = Answer { body: answer.into_body() };
         if code.is_success() {
-            // Read to its end, so that the connection serves the next request.
+            // Reads the response to its end, so that the connection can be reused.
             while answer.next().await.is_ok_and(|bytes| bytes.is_some()) {}
             return Ok(());
         }
@@ -178,8 +180,8 @@ impl NodeApi {
         let request = request.map_err(|error| NodesError::broken("request", error))?;
         let sent = tokio::time::timeout(PAUSE_MAX, self.client.send(request.map(Body::from))).await;
         let answer = sent
-            .map_err(|_| NodesError::Broken("the API server does not answer".to_owned()))?
-            .map_err(|error| NodesError::broken("the API server could not be asked", in_words(&error)))?;
+            .map_err(|_| NodesError::Broken("the API server did not answer in time".to_owned()))?
+            .map_err(|error| NodesError::broken("could not reach the API server", in_words(&error)))?;
         let code = answer.status();
         let mut answer = Answer { body: answer.into_body() };
         if code.is_success() {
@@ -191,19 +193,19 @@ impl NodeApi {
     }
 }
 
-/// What the API server answers, as it comes.
+/// A response of the API server, as it arrives.
 struct Answer {
     body: Body,
 }
 
 impl Answer {
-    /// What came next; `None` at the end.
+    /// The next chunk; `None` at the end.
     async fn next(&mut self) -> Result<Option<impl std::ops::Deref<Target = [u8]> + use<>>, NodesError> {
         loop {
             let frame = tokio::time::timeout(PAUSE_MAX, self.body.frame()).await;
-            match frame.map_err(|_| NodesError::Broken("nothing came for two minutes".to_owned()))? {
+            match frame.map_err(|_| NodesError::Broken("received no data for two minutes".to_owned()))? {
                 None => return Ok(None),
-                Some(Err(error)) => return Err(NodesError::broken("the answer broke off", in_words(&error))),
+                Some(Err(error)) => return Err(NodesError::broken("the response is incomplete", in_words(&error))),
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data() {
                         return Ok(Some(bytes));
@@ -213,7 +215,7 @@ impl Answer {
         }
     }
 
-    /// How it begins.
+    /// The beginning of the response.
     async fn head(&mut self) -> Vec<u8> {
         let mut head = Vec::new();
         while head.len() < ERROR_MAX {
@@ -224,14 +226,14 @@ impl Answer {
     }
 }
 
-/// A watch that has begun.
+/// A running watch.
 pub(super) struct NodeEvents {
     answer: Answer,
     cutter: LineCutter,
 }
 
 impl NodeEvents {
-    /// The next event and the version it is of, if it says so; `None` when the API server has ended the watch.
+    /// The next event and its version, if it has one; `None` if the API server has ended the watch.
     pub(super) async fn next(&mut self) -> Result<Option<(Changed, Option<String>)>, NodesError> {
         loop {
             if let Some(line) = self.cutter.next() {
@@ -270,7 +272,7 @@ fn changed(line: Piece) -> (Changed, Option<String>) {
             let message = text_at(text, &["object", "message"]).unwrap_or_default();
             Changed::Failed(NodesError::Refused { code: status_code(text), message: brief(message) })
         }
-        kind => Changed::Failed(NodesError::broken("an event of an unknown type came", kind)),
+        kind => Changed::Failed(NodesError::broken("received an event of unknown type", kind)),
     };
     (changed, version)
 }
@@ -288,7 +290,7 @@ fn status_code(event: &[u8]) -> u16 {
     serde_json::from_slice::<Failed>(event).map_or(0, |failed| failed.object.code)
 }
 
-const TOO_LARGE: &str = "it is larger than any object that the API server stores";
+const TOO_LARGE: &str = "the object is larger than any that the API server stores";
 
 fn read(piece: Piece) -> Read {
     match piece {
@@ -307,11 +309,11 @@ fn list_metadata(text: &[u8]) -> Page {
         #[serde(default)]
         remaining_item_count: Option<usize>,
     }
-    let said = |field| text_at(text, &[field]).filter(|text| !text.is_empty());
+    let field = |field| text_at(text, &[field]).filter(|text| !text.is_empty());
     let remaining = serde_json::from_slice::<Remaining>(text).unwrap_or_default();
     Page {
-        resource_version: said("resourceVersion"),
-        next: said("continue"),
+        resource_version: field("resourceVersion"),
+        next: field("continue"),
         remaining: remaining.remaining_item_count.unwrap_or_default(),
     }
 }

@@ -1,7 +1,7 @@
-//! A Node as the controller holds it: its JSON as text, and what its `managedFields` say.
+//! A Node as the controller stores it: its JSON as text, and its parsed `managedFields`.
 //!
-//! A node's own kubelet decides what its object holds, so no tree of it is ever built, and what one node may cost is
-//! bounded ([`NodeObject::read`]).
+//! A node's own kubelet decides how large its object is. Therefore no tree of it is built, and the memory that one
+//! node uses is limited ([`NodeObject::read`]).
 
 mod api;
 mod pieces;
@@ -17,27 +17,28 @@ use kube::Resource;
 use kube::core::ClusterResourceScope;
 
 use self::text::{Bound, Fields, copy};
-use crate::policy::{Claims, FactsError, NodeFacts};
 use crate::state::Machine;
 use crate::telemetry::brief;
+use nodegate_policy::{Claims, FactsError, NodeFacts};
 
 use self::text::text_at;
 
 pub use self::api::{NodeApi, NodesError, Page, Read};
 pub(super) use self::watch::{Seen, follow};
 
-/// Longest field of `spec` or `status` that is kept, and longest text in one, in bytes. A node with 50 images has some 20 KiB
-/// of them.
+/// Maximum size of a field of `spec` or `status` that is kept, and of a string in it, in bytes. The images of a node
+/// with 50 images take about 20 KiB.
 const FIELD: Bound = Bound::Bytes { value: 64 * 1024, text: 4 * 1024 };
 
-/// A Node without its `managedFields`, which are half of it, and without what is larger than any honest node has it.
+/// A Node without its `managedFields`, which are half of it, and without fields that are larger than on any regular
+/// node.
 #[derive(Clone, Debug)]
 pub struct NodeObject {
-    /// Name, uid, resource version and creation time; the rest is in the text.
+    /// Name, uid, resource version and timestamps; the rest is in the text.
     metadata: ObjectMeta,
-    /// Who claims what.
+    /// Which field manager claims which key.
     pub claims: Claims,
-    /// What was too large to be kept (`status.images`); to expressions it is `null`.
+    /// Fields that were too large to be kept (`status.images`); they are `null` in expressions.
     left_out: Box<[Box<str>]>,
     json: Box<str>,
 }
@@ -46,14 +47,14 @@ pub struct NodeObject {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node {name} cannot be read: {why}")]
 pub struct Unreadable {
-    /// Its name, empty when even that was not found.
+    /// Its name; empty if not even the name was found.
     pub name: String,
-    /// Why, in a few words.
+    /// The reason, in a few words.
     pub why: String,
 }
 
 impl Unreadable {
-    /// What is known of a text, whole or not, that cannot be read.
+    /// Describes a text, complete or truncated, that cannot be read.
     pub(super) fn new(text: &[u8], path: &[&str], why: impl std::fmt::Display) -> Self {
         let path: Vec<&str> = path.iter().copied().chain(["metadata", "name"]).collect();
         Self { name: text_at(text, &path).unwrap_or_default(), why: brief(why) }
@@ -64,11 +65,12 @@ impl NodeObject {
     /// Reads a Node.
     ///
     /// # Guarantees
-    /// Takes time and memory that grow with the text, whatever its depth. Labels and annotations are kept whole; of `spec`
-    /// and `status` every field up to 64 KiB, without texts longer than 4 KiB.
+    /// Time and memory grow linearly with the text, at any depth. Labels and annotations are kept completely; of
+    /// `spec` and `status`, every field up to 64 KiB, without strings longer than 4 KiB.
     ///
     /// # Errors
-    /// If it is not an object with metadata, or a field that decisions rest on has another type than Kubernetes gives it.
+    /// Returns an error if the text is not an object with metadata, or if a field that decisions depend on has an
+    /// unexpected type.
     pub fn read(text: &str) -> Result<Self, Unreadable> {
         Self::try_read(text).map_err(|why| Unreadable::new(text.as_bytes(), &[], why))
     }
@@ -154,12 +156,12 @@ impl NodeObject {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// The fields that were too large to be kept, as `status.images`.
+    /// The fields that were too large to be kept, such as `status.images`.
     pub fn left_out(&self) -> impl Iterator<Item = &str> {
         self.left_out.iter().map(|field| &**field)
     }
 
-    /// Its JSON, without `managedFields` and what was left out.
+    /// Its JSON, without `managedFields` and the fields that were too large.
     pub fn text(&self) -> &str {
         &self.json
     }
@@ -167,7 +169,7 @@ impl NodeObject {
     /// Its facts.
     ///
     /// # Errors
-    /// If a field has another type than Kubernetes gives it.
+    /// Returns an error if a field has an unexpected type.
     pub fn facts(&self) -> Result<NodeFacts<'_>, FactsError> {
         NodeFacts::parse(&self.json)
     }
@@ -177,7 +179,7 @@ fn fields<'a>(of: &str, text: &'a str) -> Result<Vec<(Cow<'a, str>, &'a str)>, S
     Fields::of(text).map(|Fields(fields)| fields).map_err(|error| format!("{of}: {error}"))
 }
 
-/// Begins a field of an object that is being written.
+/// Writes the beginning of a field.
 fn open(json: &mut String, field: &str) {
     if !json.ends_with('{') {
         json.push(',');
@@ -186,13 +188,13 @@ fn open(json: &mut String, field: &str) {
     json.push(':');
 }
 
-/// Writes a field of an object; whether its value was kept whole.
+/// Writes a field. Returns whether its value was kept completely.
 fn add(json: &mut String, field: &str, value: &str, bound: Bound) -> bool {
     open(json, field);
     copy(value, bound, json)
 }
 
-/// What tells machines apart, of a node.
+/// The fields of a node that identify the machine.
 pub(super) fn machine<'a>(node: &'a NodeFacts<'_>) -> Machine<'a> {
     Machine { name: &node.name, provider_id: node.provider_id.as_deref(), system_uuid: node.system_uuid.as_deref() }
 }
@@ -232,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_decisions_rest_on_is_kept_and_what_is_too_large_is_named() {
+    fn fields_that_decisions_use_are_kept_and_fields_that_are_too_large_are_named() {
         let images = vec!["{}"; 390_000].join(",");
         let message = "\\u003c".repeat(1_250_000);
         let text = format!(
@@ -250,12 +252,12 @@ mod tests {
         let facts = node.facts().unwrap();
         assert_eq!((facts.label("a"), facts.provider_id.as_deref()), (Some("b"), Some("p://1")));
         assert_eq!((facts.taints().len(), facts.capacity.get("cpu")), (1, Some("4")));
-        assert_eq!(facts.readiness, crate::policy::Readiness::Settled, "the condition is there without its message");
+        assert_eq!(facts.readiness, nodegate_policy::Readiness::Settled, "the condition is there without its message");
         assert!(!node.json.contains("managedFields"));
     }
 
     #[test]
-    fn a_node_that_cannot_be_read_is_named_and_little_is_said() {
+    fn a_node_that_cannot_be_read_is_named_in_a_short_error() {
         let text = format!(r#"{{"metadata": {{"name": "n1", "labels": "{}"}}}}"#, "x".repeat(100_000));
         let error = NodeObject::read(&text).unwrap_err();
         assert!(error.name == "n1" && error.why.len() < 1_000, "{error}");

@@ -1,22 +1,24 @@
-//! Cuts what the API server sends into single objects while it comes in, so that a list is never held as a whole.
+//! Splits the API server's response into single objects while it arrives, so that a list is never in memory as a
+//! whole.
 
 use std::collections::VecDeque;
 
-/// Largest object that is read, in bytes. The API server stores 1.5 MiB, which JSON makes seven times as large at most.
+/// Maximum size of an object, in bytes. The API server stores up to 1.5 MiB, which JSON escapes enlarge at most seven
+/// times.
 const OBJECT_MAX: usize = 32 * 1024 * 1024;
-/// How much is kept of a larger one: enough for its name.
+/// How much of a larger object is kept: enough to find its name.
 const HEAD: usize = 4 * 1024;
 
-/// The text of one object, or how it begins.
+/// The text of an object, or its beginning.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// All of it.
+    /// The complete text.
     Whole(Vec<u8>),
-    /// Only its beginning: it is larger than what is read.
+    /// Only the beginning, because the object exceeds the maximum size.
     Head(Vec<u8>),
 }
 
-/// A piece that is coming in.
+/// A piece that is being received.
 #[derive(Debug)]
 struct Growing {
     bytes: Vec<u8>,
@@ -56,7 +58,7 @@ pub(super) enum Part {
     Item(Piece),
 }
 
-/// Which field of the list is being read.
+/// The field of the list that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Section {
     Metadata,
@@ -65,7 +67,7 @@ enum Section {
 }
 
 impl Section {
-    /// How many brackets are open around one part.
+    /// The number of open brackets around a part.
     fn outside(self) -> Option<usize> {
         match self {
             Self::Metadata => Some(1),
@@ -75,13 +77,13 @@ impl Section {
     }
 }
 
-/// Cuts the JSON of a list into its parts.
+/// Splits the JSON of a list into its parts.
 #[derive(Debug)]
 pub(super) struct ListCutter {
     depth: usize,
     in_text: bool,
     escaped: bool,
-    /// The last text of the list itself: the name of a field, if a colon follows.
+    /// The last string of the list itself: a field name, if a colon follows.
     key: Vec<u8>,
     section: Section,
     within: bool,
@@ -90,7 +92,7 @@ pub(super) struct ListCutter {
     ended: bool,
 }
 
-/// No field of a list has a longer name that matters.
+/// The longest field name of a list that is needed.
 const KEY_MAX: usize = 16;
 
 impl ListCutter {
@@ -112,7 +114,7 @@ impl ListCutter {
         }
     }
 
-    /// Takes in what came.
+    /// Consumes received bytes.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         let mut start = 0;
         for (at, byte) in bytes.iter().enumerate() {
@@ -173,18 +175,18 @@ impl ListCutter {
         self.parts.push_back(if self.section == Section::Metadata { Part::Metadata(piece) } else { Part::Item(piece) });
     }
 
-    /// The next part that has come in whole.
+    /// The next complete part.
     pub(super) fn next(&mut self) -> Option<Part> {
         self.parts.pop_front()
     }
 
-    /// Whether the list came to its end.
+    /// Whether the list is complete.
     pub(super) fn ended(&self) -> bool {
         self.ended
     }
 }
 
-/// Cuts what comes into lines, as a watch sends its events.
+/// Splits the response of a watch into lines, one per event.
 #[derive(Debug)]
 pub(super) struct LineCutter {
     line: Growing,
@@ -196,7 +198,7 @@ impl LineCutter {
         Self { line: Growing::new(OBJECT_MAX), lines: VecDeque::new() }
     }
 
-    /// Takes in what came.
+    /// Consumes received bytes.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -207,7 +209,7 @@ impl LineCutter {
         self.line.push(rest);
     }
 
-    /// The next line that has come in whole.
+    /// The next complete line.
     pub(super) fn next(&mut self) -> Option<Piece> {
         self.lines.pop_front()
     }
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_cut_into_the_same_parts_however_it_comes() {
+    fn a_list_is_split_into_the_same_parts_for_every_chunk_size() {
         for size in 1..LIST.len() {
             let mut cutter = ListCutter::new();
             LIST.as_bytes().chunks(size).for_each(|chunk| cutter.feed(chunk));
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_breaks_off_has_not_ended() {
+    fn a_truncated_list_has_not_ended() {
         for end in 0..LIST.len() - 1 {
             let mut cutter = ListCutter::new();
             cutter.feed(&LIST.as_bytes()[..end]);
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_object_that_is_too_large_only_the_beginning_is_kept_and_the_next_is_whole() {
+    fn only_the_beginning_of_an_object_that_is_too_large_is_kept_and_the_next_is_complete() {
         let mut cutter = ListCutter::with_max(64);
         let large = format!(r#"{{"items":[{{"metadata":{{"name":"n"}},"x":"{}"}},{{"y":1}}]}}"#, "x".repeat(1000));
         large.as_bytes().chunks(7).for_each(|chunk| cutter.feed(chunk));
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_object_is_cut_like_any_other() {
+    fn a_deep_object_is_split_like_any_other() {
         let deep = format!("{}{}", "{\"a\":".repeat(100_000), "1".to_owned() + &"}".repeat(100_000));
         let mut cutter = ListCutter::new();
         cutter.feed(format!(r#"{{"items":[{deep}]}}"#).as_bytes());
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_whole_however_they_come() {
+    fn lines_are_complete_for_every_chunking() {
         let mut cutter = LineCutter::new();
         [&b"a"[..], b"b\nc", b"\n\nd"].into_iter().for_each(|bytes| cutter.feed(bytes));
         let whole = |text: &[u8]| Piece::Whole(text.to_vec());

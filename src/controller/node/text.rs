@@ -1,4 +1,4 @@
-//! JSON as text: looked into and copied without ever building a tree of it, whatever its depth.
+//! Reads and copies JSON as text, without building a tree of it, at any depth.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ impl<'a> Fields<'a> {
     /// Reads the fields of an object.
     ///
     /// # Errors
-    /// If the text is not a JSON object.
+    /// Returns an error if the text is not a JSON object.
     pub(super) fn of(object: &'a str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(object)
     }
@@ -31,7 +31,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut fields = Vec::with_capacity(16);
-                // serde_json skips a raw value without recursion, so no depth stops it.
+                // serde_json skips raw values without recursion, so the depth is not limited.
                 while let Some((key, value)) = map.next_entry::<Key<'de>, &'de RawValue>()? {
                     fields.push((key.0, value.get()));
                 }
@@ -49,19 +49,19 @@ struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 /// How much of a value is copied.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Bound {
-    /// All of it.
+    /// The complete value.
     Whole,
-    /// A value whose copy is longer than `value` bytes becomes `null`, and so does each text in it that is longer than
-    /// `text` bytes.
+    /// A value whose copy is longer than `value` bytes becomes `null`, and so does each string in it that is longer
+    /// than `text` bytes.
     Bytes {
-        /// For the whole value.
+        /// The limit for the whole value.
         value: usize,
-        /// For each text.
+        /// The limit for each string.
         text: usize,
     },
 }
 
-/// Appends a JSON value without spaces and without escapes that are not needed. Returns whether all of it was copied.
+/// Appends a JSON value without whitespace and unnecessary escapes. Returns whether all of it was copied.
 pub(super) fn copy(value: &str, bound: Bound, into: &mut String) -> bool {
     let start = into.len();
     let (value_max, text_max) = match bound {
@@ -100,7 +100,7 @@ pub(super) fn copy(value: &str, bound: Bound, into: &mut String) -> bool {
     whole
 }
 
-/// The length of the JSON text (quotes included) that `json` begins with; `None` when it does not end.
+/// The length of the JSON string (including quotes) at the beginning of `json`; `None` if it is not terminated.
 fn text_length(json: &[u8]) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -112,7 +112,8 @@ fn text_length(json: &[u8]) -> Option<usize> {
     }
 }
 
-/// The same JSON text, with the escapes only that JSON needs: the API server writes `<`, `>` and `&` with six bytes.
+/// The same JSON string with only the escapes that JSON requires. The API server writes `<`, `>` and `&` with six
+/// bytes.
 fn without_escapes(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return Cow::Borrowed(text);
@@ -121,7 +122,7 @@ fn without_escapes(text: &str) -> Cow<'_, str> {
     plain.map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// The text at `path` of a JSON object. The object need not be whole, nor readable otherwise.
+/// The string at `path` of a JSON object. The object may be truncated or otherwise invalid.
 pub(super) fn text_at(object: &[u8], path: &[&str]) -> Option<String> {
     let (mut depth, mut matched, mut hit) = (0_usize, 0_usize, false);
     let mut at = 0;
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_copied_without_spaces_and_needless_escapes() {
+    fn a_value_is_copied_without_whitespace_and_unnecessary_escapes() {
         let (text, whole) =
             copied(r#" { "a\u003cb" : [ "\u003c \" \\ \u0001 ü \ud83d\ude00", 1.50 , null ] } "#, Bound::Whole);
         assert_eq!(text, r#"{"a<b":["< \" \\ \u0001 ü 😀",1.50,null]}"#);
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_becomes_null_and_nothing_else_does() {
+    fn only_values_that_are_too_long_become_null() {
         let bound = Bound::Bytes { value: 40, text: 8 };
         assert_eq!(
             copied(r#"{"type":"Ready","message":"much too long"}"#, bound).0,
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_found_in_what_is_cut_off_or_broken() {
+    fn a_string_is_found_in_truncated_or_invalid_json() {
         let name = |json: &str| text_at(json.as_bytes(), &["metadata", "name"]);
         assert_eq!(
             name(r#"{"kind":"Node","metadata":{"labels":{"name":"no"},"name":"yes","x":[[["#).as_deref(),

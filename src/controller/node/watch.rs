@@ -1,4 +1,4 @@
-//! The watch of nodes: everything that is there, then every change, for as long as it takes.
+//! Watches nodes: lists all of them, then reports every change.
 
 use std::time::{Duration, Instant};
 
@@ -6,32 +6,33 @@ use kube::runtime::watcher::DefaultBackoff;
 
 use super::api::{Changed, NodeApi, NodesError, Read};
 
-/// A watch that ends sooner than this without an event is begun anew with a pause, like one that failed.
+/// A watch that ends sooner than this without an event is restarted after a delay, like one that failed.
 const BRIEF: Duration = Duration::from_secs(1);
 
-/// What the watch sees.
+/// An event of the watch.
 #[derive(Debug)]
 pub(in crate::controller) enum Seen {
-    /// Everything is read anew: what follows until [`Seen::All`] is there.
+    /// A new listing begins and lasts until [`Seen::All`].
     Begin,
-    /// A node is there.
+    /// A node of the listing.
     There(Read),
-    /// Everything that is there has been read.
+    /// The listing is complete.
     All,
-    /// Changes are being watched from now on.
+    /// The watch has started.
     Watching,
     /// A node was added or changed.
     Changed(Read),
-    /// A node is gone.
+    /// A node was deleted.
     Gone(Read),
-    /// It cannot see; it tries again.
+    /// Listing or watching failed; it is retried.
     Failed(NodesError),
 }
 
-/// Tells what it sees until dropped.
+/// Reports events until dropped.
 ///
 /// # Guarantees
-/// Holds one node at a time. What expired is read anew; what broke off is gone on with, later each time.
+/// Holds one node at a time. If the version has expired, lists again; if the connection breaks, resumes, with
+/// increasing delays.
 pub(in crate::controller) async fn follow(nodes: &NodeApi, mut seen: impl FnMut(Seen)) {
     let mut backoff = DefaultBackoff::default();
     let mut version: Option<String> = None;
@@ -49,7 +50,7 @@ pub(in crate::controller) async fn follow(nodes: &NodeApi, mut seen: impl FnMut(
     }
 }
 
-/// Reads everything; the version that it shows.
+/// Lists all nodes. Returns the version of the listing.
 async fn list(nodes: &NodeApi, seen: &mut impl FnMut(Seen)) -> Result<String, NodesError> {
     seen(Seen::Begin);
     let mut next = None;
@@ -65,7 +66,7 @@ async fn list(nodes: &NodeApi, seen: &mut impl FnMut(Seen)) -> Result<String, No
     }
 }
 
-/// Watches from `version` on, which goes on with what is seen, until the API server ends the watch.
+/// Watches from `version` on, and updates it, until the API server ends the watch.
 async fn watch(nodes: &NodeApi, version: &mut String, seen: &mut impl FnMut(Seen)) -> Result<(), NodesError> {
     let mut events = nodes.watch(version).await?;
     seen(Seen::Watching);
@@ -83,7 +84,7 @@ async fn watch(nodes: &NodeApi, version: &mut String, seen: &mut impl FnMut(Seen
         }
     }
     if !any && begun.elapsed() < BRIEF {
-        return Err(NodesError::Broken("the API server ended the watch of nodes at once".to_owned()));
+        return Err(NodesError::Broken("the API server ended the watch of nodes immediately".to_owned()));
     }
     Ok(())
 }
@@ -101,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// What the API server answers, one after the other, and what it was asked.
+    /// The API server's answers, in order, and the requests it received.
     type Script = Arc<Mutex<(VecDeque<(u16, String)>, Vec<String>)>>;
 
     fn scripted(answers: &[(u16, &str)]) -> (NodeApi, Script) {
@@ -116,7 +117,7 @@ mod tests {
                     script.1.push(request.uri().to_string());
                     script.0.pop_front()
                 };
-                // After its last answer it says nothing.
+                // After the last answer it does not answer anymore.
                 let Some((code, text)) = next else { return std::future::pending().await };
                 let answer = hyper::Response::builder().status(code).body(Body::from(text.into_bytes()));
                 Ok::<_, Infallible>(answer.unwrap())
@@ -141,7 +142,7 @@ mod tests {
         }
     }
 
-    /// What is seen until the API server says nothing more, and what it was asked.
+    /// The events until the API server does not answer anymore, and the requests it received.
     async fn follow_all(answers: &[(u16, &str)]) -> (Vec<String>, Vec<String>) {
         let (nodes, script) = scripted(answers);
         let mut seen = Vec::new();
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pages_are_read_one_after_the_other_and_then_changes_from_the_version_they_show() {
+    async fn all_pages_are_read_and_then_changes_are_watched_from_the_version_of_the_listing() {
         let first = list(r#"{"resourceVersion":"9","continue":"more","remainingItemCount":1}"#, &[node("a", 1)]);
         let second = list(r#"{"resourceVersion":"9"}"#, &[node("b", 2)]);
         let changes =
@@ -179,11 +180,11 @@ mod tests {
         assert_eq!(seen, expected);
         assert!(!asked[0].contains("continue=") && asked[1].contains("continue=more"), "{asked:?}");
         assert!(asked[2].contains("watch=true") && asked[2].contains("resourceVersion=9"), "{asked:?}");
-        assert!(asked[3].contains("resourceVersion=13"), "it goes on where it was: {asked:?}");
+        assert!(asked[3].contains("resourceVersion=13"), "it resumes from the last version:  {asked:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_node_that_cannot_be_read_costs_one_node() {
+    async fn a_node_that_cannot_be_read_does_not_affect_other_nodes() {
         let broken = r#"{"metadata":{"name":"bad","resourceVersion":"3","labels":[1]}}"#;
         let listed = list(r#"{"resourceVersion":"9"}"#, &[node("a", 1), broken.to_owned(), node("b", 2)]);
         let changes = [event("MODIFIED", broken), event("MODIFIED", &node("b", 10))].concat();
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_expired_is_read_anew_and_what_broke_off_is_gone_on_with() {
+    async fn an_expired_version_is_listed_again_and_a_broken_connection_is_resumed() {
         let page = list(r#"{"resourceVersion":"9","continue":"more"}"#, &[node("a", 1)]);
         let whole = list(r#"{"resourceVersion":"20"}"#, &[node("a", 1)]);
         let expired = r#"{"kind":"Status","message":"The provided continue parameter is too old","code":410}"#;
@@ -213,12 +214,12 @@ mod tests {
         let (seen, asked) = follow_all(&script).await;
         let of = |text: &str| seen.iter().filter(|seen| seen.contains(text)).count();
         assert_eq!(
-            (of("begin"), of("all"), of("continue parameter is too old"), of("broke off")),
+            (of("begin"), of("all"), of("continue parameter is too old"), of("is incomplete")),
             (4, 2, 1, 1),
             "{seen:?}"
         );
         assert_eq!((of("too many requests"), of("too old resource version"), of("watching")), (1, 1, 1), "{seen:?}");
-        assert!(asked[5].contains("resourceVersion=20"), "after 429 it goes on from the same version: {asked:?}");
+        assert!(asked[5].contains("resourceVersion=20"), "after 429 it resumes from the same version: {asked:?}");
         assert!(!asked[6].contains("watch=true") && asked[7].contains("watch=true"), "{asked:?}");
     }
 }

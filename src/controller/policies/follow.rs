@@ -1,4 +1,4 @@
-//! Follows the objects and the recorded generations of them.
+//! Follows `NodePolicy` objects and their recorded generations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use tokio::sync::watch;
 
 use super::revisions::{Revision, selector};
 use super::{Combined, Objects};
-use crate::api::policy::NodePolicy;
 use crate::files::Loaded;
 use crate::kube_error::in_words;
 use crate::telemetry::brief;
+use nodegate_policy::api::policy::NodePolicy;
 
 /// Changes within this time are compiled together.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 
-/// What has been seen of the cluster.
+/// The known objects of the cluster.
 #[derive(Default)]
 struct Seen {
     objects: Objects,
@@ -35,7 +35,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Takes up what happened to an object; whether policies must be put together anew.
+    /// Processes an event about an object. Returns whether the policies must be combined again.
     fn object(&mut self, event: Result<Event<DynamicObject>, watcher::Error>) -> bool {
         match event {
             Ok(Event::Init) => self.listing = Objects::default(),
@@ -55,7 +55,7 @@ impl Seen {
             Err(error) if is_absent(&error) => {
                 if !self.absent {
                     tracing::info!(
-                        "there is no NodePolicy definition in the cluster (`nodegate render crd` makes it): policies come from files"
+                        "the cluster has no NodePolicy CustomResourceDefinition (create it with `nodegate render crd`); using policies from files only"
                     );
                     self.objects.relist(Objects::default());
                     (self.objects_read, self.absent) = (true, true);
@@ -63,13 +63,13 @@ impl Seen {
                 }
             }
             Err(error) => {
-                tracing::warn!(error = brief(in_words(&error)), "the watch of NodePolicy objects failed; trying again");
+                tracing::warn!(error = brief(in_words(&error)), "the watch of NodePolicy objects failed; retrying");
             }
         }
         false
     }
 
-    /// Takes up what happened to a revision; whether policies must be put together anew.
+    /// Processes an event about a revision. Returns whether the policies must be combined again.
     fn revision(&mut self, event: Result<Event<ControllerRevision>, watcher::Error>) -> bool {
         match event {
             Ok(Event::Init) => self.recording = Objects::default(),
@@ -94,18 +94,18 @@ impl Seen {
             }
             Err(error) => tracing::warn!(
                 error = brief(error),
-                "the ControllerRevisions with the last good generations of policies cannot be watched (the Role needs get, list and watch); trying again"
+                "cannot watch the ControllerRevisions with the last good generations of policies (the Role must allow get, list and watch); retrying"
             ),
         }
         false
     }
 }
 
-/// Follows `NodePolicy` objects, their recorded generations in `namespace`, and `files`, and gives `observer` everything
-/// that is in force whenever it may have changed; runs until dropped.
+/// Follows `NodePolicy` objects, their recorded generations in `namespace`, and `files`. Calls `observer` with the
+/// combined policies whenever they may have changed. Runs until dropped.
 ///
-/// The definition may be absent: then there are no objects, until it is there. `observer` is first called when all
-/// objects and recorded generations have been read.
+/// The CustomResourceDefinition may be missing: then there are no objects until it is created. `observer` is first
+/// called when all objects and recorded generations have been read.
 pub async fn follow(
     client: Client,
     namespace: &str,
@@ -119,7 +119,7 @@ pub async fn follow(
     let ours = watcher::Config::default().labels(&selector());
     let mut revisions = std::pin::pin!(watcher::watcher(revisions, ours).default_backoff());
     let mut seen = Seen::default();
-    // When what is in force must be made anew.
+    // When the policies must be combined again.
     let mut due: Option<tokio::time::Instant> = None;
     loop {
         let ready = due.filter(|_| seen.objects_read && seen.revisions_read);
@@ -149,10 +149,11 @@ pub async fn follow(
     }
 }
 
-/// Reads all objects once, and with a `namespace` the recorded generations there; none where there is no definition.
+/// Reads all objects once, and, with a `namespace`, the recorded generations there. Empty if there is no
+/// CustomResourceDefinition.
 ///
 /// # Errors
-/// If the API server cannot be asked.
+/// Returns an error if the API server refuses or cannot be reached.
 pub async fn read(client: Client, namespace: Option<&str>) -> Result<Objects, kube::Error> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<NodePolicy>(&()));
     let mut objects = Objects::default();

@@ -1,9 +1,10 @@
-//! Policies from `NodePolicy` objects, together with those from files.
+//! Policies from `NodePolicy` objects, combined with those from files.
 //!
-//! Every replica follows the objects and puts together what can be in force. A generation that cannot be leaves the last
-//! good one in force: the leader records each generation that is in force as a `ControllerRevision`, so that replicas
-//! which start later know it as well.
+//! Every replica follows the objects and combines those that compile. If a generation does not compile, the last good
+//! one stays in force. The leader records each generation that is in force as a `ControllerRevision`, so that
+//! replicas that start later know it as well.
 
+mod combination;
 mod follow;
 mod objects;
 mod revisions;
@@ -15,36 +16,36 @@ pub use follow::{follow, read};
 pub use objects::Objects;
 pub use revisions::keep_revisions;
 
-use crate::policy::{PolicyDocument, PolicySet};
+use nodegate_policy::{PolicyDocument, PolicySet};
 
-/// What became of one object.
+/// The status of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The object's uid.
     pub uid: String,
-    /// The generation this is about.
+    /// The generation that this report is about.
     pub generation: i64,
-    /// Why this generation is not in force; empty when it is.
+    /// Why this generation is not in force; empty if it is.
     pub errors: Vec<String>,
     /// The generation that is in force: this one, the last good one before it, or none.
     pub in_force: Option<i64>,
 }
 
 impl Report {
-    /// What is wrong, and what is in force instead; `None` when nothing is wrong.
+    /// The errors, and what is in force instead; `None` if there are no errors.
     pub fn complaint(&self) -> Option<String> {
         let count = self.errors.len();
-        let what = if count == 1 { "a fault".to_owned() } else { format!("{count} faults") };
+        let what = if count == 1 { "1 error".to_owned() } else { format!("{count} errors") };
         let instead = match self.in_force {
             Some(generation) => format!("generation {generation} stays in force"),
             None => "no generation of it is in force".to_owned(),
         };
         let faults = self.errors.join("; ");
-        (count > 0).then(|| format!("generation {} has {what}, {instead}: {faults}", self.generation))
+        (count > 0).then(|| format!("generation {} has {what}; {instead}: {faults}", self.generation))
     }
 }
 
-/// What became of every object, by name.
+/// The status of every object, by name.
 pub type Reports = Arc<BTreeMap<String, Report>>;
 
 /// A generation of an object that is in force.
@@ -56,25 +57,25 @@ pub struct Good {
     pub uid: String,
     /// The generation.
     pub generation: i64,
-    /// What it says.
+    /// Its document.
     pub document: PolicyDocument,
-    /// The generations of this object that are recorded, as far as is known.
+    /// The known recorded generations of this object.
     pub recorded: BTreeSet<i64>,
 }
 
-/// All policies, and what became of the objects among them.
+/// All policies, and the status of the objects among them.
 #[derive(Clone, Debug, Default)]
 pub struct Combined {
-    /// What is in force.
+    /// The policies in force.
     pub set: PolicySet,
-    /// What became of every object.
+    /// The status of every object.
     pub reports: BTreeMap<String, Report>,
     /// The objects that are in force.
     pub good: Vec<Good>,
 }
 
 impl Combined {
-    /// Names, uids and generations of the objects in force: the set is another one when these or the files are others.
+    /// Names, uids and generations of the objects in force. Together with the files they identify the set.
     pub fn composition(&self) -> Vec<(String, String, i64)> {
         self.good.iter().map(|good| (good.name.clone(), good.uid.clone(), good.generation)).collect()
     }

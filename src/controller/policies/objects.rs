@@ -1,4 +1,4 @@
-//! The objects as they are, the generations of them that were in force, and what of it can be in force together.
+//! The objects, their generations that were in force, and which of them can be in force together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -8,9 +8,10 @@ use kube::ResourceExt as _;
 use kube::core::DynamicObject;
 use serde_json::json;
 
+use super::combination::{Candidate, Chosen, Combination};
 use super::revisions::Revision;
 use super::{Combined, Good, Report};
-use crate::policy::{ObjectFault, PolicyDocument, PolicyError, PolicySet, baseline, name_is_taken};
+use nodegate_policy::{ObjectFault, PolicyDocument, PolicyError, name_is_taken};
 
 /// One object as it was read.
 #[derive(Clone, Debug)]
@@ -21,14 +22,14 @@ struct Object {
     parsed: Result<PolicyDocument, Vec<String>>,
 }
 
-/// A generation that was in force, read when it is needed: most never are.
+/// A generation that was in force. It is parsed when it is needed, which is rare.
 #[derive(Clone, Debug)]
 struct Recorded {
     policy: String,
     generation: i64,
     /// The spec as JSON.
     spec: Box<str>,
-    /// `None` when it does not compile any more.
+    /// `None` if it no longer compiles.
     document: OnceLock<Option<PolicyDocument>>,
 }
 
@@ -37,12 +38,12 @@ impl Recorded {
         let read = || {
             let spec = serde_json::from_str(&self.spec).unwrap_or_default();
             let document = PolicyDocument::of_object(&self.policy, &spec);
-            let told = |errors: Vec<PolicyError>| {
+            let messages = |errors: Vec<PolicyError>| {
                 let faults: Vec<String> = errors.iter().map(|error| ObjectFault::of(error).to_string()).collect();
                 let (policy, generation, faults) = (&self.policy, self.generation, faults.join("; "));
-                tracing::warn!(policy, generation, faults, "a generation that was in force does not compile any more");
+                tracing::warn!(policy, generation, faults, "a generation that was in force no longer compiles");
             };
-            document.map_err(told).ok()
+            document.map_err(messages).ok()
         };
         self.document.get_or_init(read).as_ref()
     }
@@ -51,19 +52,16 @@ impl Recorded {
 /// Generations of one object that were in force.
 type Generations = BTreeMap<i64, Recorded>;
 
-/// All objects by name, and the generations that were in force by the objects' uids.
+/// All objects by name, and the generations that were in force, by the objects' uids.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
     objects: BTreeMap<String, Object>,
     recorded: BTreeMap<String, Generations>,
-    /// What this process has put in force last: the leader may not have recorded it yet.
+    /// What this process last put in force, which the leader may not have recorded yet.
     remembered: BTreeMap<String, (i64, PolicyDocument)>,
 }
 
-/// One generation of an object.
-type Candidate<'a> = (i64, &'a PolicyDocument);
-
-/// Reads one object as a file with it would be read: every fault is found, and a document with faults is not used.
+/// Parses one object like a file: all errors are found, and a document with errors is not used.
 fn parse(object: &DynamicObject) -> Result<PolicyDocument, Vec<String>> {
     let spec = object.data.get("spec").cloned().unwrap_or_else(|| json!({}));
     PolicyDocument::of_object(&object.name_any(), &spec)
@@ -71,7 +69,7 @@ fn parse(object: &DynamicObject) -> Result<PolicyDocument, Vec<String>> {
 }
 
 impl Objects {
-    /// Takes up an object; false when it is as it was: a status was written, say.
+    /// Adds or updates an object. Returns false if nothing relevant changed, for example only its status.
     pub(super) fn apply(&mut self, object: &DynamicObject) -> bool {
         let generation = object.metadata.generation.unwrap_or_default();
         let uid = object.uid().unwrap_or_default();
@@ -84,21 +82,21 @@ impl Objects {
         true
     }
 
-    /// Forgets an object: deleting is deleting.
+    /// Forgets a deleted object.
     pub(super) fn remove(&mut self, name: &str) {
         if let Some(object) = self.objects.remove(name) {
             self.remembered.remove(&object.uid);
         }
     }
 
-    /// Takes over the objects of another listing; what is known of their generations stays.
+    /// Replaces the objects by those of a new listing; known generations stay.
     pub(super) fn relist(&mut self, listing: Self) {
         self.objects = listing.objects;
         let living: BTreeSet<&str> = self.objects.values().map(|object| object.uid.as_str()).collect();
         self.remembered.retain(|uid, _| living.contains(uid.as_str()));
     }
 
-    /// Takes up a recorded generation; whether that may matter.
+    /// Adds a recorded generation. Returns whether it may matter.
     pub(super) fn recorded(&mut self, revision: Revision) -> bool {
         let Revision { uid, policy, generation, spec } = revision;
         let generations = self.recorded.entry(uid.clone()).or_default();
@@ -120,29 +118,30 @@ impl Objects {
         }
     }
 
-    /// Takes over the recorded generations of another listing.
+    /// Replaces the recorded generations by those of a new listing.
     pub(super) fn rerecord(&mut self, listing: Self) {
         self.recorded = listing.recorded;
     }
 
-    /// Generations of an object that were in force, newest first, none of them newer than the object itself.
+    /// Generations of an object that were in force, newest first, and none newer than the object itself.
     fn good<'a>(&'a self, object: &'a Object) -> impl Iterator<Item = Candidate<'a>> {
         let recorded = self.recorded.get(&object.uid).into_iter().flat_map(|all| all.range(..=object.generation).rev());
         let remembered = self.remembered.get(&object.uid).filter(|(generation, _)| *generation <= object.generation);
-        // What this process remembers, unless something newer is recorded.
+        // Includes what this process remembers, unless something newer is recorded.
         let newest = recorded.clone().next().map_or(i64::MIN, |(generation, _)| *generation);
         let remembered = remembered.filter(|(generation, _)| *generation >= newest);
         let first = remembered.map(|(generation, document)| (*generation, document));
         first.into_iter().chain(recorded.filter_map(|(generation, recorded)| Some((*generation, recorded.document()?))))
     }
 
-    /// Puts everything together that can be.
+    /// Combines everything that can be in force.
     ///
-    /// An object whose name a file has is left out. One with a fault of its own stands as its last good generation.
-    /// Where objects do not go together (a cycle between their rules), those stay as they were in force, and of new ones
-    /// those that were there first. Without any object the preset `baseline` is in force where it `stands_in` for files.
+    /// An object with the name of a policy in a file is left out. For an object with errors, its last good generation
+    /// is used. If objects do not compile together (a cycle between their rules), those that were in force stay, and
+    /// of new objects the older ones are preferred. Without any object, the preset `baseline` is in force if it
+    /// `stands_in` for files.
     pub fn combine(&mut self, files: &[PolicyDocument], stands_in: bool) -> Combined {
-        let (Together { set, chosen, .. }, refused) = self.choose(files, stands_in);
+        let (Combination { set, chosen, .. }, refused) = self.choose(files, stands_in);
         let mut combined = Combined { set, ..Combined::default() };
         for (name, object) in &self.objects {
             let in_force = chosen.get(name.as_str()).map(|(generation, _)| *generation);
@@ -163,8 +162,8 @@ impl Objects {
         combined
     }
 
-    /// What goes together of the objects, and why the present generations of others do not.
-    fn choose<'a>(&'a self, files: &'a [PolicyDocument], stands_in: bool) -> (Together<'a>, Refused<'a>) {
+    /// The objects that compile together, and why the current generations of others do not.
+    fn choose<'a>(&'a self, files: &'a [PolicyDocument], stands_in: bool) -> (Combination<'a>, Refused<'a>) {
         let mut refused = Refused::new();
         let mut free: Vec<(&str, &Object)> = Vec::new();
         for (name, object) in &self.objects {
@@ -173,23 +172,23 @@ impl Objects {
                 None => free.push((name, object)),
             }
         }
-        let mut together = Together { files, stands_in, set: PolicySet::default(), chosen: Chosen::new() };
+        let mut together = Combination::new(files, stands_in);
         let newest = |object: &'a Object| object.present().or_else(|| self.good(object).next());
         if together.take_all(free.iter().filter_map(|(name, object)| Some((*name, newest(object)?))).collect()) {
             return (together, refused);
         }
         free.sort_by_key(|(name, object)| (object.created, *name));
-        // What was in force goes together, unless files or nodegate itself have changed.
+        // What was in force compiles together, unless files or nodegate itself have changed.
         if !together
             .take_all(free.iter().filter_map(|(name, object)| Some((*name, self.good(object).next()?))).collect())
         {
-            // Files alone compile: they were compiled before they came here.
+            // Files alone compile: they were compiled before.
             together.take_all(Chosen::new());
             for (name, object) in &free {
                 self.good(object).any(|good| together.take(name, good).is_ok());
             }
         }
-        // One that goes in may let in another: those that were there first are asked again first.
+        // Adding one object may make another compile. Older objects are tried first.
         while free.iter().any(|(name, object)| {
             let there = together.chosen.get(name).map(|(generation, _)| *generation);
             let Some(present) = object.present().filter(|(generation, _)| there != Some(*generation)) else {
@@ -197,8 +196,8 @@ impl Objects {
             };
             let refusal = together.take(name, present).err();
             if let Some(errors) = &refusal {
-                let told = errors.iter().map(|error| ObjectFault::together(error).to_string()).collect();
-                refused.insert(name, told);
+                let messages = errors.iter().map(|error| ObjectFault::together(error).to_string()).collect();
+                refused.insert(name, messages);
             }
             refusal.is_none()
         }) {}
@@ -207,47 +206,14 @@ impl Objects {
 }
 
 impl Object {
-    /// The generation that is there now, if it compiles by itself.
+    /// The current generation, if it compiles by itself.
     fn present(&self) -> Option<Candidate<'_>> {
         self.parsed.as_ref().ok().map(|document| (self.generation, document))
     }
 }
 
-/// Which generation of which object.
-type Chosen<'a> = BTreeMap<&'a str, Candidate<'a>>;
-/// Why the present generation of an object is not in force.
+/// Why the current generation of an object is not in force.
 type Refused<'a> = BTreeMap<&'a str, Vec<String>>;
-
-/// Objects that compile together, with the files.
-struct Together<'a> {
-    files: &'a [PolicyDocument],
-    stands_in: bool,
-    set: PolicySet,
-    chosen: Chosen<'a>,
-}
-
-impl<'a> Together<'a> {
-    fn compile(&self, chosen: &Chosen<'_>) -> Result<PolicySet, Vec<PolicyError>> {
-        let stand_in = (self.stands_in && chosen.is_empty()).then(baseline);
-        let objects = chosen.values().map(|(_, document)| (*document).clone());
-        PolicySet::compile(&self.files.iter().cloned().chain(stand_in).chain(objects).collect::<Vec<_>>())
-    }
-
-    /// Takes these instead of what is there, if they go together.
-    fn take_all(&mut self, chosen: Chosen<'a>) -> bool {
-        let compiled = self.compile(&chosen).map(|set| (self.set, self.chosen) = (set, chosen));
-        compiled.is_ok()
-    }
-
-    /// Takes one more, or another generation of one, if it goes together with the rest.
-    fn take(&mut self, name: &'a str, candidate: Candidate<'a>) -> Result<(), Vec<PolicyError>> {
-        let mut chosen = self.chosen.clone();
-        chosen.insert(name, candidate);
-        self.set = self.compile(&chosen)?;
-        self.chosen = chosen;
-        Ok(())
-    }
-}
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -283,7 +249,7 @@ mod tests {
         all
     }
 
-    /// Another replica, which has seen what the first one recorded and nothing before.
+    /// Another replica, which has only seen what the first one recorded.
     fn restarted(objects: &[DynamicObject], recorded: &Combined) -> Objects {
         let mut all = all(objects);
         for good in &recorded.good {
@@ -310,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_object_stops_no_other() {
+    fn an_invalid_object_does_not_affect_others() {
         let combined =
             all(&[object("bad", 3, OLD, faulty()), object("good", 3, NEW, gives("a", "b"))]).combine(&[], true);
         assert_eq!(names(&combined), ["good"]);
@@ -319,7 +285,7 @@ mod tests {
         let report = &combined.reports["bad"];
         let complaint = report.complaint().unwrap();
         assert_eq!(report.in_force, None);
-        assert!(complaint.starts_with("generation 3 has 2 faults, no generation of it is in force: "), "{complaint}");
+        assert!(complaint.starts_with("generation 3 has 2 errors; no generation of it is in force: "), "{complaint}");
         assert!(
             complaint.contains("spec.unknown") && complaint.contains("spec.rules[0].match.expression"),
             "{complaint}"
@@ -327,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn of_objects_that_do_not_go_together_the_newest_is_left_out() {
+    fn of_objects_that_do_not_compile_together_the_newest_is_left_out() {
         let combined = all(&[
             object("old", 1, OLD, gives("a", "b")),
             object("new", 1, NEW, gives("b", "a")),
@@ -345,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_does_not_compile_leaves_the_generation_before_in_force_also_in_a_replica_that_starts() {
+    fn an_update_that_does_not_compile_keeps_the_previous_generation_in_force_even_in_a_new_replica() {
         let good = [object("one", 1, OLD, gives("a", "b"))];
         let mut running = all(&good);
         let before = running.combine(&[], true);
@@ -364,20 +330,20 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_does_not_go_together_with_others_leaves_its_own_generation_before_in_force() {
+    fn an_update_that_does_not_compile_with_others_keeps_its_own_previous_generation_in_force() {
         let objects = [object("old", 1, OLD, gives("a", "x")), object("new", 1, NEW, gives("b", "y"))];
         let before = all(&objects).combine(&[], true);
-        // The older one is updated to a cycle with the newer one: it is the update that does not come in force.
+        // The older object is updated to a cycle with the newer one: the update does not take effect.
         let updated = [object("old", 2, OLD, gives("a", "b")), object("new", 2, NEW, gives("b", "a"))];
         let half = restarted(&[updated[0].clone(), objects[1].clone()], &before).combine(&[], true);
-        assert_eq!(half.reports["old"].in_force, Some(2), "this one alone is fine: {:?}", half.reports["old"]);
+        assert_eq!(half.reports["old"].in_force, Some(2), "this one alone compiles: {:?}", half.reports["old"]);
         let combined = restarted(&updated, &half).combine(&[], true);
         assert_eq!((combined.reports["old"].in_force, combined.reports["new"].in_force), (Some(2), Some(1)));
         assert!(combined.reports["new"].complaint().unwrap().contains("together with other policies"));
     }
 
     #[test]
-    fn two_updates_that_go_together_only_come_in_force_together() {
+    fn two_updates_that_compile_only_together_take_effect_together() {
         let objects = [object("one", 1, OLD, gives("a", "x")), object("two", 1, NEW, gives("b", "a"))];
         let before = all(&objects).combine(&[], true);
         let updated = [
@@ -391,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_is_created_again_or_whose_name_a_file_has_does_not_get_what_was_recorded() {
+    fn a_recreated_policy_or_one_with_the_name_of_a_file_does_not_use_recorded_generations() {
         let before = all(&[object("one", 1, OLD, gives("a", "b"))]).combine(&[], true);
         let mut again = object("one", 1, NEW, faulty());
         again.metadata.uid = Some("another".to_owned());
@@ -399,22 +365,26 @@ mod tests {
         let file = PolicyDocument::of_object("one", &json!({})).unwrap();
         let taken = restarted(&[object("one", 2, OLD, faulty())], &before).combine(&[file], false);
         assert_eq!(taken.reports["one"].in_force, None);
-        assert!(taken.reports["one"].errors[0].contains("a policy file has this name"));
+        assert!(taken.reports["one"].errors[0].contains("a policy file already uses this name"));
     }
 
     #[test]
-    fn a_recorded_generation_that_does_not_compile_any_more_gives_way_to_the_one_before() {
+    fn a_recorded_generation_that_no_longer_compiles_is_replaced_by_the_previous_one() {
         let mut objects = all(&[object("one", 3, OLD, faulty())]);
         let revision =
             |generation, spec| Revision { uid: "uid-one".to_owned(), policy: "one".to_owned(), generation, spec };
         objects.recorded(revision(1, gives("a", "b")));
         objects
             .recorded(revision(2, json!({"rules": [{"name": "r", "labels": {"written by a newer nodegate": "x"}}]})));
-        // Recorded by nobody who has seen the object.
+        // Recorded by a writer that has not seen the object.
         objects.recorded(revision(9, gives("forged", "b")));
         let combined = objects.combine(&[], true);
         assert_eq!((combined.reports["one"].in_force, rules(&combined)), (Some(1), vec!["a".to_owned()]));
         objects.remove("one");
-        assert_eq!(names(&objects.combine(&[], true)), ["default", "preset:baseline"], "deleting is deleting");
+        assert_eq!(
+            names(&objects.combine(&[], true)),
+            ["default", "preset:baseline"],
+            "a deleted object is not in force"
+        );
     }
 }

@@ -1,12 +1,13 @@
-//! Generations that were in force, recorded as `ControllerRevision` objects beside saved state.
+//! Generations that were in force, recorded as `ControllerRevision` objects in the namespace of saved state.
 //!
-//! The NodePolicy owns them, so that the garbage collector deletes them with it. They are found by the policy's uid: one
-//! that is created again under the same name begins anew.
+//! The NodePolicy owns them, so that the garbage collector deletes them with it. They are matched by the policy's
+//! uid, so a recreated policy with the same name starts without any.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
@@ -17,19 +18,22 @@ use tokio::sync::watch;
 
 use super::super::history::FIELD_MANAGER;
 use super::Good;
-use crate::api::policy::NodePolicy;
 use crate::metrics::Metrics;
+use nodegate_policy::api::policy::NodePolicy;
 
-/// The label of our revisions; other controllers keep theirs in the same namespace.
+/// The label of nodegate's revisions; other controllers may have revisions in the same namespace.
 const LABEL: &str = "nodegate.dev/revision-of";
 /// Its value.
 const KIND: &str = "NodePolicy";
 /// How many generations of one policy are kept.
 const KEPT: usize = 2;
-/// How soon a revision that could not be written is tried again, at first and at the latest.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Pauses before a revision that could not be written is tried again.
+const RETRY: ExponentialBuilder =
+    ExponentialBuilder::new().with_min_delay(Duration::from_secs(2)).with_max_delay(RETRY_MAX).without_max_times();
+/// The longest of them.
+const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// Which of a namespace's revisions are ours.
+/// Selects nodegate's revisions in a namespace.
 pub(super) fn selector() -> String {
     format!("{LABEL}={KIND}")
 }
@@ -43,7 +47,7 @@ pub(super) struct Revision {
     pub(super) policy: String,
     /// The generation.
     pub(super) generation: i64,
-    /// What it says.
+    /// The spec.
     pub(super) spec: Json,
 }
 
@@ -53,7 +57,7 @@ struct Data {
 }
 
 impl Revision {
-    /// What a `ControllerRevision` records; `None` when it is none of ours.
+    /// Parses a `ControllerRevision`; `None` if it does not belong to nodegate.
     pub(super) fn read(object: &ControllerRevision) -> Option<Self> {
         let owners = object.metadata.owner_references.as_deref().unwrap_or_default();
         let owner =
@@ -89,9 +93,9 @@ fn name(uid: &str, generation: i64) -> String {
     format!("nodepolicy-{uid}-{generation}")
 }
 
-/// Records what is in force, and forgets what was in force long before; runs until dropped. Only the leader does this.
+/// Records the generations in force, and deletes old ones; runs until dropped. Only the leader runs this.
 ///
-/// A revision is never changed, so leaders that overlap write the same or nothing. What cannot be written is tried again.
+/// A revision is never changed, so overlapping leaders write the same or nothing. Failed writes are retried.
 pub async fn keep_revisions(
     client: Client,
     namespace: &str,
@@ -99,7 +103,7 @@ pub async fn keep_revisions(
     metrics: &Metrics,
 ) {
     let api: Api<ControllerRevision> = Api::namespaced(client, namespace);
-    let mut wait = RETRY.0;
+    let mut pauses = RETRY.build();
     loop {
         let now = good.borrow_and_update().clone();
         let mut failed = false;
@@ -108,27 +112,30 @@ pub async fn keep_revisions(
             if let Err(error) = &kept {
                 tracing::warn!(
                     policy = good.name, generation = good.generation, %error,
-                    "this generation is in force and could not be recorded; trying again"
+                    "this generation is in force, but could not be recorded; retrying"
                 );
             }
             failed |= kept.is_err();
         }
-        wait = if failed { (wait * 2).min(RETRY.1) } else { RETRY.0 };
+        let wait = failed.then(|| pauses.next().unwrap_or(RETRY_MAX));
+        if !failed {
+            pauses = RETRY.build();
+        }
         tokio::select! {
             changed = good.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(wait), if failed => {}
+            () = tokio::time::sleep(wait.unwrap_or_default()), if failed => {}
         }
     }
 }
 
-/// Records a generation unless it is, and forgets older ones of its policy.
+/// Records a generation unless it is recorded, and deletes older ones of its policy.
 async fn keep(api: &Api<ControllerRevision>, good: &Good, metrics: &Metrics) -> Result<(), kube::Error> {
     if !good.recorded.contains(&good.generation) {
         let object = Revision::object(good).map_err(kube::Error::SerdeError)?;
         let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         match api.create(&parameters, &object).await {
             Ok(_) => metrics.controller.wrote("revision", true),
-            // A leader before this one was here.
+            // A previous leader has recorded it.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => {
                 metrics.controller.wrote("revision", false);
@@ -136,7 +143,7 @@ async fn keep(api: &Api<ControllerRevision>, good: &Good, metrics: &Metrics) -> 
             }
         }
     }
-    // Newer ones than what is in force were in force once and may be again.
+    // Generations newer than the one in force were in force before, and may be again.
     let older = good.recorded.range(..good.generation).rev().skip(KEPT - 1);
     for generation in older {
         match api.delete(&name(&good.uid, *generation), &DeleteParams::default()).await {

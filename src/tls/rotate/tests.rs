@@ -1,15 +1,15 @@
-//! Every transition, each from the text of the Secret alone, as after a crash.
+//! Every transition, computed from the text of the Secret alone, as after a crash.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 
-use super::super::bundle::certificates;
 use super::super::pair::Pair;
+use super::super::pem::certificates;
 use super::*;
 
 type Data = BTreeMap<String, Vec<u8>>;
 
-/// A cluster: the Secret, what callers trust, and a replica. Everything is read anew at every turn.
+/// A cluster: the Secret, the CAs that callers trust, and a replica. Everything is read again at every step.
 #[derive(Clone)]
 struct World {
     secret: Data,
@@ -17,7 +17,7 @@ struct World {
     held: Option<Pair>,
     now: Timestamp,
     names: Vec<SubjectName>,
-    /// Whether a handshake must never fail.
+    /// Whether every handshake must succeed.
     served: bool,
 }
 
@@ -25,7 +25,7 @@ fn days(days: i64) -> SignedDuration {
     SignedDuration::from_hours(days * 24)
 }
 
-/// When a CA becomes due, after it was made.
+/// When a CA becomes due, after it was created.
 fn ca_due() -> SignedDuration {
     SignedDuration::from_hours(issue::CA_HOURS * 2 / 3 + 24)
 }
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Made, settled and served.
+    /// A cluster after creation, settled and served.
     fn settled() -> Self {
         let mut world = Self::new();
         world.settle();
@@ -50,7 +50,7 @@ impl World {
         world
     }
 
-    /// Settled, with a CA that is due and a leaf that is not.
+    /// A settled cluster with a CA that is due and a leaf that is not.
     fn with_due_ca() -> Self {
         let mut world = Self::settled();
         world.now += ca_due() - days(10);
@@ -67,7 +67,7 @@ impl World {
         self.bundle().phase()
     }
 
-    /// Looks once, as the leader does.
+    /// One step of the leader.
     fn turn(&mut self) -> Option<Change> {
         let mut bundle = self.bundle();
         let sound = bundle.is_sound(self.now);
@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    /// A replica looks at the Secret.
+    /// One step of the replica.
     fn follow(&mut self) {
         if let Ok(Some(pair)) = self.bundle().choose(self.held.as_ref(), self.now) {
             self.held = Some(pair);
@@ -108,7 +108,7 @@ impl World {
         assert!(taken || !self.served, "a handshake fails: {:?}", self.bundle());
     }
 
-    /// Looks until there is nothing to do: what was changed.
+    /// Runs the leader until there is nothing to do. Returns the changes.
     fn settle(&mut self) -> Vec<Change> {
         let (mut changes, mut quiet) = (Vec::new(), 0);
         while quiet < 3 {
@@ -132,7 +132,7 @@ impl World {
 const ROTATION: [Change; 4] = [Change::CaAnnounced, Change::CaPublished, Change::CaServed, Change::CaDropped];
 
 #[test]
-fn nothing_gives_a_ca_and_a_leaf_that_is_served_at_once() {
+fn an_empty_secret_gets_a_ca_and_a_leaf_that_is_served_at_once() {
     let mut world = World::new();
     assert_eq!(world.turn(), Some(Change::Made));
     assert_eq!(world.phase(), Phase::Fresh { published: None });
@@ -161,7 +161,7 @@ fn a_leaf_that_lacks_a_name_is_renewed() {
 }
 
 #[test]
-fn a_name_that_is_none_is_an_error() {
+fn an_invalid_name_is_an_error() {
     let mut world = World::settled();
     world.names.push(SubjectName::Dns("ä".to_owned()));
     assert!(step(&world.bundle(), &world.names, PROPAGATION, world.now, true).is_err());
@@ -173,7 +173,7 @@ fn a_due_ca_is_replaced_in_phases_without_a_failed_call() {
     let old = (world.ca_bundle.clone(), world.held.clone().unwrap());
     assert_eq!(world.turn(), Some(Change::CaAnnounced));
     assert_eq!(world.phase(), Phase::Announced { published: None });
-    assert!(world.bundle().ca_pem().starts_with(&old.0) && world.bundle().authorities.len() == 2, "both are told");
+    assert!(world.bundle().ca_pem().starts_with(&old.0) && world.bundle().authorities.len() == 2, "callers trust both");
     assert_eq!(world.turn(), None, "the caBundle is written first");
     assert_eq!(world.turn(), Some(Change::CaPublished));
     let begun = world.now;
@@ -189,7 +189,7 @@ fn a_due_ca_is_replaced_in_phases_without_a_failed_call() {
 }
 
 #[test]
-fn a_ca_bundle_that_is_overwritten_begins_the_wait_anew() {
+fn an_overwritten_ca_bundle_restarts_the_wait() {
     let mut world = World::with_due_ca();
     world.served = false;
     while world.turn() != Some(Change::CaPublished) {}
@@ -200,7 +200,7 @@ fn a_ca_bundle_that_is_overwritten_begins_the_wait_anew() {
 }
 
 #[test]
-fn callers_that_are_never_told_never_meet_a_new_ca() {
+fn without_a_new_ca_bundle_no_certificate_of_the_new_ca_is_served() {
     let mut world = World::with_due_ca();
     world.turn();
     for _ in 0..10 {
@@ -222,7 +222,7 @@ fn a_leaf_that_falls_due_while_the_ca_changes_is_renewed_in_every_phase() {
 }
 
 #[test]
-fn a_deleted_secret_is_made_anew_and_the_held_leaf_serves_until_callers_know() {
+fn a_deleted_secret_is_created_again_and_the_old_leaf_is_served_until_callers_trust_the_new_ca() {
     let mut world = World::settled();
     let (old, held) = (world.ca_bundle.clone(), world.held.clone().unwrap());
     world.secret.clear();
@@ -234,7 +234,7 @@ fn a_deleted_secret_is_made_anew_and_the_held_leaf_serves_until_callers_know() {
 }
 
 #[test]
-fn a_secret_deleted_in_any_phase_of_a_change_is_made_anew() {
+fn a_secret_deleted_in_any_phase_of_a_change_is_created_again() {
     for stop in ROTATION {
         let mut world = World::with_due_ca();
         while world.turn() != Some(stop) {}
@@ -245,7 +245,7 @@ fn a_secret_deleted_in_any_phase_of_a_change_is_made_anew() {
 }
 
 #[test]
-fn any_part_damaged_or_lost_in_any_phase_ends_well() {
+fn any_part_damaged_or_lost_in_any_phase_is_repaired() {
     let phases = [None].into_iter().chain(ROTATION.map(Some));
     for stop in phases {
         let mut before = World::with_due_ca();
@@ -270,21 +270,21 @@ fn any_part_damaged_or_lost_in_any_phase_ends_well() {
 }
 
 #[test]
-fn a_lost_ca_key_changes_the_ca_while_the_leaf_is_still_served() {
+fn a_lost_ca_key_replaces_the_ca_while_the_leaf_is_still_served() {
     let mut world = World::settled();
     world.secret.insert("ca.key".to_owned(), b"junk".to_vec());
     assert_eq!(world.settle(), ROTATION);
 }
 
 #[test]
-fn a_lost_ca_certificate_is_had_back_from_callers() {
+fn a_lost_ca_certificate_is_restored_from_the_ca_bundle() {
     let mut world = World::settled();
     world.secret.remove("ca.crt");
     assert_eq!(world.settle(), [Change::Tidied]);
 }
 
 #[test]
-fn a_key_of_another_ca_is_no_key() {
+fn a_key_of_another_ca_counts_as_lost() {
     let (mut world, other) = (World::settled(), World::settled());
     world.secret.insert("ca.key".to_owned(), other.secret["ca.key"].clone());
     assert_eq!(world.settle(), ROTATION);
@@ -302,7 +302,7 @@ fn a_pair_of_another_ca_is_not_served_but_replaced() {
 }
 
 #[test]
-fn the_next_ca_is_used_when_the_old_one_is_wholly_lost() {
+fn the_next_ca_is_used_if_the_old_one_is_completely_lost() {
     let mut world = World::with_due_ca();
     while world.turn() != Some(Change::CaPublished) {}
     for key in ["ca.key", "tls.key"] {
@@ -312,7 +312,7 @@ fn the_next_ca_is_used_when_the_old_one_is_wholly_lost() {
 }
 
 #[test]
-fn a_foreign_ca_and_disorder_go_away() {
+fn a_foreign_ca_is_removed_and_the_text_is_normalized() {
     let (mut world, other) = (World::settled(), World::settled());
     let text = format!("# ours\n{}\n{}", world.ca_bundle, other.ca_bundle);
     world.secret.insert("ca.crt".to_owned(), text.into_bytes());
@@ -323,14 +323,14 @@ fn a_foreign_ca_and_disorder_go_away() {
 }
 
 #[test]
-fn a_clock_that_jumps_ends_well_in_every_phase() {
+fn a_clock_jump_in_any_phase_ends_in_a_settled_state() {
     let jumps = [-4000, -100, -1, 1, 29, 61, 100, 3000, 4000, 40_000].map(days);
     let hour = SignedDuration::from_hours(2);
     for stop in [None].into_iter().chain(ROTATION.map(Some)) {
         for jump in jumps.into_iter().chain([hour, -hour]) {
             let mut world = World::with_due_ca();
             while stop.is_some() && world.turn() != stop {}
-            // A clock that is wrong by more than a certificate's life makes callers refuse whatever is done.
+            // A clock that is wrong by more than a certificate's lifetime makes callers refuse every certificate.
             world.served = false;
             world.now += jump;
             world.settle();
@@ -341,7 +341,7 @@ fn a_clock_that_jumps_ends_well_in_every_phase() {
 }
 
 #[test]
-fn a_moment_in_the_future_begins_its_wait_anew() {
+fn a_recorded_time_in_the_future_restarts_its_wait() {
     let mut world = World::with_due_ca();
     while world.turn() != Some(Change::CaPublished) {}
     world.now -= SignedDuration::from_mins(30);
@@ -365,7 +365,7 @@ fn a_replica_keeps_a_valid_pair_rather_than_one_that_is_not_valid_yet() {
 }
 
 #[test]
-fn phases_survive_their_text() {
+fn phases_are_parsed_from_their_text() {
     let at: Timestamp = "2026-11-21T12:00:00.123456789Z".parse().unwrap();
     let phases = [
         Phase::Settled,

@@ -19,7 +19,7 @@ fn dry_run(plane: &ControlPlane, manifests: &str) -> Result<String, String> {
 
 #[test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
-fn the_api_server_takes_everything_the_chart_makes() {
+fn the_api_server_accepts_every_object_of_the_chart() {
     let cluster = exclusive();
     let namespace = format!(r#"{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}"#);
     cluster.plane.kubectl(&["apply", "-f", "-"], Some(&namespace)).unwrap();
@@ -32,7 +32,7 @@ fn the_api_server_takes_everything_the_chart_makes() {
 
 #[test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-fn the_api_server_takes_the_rendered_manifests() {
+fn the_api_server_accepts_the_rendered_manifests() {
     let cluster = exclusive();
     for file in ["webhooks", "webhooks-fail", "guard", "nodepolicies"].map(|name| format!("webhook-config/{name}.yaml"))
     {

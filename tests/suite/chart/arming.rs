@@ -58,7 +58,7 @@ fn fail_is_two_entries_and_tolerates_what_new_nodes_carry() {
 }
 
 #[test]
-fn without_the_controller_nobody_could_change_the_failure_policy_later() {
+fn without_the_controller_the_failure_policy_is_rendered_as_fail() {
     let values = json!({"webhooks": {"validatingFailurePolicy": "Fail"}, "controller": {"enabled": false}});
     let Some(objects) = Objects::render(&values) else { return };
     let configuration = objects.only("ValidatingWebhookConfiguration");
@@ -76,7 +76,7 @@ fn verbs(objects: &Objects) -> Vec<Value> {
 }
 
 #[test]
-fn the_failure_policy_may_be_written_exactly_where_it_is_to_be() {
+fn the_account_may_write_the_validating_configuration_only_if_guard_or_failure_policy_need_it() {
     let mut own_secret = value_sets()["own secret"].clone();
     let Some(guarded) = Objects::render(&own_secret) else { return };
     assert_eq!(verbs(&guarded), ["get", "list", "watch", "patch"], "its annotations are the guard's parameters");
@@ -126,7 +126,7 @@ async fn until_refused(admin: &Requester, name: &str, key: &str) -> String {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
-async fn an_installed_chart_refuses_nobody_before_a_pod_serves_and_an_upgrade_is_followed() {
+async fn an_installed_chart_blocks_no_write_before_a_pod_serves_and_an_upgrade_is_followed() {
     let cluster = exclusive();
     let plane = cluster.plane;
     let Some(release) = Release::install(plane, json!({"webhooks": {"validatingFailurePolicy": "Fail"}})) else {
@@ -148,7 +148,7 @@ async fn an_installed_chart_refuses_nobody_before_a_pod_serves_and_an_upgrade_is
     until_policy(plane, &nodegate, "Fail");
     release.upgrade();
     until_policy(plane, &nodegate, "Fail");
-    let set = nodegate.log().lines().filter(|line| line.contains("failure policy set")).count();
+    let set = nodegate.log().lines().filter(|line| line.contains("failurePolicy is set to Fail")).count();
     assert_eq!(set, 3, "once, after it was reset by hand, and after Helm reset it:\n{}", nodegate.log());
     let refused = nodegate.log().lines().filter(|line| line.contains("orbidden")).count();
     assert_eq!(refused, 0, "{}", nodegate.log());
@@ -209,7 +209,7 @@ async fn with_a_certificate_in_files_it_fails_closed_when_callers_trust_that_cer
 
     register(plane, &objects, nodegate.ports().0);
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !nodegate.log().contains("caBundle of validate.nodegate.dev does not hold the CA") {
+    while !nodegate.log().contains("caBundle of validate.nodegate.dev does not contain the CA") {
         assert!(Instant::now() < deadline, "{}", nodegate.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -215,7 +215,7 @@ fn nodegate() -> Command {
 }
 
 #[test]
-fn helm_finds_no_fault_with_any_values() {
+fn helm_lint_accepts_all_values() {
     let Some(helm) = helm() else { return };
     for (name, values) in value_sets() {
         run_helm(helm, &["lint", "--strict", CHART], &values).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -305,7 +305,7 @@ fn pods_prefer_control_plane_nodes_unless_told_otherwise() {
 }
 
 #[test]
-fn what_one_object_names_in_another_is_there() {
+fn references_between_objects_resolve() {
     for (name, values) in value_sets() {
         let Some(objects) = Objects::render(&values) else { return };
         let deployment = objects.only("Deployment");
@@ -410,27 +410,30 @@ fn cert_manager_makes_the_secret_that_is_mounted_and_is_trusted_by_annotation() 
 }
 
 #[test]
-fn values_that_cannot_work_are_refused_with_what_to_do() {
+fn invalid_values_are_refused_with_a_remedy() {
     let Some(helm) = helm() else { return };
     let pem = "-----BEGIN CERTIFICATE-----\n";
     for (values, said) in [
         (json!({"replica": 3}), "replica"),
         (json!({"policies": {"files": {"a.txt": "x"}}}), "a.txt"),
         (json!({"policies": {"files": {"a.yaml": {"kind": "Policy"}}}}), "kind"),
-        (json!({"policies": {"files": {"a.yaml": "x: y"}, "existingConfigMap": "c"}}), "give one of them"),
+        (json!({"policies": {"files": {"a.yaml": "x: y"}, "existingConfigMap": "c"}}), "set only one of them"),
         (json!({"webhooks": {"validatingFailurePolicy": "Fail"}, "policies": {"files": {"a.yaml": "a: ["}}}), "a.yaml"),
         (json!({"webhooks": {"validatingFailurePolicy": "Fail"}, "breakGlassGroups": ["a*b"]}), "a*b"),
         (json!({"tls": {"existingSecret": "s"}}), "tls.caBundle"),
         (json!({"tls": {"caBundle": pem}}), "tls.existingSecret"),
-        (json!({"clientAuth": {"caSecret": "a", "caConfigMap": "b"}}), "give one of them"),
+        (json!({"clientAuth": {"caSecret": "a", "caConfigMap": "b"}}), "set only one of them"),
         (json!({"clientAuth": {"names": ["a"]}}), "clientAuth.caSecret"),
         (json!({"clientAuth": {"caSecret": "a", "names": ["a,b"]}}), "names"),
-        (json!({"tls": {"existingSecret": "s", "certManager": {"enabled": true}}}), "give one of them"),
+        (json!({"tls": {"existingSecret": "s", "certManager": {"enabled": true}}}), "set only one of them"),
         (json!({"serviceAccount": {"create": false}}), "serviceAccount.name"),
         (json!({"stateVolume": {"configMap": {"name": "s"}}}), "controller.enabled"),
         (json!({"controller": {"identity": "serial"}}), "identity"),
         (json!({"networkPolicy": {"apiServer": ["192.0.2.10"]}}), "apiServer"),
-        (json!({"networkPolicy": {"apiServer": ["192.0.2.10/32"], "exceptPods": ["10.0.0.0/8"]}}), "give one of them"),
+        (
+            json!({"networkPolicy": {"apiServer": ["192.0.2.10/32"], "exceptPods": ["10.0.0.0/8"]}}),
+            "set only one of them",
+        ),
     ] {
         let refused = run_helm(helm, &["template", RELEASE, CHART], &values);
         let error = refused.err().unwrap_or_else(|| panic!("{values} is not refused"));
@@ -464,7 +467,7 @@ fn the_network_policy_admits_whom_the_values_name_to_the_two_ports_of_the_pods()
 }
 
 #[test]
-fn without_webhooks_nobody_is_asked() {
+fn without_webhooks_no_configuration_is_rendered() {
     let Some(objects) = Objects::render(&value_sets()["no webhooks"]) else { return };
     assert!(objects.kind("MutatingWebhookConfiguration").is_empty());
     assert!(objects.kind("ValidatingWebhookConfiguration").is_empty());
@@ -472,7 +475,7 @@ fn without_webhooks_nobody_is_asked() {
 }
 
 #[test]
-fn the_chart_is_of_this_version() {
+fn the_chart_has_the_version_of_the_crate() {
     let chart: Value =
         serde_saphyr::from_str(&fs::read_to_string(Path::new(CHART).join("Chart.yaml")).unwrap()).unwrap();
     assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));

@@ -117,7 +117,7 @@ fn a_pod_answers_by_the_charts_policies_under_the_name_and_ca_that_the_api_serve
 }
 
 #[test]
-fn a_pod_with_client_auth_answers_only_who_has_such_a_certificate() {
+fn a_pod_with_client_auth_answers_only_clients_with_such_a_certificate() {
     let ca = Authority::new("callers");
     for source in ["caSecret", "caConfigMap"] {
         let mut values = value_sets()["policies"].clone();

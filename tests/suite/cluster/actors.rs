@@ -222,7 +222,7 @@ async fn node_lifecycle_taints(plane: &ControlPlane, admin: &Requester) {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn whoever_keeps_a_cluster_running_keeps_doing_so_with_everything_on_enforce() {
+async fn cluster_components_can_do_their_work_with_everything_enforced_and_others_cannot() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     admin.delete(NODE).await;

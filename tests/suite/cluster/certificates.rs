@@ -28,7 +28,7 @@ fn plane() -> &'static ControlPlane {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn the_secret_is_made_and_callers_are_told() {
+async fn the_secret_is_created_and_the_ca_bundles_are_written() {
     let plane = plane();
     let place = Place::new(plane, "certs-made").await;
     let _leader = place.lead();
@@ -56,7 +56,7 @@ async fn the_secret_is_made_and_callers_are_told() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_deleted_secret_is_made_anew_without_a_failed_handshake() {
+async fn a_deleted_secret_is_created_again_without_a_failed_handshake() {
     let plane = plane();
     let place = Place::new(plane, "certs-deleted").await;
     let _leader = place.lead();
@@ -82,7 +82,7 @@ async fn a_deleted_secret_is_made_anew_without_a_failed_handshake() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_secret_damaged_by_hand_is_mended_without_a_failed_handshake() {
+async fn a_damaged_secret_is_repaired_without_a_failed_handshake() {
     let plane = plane();
     let mended = join_all(["ca.crt", "ca.key", "tls.crt", "tls.key", "phase"].map(|key| async move {
         let place = Place::new(plane, &format!("certs-damaged-{}", key.replace('.', "-"))).await;
@@ -171,7 +171,7 @@ async fn a_json_patch_with_an_old_resource_version_is_a_conflict() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn leaders_that_race_do_no_harm() {
+async fn concurrent_leaders_do_no_harm() {
     let plane = plane();
     let place = Place::new(plane, "certs-raced").await;
     let before = Bundle::parse(&with_due_ca());
@@ -256,7 +256,7 @@ async fn lead_and_die(
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_leader_that_dies_between_any_two_writes_is_succeeded_without_a_failed_handshake() {
+async fn after_a_leader_dies_between_any_two_writes_another_continues_without_a_failed_handshake() {
     let plane = plane();
     // Announce, two configurations, note, serve, drop, two configurations.
     const WRITES: usize = 8;
@@ -281,7 +281,7 @@ async fn a_leader_that_dies_between_any_two_writes_is_succeeded_without_a_failed
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_leader_that_dies_while_it_makes_the_secret_is_succeeded() {
+async fn after_a_leader_dies_while_creating_the_secret_another_continues() {
     let plane = plane();
     // Make, two configurations, note, settle.
     const WRITES: usize = 5;
@@ -330,7 +330,7 @@ subjects: [{kind: ServiceAccount, name: nodegate, namespace: certs-rights}]
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn rights_on_these_objects_alone_are_enough() {
+async fn permissions_on_these_objects_suffice() {
     let plane = plane();
     let place = Place::new(plane, "certs-rights").await;
     plane.kubectl(&["apply", "-f", "-"], Some(RIGHTS)).unwrap();
@@ -356,7 +356,7 @@ async fn rights_on_these_objects_alone_are_enough() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_ca_file_is_told_to_callers() {
+async fn a_ca_file_is_written_into_the_ca_bundles() {
     let plane = plane();
     let place = Place::new(plane, "certs-file").await;
     let directory = tempfile::tempdir().unwrap();

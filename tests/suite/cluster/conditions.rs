@@ -1,6 +1,4 @@
-//! Match conditions: which writes make a call, and that asking costs the API server little.
-
-use std::time::{Duration, Instant};
+//! Match conditions: which writes make a call.
 
 use serde_json::{Map, Value, json};
 
@@ -31,7 +29,7 @@ async fn check(nodegate: &Nodegate<'_>, what: &str, expected: (u64, u64), write:
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn calls_are_made_for_what_can_matter_and_for_nothing_else() {
+async fn calls_are_made_only_for_writes_that_can_matter() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &Setup::default());
     let admin = Requester::admin(cluster.plane).await;
@@ -84,32 +82,18 @@ async fn calls_are_made_for_what_can_matter_and_for_nothing_else() {
     admin.delete(name).await;
 }
 
-/// The shortest of some heartbeats.
-async fn heartbeat(admin: &Requester, name: &str) -> Duration {
-    let mut shortest = Duration::MAX;
-    for number in 0..6 {
-        let started = Instant::now();
-        admin.merge_status(name, beat(number)).await.unwrap();
-        shortest = shortest.min(started.elapsed());
-    }
-    shortest
-}
-
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_heartbeat_with_ten_thousand_annotations_costs_little_more_than_without_webhooks() {
+async fn a_heartbeat_with_ten_thousand_annotations_makes_no_call() {
     let cluster = exclusive();
+    let nodegate = Nodegate::start(cluster.plane, &Setup::default());
     let admin = Requester::admin(cluster.plane).await;
     let name = "conditions-2";
     admin.delete(name).await;
     let mut created = node(name, json!({}));
     created["metadata"]["annotations"] = Value::Object(annotations(10_000));
     admin.create(&created).await.unwrap();
-    let without = heartbeat(&admin, name).await;
-    let nodegate = Nodegate::start(cluster.plane, &Setup::default());
-    let with = heartbeat(&admin, name).await;
-    drop(nodegate);
-    // A loop over them makes it six times as long and more.
-    assert!(with < without * 3, "{with:?} with webhooks, {without:?} without");
+    check(&nodegate, "a heartbeat", (0, 0), admin.merge_status(name, beat(1))).await;
+    check(&nodegate, "another heartbeat", (0, 0), admin.merge_status(name, beat(2))).await;
     admin.delete(name).await;
 }

@@ -103,7 +103,7 @@ fn takeovers(first: &Value) -> Vec<Value> {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn nodegates_account_cannot_take_its_webhooks_over_and_still_does_its_work() {
+async fn nodegates_account_cannot_redirect_its_webhooks_and_can_do_its_work() {
     let cluster = exclusive();
     let plane = cluster.plane;
     let (guard, configurations) = install(plane);
@@ -159,7 +159,7 @@ async fn nodegates_account_cannot_take_its_webhooks_over_and_still_does_its_work
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn nodegates_account_writes_no_config_maps_secrets_and_leases_but_its_own() {
+async fn nodegates_account_can_write_only_its_own_config_maps_secrets_and_leases() {
     let cluster = exclusive();
     let plane = cluster.plane;
     let (guard, configurations) = install(plane);

@@ -34,7 +34,7 @@ fn claimants(node: &Value, key: &str) -> Vec<String> {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn forged_claims_keep_no_label_whose_rule_has_gone() {
+async fn forged_managed_fields_do_not_keep_a_label_whose_rule_is_gone() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());
     until_led(&nodegate).await;
@@ -66,7 +66,7 @@ async fn forged_claims_keep_no_label_whose_rule_has_gone() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn wiped_claims_make_nodegate_remove_nothing_that_no_rule_gave() {
+async fn wiped_managed_fields_do_not_make_nodegate_remove_foreign_labels() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());
     until_led(&nodegate).await;
@@ -118,7 +118,7 @@ async fn nodegates_own_keys_from_a_kubelet_are_stripped_or_refused() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn while_nodegate_is_away_the_api_server_still_refuses_restricted_labels_and_what_a_rule_gives_is_repaired() {
+async fn while_nodegate_is_down_the_api_server_refuses_restricted_labels_and_rules_are_repaired_later() {
     let cluster = exclusive();
     let mut nodegate = Nodegate::start(cluster.plane, &setup());
     until_led(&nodegate).await;

@@ -128,7 +128,7 @@ async fn annotations_are_judged_where_policies_govern_them_and_nodegates_own_alw
         admin.merge_status("noted-1", annotate("corp.example/note", "b")).await,
     ] {
         let refusal = outcome.unwrap_err();
-        assert!(refusal.code == 403 && refusal.message.contains("does not change once set"), "{refusal:?}");
+        assert!(refusal.code == 403 && refusal.message.contains("is immutable and cannot be changed"), "{refusal:?}");
     }
     admin.delete("noted-1").await;
 }

@@ -104,7 +104,7 @@ async fn with_every_replica_dead(plane: &ControlPlane) -> (Nodegate<'_>, Guard<'
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn with_every_replica_dead_a_kubelet_gains_no_protected_persisted_or_own_key() {
+async fn without_a_replica_a_kubelet_cannot_set_protected_persisted_or_own_keys() {
     let cluster = exclusive();
     let _dead = with_every_replica_dead(cluster.plane).await;
     let (admin, kubelet) =
@@ -169,7 +169,7 @@ async fn with_every_replica_dead_a_kubelet_gains_no_protected_persisted_or_own_k
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn with_every_replica_dead_no_size_and_no_depth_helps_a_kubelet() {
+async fn without_a_replica_a_kubelet_cannot_set_protected_keys_at_any_size_or_depth() {
     let cluster = exclusive();
     let _dead = with_every_replica_dead(cluster.plane).await;
     let (admin, kubelet) =
@@ -287,7 +287,7 @@ async fn an_honest_kubelet_is_never_refused() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn the_parameters_follow_the_policies_and_are_put_back() {
+async fn the_parameters_follow_the_policies_and_are_restored() {
     let cluster = exclusive();
     let plane = cluster.plane;
     plane.install_definition();
@@ -321,7 +321,7 @@ async fn the_parameters_follow_the_policies_and_are_put_back() {
     }
     let others = ["get", "validatingwebhookconfiguration", "nodegate", "-o", "jsonpath={.metadata.annotations.others}"];
     assert_eq!(plane.kubectl(&others, None).unwrap(), "stay");
-    assert!(nodegate.log().contains("somebody changed the guard's parameters"), "{}", nodegate.log());
+    assert!(nodegate.log().contains("the guard's parameters were changed by another writer"), "{}", nodegate.log());
     drop(nodegate);
     plane.remove_definition();
 }

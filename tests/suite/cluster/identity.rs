@@ -22,7 +22,7 @@ fn setup(identity: &'static [&'static str]) -> Setup<'static> {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn another_machine_under_an_old_name_does_not_inherit_and_the_old_one_finds_its_own_again() {
+async fn another_machine_under_an_existing_name_inherits_nothing_and_the_first_one_gets_its_record_back() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup(&["--identity", "name+systemUUID"]));
     until_led(&nodegate).await;
@@ -50,7 +50,7 @@ async fn another_machine_under_an_old_name_does_not_inherit_and_the_old_one_find
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn an_id_alone_follows_the_machine_to_another_name() {
+async fn with_an_id_alone_the_record_follows_the_machine_to_another_name() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup(&["--identity", "systemUUID"]));
     until_led(&nodegate).await;

@@ -17,7 +17,7 @@ pub(crate) fn example_nodes(example: &str) -> BTreeMap<String, Value> {
     let mut nodes = BTreeMap::new();
     for file in files {
         let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
-        for tree in nodegate::api::source::parse_documents(&text).unwrap() {
+        for tree in nodegate_policy::api::source::parse_documents(&text).unwrap() {
             let node = tree.to_json();
             nodes.insert(node["metadata"]["name"].as_str().unwrap().to_owned(), node);
         }
@@ -107,7 +107,7 @@ async fn llm_d_lab_control_planes_join_tainted_and_workers_are_labelled_with_the
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_restarted_kubelet_gets_conflict_and_its_node_stays_as_it_is() {
+async fn a_restarted_kubelet_gets_conflict_and_its_node_is_unchanged() {
     let cluster = exclusive();
     let nodegate =
         Nodegate::start(cluster.plane, &Setup { policies: &["examples/fako/policy.yaml"], ..Setup::default() });
@@ -143,7 +143,7 @@ async fn a_recreated_node_has_its_persisted_labels_and_taints_from_the_start() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn the_cloud_controllers_write_gives_what_the_instance_type_decides() {
+async fn the_cloud_controllers_write_sets_the_labels_of_the_instance_type() {
     let cluster = exclusive();
     let _nodegate = Nodegate::start(
         cluster.plane,

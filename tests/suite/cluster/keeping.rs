@@ -67,7 +67,7 @@ pub(crate) async fn led_within(nodegate: &Nodegate<'_>, patience: Duration) {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn what_a_kubelet_may_not_carry_is_given_and_then_the_pending_taint_is_lifted() {
+async fn deferred_keys_are_set_and_then_the_pending_taint_is_removed() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());
     until_led(&nodegate).await;
@@ -84,7 +84,7 @@ async fn what_a_kubelet_may_not_carry_is_given_and_then_the_pending_taint_is_lif
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn drift_is_repaired_existing_nodes_are_filled_and_a_second_pass_writes_nothing() {
+async fn drift_and_existing_nodes_are_repaired_and_a_second_pass_writes_nothing() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     admin.delete("kept-2").await;
@@ -112,7 +112,7 @@ async fn drift_is_repaired_existing_nodes_are_filled_and_a_second_pass_writes_no
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn owned_keys_go_when_their_rule_is_false_and_foreign_ones_stay() {
+async fn owned_keys_are_removed_when_their_rule_is_false_and_foreign_ones_stay() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     for name in ["own-1", "foreign-1"] {
@@ -140,7 +140,7 @@ async fn owned_keys_go_when_their_rule_is_false_and_foreign_ones_stay() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn saved_state_outlives_its_node_for_the_retention_and_no_longer() {
+async fn saved_state_of_a_deleted_node_is_kept_for_the_retention_and_no_longer() {
     let cluster = exclusive();
     let policies: &[&str] = &["tests/suite/cluster/retention.yaml"];
     let nodegate = Nodegate::start(cluster.plane, &Setup { policies, cluster: true, ..Setup::default() });
@@ -165,7 +165,7 @@ async fn saved_state_outlives_its_node_for_the_retention_and_no_longer() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn nobody_is_stranded_by_a_leader_that_is_dead() {
+async fn no_pending_taint_is_set_while_the_leader_is_dead() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     admin.delete("kept-dead").await;
@@ -191,7 +191,7 @@ async fn nobody_is_stranded_by_a_leader_that_is_dead() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_node_that_waits_too_long_is_told_of_and_where_wanted_released() {
+async fn a_node_that_is_pending_for_too_long_gets_an_event_and_is_released_if_configured() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     admin.delete("kept-stuck").await;

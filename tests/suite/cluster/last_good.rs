@@ -65,7 +65,7 @@ async fn until_policies_are_judged(plane: &ControlPlane, nodegate: &Nodegate<'_>
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn an_update_with_faults_changes_nothing_over_restarts_of_all_replicas_until_it_is_mended_or_deleted() {
+async fn an_invalid_update_changes_nothing_even_after_restarts_until_it_is_fixed_or_deleted() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     plane.remove_definition();
@@ -98,7 +98,7 @@ async fn an_update_with_faults_changes_nothing_over_restarts_of_all_replicas_unt
     assert_eq!((in_force(), status()["conditions"][0]["status"].clone()), (json!(1), json!("False")));
     let table = plane.kubectl(&["get", "npol"], None).unwrap();
     for part in
-        ["MESSAGE", "generation 2 has 2 faults, generation 1 stays in force: ", "spec.rules[0].match.expression"]
+        ["MESSAGE", "generation 2 has 2 errors; generation 1 stays in force: ", "spec.rules[0].match.expression"]
     {
         assert!(table.contains(part), "{part} in\n{table}");
     }
@@ -148,7 +148,7 @@ async fn an_update_with_faults_changes_nothing_over_restarts_of_all_replicas_unt
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn what_does_not_compile_is_refused_when_it_is_applied_with_every_fault_and_its_field() {
+async fn a_policy_that_does_not_compile_is_refused_with_every_error_and_its_field() {
     let cluster = exclusive();
     let plane = cluster.plane;
     plane.remove_definition();
@@ -175,7 +175,7 @@ async fn what_does_not_compile_is_refused_when_it_is_applied_with_every_fault_an
     typo["rules"][0]["match"] = json!({"selector": {"matchLabel": {"a": "b"}}});
     assert!(dry_run("tiers", &typo).unwrap_err().contains("matchLabel"));
     let taken = dry_run("of-a-file", &tiers("x")).unwrap_err();
-    assert!(taken.contains("metadata.name") && taken.contains("give each policy a name of its own"), "{taken}");
+    assert!(taken.contains("metadata.name") && taken.contains("give each policy a unique name"), "{taken}");
     dry_run("tiers", &tiers("from-object")).unwrap();
 
     // Together with the others: a cycle is refused, another value for a key is told.
@@ -195,7 +195,10 @@ async fn what_does_not_compile_is_refused_when_it_is_applied_with_every_fault_an
     let another = directory.path().join("conflict.json");
     std::fs::write(&another, policy("conflict", &conflict)).unwrap();
     let (done, told) = plane.kubectl_with_stderr(&["apply", "--dry-run=server", "-f", another.to_str().unwrap()]);
-    assert!(done && told.contains("label p: rule conflict/c wins over rule half/a where both match"), "{told}");
+    assert!(
+        done && told.contains("label p: rule conflict/c takes precedence over rule half/a where both match"),
+        "{told}"
+    );
 
     // What is stored with faults all the same can be labelled, and end.
     nodegate.kill();

@@ -131,7 +131,7 @@ async fn join(plane: &ControlPlane, name: &str) -> Option<String> {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn the_api_server_is_answered_nobody_else_is_and_the_ca_changes_without_a_restart() {
+async fn only_the_api_server_is_answered_and_the_ca_changes_without_a_restart() {
     let cluster = exclusive();
     let (old, new, other) = (Authority::new("old"), Authority::new("new"), Authority::new("other"));
     let files = Files::new();
@@ -165,7 +165,7 @@ async fn the_api_server_is_answered_nobody_else_is_and_the_ca_changes_without_a_
     assert_eq!(join(plane, "pgmac01").await.as_deref(), Some("high-performance"), "still with the old certificate");
     files.show(&new.client("api-server"));
     trust(&files, &nodegate, &new.pem);
-    until("the old certificate's connection ends", &nodegate, || nodegate.log().contains("not admitted any more"));
+    until("the old certificate's connection ends", &nodegate, || nodegate.log().contains("no longer accepted"));
     // The API server closes its connections when it notices its new certificate, the one at which it does so included.
     join(plane, "pgmac02").await;
     assert_eq!(join(plane, "pgmac02").await.as_deref(), Some("high-performance"), "with the new certificate");

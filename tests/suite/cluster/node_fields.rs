@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::control_plane::exclusive;
 
-const FILE: &str = "src/policy/cel/kubernetes.rs";
+const FILE: &str = "crates/nodegate-policy/src/cel/kubernetes.rs";
 
 /// The schema that another one stands for.
 fn reference(schema: &Value) -> Option<&str> {

@@ -11,7 +11,7 @@ const NODE: &str = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": 
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn under_fail_a_dead_server_stops_everyone_but_kubelets_and_break_glass() {
+async fn under_fail_a_dead_server_blocks_everyone_but_kubelets_and_break_glass() {
     let cluster = exclusive();
     let flags = ["--failure-policy", "Fail", "--break-glass-group", "nodegate:break-glass"];
     let mut nodegate =
@@ -63,7 +63,7 @@ async fn under_fail_a_living_server_still_judges_kubelets() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn under_ignore_a_dead_server_stops_nobody() {
+async fn under_ignore_a_dead_server_blocks_nobody() {
     let cluster = exclusive();
     let mut nodegate = Nodegate::start(cluster.plane, &Setup::default());
     let (admin, kubelet) = (Requester::admin(cluster.plane).await, Requester::kubelet(cluster.plane, "outage-1").await);

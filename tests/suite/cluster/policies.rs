@@ -45,7 +45,7 @@ async fn eventually_status(plane: &ControlPlane, name: &str, kind: &str, status:
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn objects_are_in_force_while_they_are_there_and_one_bad_one_stops_no_other() {
+async fn objects_are_in_force_while_they_exist_and_an_invalid_one_does_not_affect_others() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     plane.remove_definition();
@@ -70,7 +70,7 @@ async fn objects_are_in_force_while_they_are_there_and_one_bad_one_stops_no_othe
 
     // What the schema and its CEL can tell is refused at once.
     let nothing = apply("bad", &json!({"rules": [{"name": "r"}]})).unwrap_err();
-    assert!(nothing.contains("the rule gives nothing"), "{nothing}");
+    assert!(nothing.contains("the rule sets nothing"), "{nothing}");
     let twice =
         apply("bad", &json!({"rules": [{"name": "r", "labels": {"a": "b"}}, {"name": "r", "labels": {"a": "b"}}]}));
     assert!(twice.unwrap_err().contains("Duplicate value"));

@@ -152,7 +152,7 @@ async fn a_deleted_node_leaves_its_config_map() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn an_invalid_config_map_counts_as_empty_is_logged_and_kept_aside() {
+async fn an_invalid_config_map_counts_as_empty_and_is_logged_and_kept() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
     made(&led, &config_map("ref-corrupt", "{nonsense")).await;
@@ -171,7 +171,7 @@ async fn an_invalid_config_map_counts_as_empty_is_logged_and_kept_aside() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn nonsense_written_over_the_state_of_a_living_node_is_replaced_by_what_the_node_has() {
+async fn invalid_state_of_a_living_node_is_replaced_by_its_current_labels() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
     led.join(&cluster, "ref-edited", json!({"persist.demo/type": "expensive"})).await;
@@ -207,7 +207,7 @@ async fn write_beside(maps: &Api<ConfigMap>, name: &str, count: usize) {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn others_who_write_the_same_config_map_lose_nothing_and_neither_does_nodegate() {
+async fn concurrent_writers_of_the_same_config_map_lose_no_data() {
     const TIMES: usize = 60;
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
@@ -260,7 +260,7 @@ async fn changes_made_while_the_controller_is_away_are_found_when_it_is_back() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_resync_finds_what_no_event_told() {
+async fn a_resync_finds_changes_without_an_event() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
     // The document of a node may stand under another name; what happens to that ConfigMap tells nothing of the node.

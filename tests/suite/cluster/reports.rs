@@ -33,7 +33,7 @@ async fn until(plane: &ControlPlane, what: &str, holds: impl Fn(&[Value]) -> boo
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn what_nodes_violate_is_reported_while_they_do() {
+async fn violations_of_nodes_are_reported_while_they_last() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     plane.kubectl(&["apply", "--server-side", "-f", "-"], Some(DEFINITION)).unwrap();

@@ -45,7 +45,7 @@ fn setup() -> Setup<'static> {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_kubelet_does_not_escape_judgement_by_the_size_of_its_node_and_an_administrator_is_not_refused_for_it() {
+async fn writes_of_large_nodes_are_judged_and_an_administrators_are_not_refused_for_the_size() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &Setup { cluster: true, ..setup() });
     let admin = Requester::admin(cluster.plane).await;
@@ -108,7 +108,7 @@ async fn kubelets_that_write_large_nodes_at_once_are_all_judged_within_the_memor
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_registration_for_every_operation_keeps_no_node_from_being_deleted() {
+async fn a_registration_for_every_operation_does_not_block_deletion_of_nodes() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());
     let admin = Requester::admin(cluster.plane).await;

@@ -62,7 +62,7 @@ fn assert_brief(nodegate: &Nodegate<'_>) {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_node_whose_claims_are_nested_deep_blinds_no_leader_that_starts_after_it() {
+async fn deeply_nested_managed_fields_of_a_node_do_not_stop_a_new_leader() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     for name in ["kept-deep", "kept-beside", "kept-new"] {
@@ -100,7 +100,7 @@ async fn a_node_whose_claims_are_nested_deep_blinds_no_leader_that_starts_after_
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_node_of_many_empty_images_costs_the_leader_little_memory() {
+async fn a_node_with_many_empty_images_does_not_exhaust_the_leaders_memory() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     for name in ["kept-images", "kept-beside"] {
@@ -144,7 +144,7 @@ const BLIND: &str = r#"{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "C
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_leader_that_may_not_see_nodes_any_more_gives_up_its_lease_and_strands_nobody() {
+async fn a_leader_that_cannot_watch_nodes_releases_its_lease_and_strands_no_node() {
     let cluster = exclusive();
     let plane = cluster.plane;
     let admin = Requester::admin(plane).await;
@@ -194,7 +194,7 @@ fn owns(state: &Value, key: &str) -> bool {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_node_that_joins_right_after_the_registration_has_the_taints_that_admission_gave_it_for_ours() {
+async fn taints_set_at_admission_right_after_the_registration_are_owned() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     admin.delete("kept-first").await;
@@ -214,7 +214,7 @@ async fn a_node_that_joins_right_after_the_registration_has_the_taints_that_admi
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_taint_that_came_with_somebodys_label_goes_with_it_and_one_set_by_hand_stays() {
+async fn a_taint_set_by_a_rule_is_removed_with_its_label_and_one_set_by_hand_stays() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     for name in ["older-1", "older-2"] {
@@ -251,7 +251,7 @@ async fn a_taint_that_came_with_somebodys_label_goes_with_it_and_one_set_by_hand
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn what_was_admitted_while_every_replica_was_down_is_told_at_the_first_look() {
+async fn nodes_and_changes_admitted_while_every_replica_was_down_are_reported_and_repaired() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     for name in ["guarded-1", "guarded-2", "guarded-3"] {

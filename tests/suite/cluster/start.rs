@@ -102,7 +102,7 @@ impl Drop for Serve {
 
 #[test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-fn it_waits_for_the_api_server_and_for_its_namespace_and_says_in_words_what_is_missing() {
+fn it_waits_for_the_api_server_and_for_its_namespace_and_logs_what_is_missing() {
     let cluster = exclusive();
     let plane = cluster.plane;
     let door = Door::closed(plane);
@@ -131,7 +131,7 @@ fn it_waits_for_the_api_server_and_for_its_namespace_and_says_in_words_what_is_m
 
 #[test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-fn an_expired_certificate_of_others_is_told_by_an_event() {
+fn an_expired_external_certificate_is_reported_by_an_event() {
     let cluster = exclusive();
     let plane = cluster.plane;
     let namespace = format!("start-{}", free_port());

@@ -49,7 +49,7 @@ async fn published(plane: &ControlPlane, namespace: &str, policies: &str) -> Val
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_revert_that_a_rule_undoes_is_told_with_policy_and_rule() {
+async fn history_reports_policy_and_rule_of_a_revert_that_a_rule_undoes() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     plane.remove_definition();
@@ -76,7 +76,7 @@ async fn a_revert_that_a_rule_undoes_is_told_with_policy_and_rule() {
     let revert = || command(plane, &nodegate.namespace, &["history", "told-1", "--revert", &id.to_string()]);
     let (code, text, errors) = revert();
     assert_eq!(code, 1, "{text}{errors}");
-    let expected = r#"label tier of node told-1 is still "gold", not "tin": rule fleet/tier gives it "gold"; change that rule first (kubectl edit nodepolicy fleet)"#;
+    let expected = r#"label tier of node told-1 is still "gold", not "tin": rule fleet/tier sets it to "gold"; change that rule first (kubectl edit nodepolicy fleet)"#;
     assert_eq!(text.trim(), expected);
 
     // Where admission was not asked the controller does it later.
@@ -87,15 +87,12 @@ async fn a_revert_that_a_rule_undoes_is_told_with_policy_and_rule() {
         let (code, text, errors) = revert();
         assert_eq!(code, 1, "{text}{errors}");
         told = text;
-        if told.contains("for now") {
+        if told.contains("but nodegate will change it") {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(
-        told.contains(r#"is "tin" for now, and nodegate will change it: rule fleet/tier gives it "gold""#),
-        "{told}"
-    );
+    assert!(told.contains(r#"is "tin" now, but nodegate will change it: rule fleet/tier sets it to "gold""#), "{told}");
     admin.delete("told-1").await;
     drop(nodegate);
     plane.remove_definition();
@@ -103,7 +100,7 @@ async fn a_revert_that_a_rule_undoes_is_told_with_policy_and_rule() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn commands_say_by_which_policies_they_judge_and_refuse_others_than_those_in_force() {
+async fn commands_print_the_policies_they_use_and_refuse_others_than_those_in_force() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     plane.remove_definition();
@@ -142,7 +139,7 @@ async fn commands_say_by_which_policies_they_judge_and_refuse_others_than_those_
 
     let (code, text, errors) = command(plane, namespace, &["apply", "--policy", &other]);
     assert_eq!((code, text.as_str()), (2, ""), "{errors}");
-    for part in ["given here: judging, other (sha256:", "in force:   judging, ours (sha256:", "--force"] {
+    for part in ["given:    judging, other (sha256:", "in force: judging, ours (sha256:", "--force"] {
         assert!(errors.contains(part), "{part} in\n{errors}");
     }
     // With --force, what admission gives back is told, and the node is as it was.
@@ -161,11 +158,11 @@ async fn commands_say_by_which_policies_they_judge_and_refuse_others_than_those_
     let (code, text, errors) = command(plane, namespace, &["report", "--violations", "--policy", &judging, "--force"]);
     assert_eq!(code, 1, "{text}{errors}");
     assert!(text.contains("unknown") && text.contains("policies: judging (sha256:"), "{text}");
-    assert!(errors.contains("the policies in force are others: ours (sha256:"), "{errors}");
+    assert!(errors.contains("the policies in force in the cluster differ: ours (sha256:"), "{errors}");
     // Where nobody serves that is said.
     let (code, _, errors) = command(plane, "default", &["report", "--violations", "--policy", &judging]);
     assert_eq!(code, 1, "{errors}");
-    assert!(errors.contains("ConfigMap nodegate-in-force in namespace default is missing"), "{errors}");
+    assert!(errors.contains("ConfigMap nodegate-in-force in namespace default does not exist"), "{errors}");
     admin.delete("told-2").await;
     drop(nodegate);
     plane.remove_definition();

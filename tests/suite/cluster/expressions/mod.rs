@@ -157,7 +157,7 @@ fn theirs(cluster: &Exclusive, sources: &[String]) -> BTreeMap<usize, Answer> {
 
 #[test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-fn expressions_made_at_random_mean_what_they_mean_to_the_api_server() {
+fn random_expressions_have_the_same_result_as_in_the_api_server() {
     let seed = std::env::var("NODEGATE_SEED").map_or(SEED, |seed| seed.parse().expect("NODEGATE_SEED is a number"));
     let mut random = Random(seed);
     let mut sources = BTreeSet::new();

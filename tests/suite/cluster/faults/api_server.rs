@@ -12,7 +12,7 @@ use super::{POLICY, all_right, delete_all, join_all, names};
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn the_api_server_goes_away_and_comes_back() {
+async fn nodes_are_reconciled_after_a_restart_of_the_api_server() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     let nodes = names("kept-r", 5);
@@ -28,7 +28,7 @@ async fn the_api_server_goes_away_and_comes_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn etcd_hangs_for_longer_than_the_lease_holds() {
+async fn a_leader_stops_while_etcd_hangs_and_nodes_are_reconciled_afterwards() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     let nodes = names("kept-e", 10);
@@ -37,7 +37,7 @@ async fn etcd_hangs_for_longer_than_the_lease_holds() {
     until_led(&nodegate).await;
     join_all(cluster.plane, &nodes[..5]).await;
     tokio::task::block_in_place(|| cluster.plane.stall_etcd(Duration::from_secs(8)));
-    assert!(nodegate.log().contains("not leading any more"), "it wrote on with a Lease it could not renew");
+    assert!(nodegate.log().contains("no longer the leader"), "it wrote on with a Lease it could not renew");
     join_all(cluster.plane, &nodes[5..]).await;
     all_right(&admin, &nodes).await;
     delete_all(&admin, &nodes).await;
@@ -64,7 +64,7 @@ async fn occupy(plane: &ControlPlane, user: &str) -> (std::net::TcpListener, tok
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn the_api_server_answers_429_for_a_while() {
+async fn nodes_are_reconciled_after_the_api_server_answered_429() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     let nodes = names("kept-t", 5);
@@ -112,7 +112,7 @@ async fn the_api_server_answers_429_for_a_while() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_watch_that_has_expired_is_begun_anew_with_what_is_there() {
+async fn an_expired_watch_is_restarted_with_a_new_listing() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     let nodes = names("kept-x", 6);
@@ -146,6 +146,6 @@ async fn a_watch_that_has_expired_is_begun_anew_with_what_is_there() {
     let log = nodegate.log();
     let expired = |line: &str| line.contains("the watch of nodes failed") && line.contains("too old resource version");
     assert!(log.lines().any(expired), "the watch of nodes did not expire, so nothing is shown:\n{log}");
-    assert!(!log.contains("not leading any more"), "another term began, so nothing is shown:\n{log}");
+    assert!(!log.contains("no longer the leader"), "another term began, so nothing is shown:\n{log}");
     delete_all(&admin, &right).await;
 }

@@ -82,7 +82,7 @@ async fn until_renewed(plane: &ControlPlane, nodegate: &Nodegate<'_>, hours: i64
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane and libfaketime: just control-plane")]
-async fn a_leader_whose_clock_jumps_leads_on_and_loses_no_call_and_no_label() {
+async fn a_leader_whose_clock_jumps_keeps_leading_without_a_failed_call_or_a_lost_label() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     let Some(clock) = Clock::new() else { return };

@@ -45,7 +45,7 @@ async fn until_told(plane: &ControlPlane, nodegate: &Nodegate<'_>, node: &str, r
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_writer_that_changes_its_name_is_given_up_after_five_reverts() {
+async fn a_key_is_no_longer_repaired_after_five_reverts_by_a_writer_that_changes_its_name() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     admin.delete("kept-names").await;
@@ -64,7 +64,7 @@ async fn a_writer_that_changes_its_name_is_given_up_after_five_reverts() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_protected_key_is_repaired_for_ever_but_at_the_cost_of_its_own_node_alone() {
+async fn a_protected_key_is_always_repaired_within_the_write_budget_of_its_own_node() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     for name in ["kept-flaps", "kept-calm"] {

@@ -54,7 +54,7 @@ async fn versions<K: kube::Resource<DynamicType = ()>>(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn two_writes_stand_before_the_lift_and_the_rest_follows() {
+async fn two_writes_precede_the_removal_of_the_pending_taint_and_the_rest_follows() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     let nodes = names("kept-two", 5);
@@ -102,7 +102,7 @@ async fn two_writes_stand_before_the_lift_and_the_rest_follows() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_node_that_joins_does_not_wait_for_repairs_of_others() {
+async fn a_joining_node_does_not_wait_for_repairs_of_others() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     let (old, new) = (names("kept-old", 60), names("kept-new", 20));
@@ -186,12 +186,12 @@ async fn killed_where_it_is_refused(name: &str, resource: &str, operations: &[&s
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn killed_between_the_record_of_a_join_and_its_change_it_owns_what_it_gives() {
+async fn a_leader_killed_between_the_record_of_a_join_and_its_change_owns_the_keys_it_sets() {
     killed_where_it_is_refused("no-change", "nodes", &["UPDATE"], "kept-cut").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn killed_between_the_change_of_a_join_and_the_rest_of_its_record_it_records_the_rest() {
+async fn a_leader_killed_between_the_change_of_a_join_and_the_rest_of_its_record_records_the_rest() {
     killed_where_it_is_refused("no-rest", "configmaps", &["UPDATE"], "node-labels-kept-cut").await;
 }

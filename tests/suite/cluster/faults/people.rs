@@ -28,7 +28,7 @@ fn command(plane: &ControlPlane, namespace: &str, arguments: &[&str]) -> (i32, S
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_policy_that_would_strip_the_fleet_strips_nothing_until_it_is_confirmed() {
+async fn a_policy_that_would_remove_keys_from_too_many_nodes_removes_none_until_confirmed() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     let nodes = names("kept-s", 12);
@@ -86,7 +86,7 @@ async fn a_policy_that_would_strip_the_fleet_strips_nothing_until_it_is_confirme
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn history_says_who_changed_what_and_takes_it_back() {
+async fn history_shows_who_changed_what_and_reverts_it() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     admin.delete("history-1").await;
@@ -118,7 +118,7 @@ async fn history_says_who_changed_what_and_takes_it_back() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn somebody_who_undoes_a_repair_again_and_again_is_left_alone() {
+async fn a_key_that_is_reverted_repeatedly_is_no_longer_repaired() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     admin.delete("kept-f").await;

@@ -34,7 +34,7 @@ fn metric(nodegate: &Nodegate<'_>, name: &str) -> f64 {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_kubelet_with_5200_persisted_labels_switches_nothing_off() {
+async fn a_kubelet_with_5200_persisted_labels_prevents_no_repair_and_no_record() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     admin.delete("kept-many").await;
@@ -58,7 +58,7 @@ async fn a_kubelet_with_5200_persisted_labels_switches_nothing_off() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn a_machine_that_calls_itself_another_75_times_switches_nothing_off() {
+async fn a_machine_that_changes_its_uuid_75_times_prevents_no_repair_and_no_record() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
     admin.delete("kept-uuid").await;
@@ -92,7 +92,7 @@ async fn a_machine_that_calls_itself_another_75_times_switches_nothing_off() {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn nodes_are_kept_right_while_their_records_are_refused_and_nothing_given_meanwhile_is_forgotten() {
+async fn nodes_are_reconciled_while_their_records_are_refused_and_their_keys_stay_owned() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     let nodes = names("kept-deny", 2);
@@ -136,7 +136,7 @@ async fn nodes_are_kept_right_while_their_records_are_refused_and_nothing_given_
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn annotations_that_do_not_fit_keep_back_no_label_no_taint_and_no_lift() {
+async fn annotations_that_do_not_fit_prevent_no_label_no_taint_and_no_release() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     admin.delete("kept-full").await;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::{merge, patch as apply};
-use nodegate::api::policy::EntryMode;
-use nodegate::policy::native::LeftOut;
-use nodegate::policy::{
-    Circumstances, Exemptions, NodeFacts, Operation, PolicySet, Requester, Text, Violation, Write, decide, judge, patch,
+use nodegate_policy::api::policy::EntryMode;
+use nodegate_policy::native::LeftOut;
+use nodegate_policy::{
+    DecideContext, Exemptions, NodeFacts, Operation, PolicySet, Requester, Text, Violation, Write, decide, judge, patch,
 };
 use serde_json::{Value, json};
 
@@ -153,14 +153,14 @@ impl Expected {
         if !step.status && !own && matters {
             let object = node.to_string();
             let write = write(step, &object, old.as_deref());
-            if let Some(change) = decide(set, &write, &Circumstances::default()).change {
+            if let Some(change) = decide(set, &write, &DecideContext::default()).change {
                 apply(&mut node, &patch(&write.node, &change)).unwrap();
                 changed = true;
             }
         }
         let object = node.to_string();
         let write = write(step, &object, old.as_deref());
-        let verdict = judge(set, &write, &Circumstances::default(), exemptions);
+        let verdict = judge(set, &write, &DecideContext::default(), exemptions);
         let (denied_by, others): (Vec<_>, Vec<_>) = verdict.violations.into_iter().partition(Violation::denies);
         let warned = others.into_iter().filter(|one| one.mode != EntryMode::Audit).collect();
         Self { node, changed, denied_by, warned }

@@ -329,7 +329,7 @@ pub(super) fn patch(random: &mut Random, stored: &Value, who: &Who) -> (bool, Va
 const NOT_NATIVE: [&str; 1] = ["gpu"];
 
 #[test]
-fn every_condition_that_may_be_exported_is_drawn() {
+fn the_generator_covers_every_condition_that_can_be_exported() {
     let mut random = Random::new(1);
     let drawn: Vec<Value> = (0..500).map(|_| conditions(&mut random, "", true)).collect();
     let is_drawn = |field: &str| drawn.iter().any(|conditions| conditions.get(field).is_some());

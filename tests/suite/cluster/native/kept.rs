@@ -75,7 +75,7 @@ impl Drop for Removed<'_> {
 
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn native_policies_follow_the_policies_in_force_and_hold_when_every_replica_is_dead() {
+async fn native_policies_follow_the_policies_in_force_and_are_enforced_without_a_replica() {
     let cluster = exclusive();
     let plane = cluster.plane;
     let _removed = Removed(plane);

@@ -15,9 +15,9 @@ mod writer;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use nodegate::api::policy::NodePolicySpec;
-use nodegate::policy::native::{LeftOut, NativeOptions, export};
-use nodegate::policy::{Exemptions, Identities, Origin, PolicyDocument, PolicySet};
+use nodegate_policy::api::policy::NodePolicySpec;
+use nodegate_policy::native::{LeftOut, NativeOptions, export};
+use nodegate_policy::{Exemptions, Identities, Origin, PolicyDocument, PolicySet};
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
@@ -103,7 +103,7 @@ struct Tally {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
-async fn native_policies_answer_as_nodegate_does() {
+async fn native_policies_have_the_same_verdicts_as_nodegate() {
     let cluster = exclusive();
     let _removed = Removed(cluster.plane);
     let writer = Writer::new(cluster.plane).await;

@@ -1,0 +1,230 @@
+//! Policy documents before they are compiled, and the errors in them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use crate::api::names::is_dns_subdomain;
+use crate::api::policy::NodePolicySpec;
+use crate::api::schema::{ShapeFault, check, document_schema};
+use crate::api::source::{Field, FieldPath, Node, SourcePosition, Tree, parse_documents};
+
+/// Where a document comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A file, by its path as given.
+    File(String),
+    /// A preset inside the binary.
+    Preset,
+    /// A `NodePolicy` object of a cluster.
+    Object,
+}
+
+/// A `NodePolicy`, with the positions of its fields if it was parsed from a text. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct PolicyDocument {
+    /// `metadata.name`.
+    pub name: String,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The spec.
+    pub spec: Arc<NodePolicySpec>,
+    tree: Option<Arc<Tree>>,
+    /// The named entries by path.
+    entries: Arc<HashMap<FieldPath, String>>,
+    /// For flat label files: the grace period before labels that they no longer set are removed.
+    pub(crate) flat_grace: Option<Duration>,
+}
+
+/// An error in a policy: where it is, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct PolicyError {
+    /// The file, if there is one.
+    pub file: Option<String>,
+    /// Line and column, if known.
+    pub place: Option<SourcePosition>,
+    /// The policy's name, if it has one.
+    pub policy: Option<String>,
+    /// The rule or other entry that the field is in, if it has a name: `rule "gpu"`.
+    pub entry: Option<String>,
+    /// The field.
+    pub path: FieldPath,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.file, &self.policy) {
+            (Some(file), _) => write!(f, "{file}:")?,
+            (None, Some(policy)) => write!(f, "NodePolicy {policy}:")?,
+            (None, None) => {}
+        }
+        if let (Some(_), Some(place)) = (&self.file, self.place) {
+            write!(f, "{}:{}:", place.line, place.column)?;
+        }
+        match self.whereabouts() {
+            Some(whereabouts) => write!(f, " {whereabouts}: {}", self.message),
+            None => write!(f, " {}", self.message),
+        }
+    }
+}
+
+impl PolicyError {
+    /// The name of the entry and the field, such as `rule "gpu" (spec.rules[3].labels)`; `None` for the whole document.
+    pub(crate) fn whereabouts(&self) -> Option<String> {
+        let path = self.path.to_string();
+        match &self.entry {
+            Some(entry) => Some(format!("{entry} ({path})")),
+            None => Some(path).filter(|path| !path.is_empty()),
+        }
+    }
+}
+
+impl PolicyDocument {
+    /// A document that was not parsed from a text (a cluster object, flat label files).
+    pub fn new(name: impl Into<String>, origin: Origin, spec: NodePolicySpec) -> Self {
+        let entries = Arc::default();
+        Self { name: name.into(), origin, spec: Arc::new(spec), tree: None, entries, flat_grace: None }
+    }
+
+    /// Marks a document of flat label files: labels are removed after `grace`, and absence is always false.
+    pub fn with_flat_grace(self, grace: Duration) -> Self {
+        Self { flat_grace: Some(grace), ..self }
+    }
+
+    /// Parses every `NodePolicy` of a YAML or JSON text. `v1/List` objects are split.
+    ///
+    /// Errors are added to `errors`. A document that does not conform to the schema is returned without
+    /// the invalid parts, so that the rest can be compiled in the same pass. If there are errors, the
+    /// documents must not come into force.
+    pub fn parse_all(origin: &Origin, text: &str, errors: &mut Vec<PolicyError>) -> Vec<Self> {
+        let trees = match parse_documents(text) {
+            Ok(trees) => trees,
+            Err(error) => {
+                errors.push(PolicyError {
+                    file: origin.file(),
+                    place: error.place,
+                    policy: None,
+                    entry: None,
+                    path: FieldPath::root(),
+                    message: format!("invalid YAML: {}", error.message),
+                });
+                return Vec::new();
+            }
+        };
+        let schema = document_schema();
+        trees
+            .into_iter()
+            .flat_map(flatten_list)
+            .filter_map(|tree| Self::from_tree(origin, tree, schema, errors))
+            .collect()
+    }
+
+    fn from_tree(origin: &Origin, mut tree: Tree, schema: &Json, errors: &mut Vec<PolicyError>) -> Option<Self> {
+        let mut faults = Vec::new();
+        let entries = named_entries(&tree);
+        drop_server_fields(&mut tree);
+        check(&mut tree, schema, &FieldPath::root(), &mut faults);
+        let name = tree.field("metadata").and_then(|field| field.tree.text("name")).map(str::to_owned);
+        if let Some(name) = name.as_deref().filter(|name| !is_dns_subdomain(name)) {
+            let path = FieldPath::root().key("metadata").key("name");
+            let message =
+                format!("{name:?} is not a valid name; write at most 253 lower-case letters, digits, '-' or '.'");
+            faults.push(ShapeFault { place: tree.locate(&path).0, path, message });
+        }
+        let spec = tree.to_json().get("spec").cloned().unwrap_or_default();
+        let spec = if spec.is_null() { Ok(NodePolicySpec::default()) } else { serde_json::from_value(spec) };
+        let spec = spec.map_err(|error| {
+            let path = FieldPath::root().key("spec");
+            faults.push(ShapeFault { place: tree.locate(&path).0, path, message: error.to_string() });
+        });
+        errors.extend(faults.into_iter().map(|fault| PolicyError {
+            file: origin.file(),
+            place: Some(fault.place),
+            policy: name.clone(),
+            entry: entry_of(&entries, &fault.path),
+            path: fault.path,
+            message: fault.message,
+        }));
+        Some(Self {
+            name: name.unwrap_or_default(),
+            origin: origin.clone(),
+            spec: Arc::new(spec.ok()?),
+            tree: Some(Arc::new(tree)),
+            entries: Arc::new(entries),
+            flat_grace: None,
+        })
+    }
+
+    /// An error at `path` in this document, with its position if the document was parsed from a text.
+    pub(crate) fn fault(&self, path: &FieldPath, message: impl Into<String>) -> PolicyError {
+        let located = self.tree.as_ref().map(|tree| tree.locate(path));
+        let (place, path) = located.map_or_else(|| (None, path.clone()), |(place, written)| (Some(place), written));
+        PolicyError {
+            file: self.origin.file(),
+            place,
+            policy: Some(self.name.clone()),
+            entry: entry_of(&self.entries, &path),
+            path,
+            message: message.into(),
+        }
+    }
+}
+
+impl Origin {
+    fn file(&self) -> Option<String> {
+        match self {
+            Self::File(path) => Some(path.clone()),
+            Self::Preset | Self::Object => None,
+        }
+    }
+}
+
+/// The named rules and other entries of a document by path.
+fn named_entries(tree: &Tree) -> HashMap<FieldPath, String> {
+    fn add(kind: &str, list: &Field, path: &FieldPath, found: &mut HashMap<FieldPath, String>) {
+        let Node::List(items) = &list.tree.value else { return };
+        let named = items.iter().filter_map(|(index, item)| Some((path.index(*index), item.text("name")?)));
+        found.extend(named.map(|(path, name)| (path, format!("{kind} {name:?}"))));
+    }
+    let mut found = HashMap::new();
+    let Some(spec) = tree.field("spec").map(|field| &field.tree) else { return found };
+    let path = FieldPath::root().key("spec");
+    for (section, kind) in [("rules", "rule"), ("inventory", "inventory")] {
+        spec.field(section).into_iter().for_each(|list| add(kind, list, &path.key(section), &mut found));
+    }
+    if let Some(Node::Mapping(sections)) = spec.field("governance").map(|field| &field.tree.value) {
+        let path = path.key("governance");
+        sections.iter().for_each(|section| add("entry", section, &path.key(&section.key), &mut found));
+    }
+    found
+}
+
+/// The entry that contains a field. The path of `spec.rules[0]` has three steps, that of `spec.governance.reserved[0]` four.
+fn entry_of(entries: &HashMap<FieldPath, String>, path: &FieldPath) -> Option<String> {
+    [3, 4].into_iter().find_map(|steps| entries.get(&path.first(steps))).cloned()
+}
+
+/// The items of a `v1/List` (as `kubectl get -o yaml` prints it), or the document itself.
+fn flatten_list(tree: Tree) -> Vec<Tree> {
+    if tree.text("kind") != Some("List") {
+        return vec![tree];
+    }
+    let Node::Mapping(fields) = tree.value else { return Vec::new() };
+    let items = fields.into_iter().find(|field| field.key == "items").map(|field| field.tree.value);
+    match items {
+        Some(Node::List(items)) => items.into_iter().map(|(_, item)| item).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Removes `status`, which the API server adds, so that the output of `kubectl get -o yaml` is a valid policy.
+fn drop_server_fields(tree: &mut Tree) {
+    if let Node::Mapping(fields) = &mut tree.value {
+        fields.retain(|field| field.key != "status");
+    }
+}

@@ -1,0 +1,11 @@
+//! The documents that users write and read: only types and schema. Compiling them checks their meaning.
+
+pub mod case;
+pub mod crd;
+pub mod document;
+pub mod names;
+pub mod policy;
+pub mod presets;
+pub mod schema;
+pub mod source;
+pub mod state;

@@ -1,0 +1,267 @@
+//! Label keys, label values and taints, which are validated when they are parsed.
+//!
+//! The rules are Kubernetes' own: `k8s.io/apimachinery/pkg/util/validation/validation.go`
+//! (`IsQualifiedName`, `IsValidLabelValue`) and, for taints,
+//! `k8s.io/kubernetes/pkg/apis/core/validation/validation.go` (`validateNodeTaints`).
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+const PREFIX_MAX: usize = 253;
+const NAME_MAX: usize = 63;
+const VALUE_MAX: usize = 63;
+
+/// Why a text is not a valid label key, label value or taint effect. The message says what to write instead.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum NameError {
+    /// The prefix (before `/`) is not a DNS subdomain of at most 253 characters.
+    #[error(
+        "{key:?} has an invalid prefix {prefix:?}; write a lower-case DNS subdomain of at most {PREFIX_MAX} characters before the '/', such as example.com"
+    )]
+    Prefix {
+        /// The whole text.
+        key: String,
+        /// The part before the first `/`.
+        prefix: String,
+    },
+    /// The name (after `/`, or all of it) is not a qualified name of at most 63 characters.
+    #[error(
+        "{key:?} is not a valid label key: {why}; write at most {NAME_MAX} letters, digits, '-', '_' or '.', starting and ending with a letter or digit, with an optional DNS prefix and one '/'"
+    )]
+    Key {
+        /// The whole text.
+        key: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The value is not a label value.
+    #[error(
+        "{value:?} is not a valid label value: {why}; write nothing, or at most {VALUE_MAX} letters, digits, '-', '_' or '.', starting and ending with a letter or digit"
+    )]
+    Value {
+        /// The whole text.
+        value: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The text is not a taint effect.
+    #[error("{0:?} is not a taint effect; write NoSchedule, PreferNoSchedule or NoExecute")]
+    Effect(String),
+}
+
+fn is_name_character(c: u8) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.')
+}
+
+fn qualified_name_fault(name: &str) -> Option<&'static str> {
+    let bytes = name.as_bytes();
+    match (bytes.first(), bytes.last()) {
+        (Some(first), Some(last)) => {
+            if bytes.len() > NAME_MAX {
+                Some("it is longer than 63 characters")
+            } else if !bytes.iter().copied().all(is_name_character) {
+                Some("it has a character that is not allowed")
+            } else if !first.is_ascii_alphanumeric() || !last.is_ascii_alphanumeric() {
+                Some("it starts or ends with a character that is not a letter or digit")
+            } else {
+                None
+            }
+        }
+        _ => Some("it is empty"),
+    }
+}
+
+/// Whether `text` is a DNS-1123 subdomain: what a label prefix and a Node name must be.
+pub fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= PREFIX_MAX
+        && text.split('.').all(|part| {
+            let bytes = part.as_bytes();
+            let edge = |c: Option<&u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+            edge(bytes.first())
+                && edge(bytes.last())
+                && bytes.iter().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == b'-')
+        })
+}
+
+/// Checks a label (or annotation, or taint) key without allocating.
+pub fn check_label_key(key: &str) -> Result<(), NameError> {
+    let name = match key.split_once('/') {
+        Some((prefix, _)) if !is_dns_subdomain(prefix) => {
+            return Err(NameError::Prefix { key: key.to_owned(), prefix: prefix.to_owned() });
+        }
+        Some((_, name)) => name,
+        None => key,
+    };
+    match qualified_name_fault(name) {
+        Some(why) => Err(NameError::Key { key: key.to_owned(), why }),
+        None => Ok(()),
+    }
+}
+
+/// Checks a label (or taint) value without allocating.
+pub fn check_label_value(value: &str) -> Result<(), NameError> {
+    if value.is_empty() {
+        return Ok(());
+    }
+    match qualified_name_fault(value) {
+        Some(why) => Err(NameError::Value { value: value.to_owned(), why }),
+        None => Ok(()),
+    }
+}
+
+/// The part of a label key before `/`, or `None` for a key without prefix.
+pub fn prefix_of(key: &str) -> Option<&str> {
+    key.split_once('/').map(|(prefix, _)| prefix)
+}
+
+macro_rules! checked_text {
+    ($(#[$meta:meta])* $name:ident, $check:ident) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Box<str>);
+
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                $check(text).map(|()| Self(text.into()))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+checked_text!(
+    /// A label, annotation or taint key: optional DNS prefix, `/`, name.
+    LabelKey,
+    check_label_key
+);
+checked_text!(
+    /// A label or taint value.
+    LabelValue,
+    check_label_value
+);
+
+/// What a taint does to pods that do not tolerate it (`core/v1 TaintEffect`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TaintEffect {
+    /// They are not scheduled on the node.
+    NoSchedule,
+    /// They are scheduled on the node only if no other node fits.
+    PreferNoSchedule,
+    /// They are not scheduled on the node, and running ones are evicted.
+    NoExecute,
+}
+
+impl TaintEffect {
+    /// The text Kubernetes uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
+}
+
+impl FromStr for TaintEffect {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        match text {
+            "NoSchedule" => Ok(Self::NoSchedule),
+            "PreferNoSchedule" => Ok(Self::PreferNoSchedule),
+            "NoExecute" => Ok(Self::NoExecute),
+            other => Err(NameError::Effect(other.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for TaintEffect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Identifies a taint: Kubernetes allows one taint per key and effect.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaintId {
+    /// The key.
+    pub key: LabelKey,
+    /// The effect.
+    pub effect: TaintEffect,
+}
+
+impl fmt::Display for TaintId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.key, self.effect)
+    }
+}
+
+/// A taint that nodegate assigns.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Taint {
+    /// Key and effect.
+    pub id: TaintId,
+    /// The value, empty if there is none.
+    pub value: LabelValue,
+}
+
+impl fmt::Display for Taint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.value.as_str().is_empty() {
+            write!(f, "{}:{}", self.id.key, self.id.effect)
+        } else {
+            write!(f, "{}={}:{}", self.id.key, self.value, self.id.effect)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_keys_follow_kubernetes_rules() {
+        for key in ["a", "gpu.count", "example.com/Name_1", "node-role.kubernetes.io/worker"] {
+            assert_eq!(check_label_key(key), Ok(()), "{key}");
+        }
+        let long_name = "a".repeat(64);
+        let long_prefix = format!("{}/a", "a".repeat(254));
+        for key in ["", "/a", "a/", "Example.com/a", "a/b/c", "-a", "a-", "a b", &long_name, &long_prefix] {
+            assert!(check_label_key(key).is_err(), "{key}");
+        }
+    }
+
+    #[test]
+    fn label_values_follow_kubernetes_rules() {
+        for value in ["", "true", "A-b_c.1"] {
+            assert_eq!(check_label_value(value), Ok(()), "{value}");
+        }
+        let long = "a".repeat(64);
+        for value in ["-a", "a b", "ä", "a/b", &long] {
+            assert!(check_label_value(value).is_err(), "{value}");
+        }
+    }
+}

@@ -1,0 +1,638 @@
+//! The `NodePolicy` document: what is set on nodes, and what may change.
+//!
+//! These types define the schema only (fields and types). [`crate::PolicySet::compile`] checks the meaning of the
+//! strings in them, and reports every error with its position.
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The labels, annotations and taints to set on nodes, and who may change what. Several policies add up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(
+    group = "nodegate.dev",
+    version = "v1alpha1",
+    kind = "NodePolicy",
+    plural = "nodepolicies",
+    shortname = "npol",
+    doc = "NodePolicy defines the labels, annotations and taints of nodes, and what may change on them.",
+    status = "NodePolicyStatus",
+    printcolumn = r#"{"name":"Accepted","type":"string","jsonPath":".status.conditions[?(@.type==\"Accepted\")].status"}"#,
+    printcolumn = r#"{"name":"Nodes","type":"integer","jsonPath":".status.matchedNodes"}"#,
+    printcolumn = r#"{"name":"Conflicted","type":"string","jsonPath":".status.conditions[?(@.type==\"Conflicted\")].status"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type==\"Accepted\")].message"}"#
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePolicySpec {
+    /// Built-in policies to add: `baseline`, `gpu`, `vendor-guard`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub presets: Vec<String>,
+    /// Rules. Every rule that matches a node applies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleSpec>,
+    /// Labels to set if a node has any of several source labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub derived: Vec<DerivedSpec>,
+    /// Labels and taints to keep when a node is deleted and created again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persist: Option<PersistSpec>,
+    /// HTTP sources of labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inventory: Vec<InventorySpec>,
+    /// Label keys that a kubelet may not set on its own node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protect: Option<ProtectSpec>,
+    /// What may change, and by whom.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub governance: Option<GovernanceSpec>,
+    /// Labels that move from one key to another.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub migrations: Vec<MigrationSpec>,
+}
+
+/// Status of a `NodePolicy` object, written by the leader.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePolicyStatus {
+    /// The generation of the object that this status describes.
+    pub observed_generation: i64,
+    /// The generation in force: the current one, or the last valid one before it. Null if there is none.
+    pub generation_in_force: Option<i64>,
+    /// Number of nodes on which this policy sets something.
+    pub matched_nodes: i64,
+    /// `Accepted`: the current generation is in force. `Conflicted`: for some key, another policy's value takes precedence.
+    /// `Contested`: some keys are no longer repaired, because another writer kept reverting them. `Braked`: removals are on
+    /// hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<PolicyCondition>,
+    /// Rules that the API server also enforces natively, if native policies are enabled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub native: Option<NativeStatus>,
+}
+
+/// Rules of a policy that the API server enforces natively, even while nodegate is down.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NativeStatus {
+    /// Number of rules that are enforced natively.
+    pub holding: i64,
+    /// Number of rules that are not, or only in part.
+    pub not_holding: i64,
+    /// The rules, those that are not enforced natively first; at most 200.
+    pub rules: Vec<NativeRule>,
+}
+
+/// Whether one rule is enforced natively.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NativeRule {
+    /// The rule, entry or section, and the key if only one key is concerned.
+    pub rule: String,
+    /// Whether it is enforced natively.
+    pub holds: bool,
+    /// The reason why it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// One condition of a `NodePolicy` (the shape of `meta/v1 Condition`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyCondition {
+    /// The type of the condition.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// The reason for the status, as one word in CamelCase.
+    pub reason: String,
+    /// The reason for the status, as a sentence.
+    pub message: String,
+    /// Last time that `status` changed (RFC 3339).
+    pub last_transition_time: String,
+    /// The generation of the object that this condition describes.
+    pub observed_generation: i64,
+}
+
+/// A rule: which nodes it matches, and what it sets on them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleSpec {
+    /// Name of the rule, unique in its policy. Warnings, audit annotations and `explain` show it.
+    pub name: String,
+    /// Which nodes match. If omitted or empty, every node matches.
+    #[serde(rename = "match", default, skip_serializing_if = "Option::is_none")]
+    pub match_: Option<MatchSpec>,
+    /// Labels with fixed values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Labels whose value is a CEL expression over `node`, `gpu` and `inventory` that yields a string.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub label_expressions: BTreeMap<String, String>,
+    /// Labels from one CEL expression that yields a map.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_map: Option<LabelMapSpec>,
+    /// Annotations with fixed values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Taints.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<TaintSpec>,
+    /// `enforce` (the default): the values are kept. `default`: the values are set once per node UID, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<RuleMode>,
+    /// If several rules set a key, the one with the highest priority takes precedence. Defaults to 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Time from when the rule no longer matches until its keys are removed, such as 60s (the default).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remove_after: Option<String>,
+    /// Allow this rule to set restricted or protected keys based on facts that a kubelet can choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust_kubelet: Option<bool>,
+    /// Whether a NoExecute taint may be added to an existing node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evict: Option<bool>,
+}
+
+/// How a rule treats an existing value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RuleMode {
+    /// The rule's value is kept: changes are reverted.
+    #[default]
+    Enforce,
+    /// The value is set once per node UID, where absent.
+    Default,
+}
+
+/// Which nodes match: all given fields must match.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MatchSpec {
+    /// The conditions.
+    #[serde(flatten)]
+    pub conditions: ConditionsSpec,
+    /// At least one of these must match as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub any_of: Option<Vec<ConditionsSpec>>,
+}
+
+/// Conditions on a node: all given fields must match. A list matches if any of its elements does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConditionsSpec {
+    /// Node names, exact or with `*`, `?`, `[…]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<String>>,
+    /// A Kubernetes label selector.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<SelectorSpec>,
+    /// Taints as `key`, `key:Effect` or `key=value:Effect`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<String>>,
+    /// Comparisons with `>=`, `>`, `<=`, `<` or `==` for resources of `status.capacity`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub capacity: BTreeMap<String, String>,
+    /// Conditions on the GPUs that nodegate infers for the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuSpec>,
+    /// `status.nodeInfo.osImage`: globs such as `Ubuntu 22.04*`, or a name and version ranges such as `Ubuntu >=22.04 <25`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub os_image: Option<Vec<String>>,
+    /// `status.nodeInfo.kernelVersion`: version ranges such as `>=5.15 <6.2`, or globs such as `*-aws`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Vec<String>>,
+    /// A CEL expression over `node`, `gpu` and `inventory` that yields a boolean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expression: Option<String>,
+}
+
+/// A Kubernetes label selector (`meta/v1 LabelSelector`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SelectorSpec {
+    /// Labels that must have exactly these values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// Requirements that must all hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<RequirementSpec>,
+}
+
+/// One requirement of a label selector.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RequirementSpec {
+    /// The label key.
+    pub key: String,
+    /// How the label relates to the values.
+    pub operator: Operator,
+    /// Required for `In` and `NotIn`, not allowed otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+/// The operators of a label selector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Operator {
+    /// The label is present and has one of the values.
+    In,
+    /// The label is absent or has none of the values.
+    NotIn,
+    /// The label is present.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+}
+
+/// Conditions on the inferred GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GpuSpec {
+    /// `nvidia`, `amd` or `intel`; a glob is allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
+    /// Model in lower case without the vendor, such as `rtx-3050`; a glob is allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Number of GPUs, compared as in `capacity`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<String>,
+}
+
+/// Labels from one expression.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelMapSpec {
+    /// Keys that the expression may yield, exact or `prefix/*`. Other keys are dropped, with a warning.
+    pub keys: Vec<String>,
+    /// CEL expression that yields a map of label keys to strings.
+    pub expression: String,
+}
+
+/// A taint to set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TaintSpec {
+    /// The key.
+    pub key: String,
+    /// The value; optional.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    /// NoSchedule, PreferNoSchedule or NoExecute.
+    pub effect: String,
+}
+
+/// A label to set if any of several source labels is present.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DerivedSpec {
+    /// The label key to set.
+    pub label: String,
+    /// The value of the label. Defaults to `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Source label keys.
+    pub any_of: Vec<String>,
+    /// Allow a restricted or protected label to be set based on labels that a kubelet can choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust_kubelet: Option<bool>,
+}
+
+/// Labels and taints to keep when a node is deleted and created again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PersistSpec {
+    /// Which nodes match. If omitted, every node matches.
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    pub match_: Option<MatchSpec>,
+    /// Label keys, exact or `prefix/*`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// Taint keys, exact or `prefix/*`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<String>,
+    /// How long to keep the saved state after the node is deleted, such as 720h. Unlimited if omitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention: Option<String>,
+}
+
+/// An HTTP source of labels.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InventorySpec {
+    /// Name of the inventory, unique in its policy.
+    pub name: String,
+    /// URL of the inventory; `{node}` is replaced with the node's name.
+    pub url: String,
+    /// How often to refresh the labels, such as 5m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh: Option<String>,
+    /// Label keys that the inventory may set, exact or `prefix/*`.
+    pub allow: Vec<String>,
+    /// Whether a node keeps the pending taint until the inventory has answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub require: Option<bool>,
+}
+
+/// Label keys that a kubelet may not set on its own node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProtectSpec {
+    /// Label keys, exact or `prefix/*`.
+    pub keys: Vec<String>,
+}
+
+/// What may change, and by whom.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GovernanceSpec {
+    /// Who may write a namespace or a key.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reserved: Vec<ReservedSpec>,
+    /// Labels that every node must have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub required: Vec<RequiredSpec>,
+    /// Allowed values of a label.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allowed: Vec<AllowedSpec>,
+    /// Labels that cannot be changed once they are set.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub immutable: Vec<ImmutableSpec>,
+    /// Labels that require or forbid other labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<DependencySpec>,
+    /// Naming conventions for keys and values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub naming: Vec<NamingSpec>,
+    /// CEL expressions over `object`, `oldObject` and `request` that must be true.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expressions: Vec<ExpressionSpec>,
+    /// Who may override the governance of this policy in an emergency.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub break_glass: Option<SubjectsSpec>,
+}
+
+/// Fields that every governance entry may have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EntrySpec {
+    /// Name of the entry. Denials, warnings and metrics show it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// `enforce` (the default) denies violations; `warn` and `audit` only report them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<EntryMode>,
+    /// Which nodes match. If omitted, every node matches.
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    pub match_: Option<MatchSpec>,
+    /// Changes to judge: `add`, `change`, `remove`. Defaults to all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operations: Option<Vec<ChangeOperation>>,
+    /// Who is exempt from this entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub except: Option<SubjectsSpec>,
+}
+
+/// The effect of a violation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum EntryMode {
+    /// The violation is recorded in audit annotations and metrics.
+    Audit,
+    /// The requester also gets a warning.
+    Warn,
+    /// The write is denied.
+    #[default]
+    Enforce,
+}
+
+/// How a write changes a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ChangeOperation {
+    /// The key is added.
+    Add,
+    /// The key gets another value.
+    Change,
+    /// The key is removed.
+    Remove,
+}
+
+/// Users, groups and service accounts, exact or as globs. A glob for users or groups matches names that begin with `system:`,
+/// such as `system:masters` or those of service accounts, only if the glob itself begins with `system:`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SubjectsSpec {
+    /// User names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<String>,
+    /// Group names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Service accounts as `namespace:name`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub service_accounts: Vec<String>,
+}
+
+/// The part of a node that an entry applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum GovernedField {
+    /// `metadata.labels`.
+    Labels,
+    /// `spec.taints`.
+    Taints,
+    /// `metadata.annotations`.
+    Annotations,
+}
+
+/// Who may write a namespace or a key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReservedSpec {
+    /// Fields that every entry may have.
+    #[serde(flatten)]
+    pub entry: EntrySpec,
+    /// Prefixes: `kubernetes.io` means only that prefix, `*.kubernetes.io` its subdomains.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<String>,
+    /// Single keys; they take precedence over namespaces.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
+    /// `labels`, `taints`, `annotations`. Defaults to labels and taints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<Vec<GovernedField>>,
+    /// Who may write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow: Option<SubjectsSpec>,
+}
+
+/// Labels (or taints, or annotations) that every node must have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RequiredSpec {
+    /// Fields that every entry may have.
+    #[serde(flatten, default)]
+    pub entry: EntrySpec,
+    /// Keys; a taint may have any effect.
+    pub keys: Vec<String>,
+    /// `labels`, `taints`, `annotations`. Defaults to labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<Vec<GovernedField>>,
+}
+
+/// Allowed values of a label: `values`, `pattern` or `range`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AllowedSpec {
+    /// Fields that every entry may have.
+    #[serde(flatten, default)]
+    pub entry: EntrySpec,
+    /// The key. Nodes without it are not judged.
+    pub key: String,
+    /// `labels`, `taints`, `annotations`. Defaults to labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<Vec<GovernedField>>,
+    /// The allowed values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Vec<String>>,
+    /// A regular expression that the whole value must match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+    /// Integers from `min` to `max`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<RangeSpec>,
+}
+
+/// A range of integers; an omitted limit is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RangeSpec {
+    /// The smallest allowed value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min: Option<i64>,
+    /// The largest allowed value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<i64>,
+}
+
+/// Labels (or taints, or annotations) that cannot be changed once they are set. Anyone may set them first; only subjects in
+/// `except` may change them later.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImmutableSpec {
+    /// Fields that every entry may have.
+    #[serde(flatten, default)]
+    pub entry: EntrySpec,
+    /// Keys, exact or `prefix/*`.
+    pub keys: Vec<String>,
+    /// `labels`, `taints`, `annotations`. Defaults to labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<Vec<GovernedField>>,
+}
+
+/// Labels that require or forbid other labels.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DependencySpec {
+    /// Fields that every entry may have.
+    #[serde(flatten, default)]
+    pub entry: EntrySpec,
+    /// Labels with values, `*` for any value.
+    pub when: BTreeMap<String, String>,
+    /// Labels that must then be present, `*` for any value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub require: BTreeMap<String, String>,
+    /// Taints that must then be present, as `key`, `key:Effect` or `key=value:Effect`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub require_taints: Vec<String>,
+    /// Label keys that must then be absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forbid: Vec<String>,
+}
+
+/// Naming conventions for keys and values.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamingSpec {
+    /// Fields that every entry may have.
+    #[serde(flatten, default)]
+    pub entry: EntrySpec,
+    /// Keys: exact, `prefix/*`, or `*` for all keys outside the namespaces of Kubernetes (`kubernetes.io`, `k8s.io` and their
+    /// subdomains).
+    pub keys: Vec<String>,
+    /// `labels`, `taints`, `annotations`. Defaults to labels.
+    #[serde(rename = "in", default, skip_serializing_if = "Option::is_none")]
+    pub fields: Option<Vec<GovernedField>>,
+    /// A named pattern: `kebab-case`, `lower-case`, `namespaced`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+    /// A regular expression that the whole text must match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regex: Option<String>,
+    /// The maximum length, in characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_length: Option<u16>,
+    /// `key`, `value` or `both`. Defaults to `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<NamedPart>,
+}
+
+/// The part of a label that a naming entry applies to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum NamedPart {
+    /// The key.
+    #[default]
+    Key,
+    /// The value.
+    Value,
+    /// Both.
+    Both,
+}
+
+/// A CEL expression that must be true for a write.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExpressionSpec {
+    /// Fields that every entry may have.
+    #[serde(flatten, default)]
+    pub entry: EntrySpec,
+    /// CEL expression over `object`, `oldObject` and `request` that must be true.
+    pub expression: String,
+    /// The message of the denial or warning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// CEL expression that yields the message of the denial or warning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_expression: Option<String>,
+}
+
+/// A label that moves from one key to another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MigrationSpec {
+    /// The old key.
+    pub from: String,
+    /// The new key.
+    pub to: String,
+    /// The phase of the migration.
+    pub phase: MigrationPhase,
+}
+
+/// The phase of a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum MigrationPhase {
+    /// Both keys are written.
+    DualWrite,
+    /// The new key is authoritative.
+    Cutover,
+    /// The old key is removed.
+    Done,
+}

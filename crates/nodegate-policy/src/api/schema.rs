@@ -1,0 +1,392 @@
+//! The schema of a `NodePolicy` file, and the check of a document against it.
+//!
+//! The CRD and this check are generated from the same Rust types, so they cannot differ. The check
+//! reports every unknown field and wrong type with its position, and removes invalid values, so that
+//! the remaining document can be compiled in the same pass.
+
+use std::sync::LazyLock;
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Value as Json, json};
+
+use super::policy::NodePolicySpec;
+use super::source::{Field, FieldPath, Node, SourcePosition, Tree};
+
+/// A value that does not conform to the schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShapeFault {
+    /// The position.
+    pub place: SourcePosition,
+    /// The field.
+    pub path: FieldPath,
+    /// What is wrong, and what to write instead.
+    pub message: String,
+}
+
+/// The schema of a type in the small vocabulary that [`check`] understands: `type`, `properties`,
+/// `required`, `items`, `additionalProperties`, `enum`. Without `type`, any value is valid.
+pub fn schema_of<T: JsonSchema>() -> Json {
+    let settings = SchemaSettings::default().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    simplify(&mut schema);
+    schema
+}
+
+/// The schema of a whole `NodePolicy` file. It is generated only once, because that takes longer than parsing most files.
+pub fn document_schema() -> &'static Json {
+    static SCHEMA: LazyLock<Json> = LazyLock::new(make_document_schema);
+    &SCHEMA
+}
+
+fn make_document_schema() -> Json {
+    json!({
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "additionalProperties": false,
+        "properties": {
+            "apiVersion": {"type": "string", "enum": ["nodegate.dev/v1alpha1"]},
+            "kind": {"type": "string", "enum": ["NodePolicy"]},
+            "metadata": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+            "spec": schema_of::<NodePolicySpec>(),
+        },
+    })
+}
+
+/// Converts schemars' JSON Schema to the small vocabulary: removes `null` alternatives (a null field is an
+/// absent field), converts documented enums to `enum`, and closes objects with named properties.
+fn simplify(schema: &mut Json) {
+    let Some(object) = schema.as_object_mut() else { return };
+    if let Some(Json::Array(mut alternatives)) = object.remove("anyOf") {
+        alternatives.retain(|alternative| alternative.get("type") != Some(&json!("null")));
+        if let Some(Json::Object(only)) = alternatives.pop() {
+            object.extend(only);
+        }
+    }
+    if let Some(Json::Array(alternatives)) = object.remove("oneOf") {
+        let names: Vec<Json> =
+            alternatives.iter().filter_map(|alternative| alternative.get("const").cloned()).collect();
+        object.insert("type".into(), json!("string"));
+        object.insert("enum".into(), Json::Array(names));
+    }
+    if let Some(Json::Array(types)) = object.get("type") {
+        let only = types.iter().find(|name| **name != json!("null")).cloned();
+        object.insert("type".into(), only.unwrap_or(Json::Null));
+    }
+    if let Some(Json::Array(names)) = object.get_mut("enum") {
+        names.retain(|name| !name.is_null());
+    }
+    if let Some(Json::Object(properties)) = object.get_mut("properties") {
+        properties.values_mut().for_each(simplify);
+        object.insert("additionalProperties".into(), json!(false));
+    }
+    for inner in ["items", "additionalProperties"] {
+        if let Some(inner) = object.get_mut(inner) {
+            simplify(inner);
+        }
+    }
+}
+
+/// Checks `tree`, removes invalid values, and adds an error for each.
+///
+/// Returns false if `tree` itself is invalid, so the caller must drop it.
+pub fn check(tree: &mut Tree, schema: &Json, path: &FieldPath, faults: &mut Vec<ShapeFault>) -> bool {
+    let Some(wanted) = schema.get("type").and_then(Json::as_str) else {
+        check_values(tree, path, faults);
+        return true;
+    };
+    match (&mut tree.value, wanted) {
+        (Node::Mapping(fields), "object") => check_mapping(tree.place, fields, schema, path, faults),
+        (Node::List(items), "array") => {
+            let inner = &schema["items"];
+            items.retain_mut(|(index, item)| check(item, inner, &path.index(*index), faults));
+            true
+        }
+        (Node::Scalar(scalar), _) => match scalar_fault(scalar, wanted, schema) {
+            Some(message) => {
+                faults.push(ShapeFault { place: tree.place, path: path.clone(), message });
+                false
+            }
+            None => true,
+        },
+        (Node::List(_), _) => {
+            faults.push(ShapeFault {
+                place: tree.place,
+                path: path.clone(),
+                message: format!("expected {}, found a list", article(wanted)),
+            });
+            false
+        }
+        (Node::Mapping(_), _) => {
+            faults.push(ShapeFault {
+                place: tree.place,
+                path: path.clone(),
+                message: format!("expected {}, found a mapping", article(wanted)),
+            });
+            false
+        }
+    }
+}
+
+fn check_mapping(
+    at: SourcePosition,
+    fields: &mut Vec<Field>,
+    schema: &Json,
+    path: &FieldPath,
+    faults: &mut Vec<ShapeFault>,
+) -> bool {
+    let properties = schema.get("properties").and_then(Json::as_object);
+    let open = schema.get("additionalProperties");
+    let mut whole = true;
+    for name in schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str) {
+        if !fields.iter().any(|field| field.key == name) {
+            faults.push(ShapeFault {
+                place: at,
+                path: path.clone(),
+                message: format!("the field {name:?} is missing; add it"),
+            });
+            whole = false;
+        }
+    }
+    let required = |key: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|name| name == key));
+    fields.retain_mut(|field| {
+        let inner = match (properties.and_then(|all| all.get(&field.key)), open) {
+            (Some(inner), _) => inner,
+            (None, Some(Json::Bool(false))) => {
+                let known = properties.into_iter().flat_map(|all| all.keys());
+                let message = unknown_field(&field.key, known.map(String::as_str));
+                faults.push(ShapeFault { place: field.place, path: path.key(&field.key), message });
+                return false;
+            }
+            (None, Some(inner)) if inner.is_object() => inner,
+            (None, _) => return true,
+        };
+        let path = path.key(&field.key);
+        let fits = if field.tree.is_null() {
+            faults.push(ShapeFault { place: field.place, path, message: no_value(inner) });
+            false
+        } else {
+            check(&mut field.tree, inner, &path, faults)
+        };
+        whole &= fits || !required(&field.key);
+        fits
+    });
+    whole
+}
+
+/// Adds an error for each field without a value if the schema accepts any type. Kubernetes writes null for unset times.
+fn check_values(tree: &Tree, path: &FieldPath, faults: &mut Vec<ShapeFault>) {
+    match &tree.value {
+        Node::Scalar(_) => {}
+        Node::List(items) => items.iter().for_each(|(index, item)| check_values(item, &path.index(*index), faults)),
+        Node::Mapping(fields) => {
+            for field in fields {
+                let (path, is_time) =
+                    (path.key(&field.key), field.key.ends_with("Time") || field.key.ends_with("Timestamp"));
+                if !field.tree.is_null() {
+                    check_values(&field.tree, &path, faults);
+                } else if !is_time {
+                    faults.push(ShapeFault { place: field.place, path, message: no_value(&Json::Null) });
+                }
+            }
+        }
+    }
+}
+
+/// The message for a field without a value. Kubernetes treats null as absent, so the field would be ignored.
+fn no_value(schema: &Json) -> String {
+    let wanted = match (schema.get("enum"), schema["type"].as_str()) {
+        (Some(_), _) | (None, None) => "a value",
+        (None, Some("string")) => "\"\" for an empty string",
+        (None, Some("object")) => "{} for an empty mapping",
+        (None, Some(other)) => article(other),
+    };
+    format!("has no value; write {wanted}, or remove the field")
+}
+
+/// The one of `known` that `found` is most likely meant to be.
+pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    let distance = |name: &str| strsim::damerau_levenshtein(&found.to_lowercase(), &name.to_lowercase());
+    let near = known.iter().map(|name| (distance(name), *name)).min();
+    near.filter(|(distance, name)| *distance <= 2.max(name.len() / 3)).map(|(_, name)| name)
+}
+
+fn unknown_field<'a>(found: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.collect();
+    match nearest(found, &known) {
+        Some(name) => format!("unknown field; did you mean {name:?}?"),
+        None => format!("unknown field; the valid fields are {}", known.join(", ")),
+    }
+}
+
+fn article(kind: &str) -> &'static str {
+    match kind {
+        "object" => "a mapping",
+        "array" => "a list",
+        "integer" => "an integer",
+        "boolean" => "true or false",
+        "number" => "a number",
+        _ => "a string",
+    }
+}
+
+fn scalar_fault(scalar: &Json, wanted: &str, schema: &Json) -> Option<String> {
+    let fits = match wanted {
+        "string" => scalar.is_string(),
+        "boolean" => scalar.is_boolean(),
+        "integer" => scalar.is_i64() || scalar.is_u64(),
+        "number" => scalar.is_number(),
+        _ => false,
+    };
+    if !fits {
+        let found = match scalar {
+            Json::Null => "nothing".to_owned(),
+            other => other.to_string(),
+        };
+        return Some(match (wanted, scalar) {
+            ("string", Json::Bool(_) | Json::Number(_)) => {
+                format!("expected a string, found {found}; write it in quotes: \"{found}\"")
+            }
+            ("array", _) => format!("expected a list, found {found}; write it as [{found}]"),
+            _ => format!("expected {}, found {found}", article(wanted)),
+        });
+    }
+    let names = schema.get("enum").and_then(Json::as_array)?;
+    if names.contains(scalar) {
+        return None;
+    }
+    let names: Vec<&str> = names.iter().filter_map(Json::as_str).collect();
+    Some(format!("{scalar} is not a valid value; write {}", names.join(" or ")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::source::parse_documents;
+    use super::*;
+
+    #[test]
+    fn every_error_is_reported_and_the_rest_is_parsed() {
+        let text = "
+apiVersion: nodegate.dev/v1alpha1
+kind: NodePolicy
+metadata: {name: a}
+spec:
+  rulez: []
+  rules:
+    - name: one
+      labels: {a: true}
+      match: {names: yeezyai, capacty: {}}
+    - labels: {b: \"x\"}
+    - name: three
+      mode: enforced
+      priority: high
+";
+        let mut tree = parse_documents(text).unwrap().remove(0);
+        let mut faults = Vec::new();
+        check(&mut tree, document_schema(), &FieldPath::root(), &mut faults);
+        let found: Vec<String> = faults
+            .iter()
+            .map(|fault| format!("{}:{} {}: {}", fault.place.line, fault.place.column, fault.path, fault.message))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "6:3 spec.rulez: unknown field; did you mean \"rules\"?",
+                "9:19 spec.rules[0].labels.a: expected a string, found true; write it in quotes: \"true\"",
+                "10:22 spec.rules[0].match.names: expected a list, found \"yeezyai\"; write it as [\"yeezyai\"]",
+                "10:31 spec.rules[0].match.capacty: unknown field; did you mean \"capacity\"?",
+                "11:7 spec.rules[1]: the field \"name\" is missing; add it",
+                "13:13 spec.rules[2].mode: \"enforced\" is not a valid value; write enforce or default",
+                "14:17 spec.rules[2].priority: expected an integer, found \"high\"",
+            ]
+        );
+        let spec: NodePolicySpec = serde_json::from_value(tree.to_json()["spec"].clone()).unwrap();
+        assert_eq!(spec.rules.len(), 2);
+        let (_, path) = tree.locate(&FieldPath::root().key("spec").key("rules").index(1).key("name"));
+        assert_eq!(path.to_string(), "spec.rules[2].name");
+    }
+
+    #[test]
+    fn a_field_without_a_value_is_an_error_that_says_what_to_write() {
+        let text = "
+apiVersion: nodegate.dev/v1alpha1
+kind: NodePolicy
+metadata: {name: a, creationTimestamp: null}
+spec:
+  rules:
+    - {name: one, match: , labels: {key: , other: x}, priority: }
+    - {name: two, match: {names: , selector: {matchLabels: {a: }}}, labels: {a: b}, mode: ~}
+    - {name: , labels: {a: b}}
+  governance:
+";
+        let mut tree = parse_documents(text).unwrap().remove(0);
+        let mut faults = Vec::new();
+        check(&mut tree, document_schema(), &FieldPath::root(), &mut faults);
+        let found: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
+        assert_eq!(
+            found,
+            [
+                "spec.rules[0].match: has no value; write {} for an empty mapping, or remove the field",
+                "spec.rules[0].labels.key: has no value; write \"\" for an empty string, or remove the field",
+                "spec.rules[0].priority: has no value; write an integer, or remove the field",
+                "spec.rules[1].match.names: has no value; write a list, or remove the field",
+                "spec.rules[1].match.selector.matchLabels.a: has no value; write \"\" for an empty string, or remove the field",
+                "spec.rules[1].mode: has no value; write a value, or remove the field",
+                "spec.rules[2].name: has no value; write \"\" for an empty string, or remove the field",
+                "spec.governance: has no value; write {} for an empty mapping, or remove the field",
+            ]
+        );
+        let mut tree = parse_documents(
+            "{kind: NodePolicy, metadata: {name: a}, apiVersion: nodegate.dev/v1alpha1, spec: {rules: }}",
+        )
+        .unwrap()
+        .remove(0);
+        let mut faults = Vec::new();
+        check(&mut tree, document_schema(), &FieldPath::root(), &mut faults);
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert_eq!(faults[0].message, "has no value; write a list, or remove the field");
+    }
+
+    #[test]
+    fn the_schema_uses_only_what_the_check_understands() {
+        fn walk(schema: &Json) {
+            let object = schema.as_object().unwrap();
+            for key in object.keys() {
+                assert!(
+                    [
+                        "type",
+                        "properties",
+                        "required",
+                        "items",
+                        "additionalProperties",
+                        "enum",
+                        "description",
+                        "title",
+                        "default",
+                        "format",
+                        "minimum",
+                        "maximum"
+                    ]
+                    .contains(&key.as_str()),
+                    "{key} in {schema}"
+                );
+            }
+            assert!(object["type"].is_string(), "{schema}");
+            for inner in object.get("properties").and_then(Json::as_object).into_iter().flat_map(|p| p.values()) {
+                walk(inner);
+            }
+            for inner in ["items", "additionalProperties"]
+                .iter()
+                .filter_map(|key| object.get(*key))
+                .filter(|inner| inner.is_object())
+            {
+                walk(inner);
+            }
+        }
+        walk(document_schema());
+    }
+}

@@ -1,0 +1,110 @@
+//! Saved state: what nodegate keeps for a node, also when the node is deleted and created again.
+//!
+//! `nodeName`, `labels` and `capturedAt` are those of the reference operator's `state.json`, so its
+//! documents can be read. Unknown fields are kept, because a newer version may have written them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The `state.json` document of one node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SavedState {
+    /// The node's name.
+    pub node_name: String,
+    /// Persisted labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// When this was captured (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captured_at: Option<String>,
+    /// The uid of the node object this was captured from.
+    #[serde(rename = "nodeUID", default, skip_serializing_if = "Option::is_none")]
+    pub node_uid: Option<String>,
+    /// Persisted taints.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<SavedTaint>,
+    /// The identity of the machine according to `--identity`; absent if that is only the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// The keys that nodegate owns, which rules do not match on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owned: Option<Owned>,
+    /// Prefixes of the discovery daemons of which the node has had labels, to distinguish their restart from their
+    /// absence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub publishers: Vec<String>,
+    /// When nodegate noticed that the node was deleted (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<String>,
+    /// The last changes of the node, the newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Change>,
+    /// Fields of a newer version, which are kept.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, serde_json::Value>,
+}
+
+impl SavedState {
+    /// Whether it contains nothing worth keeping: no node UID and no keys.
+    pub fn says_nothing(&self) -> bool {
+        self.node_uid.is_none() && self.labels.is_empty() && self.taints.is_empty() && self.owned.is_none()
+    }
+}
+
+/// One change of a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    /// The number of the change, increasing per node; the ID for `history NODE --revert ID`.
+    pub id: u64,
+    /// When nodegate noticed it (RFC 3339).
+    pub time: String,
+    /// The field manager that wrote it, or the requester in the last-change annotation; empty if nobody claims it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
+    /// `admission`, `controller`, `status` or `update`.
+    pub how: String,
+    /// `label`, `annotation` or `taint`.
+    pub field: String,
+    /// The key; for a taint `key:Effect`.
+    pub key: String,
+    /// The value before; absent if the key was absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<String>,
+    /// The value after; absent if the key was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<String>,
+}
+
+/// A persisted taint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SavedTaint {
+    /// The key.
+    pub key: String,
+    /// The value, empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    /// The effect.
+    pub effect: String,
+}
+
+/// The keys that nodegate owns on a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owned {
+    /// Labels with the values that nodegate set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations with the values that nodegate set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Taints that nodegate added.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<SavedTaint>,
+    /// Grace period before removal in seconds, by key (`key:Effect` for a taint), if it is not 60. It applies even after
+    /// its rule is deleted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub remove_after: BTreeMap<String, u64>,
+}

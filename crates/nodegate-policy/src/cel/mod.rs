@@ -1,0 +1,110 @@
+//! CEL over nodes: `node.status.nodeInfo.architecture == "arm64"`.
+//!
+//! The engine is the crate `nodegate_cel`, which does not know Nodes. This module has the variables with the fields of
+//! Kubernetes' Node, what an expression [`Reads`] of a node, and the conversion of expressions for the API server's own
+//! CEL.
+//!
+//! # Caveats
+//! Quantities and times are strings (`quantity(…)`, `timestamp(…)`). Fields of another version of Kubernetes are read
+//! through `dyn(…)`: `dyn(node.status).newField`.
+
+mod excerpt;
+#[rustfmt::skip] // One field a line, as it is generated.
+mod kubernetes;
+mod native_node;
+mod native_write;
+mod paths;
+mod reads;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod variables;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+pub use excerpt::{Edit, Excerpt};
+pub use native_write::ObjectNames;
+pub use nodegate_cel::{Budget, EvaluationError, ExpressionError, Paths, Yields};
+pub use paths::{ReadPaths, SharedPaths};
+pub use reads::{LabelRead, Polarity, Reads};
+pub use variables::{GpuVariables, NodeVariables, RequestVariables, Variables};
+
+/// The variables that an expression may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// `node`, `gpu`, `inventory`.
+    Node,
+    /// `object`, `oldObject`, `request`.
+    Write,
+}
+
+/// A compiled expression over nodes. Cheap to clone and to share between threads.
+#[derive(Clone)]
+pub struct Expression {
+    compiled: nodegate_cel::Expression,
+    read: Arc<(Reads, ReadPaths)>,
+}
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.compiled.fmt(f)
+    }
+}
+
+impl Expression {
+    /// Compiles `source`.
+    ///
+    /// # Errors
+    /// Returns an error if it is not a valid expression, can never yield the required type, uses unknown names,
+    /// or exceeds the limits. The message says where, and what to write instead.
+    pub fn compile(source: &str, scope: Scope, yields: Yields) -> Result<Self, ExpressionError> {
+        let compiled = nodegate_cel::Expression::compile(source, scope.schema(), yields)?;
+        let read = Arc::new(reads::of(compiled.reads()));
+        Ok(Self { compiled, read })
+    }
+
+    /// The text it was compiled from.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        self.compiled.source()
+    }
+
+    /// The variables and labels that it reads.
+    #[must_use]
+    pub fn reads(&self) -> &Reads {
+        &self.read.0
+    }
+
+    /// The parts of documents that it reads.
+    #[must_use]
+    pub fn paths(&self) -> &ReadPaths {
+        &self.read.1
+    }
+
+    /// Evaluates a condition.
+    ///
+    /// # Errors
+    /// See [`EvaluationError`]: the condition is unknown.
+    pub fn evaluate_bool(&self, variables: &Variables<'_>) -> Result<bool, EvaluationError> {
+        self.compiled.evaluate_bool(&variables.0)
+    }
+
+    /// Evaluates an expression that yields a string.
+    ///
+    /// # Errors
+    /// See [`EvaluationError`].
+    pub fn evaluate_text(&self, variables: &Variables<'_>) -> Result<String, EvaluationError> {
+        self.compiled.evaluate_text(&variables.0)
+    }
+
+    /// Evaluates an expression that yields labels. The caller checks whether they are valid.
+    ///
+    /// # Errors
+    /// See [`EvaluationError`].
+    pub fn evaluate_map(&self, variables: &Variables<'_>) -> Result<BTreeMap<String, String>, EvaluationError> {
+        self.compiled.evaluate_map(&variables.0)
+    }
+}

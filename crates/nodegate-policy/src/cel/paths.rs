@@ -1,0 +1,81 @@
+//! The parts of a document that expressions share.
+
+use std::collections::BTreeMap;
+
+use nodegate_cel::Paths;
+
+/// The paths of many expressions. An expression that reads the whole of something of which others read parts is kept
+/// separate, so that it does not make the shared part too large for them.
+#[derive(Clone, Debug, Default)]
+pub struct SharedPaths {
+    together: Paths,
+    /// All paths that any expression reads.
+    all: Overlap,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Overlap {
+    members: BTreeMap<Box<str>, Overlap>,
+}
+
+impl SharedPaths {
+    /// Combines these paths.
+    #[must_use]
+    pub fn of(expressions: &[&Paths]) -> Self {
+        let (mut together, mut all) = (Paths::default(), Overlap::default());
+        expressions.iter().for_each(|paths| all.add(paths));
+        let shared = expressions.iter().filter(|paths| !all.is_overlapped(paths));
+        shared.for_each(|paths| together.merge(paths));
+        Self { together, all }
+    }
+
+    /// The shared paths.
+    #[must_use]
+    pub fn together(&self) -> &Paths {
+        &self.together
+    }
+
+    /// Whether the shared paths include these.
+    #[must_use]
+    pub fn hold(&self, paths: &Paths) -> bool {
+        !self.all.is_overlapped(paths)
+    }
+}
+
+impl Overlap {
+    fn add(&mut self, paths: &Paths) {
+        match paths {
+            Paths::Whole => {}
+            Paths::Members(members) => {
+                for (key, paths) in members {
+                    self.members.entry(key.clone()).or_default().add(paths);
+                }
+            }
+        }
+    }
+
+    /// Whether these paths include a whole of which others read parts.
+    fn is_overlapped(&self, paths: &Paths) -> bool {
+        match paths {
+            Paths::Whole => !self.members.is_empty(),
+            Paths::Members(members) => {
+                members.iter().any(|(key, paths)| self.members.get(key).is_some_and(|inner| inner.is_overlapped(paths)))
+            }
+        }
+    }
+}
+
+/// The paths that an expression reads of each document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadPaths {
+    /// Of `node`, except labels and taints.
+    pub node: Paths,
+    /// Of `object`.
+    pub object: Paths,
+    /// Of `oldObject`.
+    pub old_object: Paths,
+    /// Of both: of a node before or after a write.
+    pub written: Paths,
+    /// Whether anything is read of `request`.
+    pub request: bool,
+}

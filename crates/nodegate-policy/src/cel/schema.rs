@@ -1,0 +1,65 @@
+//! The variables of expressions over nodes, and their fields.
+
+use nodegate_cel::Shape::{Bool, Int, List, Map, Object, Text};
+use nodegate_cel::{Fields, Schema, Variable};
+
+use super::{Scope, kubernetes};
+
+static GPU: Fields = Fields::new("GPU", &[("vendor", Text), ("model", Text), ("count", Int), ("source", Text)]);
+
+/// The fields of `request`.
+static REQUEST: Fields = Fields::new(
+    "AdmissionRequest",
+    &[("operation", Text), ("name", Text), ("subResource", Text), ("dryRun", Bool), ("userInfo", Object(&USER_INFO))],
+)
+.withholding(NOT_SUPPLIED, REASON);
+
+static USER_INFO: Fields = Fields::new("UserInfo", &[("username", Text), ("uid", Text), ("groups", List(&Text))])
+    .withholding(NOT_SUPPLIED, REASON);
+
+/// Further fields of Kubernetes' request that nodegate does not supply (`k8s.io/api/admission/v1`).
+const NOT_SUPPLIED: &[&str] = &[
+    "extra",
+    "kind",
+    "namespace",
+    "object",
+    "oldObject",
+    "options",
+    "requestKind",
+    "requestResource",
+    "requestSubResource",
+    "resource",
+    "uid",
+];
+
+const REASON: &str = "in Kubernetes, but nodegate does not supply it";
+
+/// Fields that a node always has, because absent ones are added as empty.
+const ALWAYS: &[&[&str]] = &[&["metadata", "labels"], &["spec", "taints"]];
+
+static NODE: Schema = Schema {
+    variables: &[
+        Variable { name: "node", shape: Object(&kubernetes::NODE), nullable: false, always: ALWAYS },
+        Variable::new("gpu", Object(&GPU)),
+        Variable::new("inventory", Map(&Text)),
+    ],
+};
+
+static WRITE: Schema = Schema {
+    variables: &[
+        Variable { name: "object", shape: Object(&kubernetes::NODE), nullable: false, always: ALWAYS },
+        // Null when a node is created.
+        Variable { name: "oldObject", shape: Object(&kubernetes::NODE), nullable: true, always: &[] },
+        Variable::new("request", Object(&REQUEST)),
+    ],
+};
+
+impl Scope {
+    /// The variables that an expression of this scope may use.
+    pub(super) fn schema(self) -> &'static Schema {
+        match self {
+            Self::Node => &NODE,
+            Self::Write => &WRITE,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The values of variables for an evaluation.
+
+use nodegate_cel::{Budget, Value};
+
+use super::excerpt::{self, Excerpt};
+
+/// The inferred GPUs of a node. Unknown facts are omitted, and an expression that reads them fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuVariables<'a> {
+    /// `nvidia`, `amd`, `intel`.
+    pub vendor: Option<&'a str>,
+    /// The model in lower case without the vendor.
+    pub model: Option<&'a str>,
+    /// The number of GPUs.
+    pub count: Option<i64>,
+    /// The source of these facts.
+    pub source: Option<&'a str>,
+}
+
+/// The request, as the API server describes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestVariables<'a> {
+    /// `CREATE` or `UPDATE`.
+    pub operation: &'a str,
+    /// The node's name.
+    pub name: &'a str,
+    /// Empty for the node itself, else `status`.
+    pub sub_resource: &'a str,
+    /// Whether this is a dry run.
+    pub dry_run: bool,
+    /// The requester's user name.
+    pub username: &'a str,
+    /// The requester's uid, if it has one.
+    pub uid: Option<&'a str>,
+    /// The requester's groups.
+    pub groups: &'a [&'a str],
+}
+
+/// The variables of a node under review, without labels and taints.
+#[derive(Clone, Debug)]
+pub struct NodeVariables<'a> {
+    node: Excerpt<'a>,
+    gpu: Value<'a>,
+    inventory: Option<Value<'a>>,
+}
+
+/// The variables of evaluations.
+///
+/// One set can be used for any number of expressions. It borrows as much as possible: it needs a small
+/// allocation for all labels and one for each taint, and copies no text.
+#[derive(Clone, Debug)]
+pub struct Variables<'a>(pub(super) nodegate_cel::Variables<'a>);
+
+impl<'a> NodeVariables<'a> {
+    /// Adds the inferred GPUs of the node; without this call they are unknown.
+    #[must_use]
+    pub fn with_gpu(mut self, gpu: &GpuVariables<'a>) -> Self {
+        let texts = [("vendor", gpu.vendor), ("model", gpu.model), ("source", gpu.source)];
+        let texts = texts.into_iter().filter_map(|(name, text)| text.map(|text| (name, Value::from(text))));
+        self.gpu = Value::map(texts.chain(gpu.count.map(|count| ("count", Value::from(count)))));
+        self
+    }
+
+    /// Adds the labels that inventories have for this node, possibly none. Without this call no
+    /// inventory has answered, and an expression that uses `inventory` fails.
+    #[must_use]
+    pub fn with_inventory(mut self, labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        self.inventory = Some(texts(labels));
+        self
+    }
+
+    /// The variables with these labels, as (key, value), and taints, as (key, value, effect), instead of
+    /// the object's own. A taint without a value has an empty one.
+    #[must_use]
+    pub fn with<'v>(
+        &'v self,
+        labels: impl IntoIterator<Item = (&'v str, &'v str)>,
+        taints: impl IntoIterator<Item = (&'v str, &'v str, &'v str)>,
+    ) -> Variables<'v> {
+        let taints = taints.into_iter().map(|(key, value, effect)| excerpt::taint(key, value, effect));
+        let Excerpt { value: node } = self.node.with(texts(labels), Value::from(taints.collect::<Vec<_>>()));
+        let variables = nodegate_cel::Variables::new().with("node", node).with("gpu", self.gpu.clone());
+        Variables(match &self.inventory {
+            Some(inventory) => variables.with("inventory", inventory.clone()),
+            None => variables,
+        })
+    }
+}
+
+impl<'a> Variables<'a> {
+    /// The node `object`, which contains all parts that the expressions read.
+    #[must_use]
+    pub fn node(object: &Excerpt<'a>) -> NodeVariables<'a> {
+        NodeVariables { node: object.clone(), gpu: Value::map([]), inventory: None }
+    }
+
+    /// A write of `object` over `old`, which is `null` to expressions when the node is created. Both are
+    /// [completed](Excerpt::completed).
+    #[must_use]
+    pub fn write(object: &Excerpt<'a>, old: Option<&Excerpt<'a>>, request: &RequestVariables<'a>) -> Self {
+        let variables = nodegate_cel::Variables::new()
+            .with("object", object.value.clone())
+            .with("oldObject", old.map_or(Value::NULL, |old| old.value.clone()))
+            .with("request", request.value());
+        Self(variables)
+    }
+
+    /// Charges the steps of evaluations to `budget`; without it, each evaluation has its own limit.
+    #[must_use]
+    pub fn within(self, budget: &'a Budget) -> Self {
+        Self(self.0.within(budget))
+    }
+}
+
+impl<'a> RequestVariables<'a> {
+    fn value(&self) -> Value<'a> {
+        let groups: Vec<Value<'a>> = self.groups.iter().map(|group| Value::from(*group)).collect();
+        let user = [("username", Value::from(self.username)), ("groups", Value::from(groups))];
+        let user = Value::map(user.into_iter().chain(self.uid.map(|uid| ("uid", Value::from(uid)))));
+        Value::map([
+            ("operation", Value::from(self.operation)),
+            ("name", Value::from(self.name)),
+            ("subResource", Value::from(self.sub_resource)),
+            ("dryRun", Value::from(self.dry_run)),
+            ("userInfo", user),
+        ])
+    }
+}
+
+fn texts<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Value<'a> {
+    Value::map(entries.into_iter().map(|(name, text)| (name, Value::from(text))))
+}

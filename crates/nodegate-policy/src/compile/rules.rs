@@ -1,0 +1,322 @@
+//! Compiles rules, derived labels and persist sections to [`Rule`]s.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::conditions::matcher;
+use super::{Draft, Faults};
+use crate::api::names::{LabelKey, LabelValue, Taint, TaintId, check_label_key};
+use crate::api::policy::{DerivedSpec, LabelMapSpec, Operator, PersistSpec, RuleMode, RuleSpec, TaintSpec};
+use crate::api::source::FieldPath;
+use crate::cel::{Expression, Scope, Yields};
+use crate::decide::limits::{ANNOTATIONS_MAX, READ_BY_THE_API_SERVER};
+use crate::keys::never_persisted;
+use crate::keys::pattern::KeySet;
+use crate::keys::restriction::is_own;
+use crate::set::index::NameIndexBuilder;
+use crate::set::matcher::{Condition, Conditions, Matcher, Requirement};
+use crate::set::rule::{Assignments, REMOVE_AFTER, Rule, Saved};
+use crate::set::rule::{RuleId, Strength};
+
+/// Labels that every kubelet maintains. A rule for them would conflict with it permanently.
+const KUBELETS_OWN: [&str; 5] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+];
+/// Taints that the node lifecycle controller and the cloud controllers add and remove.
+const CONTROLLERS_OWN: [&str; 9] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/memory-pressure",
+    "node.kubernetes.io/disk-pressure",
+    "node.kubernetes.io/pid-pressure",
+    "node.kubernetes.io/network-unavailable",
+    "node.kubernetes.io/unschedulable",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+    "node.cloudprovider.kubernetes.io/shutdown",
+];
+/// Compiles everything in the document that assigns values.
+pub(super) fn compile(document: usize, names: &mut NameIndexBuilder, drafts: &mut Vec<Draft>, faults: &mut Faults<'_>) {
+    let owner = faults.document;
+    let spec = FieldPath::root().key("spec");
+    let policy: Arc<str> = owner.name.as_str().into();
+    let mut seen = HashSet::new();
+    for (index, rule) in owner.spec.rules.iter().enumerate() {
+        let path = spec.key("rules").index(index);
+        if rule.name.is_empty() {
+            faults.at(&path.key("name"), "the name is empty; write a name that describes the rule");
+        } else if !seen.insert(&rule.name) {
+            faults.at(
+                &path.key("name"),
+                format!("another rule of this policy is named {:?}; give each rule a unique name", rule.name),
+            );
+        }
+        let id = RuleId { policy: policy.clone(), rule: rule.name.as_str().into() };
+        drafts.push(Draft { rule: compile_rule(rule, id, names, &path, faults), document, path });
+    }
+    for (index, derived) in owner.spec.derived.iter().enumerate() {
+        let path = spec.key("derived").index(index);
+        let id = RuleId { policy: policy.clone(), rule: format!("derived:{}", derived.label).into() };
+        if let Some(rule) = compile_derived(derived, id, &path, faults) {
+            drafts.push(Draft { rule, document, path });
+        }
+    }
+    if let Some(persist) = &owner.spec.persist {
+        let path = spec.key("persist");
+        let id = RuleId { policy, rule: "persist".into() };
+        drafts.push(Draft { rule: compile_persist(persist, id, names, &path, faults), document, path });
+    }
+}
+
+fn compile_rule(
+    spec: &RuleSpec,
+    id: RuleId,
+    names: &mut NameIndexBuilder,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Rule {
+    let RuleSpec {
+        name: _,
+        match_,
+        labels: fixed,
+        label_expressions: computed,
+        label_map: map,
+        annotations: annotation_texts,
+        taints: taint_specs,
+        mode,
+        priority,
+        remove_after,
+        trust_kubelet,
+        evict,
+    } = spec;
+    let matcher = matcher(match_.as_ref(), names, &path.key("match"), faults);
+    let gives = Assignments {
+        labels: labels(fixed, &path.key("labels"), faults),
+        label_expressions: label_expressions(computed, &path.key("labelExpressions"), faults),
+        label_map: map.as_ref().and_then(|map| label_map(map, &path.key("labelMap"), faults)),
+        annotations: annotations(annotation_texts, &path.key("annotations"), faults),
+        taints: taints(taint_specs, &path.key("taints"), faults),
+        saved: None,
+    };
+    for key in fixed.keys().filter(|key| computed.contains_key(*key)) {
+        faults.at(
+            &path.key("labelExpressions").key(key),
+            format!("{key:?} is also in labels; remove it from one of the two"),
+        );
+    }
+    let remove_after = remove_after.as_ref().and_then(|text| faults.check(&path.key("removeAfter"), duration(text)));
+    let nothing = fixed.is_empty()
+        && computed.is_empty()
+        && map.is_none()
+        && annotation_texts.is_empty()
+        && taint_specs.is_empty();
+    if nothing {
+        faults.at(path, "the rule sets nothing; add labels, labelExpressions, labelMap, annotations or taints");
+    }
+    Rule {
+        id,
+        strength: match mode.unwrap_or_default() {
+            RuleMode::Enforce => Strength::Enforced,
+            RuleMode::Default => Strength::Default,
+        },
+        priority: priority.unwrap_or_default(),
+        rank: 0,
+        matcher,
+        assigns: gives,
+        trust_kubelet: trust_kubelet.unwrap_or_default(),
+        evict: evict.unwrap_or_default(),
+        remove_after: remove_after.unwrap_or(REMOVE_AFTER),
+    }
+}
+
+fn compile_derived(spec: &DerivedSpec, id: RuleId, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Rule> {
+    let DerivedSpec { label, value, any_of, trust_kubelet } = spec;
+    let value = value.as_deref().unwrap_or("true");
+    let key = faults.check(&path.key("label"), writable_label(label));
+    let value = faults.check(&path.key("value"), value.parse::<LabelValue>());
+    if any_of.is_empty() {
+        faults.at(&path.key("anyOf"), "the list is empty; add at least one source label");
+    }
+    for (index, source) in any_of.iter().enumerate() {
+        faults.check(&path.key("anyOf").index(index), check_label_key(source));
+    }
+    // In flat label files absence is false, never unknown, and the grace period is configurable.
+    let flat = faults.document.flat_grace;
+    let source = |key: &String| -> Conditions {
+        let (operator, values, plain) = (Operator::Exists, Vec::new(), flat.is_some());
+        [Condition::Label(Requirement { key: key.as_str().into(), operator, values, plain })].into_iter().collect()
+    };
+    Some(Rule {
+        id,
+        strength: Strength::Enforced,
+        priority: 0,
+        rank: 0,
+        matcher: Matcher { all: Conditions::default(), any_of: Some(any_of.iter().map(source).collect()) },
+        assigns: Assignments { labels: vec![(key?, value?)], ..Assignments::default() },
+        trust_kubelet: trust_kubelet.unwrap_or_default(),
+        evict: false,
+        remove_after: flat.unwrap_or(REMOVE_AFTER),
+    })
+}
+
+fn compile_persist(
+    spec: &PersistSpec,
+    id: RuleId,
+    names: &mut NameIndexBuilder,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Rule {
+    let PersistSpec { match_, labels, taints, retention } = spec;
+    if labels.is_empty() && taints.is_empty() {
+        faults.at(path, "nothing is persisted; add labels or taints");
+    }
+    let retention = retention.as_ref().and_then(|text| faults.check(&path.key("retention"), duration(text)));
+    let mut set = |field: &str, keys: &[String], never: fn(&str) -> Option<&'static str>| {
+        let path = path.key(field);
+        for (index, key) in keys.iter().enumerate() {
+            if let Some(reason) = never(key) {
+                faults.at(&path.index(index), format!("{key:?} is never persisted: {reason}; remove it"));
+            }
+        }
+        KeySet::compile(keys.iter().map(String::as_str), |index, message| faults.at(&path.index(index), message))
+    };
+    let saved = Saved {
+        retention,
+        labels: set("labels", labels, never_persisted::label),
+        taints: set("taints", taints, never_persisted::taint),
+    };
+    Rule {
+        id,
+        strength: Strength::Saved,
+        priority: 0,
+        rank: 0,
+        matcher: matcher(match_.as_ref(), names, &path.key("match"), faults),
+        assigns: Assignments { saved: Some(saved), ..Assignments::default() },
+        trust_kubelet: true,
+        evict: false,
+        remove_after: REMOVE_AFTER,
+    }
+}
+
+/// A label key that policies may assign.
+pub(super) fn writable_label(text: &str) -> Result<LabelKey, String> {
+    let key: LabelKey = text.parse().map_err(|error: crate::api::names::NameError| error.to_string())?;
+    if is_own(text) {
+        return Err(format!("{text:?} is in nodegate's own namespace; use another prefix"));
+    }
+    if KUBELETS_OWN.contains(&text) {
+        return Err(format!("{text:?} is set and maintained by every kubelet; match on it instead of setting it"));
+    }
+    Ok(key)
+}
+
+fn labels(spec: &BTreeMap<String, String>, path: &FieldPath, faults: &mut Faults<'_>) -> Vec<(LabelKey, LabelValue)> {
+    let pairs = spec.iter().map(|(key, value)| {
+        let path = path.key(key);
+        (faults.check(&path, writable_label(key)), faults.check(&path, value.parse::<LabelValue>()))
+    });
+    pairs.collect::<Vec<_>>().into_iter().filter_map(|(key, value)| Some((key?, value?))).collect()
+}
+
+/// Compiles one expression over a node.
+pub(super) fn node_expression(
+    source: &str,
+    yields: Yields,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Option<Arc<Expression>> {
+    faults.check(path, Expression::compile(source, Scope::Node, yields)).map(Arc::new)
+}
+
+fn label_expressions(
+    spec: &BTreeMap<String, String>,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Vec<(LabelKey, Arc<Expression>)> {
+    let mut compiled = Vec::with_capacity(spec.len());
+    for (key, source) in spec {
+        let path = path.key(key);
+        let label = faults.check(&path, writable_label(key));
+        let expression = node_expression(source, Yields::Text, &path, faults);
+        compiled.extend(label.zip(expression));
+    }
+    compiled
+}
+
+fn label_map(spec: &LabelMapSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<(KeySet, Arc<Expression>)> {
+    if spec.keys.is_empty() {
+        faults.at(&path.key("keys"), "the list is empty; add every key (or prefix/*) that the expression may yield");
+    }
+    let keys = KeySet::compile(spec.keys.iter().map(String::as_str), |index, message| {
+        faults.at(&path.key("keys").index(index), message);
+    });
+    for (index, key) in spec.keys.iter().enumerate().filter(|(_, key)| !key.contains('*')) {
+        faults.check(&path.key("keys").index(index), writable_label(key));
+    }
+    Some((keys, node_expression(&spec.expression, Yields::TextMap, &path.key("expression"), faults)?))
+}
+
+fn annotations(
+    spec: &BTreeMap<String, String>,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Vec<(LabelKey, Box<str>)> {
+    let mut compiled = Vec::with_capacity(spec.len());
+    for (key, value) in spec {
+        let path = path.key(key);
+        if is_own(key) {
+            faults.at(&path, format!("{key:?} is in nodegate's own namespace; use another prefix"));
+        }
+        if READ_BY_THE_API_SERVER.contains(&key.as_str()) {
+            faults.at(
+                &path,
+                format!(
+                    "{key:?} is parsed by the API server, which refuses a node with an invalid value; use taints instead"
+                ),
+            );
+        }
+        // Annotation keys are validated in lower case (validation.go, ValidateAnnotations).
+        compiled.extend(faults.check(&path, key.parse::<LabelKey>()).map(|key| (key, value.as_str().into())));
+    }
+    if spec.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() > ANNOTATIONS_MAX {
+        faults.at(
+            path,
+            "the annotations are larger than 256 KiB, the limit of Kubernetes for an object; make them smaller",
+        );
+    }
+    compiled
+}
+
+fn taints(specs: &[TaintSpec], path: &FieldPath, faults: &mut Faults<'_>) -> Vec<Taint> {
+    let mut compiled: Vec<Taint> = Vec::with_capacity(specs.len());
+    for (index, spec) in specs.iter().enumerate() {
+        let path = path.index(index);
+        let key = faults.check(&path.key("key"), spec.key.parse::<LabelKey>());
+        let value = faults.check(&path.key("value"), spec.value.parse::<LabelValue>());
+        let effect = faults.check(&path.key("effect"), spec.effect.parse());
+        if is_own(&spec.key) || CONTROLLERS_OWN.contains(&spec.key.as_str()) {
+            faults.at(
+                &path.key("key"),
+                format!("the taint {:?} is added and removed by a controller; use another key", spec.key),
+            );
+        }
+        let (Some(key), Some(value), Some(effect)) = (key, value, effect) else { continue };
+        let id = TaintId { key, effect };
+        if compiled.iter().any(|taint| taint.id == id) {
+            faults.at(&path, format!("{id} is listed twice; Kubernetes allows only one taint per key and effect"));
+        }
+        compiled.push(Taint { id, value });
+    }
+    compiled
+}
+
+/// Parses a duration such as `60s`, `5m` or `720h`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let fault = || format!("{text:?} is not a duration; write one such as 60s, 5m or 720h");
+    let parsed: jiff::SignedDuration = text.parse().map_err(|_| fault())?;
+    Duration::try_from(parsed).map_err(|_| fault())
+}

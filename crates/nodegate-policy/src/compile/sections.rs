@@ -1,0 +1,92 @@
+//! Compiles `protect`, and checks the sections `inventory` and `migrations`.
+
+use std::collections::HashSet;
+
+use super::Faults;
+use super::rules::{duration, writable_label};
+use crate::api::document::PolicyDocument;
+use crate::api::names::check_label_key;
+use crate::api::policy::NodePolicySpec;
+use crate::api::source::FieldPath;
+use crate::keys::pattern::KeySet;
+use crate::keys::restriction::RECONCILED_LABELS;
+
+fn spec() -> FieldPath {
+    FieldPath::root().key("spec")
+}
+
+/// The label keys that a kubelet may not set.
+pub(super) fn protect(faults: &mut Faults<'_>) -> KeySet {
+    let Some(protect) = &faults.document.spec.protect else { return KeySet::default() };
+    let path = spec().key("protect").key("keys");
+    for (index, key) in protect.keys.iter().enumerate() {
+        let one = KeySet::compile([key.as_str()], |_, _| {});
+        let reconciled: Vec<&str> = RECONCILED_LABELS.into_iter().filter(|label| one.contains(label)).collect();
+        if !reconciled.is_empty() {
+            let message = format!(
+                "{key:?} includes {}, which every kubelet maintains; denying its writes would freeze the node's status, so list the other keys one by one",
+                reconciled.join(", ")
+            );
+            faults.at(&path.index(index), message);
+        }
+    }
+    KeySet::compile(protect.keys.iter().map(String::as_str), |index, message| faults.at(&path.index(index), message))
+}
+
+/// Checks `inventory`.
+pub(super) fn check_inventory(faults: &mut Faults<'_>) {
+    let mut names = HashSet::new();
+    for (index, entry) in faults.document.spec.inventory.iter().enumerate() {
+        let path = spec().key("inventory").index(index);
+        if entry.name.is_empty() || !names.insert(&entry.name) {
+            faults.at(&path.key("name"), "give each inventory a unique name");
+        }
+        let host = entry.url.strip_prefix("https://").or_else(|| entry.url.strip_prefix("http://"));
+        if host.is_none_or(|host| host.is_empty() || host.starts_with('/')) {
+            faults.at(&path.key("url"), format!("{:?} is not an http or https URL; write one such as https://inventory.internal/api/nodes/{{node}}/labels", entry.url));
+        }
+        if let Some(refresh) = &entry.refresh {
+            faults.check(&path.key("refresh"), duration(refresh));
+        }
+        if entry.allow.is_empty() {
+            faults.at(
+                &path.key("allow"),
+                "the list is empty, so the inventory could not set any label; add keys or prefix/*",
+            );
+        }
+        KeySet::compile(entry.allow.iter().map(String::as_str), |at, message| {
+            faults.at(&path.key("allow").index(at), message);
+        });
+    }
+}
+
+/// Checks `migrations`.
+pub(super) fn check_migrations(faults: &mut Faults<'_>) {
+    for (index, migration) in faults.document.spec.migrations.iter().enumerate() {
+        let path = spec().key("migrations").index(index);
+        faults.check(&path.key("from"), check_label_key(&migration.from));
+        faults.check(&path.key("to"), writable_label(&migration.to));
+        if migration.from == migration.to {
+            faults.at(&path.key("to"), "is the same key as from; write the new key");
+        }
+    }
+}
+
+/// Adds the sections of this document that are not implemented yet, as `policy: section`.
+pub(super) fn not_acted_on(document: &PolicyDocument, found: &mut Vec<String>) {
+    // All sections are destructured, so that a new one is either compiled or reported here.
+    let NodePolicySpec {
+        presets: _,
+        rules: _,
+        derived: _,
+        persist: _,
+        protect: _,
+        governance: _,
+        inventory,
+        migrations,
+    } = &*document.spec;
+    let sections = [("inventory", !inventory.is_empty()), ("migrations", !migrations.is_empty())];
+    found.extend(
+        sections.iter().filter(|(_, there)| *there).map(|(section, _)| format!("{}: {section}", document.name)),
+    );
+}

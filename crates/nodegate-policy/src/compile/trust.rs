@@ -1,0 +1,92 @@
+//! Checks that a compromised kubelet gains nothing: a rule that assigns a restricted or protected key may read
+//! only facts that a kubelet cannot choose, unless it sets `trustKubelet: true`.
+
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new condition must be handled here")]
+
+use super::Draft;
+use crate::api::document::{Origin, PolicyDocument, PolicyError};
+use crate::cel::Expression;
+use crate::keys::pattern::KeySet;
+use crate::keys::restriction::{is_own, is_restricted};
+use crate::set::matcher::Source;
+use crate::set::rule::Rule;
+use crate::set::rule::Strength;
+
+/// Reports every rule that assigns such a key based on facts that a kubelet can choose.
+pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], protected: &KeySet, errors: &mut Vec<PolicyError>) {
+    for draft in drafts.iter().filter(|draft| !draft.rule.trust_kubelet && draft.rule.strength != Strength::Saved) {
+        let guarded = guarded_keys(&draft.rule, protected);
+        let facts = chosen_facts(&draft.rule, protected);
+        if let (Some(key), Some(first)) = (guarded.first(), facts.first()) {
+            let kind = if key == "*" {
+                "may include keys that kubelets may not set"
+            } else if is_restricted(key) {
+                "kubelets may not set"
+            } else {
+                "is protected"
+            };
+            let more = if facts.len() > 1 { format!(" (and {})", facts[1..].join(", ")) } else { String::new() };
+            let document = &documents[draft.document];
+            let advice = match document.origin {
+                Origin::Preset => "do not protect that key, or write the rule yourself with trustKubelet: true",
+                Origin::File(_) | Origin::Object => {
+                    "match on node names or protected labels, or set trustKubelet: true"
+                }
+            };
+            let message = format!(
+                "the rule sets {key}, which {kind}, based on facts that a kubelet can choose: {first}{more}; {advice}"
+            );
+            errors.push(document.fault(&draft.path, message));
+        }
+    }
+}
+
+/// Keys that the rule may assign and a kubelet may not set.
+fn guarded_keys(rule: &Rule, protected: &KeySet) -> Vec<String> {
+    let fixed = rule.written_labels().map(|key| key.as_str().to_owned());
+    let dynamic = rule.assigns.label_map.iter().flat_map(|(keys, _)| keys.written()).map(str::to_owned);
+    fixed
+        .chain(dynamic)
+        .filter(|key| {
+            let probe = key.replace('*', "x");
+            let overlaps = protected.written().any(|pattern| {
+                let prefix = key.strip_suffix('*').unwrap_or("\0");
+                pattern.starts_with(prefix)
+            });
+            // `*` includes restricted keys such as node roles.
+            key == "*" || is_restricted(&probe) || protected.contains(&probe) || overlaps
+        })
+        .collect()
+}
+
+/// The facts that the rule reads and a kubelet can choose, for messages.
+fn chosen_facts(rule: &Rule, protected: &KeySet) -> Vec<String> {
+    let trusted = |key: &str| is_restricted(key) || protected.contains(key) || is_own(key);
+    let mut facts = Vec::new();
+    for source in rule.sources() {
+        match source {
+            Source::Name(_) => {}
+            Source::Label(requirement) if trusted(&requirement.key) => {}
+            Source::Label(requirement) => facts.push(format!("label {}", requirement.key)),
+            Source::Taints(patterns) => facts.extend(patterns.iter().map(|pattern| format!("taint {}", pattern.key))),
+            Source::Status(fact) => facts.push(fact.to_string()),
+            Source::Gpu => facts.push("GPU inference".to_owned()),
+            Source::Expression(expression) => chosen_in_expression(expression, trusted, &mut facts),
+        }
+    }
+    facts.dedup();
+    facts
+}
+
+fn chosen_in_expression(expression: &Expression, trusted: impl Fn(&str) -> bool, facts: &mut Vec<String>) {
+    let reads = expression.reads();
+    let labels = reads.labels.iter().filter(|read| !trusted(&read.key));
+    facts.extend(labels.map(|read| format!("label {} in an expression", read.key)));
+    let flags = [
+        (reads.any_label, "labels in an expression"),
+        (reads.taints, "taints in an expression"),
+        (reads.gpu, "GPU inference in an expression"),
+        (reads.other, "node fields in an expression"),
+    ];
+    facts.extend(flags.iter().filter(|(read, _)| *read).map(|(_, what)| (*what).to_owned()));
+}

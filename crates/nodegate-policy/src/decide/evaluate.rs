@@ -1,0 +1,304 @@
+//! Evaluates rules to a fixpoint: which rules match a node, including the values that other rules assign.
+//!
+//! Rules are evaluated in an order in which writers come before readers, so most sets settle in one
+//! pass. If there is no such order (a cycle on presence, or computed keys), rules are evaluated again
+//! when a value that they read has changed. A rule whose result changes more than [`MAX_CHANGES`] times
+//! is ignored and reported.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::api::names::{TaintEffect, check_label_key, check_label_value};
+use crate::api::state::SavedState;
+use crate::decide::decision::Note;
+use crate::decide::view::{AssignedValue, AssignedValues, View};
+use crate::keys::pattern::KeySet;
+use crate::keys::{never_persisted, restriction};
+use crate::set::PolicySet;
+use crate::set::index::RuleIndex;
+use crate::set::kleene::Kleene;
+use crate::set::rule::Strength;
+use crate::set::rule::{Rule, Saved};
+
+/// How often the result of a rule may change on one node.
+const MAX_CHANGES: u8 = 8;
+
+/// All values that one rule assigns on one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Output<'a> {
+    labels: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
+    annotations: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
+    taints: BTreeMap<(Cow<'a, str>, TaintEffect), Cow<'a, str>>,
+}
+
+#[derive(Default)]
+struct RuleState<'a> {
+    output: Output<'a>,
+    changes: u8,
+    notes: Vec<Note>,
+}
+
+/// The sources of values in this evaluation.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    /// Whether default rules assign values (the node is new).
+    pub(crate) defaults: bool,
+    /// The saved state to restore (the node is new).
+    pub(crate) saved: Option<&'a SavedState>,
+}
+
+/// One evaluation of all rules on one node.
+pub(crate) struct Evaluation<'a> {
+    set: &'a PolicySet,
+    sources: Sources<'a>,
+    pub(crate) view: View<'a>,
+    states: BTreeMap<RuleIndex, RuleState<'a>>,
+    queue: BTreeSet<RuleIndex>,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Evaluates all rules on `view` until nothing changes.
+    pub(crate) fn run(set: &'a PolicySet, view: View<'a>, sources: Sources<'a>) -> Self {
+        let mut evaluation = Self { set, sources, view, states: BTreeMap::new(), queue: BTreeSet::new() };
+        evaluation.enqueue_candidates();
+        while let Some(rule) = evaluation.queue.pop_first() {
+            evaluation.evaluate(rule);
+        }
+        evaluation
+    }
+
+    /// Whether any of the rules that `meant` selects may still assign a value, because its result is unknown.
+    /// Checks all rules, because the index does not find rules by labels that are gone.
+    pub(crate) fn may_still_give(&self, meant: impl Fn(&Rule) -> bool) -> bool {
+        let unknown = |index: RuleIndex| {
+            let state = self.states.get(&index);
+            state.is_some_and(|state| state.notes.iter().any(|note| matches!(note, Note::Unknown { .. })))
+        };
+        let found = (0..)
+            .zip(self.set.rules())
+            .filter(|(_, rule)| rule.strength == Strength::Enforced && meant(rule))
+            .any(|(index, rule)| unknown(index) || rule.matcher.evaluate(&self.view) == Kleene::Unknown);
+        self.view.take_failures();
+        found
+    }
+
+    /// Notes on the rules.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = Note> {
+        self.states.values().flat_map(|state| state.notes.iter().cloned())
+    }
+
+    fn enqueue_candidates(&mut self) {
+        let finder = self.set.finder();
+        finder.for_names(self.view.name_groups(), &mut self.queue);
+        for (key, value) in self.view.all_labels() {
+            finder.for_label(key, value, &mut self.queue);
+        }
+        for taint in self.view.facts().taints() {
+            finder.for_taint(&taint.key, &mut self.queue);
+        }
+    }
+
+    fn evaluate(&mut self, index: RuleIndex) {
+        let rule = self.set.rule(index);
+        let idle = match rule.strength {
+            Strength::Enforced => false,
+            Strength::Default => !self.sources.defaults,
+            Strength::Saved => self.sources.saved.is_none(),
+        };
+        let settled = self.states.get(&index).is_some_and(|state| state.changes > MAX_CHANGES);
+        if idle || settled {
+            return;
+        }
+        let mut notes = Vec::new();
+        let outcome = match rule.strength {
+            Strength::Default => self.view.without(index, rule, |view| rule.matcher.evaluate(view)),
+            Strength::Enforced | Strength::Saved => rule.matcher.evaluate(&self.view),
+        };
+        let mut output = match outcome {
+            Kleene::True => self.output(rule, &mut notes),
+            Kleene::False => Output::default(),
+            Kleene::Unknown => {
+                let reason = self.view.take_failures().pop();
+                let reason = reason.unwrap_or_else(|| "a fact that it reads has not been reported yet".to_owned());
+                notes.push(Note::Unknown { rule: rule.id.clone(), reason });
+                Output::default()
+            }
+        };
+        let state = self.states.entry(index).or_default();
+        state.notes = notes;
+        if state.output == output {
+            return;
+        }
+        state.changes += 1;
+        if state.changes > MAX_CHANGES {
+            state.notes = vec![Note::Unsettled { rule: rule.id.clone() }];
+            output = Output::default();
+        }
+        let before = std::mem::replace(&mut state.output, output.clone());
+        self.apply(index, rule, before, output);
+    }
+
+    /// The values that a matching rule assigns. A value that cannot be computed is omitted and noted.
+    fn output(&self, rule: &'a Rule, notes: &mut Vec<Note>) -> Output<'a> {
+        let mut output = Output::default();
+        for (key, value) in &rule.assigns.labels {
+            output.labels.insert(Cow::Borrowed(key.as_str()), Cow::Borrowed(value.as_str()));
+        }
+        for (key, value) in &rule.assigns.annotations {
+            output.annotations.insert(Cow::Borrowed(key.as_str()), Cow::Borrowed(value));
+        }
+        for taint in &rule.assigns.taints {
+            output
+                .taints
+                .insert((Cow::Borrowed(taint.id.key.as_str()), taint.id.effect), Cow::Borrowed(taint.value.as_str()));
+        }
+        for (key, expression) in &rule.assigns.label_expressions {
+            match self.view.with_variables(expression, |variables| expression.evaluate_text(variables)) {
+                Some(value) => match check_label_value(&value) {
+                    Ok(()) => {
+                        output.labels.insert(Cow::Borrowed(key.as_str()), Cow::Owned(value));
+                    }
+                    Err(error) => {
+                        let (key, reason) = (key.to_string(), error.to_string());
+                        notes.push(Note::Dropped { rule: rule.id.clone(), key, reason });
+                    }
+                },
+                None => self.note_failures(rule, &format!("label {key}"), notes),
+            }
+        }
+        if let Some((keys, expression)) = &rule.assigns.label_map {
+            let map = self.view.with_variables(expression, |variables| expression.evaluate_map(variables));
+            match map {
+                Some(map) => add_label_map(rule, keys, map, &mut output, notes),
+                None => self.note_failures(rule, "labelMap", notes),
+            }
+        }
+        if let (Some(patterns), Some(saved)) = (&rule.assigns.saved, self.sources.saved) {
+            restore(patterns, saved, &mut output, notes);
+        }
+        output
+    }
+
+    fn note_failures(&self, rule: &Rule, what: &str, notes: &mut Vec<Note>) {
+        let failures = self.view.take_failures();
+        notes.extend(
+            failures
+                .into_iter()
+                .map(|reason| Note::Unknown { rule: rule.id.clone(), reason: format!("{what}: {reason}") }),
+        );
+    }
+
+    /// Replaces the values of a rule, and queues the rules that read a changed key.
+    fn apply(&mut self, index: RuleIndex, rule: &Rule, before: Output<'a>, after: Output<'a>) {
+        let given =
+            |value: Cow<'a, str>| AssignedValue { strength: rule.strength, rank: rule.rank, rule: index, value };
+        let label_keys: BTreeSet<Cow<'a, str>> =
+            before.labels.into_keys().chain(after.labels.keys().cloned()).collect();
+        let mut labels = after.labels;
+        for key in label_keys {
+            let was = self.view.label(&key).map(str::to_owned);
+            let value = labels.remove(&key).map(given);
+            replace(self.view.labels.entry(key.clone()).or_default(), index, value);
+            if self.view.label(&key) != was.as_deref() {
+                self.label_changed(&key);
+            }
+        }
+        let taint_keys: BTreeSet<_> = before.taints.into_keys().chain(after.taints.keys().cloned()).collect();
+        let mut taints = after.taints;
+        for key in taint_keys {
+            let value = taints.remove(&key).map(given);
+            let values = self.view.taints.entry(key.clone()).or_default();
+            let was = values.first().cloned();
+            replace(values, index, value);
+            if values.first() != was.as_ref() {
+                self.taint_changed(&key.0);
+            }
+        }
+        let annotation_keys: BTreeSet<_> =
+            before.annotations.into_keys().chain(after.annotations.keys().cloned()).collect();
+        let mut annotations = after.annotations;
+        for key in annotation_keys {
+            let value = annotations.remove(&key).map(given);
+            replace(self.view.annotations.entry(key).or_default(), index, value);
+        }
+    }
+
+    fn label_changed(&mut self, key: &str) {
+        self.view.label_changed(key);
+        if let Some(value) = self.view.label(key) {
+            self.set.finder().for_label(key, value, &mut self.queue);
+        }
+        let readers = self.states.keys().copied().filter(|rule| self.set.rule(*rule).reads_label(key));
+        self.queue.extend(readers);
+    }
+
+    fn taint_changed(&mut self, key: &str) {
+        self.set.finder().for_taint(key, &mut self.queue);
+        let readers = self.states.keys().copied().filter(|rule| self.set.rule(*rule).reads_taint(key));
+        self.queue.extend(readers);
+    }
+}
+
+fn replace<'a>(values: &mut AssignedValues<'a>, rule: RuleIndex, value: Option<AssignedValue<'a>>) {
+    values.retain(|given| given.rule != rule);
+    if let Some(value) = value {
+        let at = values.partition_point(|given| (given.strength, given.rank) < (value.strength, value.rank));
+        values.insert(at, value);
+    }
+}
+
+fn add_label_map<'a>(
+    rule: &Rule,
+    keys: &KeySet,
+    map: BTreeMap<String, String>,
+    output: &mut Output<'a>,
+    notes: &mut Vec<Note>,
+) {
+    for (key, value) in map {
+        let fault = if keys.contains(&key) {
+            let checked =
+                check_label_key(&key).and_then(|()| check_label_value(&value)).map_err(|error| error.to_string());
+            checked
+                .and_then(|()| {
+                    if restriction::is_own(&key) { Err("the key is reserved for nodegate".to_owned()) } else { Ok(()) }
+                })
+                .err()
+        } else {
+            Some("the key is not listed in labelMap.keys".to_owned())
+        };
+        match fault {
+            Some(reason) => notes.push(Note::Dropped { rule: rule.id.clone(), key, reason }),
+            None => {
+                output.labels.insert(Cow::Owned(key), Cow::Owned(value));
+            }
+        }
+    }
+}
+
+/// The saved labels and taints that a persist section restores, without those that are invalid or
+/// must never be restored.
+fn restore<'a>(patterns: &Saved, saved: &'a SavedState, output: &mut Output<'a>, notes: &mut Vec<Note>) {
+    use crate::keys::Field;
+    let mut refuse =
+        |field, key: &str, reason: String| notes.push(Note::NotRestored { field, key: key.to_owned(), reason });
+    for (key, value) in saved.labels.iter().filter(|(key, _)| patterns.labels.contains(key)) {
+        let checked = check_label_key(key).and_then(|()| check_label_value(value));
+        match (checked, never_persisted::label(key)) {
+            (Err(error), _) => refuse(Field::Label, key, error.to_string()),
+            (Ok(()), Some(reason)) => refuse(Field::Label, key, reason.to_owned()),
+            (Ok(()), None) => {
+                output.labels.insert(Cow::Borrowed(key), Cow::Borrowed(value));
+            }
+        }
+    }
+    for taint in saved.taints.iter().filter(|taint| patterns.taints.contains(&taint.key)) {
+        let checked = check_label_key(&taint.key).and_then(|()| check_label_value(&taint.value));
+        match (checked.and_then(|()| taint.effect.parse::<TaintEffect>()), never_persisted::taint(&taint.key)) {
+            (Err(error), _) => refuse(Field::Taint, &taint.key, error.to_string()),
+            (Ok(_), Some(reason)) => refuse(Field::Taint, &taint.key, reason.to_owned()),
+            (Ok(effect), None) => {
+                output.taints.insert((Cow::Borrowed(&taint.key), effect), Cow::Borrowed(&taint.value));
+            }
+        }
+    }
+}

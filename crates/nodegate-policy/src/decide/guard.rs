@@ -1,0 +1,104 @@
+//! The keys that a kubelet may not change on its own node: keys that policies protect, keys that are restored when the node
+//! is created again, and keys that are reserved for nodegate.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+use crate::decide::view::View;
+use crate::facts::NodeFacts;
+use crate::facts::request::{DecideContext, Operation, Write};
+use crate::keys::never_persisted;
+use crate::keys::restriction::{is_own, is_reconciled_by_kubelet};
+use crate::set::PolicySet;
+use crate::set::kleene::Kleene;
+use crate::set::rule::Saved;
+
+/// Why a kubelet may not change a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GuardReason {
+    /// It is reserved for nodegate.
+    Own,
+    /// It is saved for the existing node, or would be.
+    Persisted,
+    /// A policy protects it.
+    Protected,
+}
+
+/// The keys that the kubelet that sends a write may not change.
+pub(crate) struct Guard<'a> {
+    set: &'a PolicySet,
+    write: &'a Write<'a>,
+    context: DecideContext<'a>,
+    persisting: OnceCell<Vec<&'a Saved>>,
+}
+
+impl<'a> Guard<'a> {
+    /// The guard against the requester of `write`; `None` if that is not a kubelet.
+    pub(crate) fn of(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideContext<'a>) -> Option<Self> {
+        let (context, persisting) = (*context, OnceCell::new());
+        write.requester.is_kubelet().then_some(Self { set, write, context, persisting })
+    }
+
+    fn is_living(&self) -> bool {
+        self.write.operation == Operation::Update
+    }
+
+    /// Why the kubelet may not change this label; `None` if it may. Reconciled labels are never guarded.
+    pub(crate) fn label(&self, key: &str) -> Option<GuardReason> {
+        if is_own(key) {
+            Some(GuardReason::Own)
+        } else if is_reconciled_by_kubelet(key) {
+            None
+        } else if self.is_persisted(key) {
+            Some(GuardReason::Persisted)
+        } else {
+            self.set.is_protected(key).then_some(GuardReason::Protected)
+        }
+    }
+
+    /// Labels that the kubelet changes although it may not, with their stored values.
+    pub(crate) fn asserted(&self) -> BTreeMap<&'a str, Option<&'a str>> {
+        let (node, old) = (&self.write.node, self.write.old.as_ref());
+        let stored = |key: &str| old.and_then(|old| old.label(key));
+        let sent = node.labels().map(|(key, value)| (key, stored(key), Some(value)));
+        let removed = old.into_iter().flat_map(NodeFacts::labels).filter(|(key, _)| node.label(key).is_none());
+        let removed = removed.map(|(key, value)| (key, Some(value), None));
+        let changed = sent.chain(removed).filter(|(_, stored, sent)| stored != sent);
+        changed.filter(|(key, ..)| self.label(key).is_some()).map(|(key, stored, _)| (key, stored)).collect()
+    }
+
+    /// Whether a kubelet's UPDATE must keep the stored value of this label, whatever assigns another one: a native policy
+    /// that guards the label sees the write including nodegate's patch and cannot distinguish them. This covers more than
+    /// [`Self::label`], because such a policy does not know which nodes a `persist` section applies to.
+    pub(crate) fn keeps_as_stored(&self, key: &str) -> bool {
+        self.is_living()
+            && !is_reconciled_by_kubelet(key)
+            && (self.label(key).is_some() || self.set.names_persisted(key))
+    }
+
+    /// Whether this label is saved for the existing node, or a `persist` section that applies to the node names the key: a
+    /// kubelet that changed it would change what is restored on another machine.
+    fn is_persisted(&self, key: &str) -> bool {
+        if !self.is_living() || never_persisted::label(key).is_some() {
+            return false;
+        }
+        let uid = self.write.old.as_ref().and_then(|old| old.uid.as_deref());
+        let saved = self.context.saved.filter(|saved| uid.is_some() && saved.node_uid.as_deref() == uid);
+        saved.is_some_and(|saved| saved.labels.contains_key(key))
+            || self.persisting().iter().any(|saved| saved.labels.contains(key))
+    }
+
+    /// The `persist` sections that apply to this node, as it is stored or as it would be stored, so that a write cannot
+    /// avoid the guard by changing labels. A section whose match is unknown counts.
+    fn persisting(&self) -> &[&'a Saved] {
+        self.persisting.get_or_init(|| {
+            let view = |facts: &'a NodeFacts<'a>| View::new(self.set, facts, None).within(self.context.budget);
+            let sides: Vec<View<'a>> =
+                [Some(&self.write.node), self.write.old.as_ref()].into_iter().flatten().map(view).collect();
+            let is_about =
+                |view: &View<'a>, rule: &'a crate::set::rule::Rule| rule.matcher.evaluate(view) != Kleene::False;
+            let about = self.set.persisting_rules().filter(|rule| sides.iter().any(|side| is_about(side, rule)));
+            about.filter_map(|rule| rule.assigns.saved.as_ref()).collect()
+        })
+    }
+}

@@ -1,0 +1,340 @@
+//! `decide`: what a node should have, and which part of that one request carries.
+
+pub(crate) mod decision;
+pub(crate) mod evaluate;
+pub(crate) mod guard;
+pub(crate) mod last_change;
+pub(crate) mod limits;
+mod matching;
+pub(crate) mod patch;
+pub(crate) mod view;
+
+use std::collections::BTreeMap;
+
+use crate::api::names::{LabelKey, TaintEffect, TaintId};
+use crate::api::state::SavedState;
+use crate::decide::decision::{ChangeBuilder, Decision, Desired, Note};
+use crate::decide::evaluate::{Evaluation, Sources};
+use crate::decide::guard::Guard;
+use crate::decide::limits::fit;
+use crate::decide::view::{AssignedValues, View};
+use crate::facts::request::{DecideContext, Operation, Write};
+use crate::keys::Field;
+use crate::keys::restriction::{is_own, is_restricted};
+use crate::set::PolicySet;
+use crate::set::rule::Strength;
+
+/// What a request may carry. NodeRestriction checks nodegate's patch as the requester's own change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PatchScope {
+    /// Anyone but a kubelet.
+    Everything,
+    /// A kubelet's CREATE: taints, and labels that are not restricted.
+    KubeletCreate,
+    /// A kubelet's UPDATE: labels that are neither restricted nor guarded (see [`Guard`]).
+    KubeletUpdate,
+}
+
+impl PatchScope {
+    fn of(write: &Write<'_>) -> Self {
+        match (write.requester.is_kubelet(), write.operation) {
+            (false, _) => Self::Everything,
+            (true, Operation::Create) => Self::KubeletCreate,
+            (true, Operation::Update) => Self::KubeletUpdate,
+        }
+    }
+
+    fn taints(self) -> bool {
+        self != Self::KubeletUpdate
+    }
+}
+
+/// Decides what the node in `write` should have, and splits the change into what this request
+/// carries and what is deferred.
+///
+/// # Guarantees
+/// - Pure: no I/O, no clock; the same arguments give the same decision.
+/// - Applying `change` to the object and deciding again gives no further `change`.
+/// - Only keys that a kubelet may not set are removed.
+/// - If the API server accepts the object without `change`, it accepts it with `change`: keys that do not fit are omitted
+///   (see [`fit`]).
+/// - With `change`, a kubelet's UPDATE keeps the stored value of every label that it may not change, even if a rule assigns
+///   another value: that is deferred.
+pub fn decide<'a>(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideContext<'a>) -> Decision {
+    let guard = Guard::of(set, write, context);
+    let asserted = guard.as_ref().map(Guard::asserted).unwrap_or_default();
+    let view = view(set, write, context, &asserted);
+    let created = write.operation == Operation::Create;
+    let initial = write.is_initial();
+    // The write that sets the provider ID may be the first that identifies the machine.
+    let restores = |saved: &&SavedState| created || (initial && !is_of(saved, write));
+    let eval = EvalContext { sources: Sources { defaults: initial, saved: context.saved.filter(restores) }, initial };
+    let (mut builder, _) = DecisionBuilder::run(set, write, view, eval, guard);
+    builder.correct(&asserted);
+    // The annotation is reserved for nodegate, so no kubelet's UPDATE may change it.
+    if context.records_last_change && builder.scope != PatchScope::KubeletUpdate {
+        builder.record_last_change(context);
+    }
+    builder.finish(context)
+}
+
+/// The settings of an evaluation.
+#[derive(Clone, Copy)]
+pub(crate) struct EvalContext<'a> {
+    /// The sources of values.
+    pub(crate) sources: Sources<'a>,
+    /// Whether the node cannot have pods yet that NoExecute would evict.
+    pub(crate) initial: bool,
+}
+
+/// The facts that rules match on: the object without the keys that nodegate owns and without those
+/// that this requester may not set.
+fn view<'a>(
+    set: &'a PolicySet,
+    write: &'a Write<'a>,
+    context: &DecideContext<'a>,
+    asserted: &BTreeMap<&'a str, Option<&'a str>>,
+) -> View<'a> {
+    let mut view = View::new(set, &write.node, write.old.as_ref()).within(context.budget);
+    for (key, stored) in asserted {
+        view.mask_label(key, *stored);
+    }
+    view.mask_pending(context.pending_taint);
+    if let Some(saved) = context.saved.filter(|saved| is_of(saved, write)) {
+        mask_owned(&mut view, saved);
+        view.remember_publishers(&saved.publishers);
+    }
+    view
+}
+
+/// Whether saved state describes this node object, not an earlier one of the same name.
+fn is_of(saved: &SavedState, write: &Write<'_>) -> bool {
+    let uid = write.old.as_ref().and_then(|old| old.uid.as_deref()).or(write.node.uid.as_deref());
+    match (saved.node_uid.as_deref(), uid) {
+        (Some(recorded), Some(uid)) => recorded == uid,
+        (Some(_), None) => false,
+        (None, _) => true,
+    }
+}
+
+/// Masks the keys that nodegate owns.
+pub(crate) fn mask_owned<'a>(view: &mut View<'a>, saved: &'a SavedState) {
+    let Some(owned) = &saved.owned else { return };
+    for (key, value) in &owned.labels {
+        if view.base_label(key) == Some(value) {
+            view.mask_label(key, None);
+        }
+    }
+    for taint in &owned.taints {
+        view.mask_taint(&taint.key, &taint.effect);
+    }
+}
+
+/// A decision under construction.
+pub(crate) struct DecisionBuilder<'a> {
+    pub(crate) set: &'a PolicySet,
+    pub(crate) write: &'a Write<'a>,
+    scope: PatchScope,
+    /// The guard, if a kubelet sends the write.
+    guard: Option<Guard<'a>>,
+    pub(crate) decision: Decision,
+    pub(crate) change: ChangeBuilder,
+    deferred: ChangeBuilder,
+}
+
+impl<'a> DecisionBuilder<'a> {
+    /// Evaluates all rules on `view`, and splits the missing values into change and deferred.
+    pub(crate) fn run(
+        set: &'a PolicySet,
+        write: &'a Write<'a>,
+        view: View<'a>,
+        eval: EvalContext<'a>,
+        guard: Option<Guard<'a>>,
+    ) -> (Self, Evaluation<'a>) {
+        let evaluation = Evaluation::run(set, view, eval.sources);
+        let mut builder = Self {
+            set,
+            write,
+            scope: PatchScope::of(write),
+            guard,
+            decision: Decision::default(),
+            change: ChangeBuilder::default(),
+            deferred: ChangeBuilder::default(),
+        };
+        builder.labels(&evaluation.view);
+        builder.annotations(&evaluation.view);
+        builder.taints(&evaluation.view, eval.initial);
+        builder.decision.notes.extend(evaluation.notes());
+        (builder, evaluation)
+    }
+
+    fn labels(&mut self, view: &View<'_>) {
+        for (key, values) in &view.labels {
+            let desired = desired(self.set, values, view.base_label(key), Field::Label, key, &mut self.decision.notes);
+            let Some(desired) = desired else { continue };
+            let actual = self.write.node.label(key);
+            let stored = self.write.old.as_ref().map(|old| old.label(key));
+            if self.guard.as_ref().is_some_and(|guard| guard.keeps_as_stored(key)) {
+                self.keep_as_stored(key, actual, stored.flatten(), &desired);
+            } else if actual != Some(&desired.value) {
+                self.note_revert(Field::Label, key, stored, actual, &desired);
+                let carried = self.scope == PatchScope::Everything || !is_restricted(key);
+                let part = if carried { &mut self.change } else { &mut self.deferred };
+                part.labels.insert(key.to_string(), Some(desired.value.clone()));
+            }
+            self.decision.labels.insert(key.to_string(), desired);
+        }
+    }
+
+    /// Keeps the stored value of a label in this write; the controller sets a new value.
+    fn keep_as_stored(&mut self, key: &str, actual: Option<&str>, stored: Option<&str>, desired: &Desired) {
+        if stored != Some(&desired.value) {
+            self.deferred.labels.insert(key.to_owned(), Some(desired.value.clone()));
+        }
+        if actual == stored {
+            return;
+        }
+        if stored == Some(&desired.value) {
+            self.note_revert(Field::Label, key, Some(stored), actual, desired);
+        } else {
+            self.decision.notes.push(Note::put_back(Field::Label, key, stored));
+        }
+        self.change.labels.insert(key.to_owned(), stored.map(str::to_owned));
+    }
+
+    fn annotations(&mut self, view: &View<'_>) {
+        for (key, values) in &view.annotations {
+            let actual = self.write.node.annotation(key);
+            let desired = desired(self.set, values, actual, Field::Annotation, key, &mut self.decision.notes);
+            let Some(desired) = desired else { continue };
+            if actual != Some(&desired.value) {
+                let old = self.write.old.as_ref().map(|old| old.annotation(key));
+                self.note_revert(Field::Annotation, key, old, actual, &desired);
+                self.change.annotations.insert(key.to_string(), Some(desired.value.clone()));
+            }
+            self.decision.annotations.insert(key.to_string(), desired);
+        }
+    }
+
+    fn taints(&mut self, view: &View<'_>, initial: bool) {
+        for ((key, effect), values) in &view.taints {
+            let Ok(label_key) = key.parse::<LabelKey>() else { continue };
+            let id = TaintId { key: label_key, effect: *effect };
+            let actual = self.write.node.taint(key, *effect);
+            let name = id.to_string();
+            let desired = desired(self.set, values, actual, Field::Taint, &name, &mut self.decision.notes);
+            let Some(desired) = desired else { continue };
+            if actual != Some(&desired.value) {
+                let may_evict = initial || values.first().is_some_and(|given| self.set.rule(given.rule).evict);
+                let old = self.write.old.as_ref().map(|old| old.taint(key, *effect));
+                if *effect == TaintEffect::NoExecute && !may_evict && old.flatten().is_none() {
+                    self.decision.notes.push(Note::Withheld { taint: id, by: desired.by });
+                    continue;
+                }
+                self.note_revert(Field::Taint, &name, old, actual, &desired);
+                let part = if self.scope.taints() { &mut self.change } else { &mut self.deferred };
+                part.taints.insert(id.clone(), Some(desired.value.clone()));
+            }
+            self.decision.taints.insert(id, desired);
+        }
+    }
+
+    /// Notes the revert if the requester changed a key to another value than the desired one.
+    fn note_revert(
+        &mut self,
+        field: Field,
+        key: &str,
+        old: Option<Option<&str>>,
+        actual: Option<&str>,
+        desired: &Desired,
+    ) {
+        let requested = match old {
+            None => actual.is_some(),
+            Some(old) => old != actual,
+        };
+        if requested && desired.strength == Strength::Enforced {
+            let note =
+                Note::Reverted { field, key: key.to_owned(), value: desired.value.clone(), by: desired.by.clone() };
+            self.decision.notes.push(note);
+        }
+    }
+
+    /// Resets the keys that a kubelet may not change, unless a rule already assigns their values.
+    fn correct(&mut self, asserted: &BTreeMap<&str, Option<&str>>) {
+        if self.guard.is_none() {
+            return;
+        }
+        for (key, stored) in asserted {
+            match self.decision.label(key) {
+                // Restricted labels arrive only if NodeRestriction is disabled; then the API server accepts this patch, too.
+                Some(desired)
+                    if self.scope == PatchScope::KubeletCreate && self.write.node.label(key) != Some(desired) => {}
+                Some(_) => continue,
+                None => self.decision.notes.push(Note::put_back(Field::Label, key, *stored)),
+            }
+            self.change.labels.entry((*key).to_owned()).or_insert_with(|| stored.map(str::to_owned));
+        }
+        let (node, old) = (&self.write.node, self.write.old.as_ref());
+        let stored = |key: &str| old.and_then(|old| old.annotation(key));
+        let there = node.annotations().chain(old.into_iter().flat_map(|old| old.annotations()));
+        for (key, _) in there.filter(|(key, _)| is_own(key) && node.annotation(key) != stored(key)) {
+            if self.change.annotations.insert(key.to_owned(), stored(key).map(str::to_owned)).is_none() {
+                self.decision.notes.push(Note::put_back(Field::Annotation, key, stored(key)));
+            }
+        }
+    }
+
+    fn finish(mut self, context: &DecideContext<'_>) -> Decision {
+        self.decision.deferred = self.deferred.build();
+        if let (Some(deferred), PatchScope::KubeletCreate) = (&self.decision.deferred, self.scope) {
+            match context.pending_taint {
+                Some(taint) => {
+                    self.decision.pending = true;
+                    if self.write.node.taint(taint.key.as_str(), taint.effect).is_none() {
+                        self.change.taints.insert(taint.clone(), Some(String::new()));
+                    }
+                }
+                None => self
+                    .decision
+                    .notes
+                    .push(Note::DeferredUnmarked { keys: deferred.labels().keys().cloned().collect() }),
+            }
+        }
+        if let Some(change) = self.change.build() {
+            let (change, left_out) = fit(&self.write.node, change);
+            self.decision.change = change;
+            self.decision.notes.splice(0..0, left_out.into_iter().map(Note::LeftOut));
+        }
+        self.decision
+    }
+}
+
+/// The desired value of one key, with conflicts noted; `None` if the existing value takes precedence
+/// over all assigned ones.
+fn desired(
+    set: &PolicySet,
+    values: &AssignedValues<'_>,
+    base: Option<&str>,
+    field: Field,
+    key: &str,
+    notes: &mut Vec<Note>,
+) -> Option<Desired> {
+    let winner = values.first()?;
+    let rivals = values.iter().skip(1).filter(|given| given.strength == winner.strength && given.value != winner.value);
+    notes.extend(rivals.map(|rival| Note::Conflict {
+        field,
+        key: key.to_owned(),
+        winner: set.rule(winner.rule).id.clone(),
+        loser: set.rule(rival.rule).id.clone(),
+    }));
+    if winner.strength == Strength::Default && base.is_some_and(|own| own != winner.value) {
+        return None;
+    }
+    let rule = set.rule(winner.rule);
+    Some(Desired {
+        value: winner.value.to_string(),
+        strength: winner.strength,
+        by: rule.id.clone(),
+        remove_after: rule.remove_after,
+    })
+}

@@ -1,0 +1,205 @@
+//! JSON strings and objects of strings, borrowed if they have no escapes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+
+/// A string, borrowed from the JSON if it has no escapes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Text<'a>(pub Cow<'a, str>);
+
+impl std::ops::Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, v: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(v)))
+            }
+
+            fn visit_str<E: de::Error>(self, v: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(v.to_owned())))
+            }
+
+            fn visit_string<E: de::Error>(self, v: String) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(v)))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// A struct that is deserialized only from an object: serde would also accept a list of its fields.
+pub struct Object<T>(pub T);
+
+impl<T: Default> Default for Object<T> {
+    fn default() -> Self {
+        Self(T::default())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::deserialize(AsMap(deserializer)).map(Self)
+    }
+}
+
+/// Deserializes any type as an object.
+struct AsMap<D>(D);
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for AsMap<D> {
+    type Error = D::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_map(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+/// A JSON object of strings, sorted by key. The API server sends sorted keys, so usually this is only checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entries<'a>(Vec<(Text<'a>, Text<'a>)>);
+
+impl<'a> Entries<'a> {
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.binary_search_by(|(candidate, _)| (**candidate).cmp(key)).ok().map(|at| &*self.0[at].1)
+    }
+
+    /// All entries by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor;
+        impl<'de> Visitor<'de> for EntriesVisitor {
+            type Value = Entries<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object whose values are strings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries: Vec<(Text<'de>, Text<'de>)> = Vec::with_capacity(16);
+                let mut sorted = true;
+                while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Text<'de>>>()? {
+                    sorted &= entries.last().is_none_or(|(last, _)| *last < key);
+                    entries.push((key, value.unwrap_or_default()));
+                }
+                if !sorted {
+                    // The last of equal keys is kept, as in Go's decoder.
+                    entries.reverse();
+                    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+                    entries.dedup_by(|(later, _), (kept, _)| later == kept);
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+/// `status.capacity`: resources and quantities as written, as strings or numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capacity<'a>(Vec<(Text<'a>, Text<'a>)>);
+
+impl Capacity<'_> {
+    /// The quantity of a resource, as written.
+    pub fn get(&self, resource: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| &**name == resource).map(|(_, quantity)| &**quantity)
+    }
+
+    /// All resources.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, quantity)| (&**name, &**quantity))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Capacity<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CapacityVisitor;
+        impl<'de> Visitor<'de> for CapacityVisitor {
+            type Value = Capacity<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of resource quantities")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::with_capacity(8);
+                while let Some((name, quantity)) = map.next_entry::<Text<'de>, QuantityText<'de>>()? {
+                    entries.push((name, quantity.0));
+                }
+                Ok(Capacity(entries))
+            }
+        }
+        deserializer.deserialize_map(CapacityVisitor)
+    }
+}
+
+struct QuantityText<'a>(Text<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for QuantityText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct QuantityVisitor;
+        impl<'de> Visitor<'de> for QuantityVisitor {
+            type Value = QuantityText<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a quantity")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, v: &'de str) -> Result<Self::Value, E> {
+                Ok(QuantityText(Text(Cow::Borrowed(v))))
+            }
+
+            fn visit_str<E: de::Error>(self, v: &str) -> Result<Self::Value, E> {
+                Ok(QuantityText(Text(Cow::Owned(v.to_owned()))))
+            }
+
+            fn visit_u64<E: de::Error>(self, v: u64) -> Result<Self::Value, E> {
+                self.visit_str(&v.to_string())
+            }
+
+            fn visit_i64<E: de::Error>(self, v: i64) -> Result<Self::Value, E> {
+                self.visit_str(&v.to_string())
+            }
+
+            fn visit_f64<E: de::Error>(self, v: f64) -> Result<Self::Value, E> {
+                self.visit_str(&v.to_string())
+            }
+        }
+        deserializer.deserialize_any(QuantityVisitor)
+    }
+}

@@ -1,0 +1,191 @@
+//! The claims of field managers on a node's keys, from `managedFields`.
+//!
+//! No field manager claims a webhook's patch; a requester's own keys are claimed by its manager. Clients choose the names
+//! of managers, so a claim proves that a key is not nodegate's, but not whose it is.
+//!
+//! `managedFields` are parsed without building a tree: only the keys of labels and annotations are kept, and everything
+//! else is skipped at any depth. The kept data is limited. If a limit is exceeded, every key counts as claimed, so that
+//! nodegate owns too little rather than too much.
+
+mod parse;
+
+/// One field manager's claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// The name of the manager, chosen by the client.
+    pub manager: Box<str>,
+    /// Whether it wrote through `nodes/status`.
+    pub status: bool,
+    /// The time of its last write (RFC 3339, so texts sort by time).
+    pub time: Box<str>,
+    labels: Keys,
+    annotations: Keys,
+    taints: bool,
+}
+
+impl Claim {
+    /// Whether the claim looks like a kubelet's. A kubelet can choose another name, but the API server records writes
+    /// through `nodes/status`, which other writers do not use for labels.
+    pub fn is_kubelets(&self) -> bool {
+        self.status || &*self.manager == "kubelet"
+    }
+}
+
+/// Sorted keys, because clients choose how many there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Keys(Box<[Box<str>]>);
+
+impl Keys {
+    fn contain(&self, key: &str) -> bool {
+        self.0.binary_search_by(|claimed| (**claimed).cmp(key)).is_ok()
+    }
+}
+
+/// The claims on the taints of a node, with their times. A webhook's patch does not change them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaintsClaimed(Box<[TaintClaim]>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TaintClaim {
+    manager: Box<str>,
+    status: bool,
+    time: Box<str>,
+}
+
+/// Whether all of `managedFields` was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Extent {
+    #[default]
+    Whole,
+    /// A limit was exceeded, or the text is not JSON: unknown keys count as claimed.
+    Part,
+}
+
+/// All claims on a node's labels, annotations and taints.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    claims: Box<[Claim]>,
+    extent: Extent,
+}
+
+impl Claims {
+    /// Parses the JSON text of `metadata.managedFields`.
+    ///
+    /// # Guarantees
+    /// Any text of any nesting is parsed in linear time, with a small stack and limited memory. If a limit is exceeded,
+    /// or the text is not JSON, every key counts as claimed.
+    pub fn parse(managed_fields: &str) -> Self {
+        let unread = |_| Self { claims: Box::default(), extent: Extent::Part };
+        serde_json::from_str(managed_fields).unwrap_or_else(unread)
+    }
+
+    /// Whether a field manager claims this label, or might claim it.
+    pub fn has_label(&self, key: &str) -> bool {
+        self.extent == Extent::Part || self.claims.iter().any(|claim| claim.labels.contain(key))
+    }
+
+    /// Whether a field manager claims this annotation, or might claim it.
+    pub fn has_annotation(&self, key: &str) -> bool {
+        self.extent == Extent::Part || self.claims.iter().any(|claim| claim.annotations.contain(key))
+    }
+
+    /// The last writer of a label, if known.
+    pub fn label_writer(&self, key: &str) -> Option<&Claim> {
+        self.latest(|claim| claim.labels.contain(key))
+    }
+
+    /// The last writer of an annotation, if known.
+    pub fn annotation_writer(&self, key: &str) -> Option<&Claim> {
+        self.latest(|claim| claim.annotations.contain(key))
+    }
+
+    /// The last writer of the taints, if known. Taints are claimed as a whole.
+    pub fn taint_writer(&self) -> Option<&Claim> {
+        self.latest(|claim| claim.taints)
+    }
+
+    /// The claims on the taints with their times, for a comparison with another version of the node; `None` if they are
+    /// unknown.
+    pub fn taints_claimed(&self) -> Option<TaintsClaimed> {
+        let claim = |claim: &Claim| TaintClaim {
+            manager: claim.manager.clone(),
+            status: claim.status,
+            time: claim.time.clone(),
+        };
+        let claims = || self.claims.iter().filter(|claim| claim.taints).map(claim).collect();
+        (self.extent == Extent::Whole).then(|| TaintsClaimed(claims()))
+    }
+
+    /// The last writer of any field, which is the most likely one to have removed a key.
+    pub fn last_writer(&self) -> Option<&Claim> {
+        self.latest(|_| true)
+    }
+
+    fn latest(&self, of: impl Fn(&Claim) -> bool) -> Option<&Claim> {
+        self.claims.iter().filter(|claim| of(claim)).max_by(|one, other| one.time.cmp(&other.time))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::parse::{MAX_BYTES, MAX_KEYS, MAX_MANAGERS};
+    use super::*;
+
+    #[test]
+    fn the_latest_claimant_of_a_key_is_its_writer() {
+        let claims = Claims::parse(
+            r#"[
+            {"manager": "kubelet", "operation": "Update", "time": "2026-01-01T00:00:00Z",
+             "fieldsV1": {"f:metadata": {"f:labels": {".": {}, "f:b": {}, "f:a": {}}}}},
+            {"fieldsV1": {"f:metadata": {"f:labels": {"f:b": {}}}, "f:spec": {"f:taints": {}}},
+             "manager": "kubectl-label", "operation": "Update", "time": "2026-01-02T00:00:00Z"}
+        ]"#,
+        );
+        assert_eq!(&*claims.label_writer("b").unwrap().manager, "kubectl-label");
+        assert_eq!(&*claims.label_writer("a").unwrap().manager, "kubelet");
+        assert_eq!(&*claims.taint_writer().unwrap().manager, "kubectl-label");
+        assert!(claims.has_label("a") && !claims.has_label("c") && !claims.has_label("."));
+    }
+
+    #[test]
+    fn a_node_without_managed_fields_has_no_claims() {
+        assert_eq!(Claims::parse("null"), Claims::default());
+    }
+
+    #[test]
+    fn no_nesting_hides_a_claim() {
+        let deep = |levels: usize| format!("{}{{}}{}", r#"{"f:x":"#.repeat(levels), "}".repeat(levels));
+        for levels in [150, 10_000, 200_000] {
+            let claims = Claims::parse(&format!(
+                r#"[{{"manager": "m", "fieldsV1": {{"f:status": {deep}, "f:metadata": {{"f:x": {deep}, "f:labels": {{"f:a": {deep}}}}}}}}}]"#,
+                deep = deep(levels)
+            ));
+            assert!(claims.has_label("a") && !claims.has_label("b"), "{levels}");
+        }
+    }
+
+    #[test]
+    fn values_of_another_type_are_not_claims() {
+        for text in ["7", "{}", "[7, null, [[]]]", r#"[{"manager": 1, "fieldsV1": [{"f:metadata": 1}]}]"#] {
+            assert!(!Claims::parse(text).has_label("a"), "{text}");
+        }
+        let claims = Claims::parse(r#"[{"fieldsV1": {"f:metadata": {"f:labels": ["f:a"]}, "f:spec": "f:taints"}}]"#);
+        assert!(!claims.has_label("a") && claims.taint_writer().is_none());
+    }
+
+    #[test]
+    fn beyond_the_limits_every_key_counts_as_claimed() {
+        let entry = |keys: &str| format!(r#"{{"fieldsV1": {{"f:metadata": {{"f:labels": {{{keys}}}}}}}}}"#);
+        let keys = |count: usize| (0..count).map(|at| format!(r#""f:k{at}": {{}}"#)).collect::<Vec<_>>().join(",");
+        let claims = |entries: &[String]| Claims::parse(&format!("[{}]", entries.join(",")));
+        assert!(!claims(&[entry(&keys(MAX_KEYS))]).has_label("other"));
+        let many = claims(&[entry(&keys(MAX_KEYS / 2)), entry(&keys(150_000))]);
+        assert!(many.has_label("other") && many.has_annotation("other"));
+        assert_eq!(many.claims.iter().map(|claim| claim.labels.0.len()).sum::<usize>(), MAX_KEYS);
+        assert!(!claims(&vec![entry(""); MAX_MANAGERS]).has_label("other"));
+        assert!(claims(&vec![entry(""); MAX_MANAGERS + 1]).has_label("other"));
+        assert!(claims(&[entry(&format!(r#""f:{}": {{}}"#, "x".repeat(MAX_BYTES + 1)))]).has_label("other"));
+        assert!(Claims::parse("[").has_label("other"), "what is not JSON");
+    }
+}

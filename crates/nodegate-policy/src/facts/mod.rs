@@ -1,0 +1,397 @@
+//! The facts about a node, parsed from its JSON without copying.
+
+pub mod gpu;
+pub(crate) mod json_borrow;
+pub(crate) mod managed_fields;
+pub(crate) mod publishers;
+pub(crate) mod quantity;
+pub(crate) mod request;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::api::names::TaintEffect;
+use crate::cel::{Budget, Excerpt, Paths};
+use crate::facts::json_borrow::{Capacity, Entries, Object, Text};
+
+/// A taint of a node.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+pub struct TaintFact<'a> {
+    /// The key.
+    #[serde(borrow)]
+    pub key: Text<'a>,
+    /// The value, empty if there is none.
+    #[serde(borrow, default)]
+    pub value: Option<Text<'a>>,
+    /// The effect as written.
+    #[serde(borrow, default)]
+    pub effect: Text<'a>,
+}
+
+impl TaintFact<'_> {
+    /// The value, empty if there is none.
+    pub fn value(&self) -> &str {
+        self.value.as_deref().unwrap_or_default()
+    }
+
+    /// The effect, if it is valid in Kubernetes.
+    pub fn effect(&self) -> Option<TaintEffect> {
+        TaintEffect::from_str(&self.effect).ok()
+    }
+
+    /// Whether this is the taint `key:effect`.
+    pub fn is(&self, key: &str, effect: TaintEffect) -> bool {
+        &*self.key == key && &*self.effect == effect.as_str()
+    }
+}
+
+/// How long the node has been ready, which determines whether a missing device is absent or not registered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Ready for a while.
+    Settled,
+    /// Not Ready, unknown, or only just Ready: devices may still appear.
+    Starting,
+}
+
+/// The facts about a node.
+#[derive(Clone, Debug)]
+pub struct NodeFacts<'a> {
+    /// `metadata.name`.
+    pub name: Text<'a>,
+    /// `metadata.uid`; a kubelet's CREATE has none.
+    pub uid: Option<Text<'a>>,
+    /// `metadata.labels`.
+    pub labels: Option<Entries<'a>>,
+    /// `metadata.annotations`.
+    pub annotations: Option<Entries<'a>>,
+    /// `spec.taints`.
+    pub taints: Option<Vec<TaintFact<'a>>>,
+    /// Whether the object has a `spec`, to which taints can be added.
+    pub has_spec: bool,
+    /// `spec.providerID`.
+    pub provider_id: Option<Text<'a>>,
+    /// `status.capacity`.
+    pub capacity: Capacity<'a>,
+    /// How long the node has been ready.
+    pub readiness: Readiness,
+    /// `status.nodeInfo.systemUUID`.
+    pub system_uuid: Option<Text<'a>>,
+    /// `status.nodeInfo.osImage`.
+    pub os_image: Option<Text<'a>>,
+    /// `status.nodeInfo.kernelVersion`.
+    pub kernel_version: Option<Text<'a>>,
+    /// The whole object, for expressions.
+    pub object: ObjectText<'a>,
+}
+
+/// The text of an object. It is parsed again only for expressions, and only the parts that they read.
+#[derive(Clone, Copy, Debug)]
+pub enum ObjectText<'a> {
+    /// The text starts with the object; more may follow it.
+    Here(&'a str),
+    /// `request.object` of an AdmissionReview.
+    ObjectOf(&'a str),
+    /// `request.oldObject` of an AdmissionReview.
+    OldObjectOf(&'a str),
+}
+
+impl<'a> ObjectText<'a> {
+    /// The parts of the object that `paths` name.
+    ///
+    /// # Errors
+    /// If the text is not JSON.
+    pub fn read(self, paths: &Paths, budget: &Budget) -> Result<Excerpt<'a>, serde_json::Error> {
+        let (text, keys) = match self {
+            Self::Here(text) => return Excerpt::read(text, paths, budget),
+            Self::ObjectOf(text) => (text, ["request", "object"]),
+            Self::OldObjectOf(text) => (text, ["request", "oldObject"]),
+        };
+        let review = Excerpt::read(text, &paths.clone().under(&keys), budget)?;
+        Ok(review.inside(&keys))
+    }
+
+    /// The maximum number of bytes to parse.
+    pub(crate) fn len(self) -> usize {
+        let (Self::Here(text) | Self::ObjectOf(text) | Self::OldObjectOf(text)) = self;
+        text.len()
+    }
+
+    /// The same object, located by the name of its first field, which is borrowed from the same text. So the text before it
+    /// in a review is not parsed again.
+    fn found_by(self, first_field: Option<&'a str>) -> Self {
+        let (Self::Here(text) | Self::ObjectOf(text) | Self::OldObjectOf(text)) = self;
+        let found = || {
+            let name = first_field?.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
+            let before = text.get(..name)?.strip_suffix('"')?.trim_end().strip_suffix('{')?;
+            text.get(before.len()..)
+        };
+        found().map_or(self, Self::Here)
+    }
+}
+
+/// Why a text cannot be parsed as a Node.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the object is not a Node: {0}")]
+pub struct FactsError(String);
+
+impl<'a> NodeFacts<'a> {
+    /// Parses the facts of a Node in JSON.
+    ///
+    /// # Errors
+    /// Returns an error if it is not an object with metadata, or if a field has another type than in Kubernetes.
+    pub fn parse(object: &'a str) -> Result<Self, FactsError> {
+        let fields = serde_json::from_str(object).map_err(|error| FactsError(error.to_string()))?;
+        Ok(Self::new(fields, ObjectText::Here(object)))
+    }
+
+    /// The facts of parsed fields, and the text that they were parsed from.
+    pub fn new(NodeFields { wire, first_field }: NodeFields<'a>, object: ObjectText<'a>) -> Self {
+        let Object(metadata) = wire.metadata;
+        let has_spec = wire.spec.is_some();
+        let Object(spec) = wire.spec.unwrap_or_default();
+        let Object(status) = wire.status.unwrap_or_default();
+        let Conditions(readiness) = status.conditions.unwrap_or_default();
+        let NodeInfoWire { system_uuid, os_image, kernel_version } =
+            status.node_info.map(|Object(info)| info).unwrap_or_default();
+        Self {
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.filter(|uid| !uid.is_empty()),
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+            taints: spec.taints.map(|taints| taints.into_iter().map(|Object(taint)| taint).collect()),
+            has_spec,
+            provider_id: spec.provider_id.filter(|id| !id.is_empty()),
+            capacity: status.capacity.unwrap_or_default(),
+            readiness,
+            system_uuid: system_uuid.filter(|id| !id.is_empty()),
+            os_image: os_image.filter(|image| !image.is_empty()),
+            kernel_version: kernel_version.filter(|version| !version.is_empty()),
+            object: object.found_by(first_field),
+        }
+    }
+
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(key)
+    }
+
+    /// The value of an annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key)
+    }
+
+    /// All labels by key.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.iter().flat_map(Entries::iter)
+    }
+
+    /// All annotations by key.
+    pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.annotations.iter().flat_map(Entries::iter)
+    }
+
+    /// The taints in the object's order.
+    pub fn taints(&self) -> &[TaintFact<'a>] {
+        self.taints.as_deref().unwrap_or_default()
+    }
+
+    /// The value of the taint `key:effect`, if present.
+    pub fn taint(&self, key: &str, effect: TaintEffect) -> Option<&str> {
+        self.taints().iter().find(|taint| taint.is(key, effect)).map(TaintFact::value)
+    }
+}
+
+/// A node that has been Ready for less than this, in seconds, is starting. Measured between two timestamps
+/// of the kubelet, so that decisions do not depend on nodegate's clock.
+const SETTLING_SECONDS: i64 = 120;
+
+fn readiness(ready: &ConditionWire<'_>) -> Readiness {
+    if ready.status.as_deref() != Some("True") {
+        return Readiness::Starting;
+    }
+    let moment = |text: &Option<Text<'_>>| text.as_deref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    match (moment(&ready.last_heartbeat_time), moment(&ready.last_transition_time)) {
+        (Some(heartbeat), Some(transition)) if heartbeat.as_second() - transition.as_second() < SETTLING_SECONDS => {
+            Readiness::Starting
+        }
+        _ => Readiness::Settled,
+    }
+}
+
+/// The fields of a Node that facts are made of, parsed from JSON without copying.
+pub struct NodeFields<'a> {
+    wire: NodeWire<'a>,
+    /// The name of the object's first field, if it is borrowed.
+    first_field: Option<&'a str>,
+}
+
+struct NodeWire<'a> {
+    /// Every object has metadata, and labels are patched into it.
+    metadata: Object<MetadataWire<'a>>,
+    spec: Option<Object<SpecWire<'a>>>,
+    status: Option<Object<StatusWire<'a>>>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for NodeFields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NodeVisitor;
+        impl<'de> Visitor<'de> for NodeVisitor {
+            type Value = NodeFields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a Node")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let (mut metadata, mut spec, mut status) = (None, None, None);
+                let mut next = map.next_key::<Text<'de>>()?;
+                let first_field = match next {
+                    Some(Text(Cow::Borrowed(name))) => Some(name),
+                    _ => None,
+                };
+                while let Some(name) = next {
+                    match &*name {
+                        "metadata" if metadata.is_some() => return Err(A::Error::duplicate_field("metadata")),
+                        "spec" if spec.is_some() => return Err(A::Error::duplicate_field("spec")),
+                        "status" if status.is_some() => return Err(A::Error::duplicate_field("status")),
+                        "metadata" => metadata = Some(map.next_value()?),
+                        "spec" => spec = map.next_value()?,
+                        "status" => status = map.next_value()?,
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                    next = map.next_key()?;
+                }
+                let metadata = metadata.ok_or_else(|| A::Error::missing_field("metadata"))?;
+                Ok(NodeFields { wire: NodeWire { metadata, spec, status }, first_field })
+            }
+        }
+        deserializer.deserialize_map(NodeVisitor)
+    }
+}
+
+#[derive(Default, serde::Deserialize)]
+struct MetadataWire<'a> {
+    #[serde(borrow, default)]
+    name: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    uid: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    labels: Option<Entries<'a>>,
+    #[serde(borrow, default)]
+    annotations: Option<Entries<'a>>,
+}
+
+#[derive(Default, serde::Deserialize)]
+struct SpecWire<'a> {
+    #[serde(rename = "providerID", borrow, default)]
+    provider_id: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    taints: Option<Vec<Object<TaintFact<'a>>>>,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusWire<'a> {
+    #[serde(borrow, default)]
+    capacity: Option<Capacity<'a>>,
+    #[serde(default)]
+    conditions: Option<Conditions>,
+    #[serde(borrow, default)]
+    node_info: Option<Object<NodeInfoWire<'a>>>,
+}
+
+/// The readiness according to the conditions. The conditions are not kept, because there may be very many.
+struct Conditions(Readiness);
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self(Readiness::Starting)
+    }
+}
+
+impl<'de> Deserialize<'de> for Conditions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ConditionsVisitor;
+        impl<'de> Visitor<'de> for ConditionsVisitor {
+            type Value = Conditions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of conditions")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut conditions: A) -> Result<Self::Value, A::Error> {
+                let mut found = None;
+                while let Some(Object(condition)) = conditions.next_element::<Object<ConditionWire<'de>>>()? {
+                    if found.is_none() && condition.kind.as_deref() == Some("Ready") {
+                        found = Some(readiness(&condition));
+                    }
+                }
+                Ok(found.map(Conditions).unwrap_or_default())
+            }
+        }
+        deserializer.deserialize_seq(ConditionsVisitor)
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ConditionWire<'a> {
+    #[serde(rename = "type", borrow, default)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    status: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    last_heartbeat_time: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    last_transition_time: Option<Text<'a>>,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeInfoWire<'a> {
+    #[serde(rename = "systemUUID", borrow, default)]
+    system_uuid: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    os_image: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    kernel_version: Option<Text<'a>>,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Review<'a> {
+        #[serde(borrow)]
+        request: Request<'a>,
+    }
+
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Request<'a> {
+        #[serde(borrow)]
+        object: NodeFields<'a>,
+        #[serde(borrow)]
+        old_object: NodeFields<'a>,
+    }
+
+    #[test]
+    fn expressions_read_each_object_of_a_review_from_where_it_begins() {
+        let text = r#"{"request": {"object": { "kind": "New", "metadata": {}}, "oldObject": {"kind": "Old", "metadata": {}}}}"#;
+        let Review { request: Request { object, old_object } } = serde_json::from_str(text).unwrap();
+        let begins = |facts: &NodeFacts<'_>, with: &str| match facts.object {
+            ObjectText::Here(text) => text.starts_with(with),
+            ObjectText::ObjectOf(_) | ObjectText::OldObjectOf(_) => false,
+        };
+        assert!(begins(&NodeFacts::new(object, ObjectText::ObjectOf(text)), r#"{ "kind": "New""#));
+        assert!(begins(&NodeFacts::new(old_object, ObjectText::OldObjectOf(text)), r#"{"kind": "Old""#));
+    }
+}

@@ -1,0 +1,202 @@
+//! Kubernetes resource quantities, exact, and comparisons with them.
+//!
+//! Source: `k8s.io/apimachinery/pkg/api/resource/quantity.go`.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+/// A quantity in nano-units (Kubernetes' finest), so `100m`, `1Ki` and `2` compare exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Quantity(i128);
+
+const NANO: i128 = 1_000_000_000;
+
+impl Quantity {
+    /// Zero.
+    pub(crate) const ZERO: Self = Self(0);
+
+    /// An integer quantity.
+    pub(crate) fn whole(n: u64) -> Self {
+        Self(i128::from(n) * NANO)
+    }
+}
+
+fn scale(suffix: &str) -> Option<(i128, i128)> {
+    Some(match suffix {
+        "n" => (1, NANO),
+        "u" => (1, 1_000_000),
+        "m" => (1, 1000),
+        "" => (1, 1),
+        "k" => (1000, 1),
+        "M" => (1_000_000, 1),
+        "G" => (1_000_000_000, 1),
+        "T" => (1_000_000_000_000, 1),
+        "P" => (1_000_000_000_000_000, 1),
+        "E" => (1_000_000_000_000_000_000, 1),
+        "Ki" => (1 << 10, 1),
+        "Mi" => (1 << 20, 1),
+        "Gi" => (1 << 30, 1),
+        "Ti" => (1 << 40, 1),
+        "Pi" => (1 << 50, 1),
+        "Ei" => (1 << 60, 1),
+        _ => {
+            let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+            let power = 10_i128.checked_pow(exponent.unsigned_abs())?;
+            if exponent < 0 { (1, power) } else { (power, 1) }
+        }
+    })
+}
+
+impl FromStr for Quantity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fault = || format!("{text:?} is not a quantity; write a number such as 16, 1.5, 500m or 64Gi");
+        let (negative, unsigned) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            _ => (false, text),
+        };
+        let digits_end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+        let (number, suffix) = unsigned.split_at(digits_end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || number.len() > 30 {
+            return Err(fault());
+        }
+        let (multiply, divide) = scale(suffix).ok_or_else(fault)?;
+        let parse = |digits: &str| if digits.is_empty() { Ok(0) } else { digits.parse::<i128>().map_err(|_| fault()) };
+        let fraction: String = fraction.chars().take(9).collect();
+        let fraction = parse(&format!("{fraction:0<9}"))?;
+        let nanos = parse(whole)?
+            .checked_mul(NANO)
+            .and_then(|nanos| nanos.checked_add(fraction))
+            .and_then(|nanos| nanos.checked_mul(multiply))
+            .ok_or_else(fault)?
+            / divide;
+        Ok(Self(if negative { -nanos } else { nanos }))
+    }
+}
+
+/// A comparison such as `>=16`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Comparison {
+    operator: ComparisonOperator,
+    with: Quantity,
+}
+
+/// How two values are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ComparisonOperator {
+    /// `>=`
+    AtLeast,
+    /// `>`
+    MoreThan,
+    /// `<=`
+    AtMost,
+    /// `<`
+    LessThan,
+    /// `==`
+    Equal,
+}
+
+impl ComparisonOperator {
+    /// All operators; those of two characters first.
+    const ALL: [Self; 5] = [Self::AtLeast, Self::AtMost, Self::Equal, Self::MoreThan, Self::LessThan];
+
+    /// The operator as written.
+    pub(crate) fn sign(self) -> &'static str {
+        match self {
+            Self::AtLeast => ">=",
+            Self::MoreThan => ">",
+            Self::AtMost => "<=",
+            Self::LessThan => "<",
+            Self::Equal => "==",
+        }
+    }
+
+    /// Parses an operator.
+    pub(crate) fn parse(sign: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|operator| operator.sign() == sign)
+    }
+
+    /// Whether it accepts this order of two values.
+    pub(crate) fn accepts(self, order: Ordering) -> bool {
+        match self {
+            Self::AtLeast => order != Ordering::Less,
+            Self::MoreThan => order == Ordering::Greater,
+            Self::AtMost => order != Ordering::Greater,
+            Self::LessThan => order == Ordering::Less,
+            Self::Equal => order == Ordering::Equal,
+        }
+    }
+}
+
+impl Comparison {
+    /// The operator as written.
+    pub(crate) fn sign(self) -> &'static str {
+        self.operator.sign()
+    }
+
+    /// The quantity to compare with, exactly, in the format of Kubernetes.
+    pub(crate) fn with(self) -> String {
+        match self.with.0 % NANO {
+            0 => (self.with.0 / NANO).to_string(),
+            _ => format!("{}n", self.with.0),
+        }
+    }
+
+    /// Whether `quantity` satisfies it.
+    pub(crate) fn holds(self, quantity: Quantity) -> bool {
+        self.operator.accepts(quantity.cmp(&self.with))
+    }
+}
+
+impl FromStr for Comparison {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let (operator, rest) = ComparisonOperator::ALL
+            .into_iter()
+            .find_map(|operator| text.strip_prefix(operator.sign()).map(|rest| (operator, rest)))
+            .ok_or_else(|| {
+                format!("{text:?} is not a comparison; write >=, >, <=, < or == and a quantity, such as \">=16\"")
+            })?;
+        Ok(Self { operator, with: rest.trim().parse()? })
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0 / NANO)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_compare_across_suffixes() {
+        let q = |text: &str| text.parse::<Quantity>().unwrap();
+        assert_eq!(q("1"), q("1000m"));
+        assert_eq!(q("1Ki"), q("1024"));
+        assert_eq!(q("1.5Gi"), q("1536Mi"));
+        assert_eq!(q("1e3"), q("1k"));
+        assert!(q("3840Mi") < q("4Gi") && q("-1") < Quantity::ZERO && q("1E") == q("1e18"));
+        assert_eq!(q("8"), Quantity::whole(8));
+    }
+
+    #[test]
+    fn nonsense_is_not_a_quantity() {
+        for text in ["", "x", "1.2.3", "1Zi", "--1", "1e", "1e99", "9999999999999999999999999999999999Ei", "."] {
+            assert!(text.parse::<Quantity>().is_err(), "{text}");
+        }
+        for text in ["16", "=16", ">=", "=>1", "~1"] {
+            assert!(text.parse::<Comparison>().is_err(), "{text}");
+        }
+        assert!(">= 16".parse::<Comparison>().unwrap().holds(Quantity::whole(16)));
+    }
+}

@@ -1,0 +1,86 @@
+//! Requests: the requester, the write, and the context of a decision.
+
+use crate::api::names::TaintId;
+use crate::api::state::SavedState;
+use crate::cel::Budget;
+use crate::facts::NodeFacts;
+use crate::facts::json_borrow::Text;
+
+/// Who sends a write.
+#[derive(Clone, Debug, Default)]
+pub struct Requester<'a> {
+    /// The user name.
+    pub username: Text<'a>,
+    /// The groups.
+    pub groups: Vec<Text<'a>>,
+    /// The uid, if there is one; only expressions use it.
+    pub uid: Option<Text<'a>>,
+}
+
+impl Requester<'_> {
+    /// Whether this is a kubelet: user `system:node:<name>` in group `system:nodes`.
+    pub fn is_kubelet(&self) -> bool {
+        self.username.starts_with("system:node:") && self.groups.iter().any(|group| &**group == "system:nodes")
+    }
+
+    /// The service account as `namespace:name`, if it is one.
+    pub fn service_account(&self) -> Option<&str> {
+        self.username.strip_prefix("system:serviceaccount:")
+    }
+}
+
+/// What a write does to the node object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// The node is created.
+    Create,
+    /// The node is updated.
+    Update,
+}
+
+/// One write to decide on or to judge.
+#[derive(Clone, Debug)]
+pub struct Write<'a> {
+    /// The operation.
+    pub operation: Operation,
+    /// Whether it goes to `nodes/status`.
+    pub status: bool,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
+    /// Who sends it.
+    pub requester: Requester<'a>,
+    /// The node as it would be stored.
+    pub node: NodeFacts<'a>,
+    /// The node as it is stored now; `None` on CREATE.
+    pub old: Option<NodeFacts<'a>>,
+}
+
+/// The key of the startup taint of cloud providers (effect NoSchedule). The write that removes it sets
+/// provider ID, zone and instance type (`k8s.io/cloud-provider/api`).
+pub(crate) const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
+impl Write<'_> {
+    /// Whether this write initializes the node: its CREATE, or the cloud controller's write that removes
+    /// the `uninitialized` taint. No pods have been scheduled on the node before.
+    pub fn is_initial(&self) -> bool {
+        let uninitialized =
+            |facts: &NodeFacts<'_>| facts.taints().iter().any(|taint| &*taint.key == UNINITIALIZED_TAINT);
+        match &self.old {
+            None => true,
+            Some(old) => uninitialized(old) && !uninitialized(&self.node),
+        }
+    }
+}
+
+/// What a decision depends on besides the policies and the write.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DecideContext<'a> {
+    /// The saved state of the node.
+    pub saved: Option<&'a SavedState>,
+    /// The pending taint, if it may be set (a controller can remove it).
+    pub pending_taint: Option<&'a TaintId>,
+    /// Whether the last-change annotation is maintained.
+    pub records_last_change: bool,
+    /// The budget of expressions, which may be shared; without it, each evaluation of the node has its own budget.
+    pub budget: Option<&'a Budget>,
+}

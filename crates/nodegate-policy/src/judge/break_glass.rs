@@ -1,0 +1,45 @@
+//! Who may override an entry in an emergency.
+
+use super::Exemptions;
+use crate::facts::request::Requester;
+use crate::set::governance::{Entry, Governance};
+
+/// The subjects that may override entries: those of each policy, and the groups that may override all.
+#[derive(Clone, Copy)]
+pub(super) struct BreakGlass<'g> {
+    pub(super) governance: &'g Governance,
+    pub(super) exemptions: &'g Exemptions,
+}
+
+impl BreakGlass<'_> {
+    /// The group or user name by which the requester overrides this entry, if any.
+    pub(super) fn overridden_by(&self, entry: &Entry, requester: &Requester<'_>) -> Option<String> {
+        let open = &self.exemptions.break_glass_groups;
+        if let Some(group) = requester.groups.iter().find(|group| open.contains(group)) {
+            return Some(group.to_string());
+        }
+        let document = self.governance.document(entry.document);
+        document.break_glass.iter().any(|subjects| subjects.contain(requester)).then(|| requester.username.to_string())
+    }
+
+    /// How to override an entry.
+    pub(super) fn override_hint(&self, entry: &Entry) -> String {
+        let document = self.governance.document(entry.document);
+        let groups = document.break_glass.iter().flat_map(|subjects| subjects.groups.written());
+        let mut groups: Vec<&str> = groups.chain(self.exemptions.break_glass_groups.written()).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let groups = (!groups.is_empty()).then(|| format!("a member of break-glass group {}", groups.join(" or ")));
+        let others = document.break_glass.iter().flat_map(|subjects| {
+            let (users, accounts) = (subjects.users.written(), subjects.service_accounts.written());
+            users.map(|user| format!("user {user}")).chain(accounts.map(|account| format!("service account {account}")))
+        });
+        let who: Vec<String> = groups.into_iter().chain(others).collect();
+        if who.is_empty() {
+            "to allow overrides, set governance.breakGlass in the policy or start nodegate with --break-glass-group"
+                .to_owned()
+        } else {
+            format!("to override, act as {}", who.join(" or "))
+        }
+    }
+}

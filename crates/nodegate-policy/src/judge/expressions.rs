@@ -1,0 +1,107 @@
+//! Evaluates expressions over a write.
+
+use super::findings::Finding;
+use super::snapshot::NodeSnapshot;
+use crate::cel::{EvaluationError, Excerpt, Expression, RequestVariables, Variables};
+use crate::facts::request::{Operation, Requester, Write};
+use crate::set::governance::ExpressionConstraint;
+
+/// The input of an expression.
+pub(super) struct EvaluationInput<'s, 'a> {
+    pub(super) new: &'s NodeSnapshot<'a>,
+    pub(super) old: Option<&'s NodeSnapshot<'a>>,
+    pub(super) requester: &'s Requester<'a>,
+    /// `None` if a stored node is judged without a write.
+    pub(super) write: Option<&'s Write<'a>>,
+}
+
+/// Why an expression could not be evaluated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unevaluated {
+    /// It failed, for example because it reads an absent field.
+    Unknown(String),
+    /// It would take too long or too much memory. This is separate, so that a large node cannot bypass a constraint.
+    TooCostly(String),
+}
+
+impl From<EvaluationError> for Unevaluated {
+    fn from(error: EvaluationError) -> Self {
+        match error {
+            EvaluationError::TooExpensive
+            | EvaluationError::Spent
+            | EvaluationError::TooLarge
+            | EvaluationError::TooDeep => Self::TooCostly(error.to_string()),
+            EvaluationError::Failed(_) | EvaluationError::Internal(_) => Self::Unknown(error.to_string()),
+        }
+    }
+}
+
+/// One finding if the expression is false.
+///
+/// # Errors
+/// Returns the reason if it could not be evaluated.
+pub(super) fn findings(
+    constraint: &ExpressionConstraint,
+    input: &EvaluationInput<'_, '_>,
+) -> Result<Vec<Finding>, Unevaluated> {
+    if with_variables(&constraint.expression, input, Expression::evaluate_bool)? {
+        return Ok(Vec::new());
+    }
+    let message = constraint.message_expression.as_ref();
+    let message_text = message.and_then(|message| with_variables(message, input, Expression::evaluate_text).ok());
+    let message_text = message_text.filter(|text| !text.trim().is_empty()).map(|text| cut(&text));
+    let what = message_text.or_else(|| constraint.message.as_deref().map(str::to_owned));
+    let what = what.unwrap_or_else(|| format!("failed expression: {}", constraint.expression.source()));
+    Ok(vec![Finding::of_node(what)])
+}
+
+/// Whether the expression is false, not unknown.
+pub(super) fn is_false(constraint: &ExpressionConstraint, input: &EvaluationInput<'_, '_>) -> bool {
+    with_variables(&constraint.expression, input, Expression::evaluate_bool) == Ok(false)
+}
+
+/// Maximum length of the message of an expression, in characters.
+const MESSAGE_MAX: usize = 500;
+
+fn cut(text: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if text.chars().count() <= MESSAGE_MAX {
+        return text;
+    }
+    text.chars().take(MESSAGE_MAX - 1).chain(['…']).collect()
+}
+
+fn with_variables<T>(
+    expression: &Expression,
+    input: &EvaluationInput<'_, '_>,
+    evaluate: fn(&Expression, &Variables<'_>) -> Result<T, EvaluationError>,
+) -> Result<T, Unevaluated> {
+    let paths = expression.paths();
+    let groups: Vec<&str> = input.requester.groups.iter().map(|group| &**group).collect();
+    let request = if paths.request { request(input, &groups) } else { RequestVariables::default() };
+    input.new.look(&paths.written, |object| {
+        let answer = |old: Option<&Excerpt<'_>>| {
+            Ok(evaluate(expression, &Variables::write(object, old, &request).within(input.new.budget()))?)
+        };
+        match input.old {
+            // The old object is read only if the expression mentions it.
+            Some(old) if expression.reads().old_object => old.look(&paths.written, |old| answer(Some(old))),
+            _ => answer(None),
+        }
+    })
+}
+
+fn request<'r>(input: &'r EvaluationInput<'_, '_>, groups: &'r [&'r str]) -> RequestVariables<'r> {
+    RequestVariables {
+        operation: match input.write.map(|write| write.operation) {
+            Some(Operation::Update) => "UPDATE",
+            _ => "CREATE",
+        },
+        name: input.write.map_or("", |write| &*write.node.name),
+        sub_resource: if input.write.is_some_and(|write| write.status) { "status" } else { "" },
+        dry_run: input.write.is_some_and(|write| write.dry_run),
+        username: &input.requester.username,
+        uid: input.requester.uid.as_deref(),
+        groups,
+    }
+}

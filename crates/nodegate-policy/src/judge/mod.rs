@@ -1,0 +1,399 @@
+//! `judge`: finds the violations of a write.
+
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new kind of governance must be handled here")]
+
+mod break_glass;
+mod changes;
+mod expressions;
+mod findings;
+mod snapshot;
+mod stored;
+mod verdict;
+
+pub use stored::violations;
+pub use verdict::{Kind, Verdict, Violation};
+
+use std::cell::{OnceCell, RefCell};
+
+use break_glass::BreakGlass;
+use changes::{KeyChange, changes, past};
+use findings::{Finding, KnownFindings};
+use snapshot::{NodeSnapshot, Override};
+
+use crate::api::policy::{ChangeOperation, EntryMode};
+use crate::decide::decide;
+use crate::decide::decision::Decision;
+use crate::decide::guard::{Guard, GuardReason};
+use crate::decide::last_change::LAST_CHANGE;
+use crate::facts::request::{DecideContext, Operation, Write};
+use crate::keys::Field;
+use crate::keys::pattern::Identities;
+use crate::keys::restriction::is_own;
+use crate::set::PolicySet;
+use crate::set::governance::{Constraint, ConstraintEntry, Entry, ExpressionConstraint, JudgedBy};
+use crate::set::rule::RuleId;
+
+/// Who is not judged, in addition to the exemptions of policies.
+#[derive(Clone, Debug, Default)]
+pub struct Exemptions {
+    /// nodegate's own user name in the cluster.
+    pub self_user: Option<String>,
+    /// Groups that may override every policy (`--break-glass-group`).
+    pub break_glass_groups: Identities,
+}
+
+/// Judges the changes of a write, as it would be stored (after mutation).
+///
+/// # Guarantees
+/// - Pure, like [`decide`].
+/// - A kubelet's CREATE is never denied, and changes of the keys that kubelets reconcile always pass.
+/// - Existing violations and values that [`decide`] assigns are never counted as violations of the requester.
+pub fn judge<'a>(
+    set: &'a PolicySet,
+    write: &'a Write<'a>,
+    context: &DecideContext<'a>,
+    exemptions: &Exemptions,
+) -> Verdict {
+    let kubelet = write.requester.is_kubelet();
+    let own = exemptions.self_user.as_deref().is_some_and(|user| user == &*write.requester.username);
+    if own || (kubelet && write.operation == Operation::Create) {
+        return Verdict::default();
+    }
+    let judge = Judge {
+        set,
+        write,
+        context,
+        exemptions,
+        kubelet,
+        guard: Guard::of(set, write, context),
+        changes: changes(write),
+        new: NodeSnapshot::new(set, &write.node, context.budget),
+        old: write.old.as_ref().map(|old| NodeSnapshot::new(set, old, context.budget)),
+        decision: OnceCell::new(),
+        requested: OnceCell::new(),
+        restored: OnceCell::new(),
+        unevaluated: RefCell::default(),
+    };
+    let keys = judge.changes.iter().filter_map(|change| judge.key(change));
+    let mut violations: Vec<Violation> = keys.collect();
+    violations.extend(
+        set.governance().constraints().iter().flat_map(|constraint_entry| judge.entry_violations(constraint_entry)),
+    );
+    violations.sort_by(|a, b| a.importance().cmp(&b.importance()));
+    let Unevaluated { unknown, too_costly } = judge.unevaluated.take();
+    Verdict { violations, unknown, too_costly }
+}
+
+struct Judge<'a, 'e> {
+    set: &'a PolicySet,
+    write: &'a Write<'a>,
+    context: &'e DecideContext<'a>,
+    exemptions: &'e Exemptions,
+    kubelet: bool,
+    guard: Option<Guard<'a>>,
+    changes: Vec<KeyChange<'a>>,
+    new: NodeSnapshot<'a>,
+    old: Option<NodeSnapshot<'a>>,
+    decision: OnceCell<Decision>,
+    /// The requester's own part of the write.
+    requested: OnceCell<RequesterChange<'a>>,
+    /// The node including the removed or changed keys that nodegate will restore; `None` if there are none.
+    restored: OnceCell<Option<NodeSnapshot<'a>>>,
+    unevaluated: RefCell<Unevaluated>,
+}
+
+/// Expressions that could not be evaluated.
+#[derive(Default)]
+struct Unevaluated {
+    unknown: Vec<(RuleId, String)>,
+    too_costly: Option<(RuleId, String)>,
+}
+
+/// The requester's own part of a write: without the changes that nodegate or a kubelet's reconciling makes.
+struct RequesterChange<'a> {
+    changes: Vec<KeyChange<'a>>,
+    snapshot: NodeSnapshot<'a>,
+}
+
+impl<'a> Judge<'a, '_> {
+    /// What nodegate sets on the node. Computed only if needed, because it decides again.
+    fn decision(&self) -> &Decision {
+        self.decision.get_or_init(|| decide(self.set, self.write, self.context))
+    }
+
+    /// The node as the requester alone would have changed it.
+    fn requested(&self) -> &RequesterChange<'a> {
+        self.requested.get_or_init(|| {
+            let decision = self.decision();
+            let is_exempt =
+                |change: &KeyChange<'a>| change.is_desired(decision) || (self.kubelet && change.is_reconciled());
+            let (undone, changes): (Vec<_>, Vec<_>) = self.changes.iter().copied().partition(is_exempt);
+            let as_new = |change: &KeyChange<'a>| Override { place: change.place, value: change.new };
+            let as_old = |change: &KeyChange<'a>| Override { place: change.place, value: change.old };
+            let snapshot = |facts, instead| NodeSnapshot::new(self.set, facts, self.context.budget).with(instead);
+            let snapshot = match &self.write.old {
+                // A kubelet must always be able to report its node's status, so only keys of its writes are judged.
+                Some(old) if self.kubelet => snapshot(old, changes.iter().map(as_new).collect()),
+                _ => snapshot(&self.write.node, undone.iter().map(as_old).collect()),
+            };
+            RequesterChange { changes, snapshot }
+        })
+    }
+
+    /// Whether an entry applies to the node as it will be: as written, or after nodegate has restored its values.
+    fn will_match(&self, entry: &Entry) -> bool {
+        if self.new.matches(&entry.matcher) {
+            return true;
+        }
+        let restored = self.restored.get_or_init(|| {
+            let taken = self.changes.iter().filter(|change| change.operation != ChangeOperation::Add);
+            let decision = self.decision();
+            let back = taken.filter(|change| change.old.is_some() && change.place.desired(decision) == change.old);
+            let back: Vec<_> = back.map(|change| Override { place: change.place, value: change.old }).collect();
+            let snapshot = || NodeSnapshot::new(self.set, &self.write.node, self.context.budget);
+            (!back.is_empty()).then(|| snapshot().with(back))
+        });
+        restored.as_ref().is_some_and(|restored| restored.matches(&entry.matcher))
+    }
+
+    /// The violation by the change of one key, if any.
+    fn key(&self, change: &KeyChange<'a>) -> Option<Violation> {
+        if self.kubelet && change.is_reconciled() {
+            return None;
+        }
+        let violation = self.assertion(change).or_else(|| self.reserved(change))?;
+        changes::at(&self.requested().changes, change.place).is_some().then_some(violation)
+    }
+
+    /// The violation if a kubelet changes a key that it may not change, or anyone changes the last-change annotation.
+    fn assertion(&self, change: &KeyChange<'_>) -> Option<Violation> {
+        let place = change.place;
+        let stamp = self.context.records_last_change && place.field == Field::Annotation && place.key == LAST_CHANGE;
+        if (!self.kubelet && !stamp) || place.field == Field::Taint {
+            return None;
+        }
+        let own = |rule: &str| RuleId { policy: "nodegate".into(), rule: rule.into() };
+        let hold = match place.field {
+            Field::Label => self.guard.as_ref().and_then(|guard| guard.label(place.key)),
+            Field::Annotation | Field::Taint => is_own(place.key).then_some(GuardReason::Own),
+        };
+        let by = match hold? {
+            GuardReason::Own => own("own-keys"),
+            GuardReason::Persisted => own("persisted"),
+            GuardReason::Protected => self.set.governance().protecting(place.key)?.protect_id.clone(),
+        };
+        let message = if stamp {
+            format!(
+                "annotation {LAST_CHANGE:?} is maintained by nodegate and may not be {} by others",
+                past(change.operation)
+            )
+        } else {
+            format!(
+                "{} {:?} may not be {} by a kubelet: policy {} protects it ({}); an administrator or a policy rule may set it",
+                place.field,
+                place.to_string(),
+                past(change.operation),
+                by.policy,
+                by.rule
+            )
+        };
+        Some(Violation {
+            by,
+            mode: EntryMode::Enforce,
+            kind: Kind::Asserted,
+            field: place.field,
+            key: place.to_string(),
+            operation: change.operation,
+            overridden_by: None,
+            what: message.clone(),
+            message,
+            override_hint: None,
+        })
+    }
+
+    fn reserved(&self, change: &KeyChange<'_>) -> Option<Violation> {
+        let requester = &self.write.requester;
+        // An entry in a weaker mode must not permit what a stricter one forbids, so each mode is evaluated with stricter ones only.
+        let violated = [EntryMode::Enforce, EntryMode::Warn, EntryMode::Audit].into_iter().find_map(|mode| {
+            let entries = self.set.governance().reserved(change.place.field, change.place.key, |reserved| {
+                let entry = &reserved.entry;
+                entry.mode >= mode
+                    && entry.is_about(change.operation)
+                    && !entry.except.contain(requester)
+                    && self.is_about_node(entry)
+            });
+            let may = entries.is_empty() || entries.iter().any(|reserved| reserved.allow.contain(requester));
+            (!may).then_some((mode, entries))
+        });
+        let (mode, entries) = violated?;
+        let strictest = entries.iter().max_by_key(|reserved| reserved.entry.mode)?;
+        let writers: Vec<String> = entries.iter().flat_map(|reserved| reserved.allow.describe()).collect();
+        let writers = if writers.is_empty() { "nobody".to_owned() } else { writers.join("; ") };
+        let place = change.place;
+        let message = format!(
+            "{} {:?} may not be {} by {:?}: it is reserved by policy {}, rule {} (allowed writers: {writers})",
+            place.field,
+            place.to_string(),
+            past(change.operation),
+            &*requester.username,
+            strictest.entry.id.policy,
+            strictest.entry.id.rule,
+        );
+        let break_glass = self.break_glass();
+        Some(Violation {
+            by: strictest.entry.id.clone(),
+            mode,
+            kind: Kind::Reserved,
+            field: place.field,
+            key: place.to_string(),
+            operation: change.operation,
+            overridden_by: break_glass.overridden_by(&strictest.entry, requester),
+            what: message.clone(),
+            message,
+            override_hint: Some(break_glass.override_hint(&strictest.entry)),
+        })
+    }
+
+    /// Whether an entry applies to this node before or after the write, so that a write cannot escape its own judgement.
+    fn is_about_node(&self, entry: &Entry) -> bool {
+        self.new.matches(&entry.matcher) || self.old.as_ref().is_some_and(|old| old.matches(&entry.matcher))
+    }
+
+    /// The violations of one entry.
+    fn entry_violations(&self, constraint_entry: &'a ConstraintEntry) -> Vec<Violation> {
+        let (entry, constraint) = (&constraint_entry.entry, &constraint_entry.constraint);
+        // If the entry applies to every node, only changed keys can matter.
+        let elsewhere =
+            self.old.is_some() && entry.matcher.is_every_node() && !findings::touches(constraint, &self.changes);
+        if elsewhere || entry.except.contain(&self.write.requester) {
+            return Vec::new();
+        }
+        let judged = constraint.judged();
+        let is_about = match judged {
+            JudgedBy::Changes { .. } => self.is_about_node(entry),
+            JudgedBy::State | JudgedBy::Expression(_) => {
+                (findings::touches(constraint, &self.changes) || self.new.matches(&entry.matcher))
+                    && self.will_match(entry)
+            }
+        };
+        if !is_about {
+            return Vec::new();
+        }
+        let mut found = match judged {
+            JudgedBy::Changes { keys, of } => findings::frozen(keys, of, &self.changes),
+            JudgedBy::State => self.fresh(entry, constraint),
+            JudgedBy::Expression(constraint) => self.expression(entry, constraint),
+        };
+        let operation = |finding: &Finding| self.operation(constraint_entry, finding);
+        found.retain(|finding| operation(finding).is_some());
+        if found.is_empty() {
+            return Vec::new();
+        }
+        // Keep only what the requester's own part of the write also violates.
+        let requested = self.requested();
+        let held = match judged {
+            JudgedBy::Changes { keys, of } => findings::frozen(keys, of, &requested.changes),
+            JudgedBy::State => findings::findings(constraint, &requested.snapshot),
+            JudgedBy::Expression(constraint) => self.evaluate(entry, constraint, &requested.snapshot),
+        };
+        let held = KnownFindings::of(&held);
+        found.retain(|finding| held.has(finding));
+        // If the entry applies only because of what nodegate sets, only the requester's own changes count.
+        let may_become_one = match judged {
+            JudgedBy::Changes { .. } => false,
+            JudgedBy::State | JudgedBy::Expression(_) => true,
+        };
+        if may_become_one && !requested.snapshot.matches(&entry.matcher) {
+            found.retain(|finding| requested.changes.iter().any(|change| findings::names(constraint, finding, change)));
+        }
+        let (break_glass, requester) = (self.break_glass(), &self.write.requester);
+        let violation = |finding: Finding| {
+            let operation = operation(&finding)?;
+            Some(Violation::of(
+                constraint_entry,
+                finding,
+                operation,
+                break_glass.overridden_by(entry, requester),
+                break_glass.override_hint(entry),
+            ))
+        };
+        found.into_iter().filter_map(violation).collect()
+    }
+
+    fn break_glass(&self) -> BreakGlass<'_> {
+        BreakGlass { governance: self.set.governance(), exemptions: self.exemptions }
+    }
+
+    /// Findings that the write causes or makes worse.
+    fn fresh(&self, entry: &Entry, constraint: &Constraint) -> Vec<Finding> {
+        let mut found = findings::findings(constraint, &self.new);
+        if let Some(old) = self.old.as_ref().filter(|old| !found.is_empty() && old.matches(&entry.matcher)) {
+            let before = findings::findings(constraint, old);
+            let before = KnownFindings::of(&before);
+            found.retain(|finding| !before.has_same_or_worse(finding));
+        }
+        found
+    }
+
+    /// The operation that a finding is reported with: of a change that is related to it and that the entry judges.
+    fn operation(&self, constraint_entry: &ConstraintEntry, finding: &Finding) -> Option<ChangeOperation> {
+        let one = findings::is_about_one_key(&constraint_entry.constraint);
+        let exact = finding.place().filter(|_| one).and_then(|place| changes::at(&self.changes, place));
+        let others = self
+            .changes
+            .iter()
+            .filter(|change| !one && findings::concerns(&constraint_entry.constraint, finding, change));
+        let operations = || exact.into_iter().chain(others.clone()).map(|change| change.operation);
+        match operations().next() {
+            Some(_) => operations().find(|operation| constraint_entry.entry.is_about(*operation)),
+            // The node is created without the key, or the entry now applies to it.
+            None => {
+                let made = if self.old.is_none() { ChangeOperation::Add } else { ChangeOperation::Change };
+                constraint_entry.entry.is_about(made).then_some(made)
+            }
+        }
+    }
+
+    /// The findings of an expression; none if it was already false before the write.
+    fn expression(&self, entry: &Entry, constraint: &ExpressionConstraint) -> Vec<Finding> {
+        let found = self.evaluate(entry, constraint, &self.new);
+        let before = self.old.as_ref().filter(|_| !found.is_empty() && !constraint.expression.reads().old_object);
+        match before {
+            Some(old) if old.matches(&entry.matcher) && expressions::is_false(constraint, &self.input(old, None)) => {
+                Vec::new()
+            }
+            _ => found,
+        }
+    }
+
+    fn evaluate(&self, entry: &Entry, constraint: &ExpressionConstraint, snapshot: &NodeSnapshot<'a>) -> Vec<Finding> {
+        expressions::findings(constraint, &self.input(snapshot, self.old.as_ref())).unwrap_or_else(|why| {
+            let mut unevaluated = self.unevaluated.borrow_mut();
+            match why {
+                expressions::Unevaluated::TooCostly(reason) if self.is_binding(entry) => {
+                    unevaluated.too_costly = Some((entry.id.clone(), reason));
+                }
+                expressions::Unevaluated::TooCostly(reason) | expressions::Unevaluated::Unknown(reason) => {
+                    if !unevaluated.unknown.iter().any(|(rule, _)| *rule == entry.id) {
+                        unevaluated.unknown.push((entry.id.clone(), reason));
+                    }
+                }
+            }
+            Vec::new()
+        })
+    }
+
+    /// Whether an entry could deny this write.
+    fn is_binding(&self, entry: &Entry) -> bool {
+        let requester = &self.write.requester;
+        entry.mode == EntryMode::Enforce && self.break_glass().overridden_by(entry, requester).is_none()
+    }
+
+    fn input<'s>(
+        &'s self,
+        new: &'s NodeSnapshot<'a>,
+        old: Option<&'s NodeSnapshot<'a>>,
+    ) -> expressions::EvaluationInput<'s, 'a> {
+        expressions::EvaluationInput { new, old, requester: &self.write.requester, write: Some(self.write) }
+    }
+}

@@ -1,0 +1,28 @@
+//! Keys of labels, annotations and taints: special keys, and patterns for keys.
+
+pub mod never_persisted;
+pub(crate) mod pattern;
+pub mod restriction;
+
+use std::fmt;
+
+/// The part of a node that a key is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Field {
+    /// `metadata.labels`.
+    Label,
+    /// `metadata.annotations`.
+    Annotation,
+    /// `spec.taints`.
+    Taint,
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Label => "label",
+            Self::Annotation => "annotation",
+            Self::Taint => "taint",
+        })
+    }
+}

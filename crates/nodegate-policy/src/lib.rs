@@ -1,0 +1,38 @@
+//! Policies for Kubernetes Nodes: [`api`] has the documents, a [`PolicySet`] is compiled from them, [`decide()`] computes what
+//! a node should have, [`judge()`] the violations of a write, [`patch()`] the JSON patch for a change.
+//!
+//! Nothing here reads a clock, a file, a socket or the environment, and nothing is asynchronous: the same arguments always
+//! give the same result. `Cargo.toml` and `crates/clippy.toml` enforce it.
+
+pub mod api;
+pub mod cel;
+mod compile;
+mod decide;
+mod facts;
+mod judge;
+mod keys;
+pub mod native;
+mod reconcile;
+mod set;
+pub mod simulate;
+
+pub use api::document::{Origin, PolicyDocument, PolicyError};
+pub use api::presets::baseline;
+pub use compile::review::{ObjectFault, ObjectReview, name_is_taken, review_object};
+pub use decide::decide;
+pub use decide::decision::{Decision, Desired, LeftOut, NodeChange, Note};
+pub use decide::last_change::LAST_CHANGE;
+pub use decide::limits::{ANNOTATIONS_MAX, fit};
+pub use decide::patch::patch;
+pub use facts::gpu;
+pub use facts::json_borrow::{Capacity, Entries, Object, Text};
+pub use facts::managed_fields::{Claim, Claims, TaintsClaimed};
+pub use facts::request::{DecideContext, Operation, Requester, Write};
+pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact};
+pub use judge::{Exemptions, Kind, Verdict, Violation, judge, violations};
+pub use keys::pattern::Identities;
+pub use keys::{Field, never_persisted, restriction};
+pub use reconcile::{ReconcilePlan, Removal, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode, Unseen, plan_reconcile};
+pub use set::PolicySet;
+pub use set::kleene::Kleene;
+pub use set::rule::{RuleId, Strength};

@@ -1,0 +1,328 @@
+//! The guard: the keys that a kubelet may not set on its own node, as native policies that fail closed while nodegate is down.
+//!
+//! The policies are static. The keys that the policies in force protect and persist are in annotations of nodegate's own
+//! validating webhook configuration ([`guard_parameters`]), so nodegate needs no permission for admission policies. They are not
+//! in a ConfigMap, because the API server (1.36) stops watching ConfigMaps for good once no policy uses them as parameters. A
+//! guard that is deleted and created again would then use outdated parameters. Webhook configurations are always watched.
+//!
+//! The time of a loop in the API server's CEL grows with the square of its length (its cost tracker searches a stack that grows
+//! with every round): 1 s for 5,000 labels, 16 s for 20,000. So no loop iterates over more than [`KEYS_MAX`] keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value as Json, json};
+
+use super::formula::{is_own, list, quote};
+use super::match_condition;
+use super::request::KUBELET;
+use crate::keys::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};
+use crate::set::PolicySet;
+
+/// The annotation with the protected keys.
+const PROTECTED: &str = "nodegate.dev/protected";
+/// The annotation with the persisted keys.
+const PERSISTED: &str = "nodegate.dev/persisted";
+
+/// Maximum number of labels, or annotations, of a node for its kubelet to change or send them. Real nodes have some dozens.
+const KEYS_MAX: usize = 1_000;
+/// Maximum number of comparisons of a joining node's labels with the parameters. Each costs two units of a budget of a million.
+const COMPARISONS_MAX: usize = 300_000;
+
+/// The options of the guard.
+#[derive(Clone, Debug)]
+pub struct GuardOptions {
+    /// The prefix of the names of the objects.
+    pub name: String,
+    /// The validating webhook configuration with the parameters.
+    pub configuration: String,
+    /// The version of `MutatingAdmissionPolicy` that the API server supports, if any.
+    pub mutating: Option<MutatingVersion>,
+}
+
+/// Versions of `MutatingAdmissionPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MutatingVersion {
+    /// Since Kubernetes 1.36.
+    V1,
+    /// Kubernetes 1.34 and 1.35, if it is enabled.
+    V1Beta1,
+}
+
+impl MutatingVersion {
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "admissionregistration.k8s.io/v1",
+            Self::V1Beta1 => "admissionregistration.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// The annotations with the parameters: the keys that a kubelet may not set, one per line. A line that ends in `/` is a prefix, and
+/// `*` is every key.
+///
+/// The same policies always give the same text.
+pub fn guard_parameters(set: &PolicySet) -> BTreeMap<String, String> {
+    let lines = |keys: BTreeSet<&str>| -> String { keys.into_iter().map(|key| format!("{}\n", line(key))).collect() };
+    let persisted = set.persisting_rules().filter_map(|rule| rule.assigns.saved.as_ref());
+    let persisted = persisted.flat_map(|saved| saved.labels.written());
+    BTreeMap::from([
+        (PROTECTED.to_owned(), lines(set.protected().written().collect())),
+        (PERSISTED.to_owned(), lines(persisted.collect())),
+    ])
+}
+
+/// `example.com/*` as `example.com/`: no label key ends in a slash.
+fn line(written: &str) -> &str {
+    match written.strip_suffix('*') {
+        Some(prefix) if !prefix.is_empty() => prefix,
+        _ => written,
+    }
+}
+
+/// All objects of the guard.
+///
+/// # Guarantees
+/// They apply only to kubelets, and only to writes that change labels or annotations: a heartbeat costs one comparison.
+/// Keys that kubelets reconcile always pass. Without parameters, keys that are reserved for nodegate are still guarded.
+pub fn guard(options: &GuardOptions) -> Vec<Json> {
+    let both = [Guarded::Own, Guarded::Named];
+    let validating = both.into_iter().flat_map(|guarded| validating(options, guarded));
+    let versions = options.mutating.into_iter();
+    let mutating = versions.flat_map(|version| both.map(|guarded| mutating(options, version, guarded))).flatten();
+    validating.chain(mutating).collect()
+}
+
+/// The keys that a kubelet may not set, by their source.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Guarded {
+    /// Keys that are reserved for nodegate, which are static.
+    Own,
+    /// Keys that policies name, from the parameters.
+    Named,
+}
+
+/// A field of a node's metadata: plural and singular.
+type Names = (&'static str, &'static str);
+
+impl Guarded {
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Own => "guard-own",
+            Self::Named => "guard",
+        }
+    }
+
+    /// The variable with the parameters in these annotations.
+    fn variables(self, annotations: &[&str]) -> Vec<(String, String)> {
+        if self == Self::Own {
+            return Vec::new();
+        }
+        let text = |key: &&str| format!("params.metadata.?annotations[?{}].orValue(\"\")", quote(key));
+        let texts: Vec<String> = annotations.iter().map(text).collect();
+        vec![("lines".to_owned(), format!("({}).split(\"\\n\")", texts.join(" + \"\\n\" + ")))]
+    }
+
+    /// CEL for whether the key in `k` is one of them.
+    fn contains(self) -> String {
+        match self {
+            Self::Own => is_own("k").text(),
+            Self::Named => format!(
+                "((k in variables.lines || \"*\" in variables.lines || k.contains(\"/\") && k.split(\"/\")[0] + \"/\" in variables.lines) && !(k in {}))",
+                list(RECONCILED_LABELS)
+            ),
+        }
+    }
+
+    /// CEL for whether a field of a joining node has too many keys for the API server's budget.
+    fn too_many(self, now: &str) -> String {
+        match self {
+            Self::Own => format!("{now}.size() > {KEYS_MAX}"),
+            Self::Named => {
+                format!("({now}.size() > {KEYS_MAX} || {now}.size() * variables.lines.size() > {COMPARISONS_MAX})")
+            }
+        }
+    }
+
+    /// The fields that can contain them.
+    fn fields(self) -> &'static [Names] {
+        const LABELS: Names = ("labels", "label");
+        match self {
+            Self::Own => &[LABELS, ("annotations", "annotation")],
+            Self::Named => &[LABELS],
+        }
+    }
+
+    /// The reason for the refusal, for messages.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Own => "is reserved for nodegate",
+            Self::Named => "a NodePolicy protects or persists; an administrator or a rule may set it",
+        }
+    }
+}
+
+/// The variables with the fields of the node, as it would be stored and as it is stored.
+fn field_variables(fields: &[(&str, &str)], old: bool) -> Vec<(String, String)> {
+    let mut variables = Vec::new();
+    for (plural, _) in fields {
+        variables.push(((*plural).to_owned(), format!("object.metadata.?{plural}.orValue({{}})")));
+        if old {
+            variables.push((old_name(plural), format!("oldObject.metadata.?{plural}.orValue({{}})")));
+        }
+    }
+    variables
+}
+
+fn old_name(plural: &str) -> String {
+    format!("old{}{}", plural[..1].to_uppercase(), &plural[1..])
+}
+
+fn as_json(variables: impl IntoIterator<Item = (String, String)>) -> Json {
+    variables.into_iter().map(|(name, expression)| json!({"name": name, "expression": expression})).collect()
+}
+
+/// Refuses every change of the keys on an existing node.
+fn validating(options: &GuardOptions, guarded: Guarded) -> [Json; 2] {
+    let mut variables = field_variables(guarded.fields(), true);
+    variables.extend(guarded.variables(&[PROTECTED, PERSISTED]));
+    let mut validations = Vec::new();
+    let mut differ = Vec::new();
+    for (plural, singular) in guarded.fields() {
+        let (now, before) = (format!("variables.{plural}"), format!("variables.{}", old_name(plural)));
+        let few = format!("{now}.size() <= {KEYS_MAX} && {before}.size() <= {KEYS_MAX}");
+        // Whether a key changes is checked first, because that is cheap and most keys do not change.
+        let changed =
+            format!("{now}.filter(k, !(k in {before} && {before}[k] == {now}[k])) + {before}.filter(k, !(k in {now}))");
+        let refused = format!("variables.{plural}Refused");
+        variables.push((format!("{plural}Changed"), format!("{few} ? {changed} : []")));
+        let contains = guarded.contains();
+        variables.push((format!("{plural}Refused"), format!("variables.{plural}Changed.filter(k, {contains})")));
+        let reason = guarded.reason();
+        let first = format!("{refused}[0]");
+        let message = format!(
+            "\"nodegate: a kubelet may not \" + ({first} in {now} ? ({first} in {before} ? \"change\" : \"add\") : \"remove\") + \" {singular} \" + {first} + ({refused}.size() > 1 ? \" (and \" + string({refused}.size() - 1) + \" more)\" : \"\") + \", which {reason}\""
+        );
+        validations.push(json!({
+            "expression": format!("{refused}.size() == 0"),
+            "messageExpression": message,
+            "message": format!("nodegate: a kubelet may not add, change or remove this {singular}, which {reason}"),
+            "reason": "Forbidden",
+        }));
+        let differs = format!("object.metadata.?{plural} != oldObject.metadata.?{plural}");
+        validations.push(json!({
+            "expression": format!("!({differs}) || ({few})"),
+            "message": format!(
+                "nodegate: the node has more than {KEYS_MAX} {plural}, so its kubelet may not change them; an administrator must remove some"
+            ),
+            "reason": "Forbidden",
+        }));
+        differ.push(differs);
+    }
+    let spec = json!({
+        "matchConstraints": match_constraints("UPDATE", &["nodes", "nodes/status"]),
+        "matchConditions": [
+            match_condition("by-a-kubelet", KUBELET),
+            // Heartbeats change neither, so they are not evaluated further.
+            match_condition("changes-keys", differ.join(" || ")),
+        ],
+        "variables": as_json(variables),
+        "validations": validations,
+    });
+    with_binding(options, guarded, ("admissionregistration.k8s.io/v1", "Validating"), spec)
+}
+
+/// Removes the keys from a joining kubelet's node. A joining node may have persisted keys. A node with too many keys keeps only
+/// those that every kubelet sets, because refusing it would lock it out.
+fn mutating(options: &GuardOptions, version: MutatingVersion, guarded: Guarded) -> [Json; 2] {
+    let mut variables = field_variables(guarded.fields(), false);
+    variables.extend(guarded.variables(&[PROTECTED]));
+    let contains = guarded.contains();
+    let patch = |(plural, _): &Names| {
+        let (now, too_many) = (format!("variables.{plural}"), guarded.too_many(&format!("variables.{plural}")));
+        let usual: &[&str] = if *plural == "labels" { &RECONCILED_LABELS } else { &KUBELET_ANNOTATIONS };
+        let path = format!("\"/metadata/{plural}/\" + jsonpatch.escapeKey(k)");
+        // A map with optional entries panics the API server.
+        let fewer = format!(
+            "[JSONPatch{{op: \"replace\", path: \"/metadata/{plural}\", value: {{}}}}] + {}.filter(k, k in {now}).map(k, JSONPatch{{op: \"add\", path: {path}, value: {now}[k]}})",
+            list(usual.iter().copied())
+        );
+        let without = format!("{now}.filter(k, {contains}).map(k, JSONPatch{{op: \"remove\", path: {path}}})");
+        format!("({too_many} ? {fewer} : {without})")
+    };
+    let patches: Vec<String> = guarded.fields().iter().map(patch).collect();
+    let spec = json!({
+        "matchConstraints": match_constraints("CREATE", &["nodes"]),
+        "matchConditions": [match_condition("by-a-kubelet", KUBELET)],
+        "variables": as_json(variables),
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patches.join(" + ")}}],
+        // The values that nodegate's webhook sets afterwards are kept.
+        "reinvocationPolicy": "Never",
+    });
+    with_binding(options, guarded, (version.api_version(), "Mutating"), spec)
+}
+
+fn match_constraints(operation: &str, resources: &[&str]) -> Json {
+    json!({"matchPolicy": "Equivalent", "resourceRules": [{
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": resources, "scope": "Cluster",
+    }]})
+}
+
+fn with_binding(
+    options: &GuardOptions,
+    guarded: Guarded,
+    (api_version, kind): (&str, &str),
+    mut spec: Json,
+) -> [Json; 2] {
+    let name = format!("{}-{}", options.name, guarded.suffix());
+    let mut binding = json!({"policyName": name});
+    spec["failurePolicy"] = json!("Fail");
+    if kind == "Validating" {
+        binding["validationActions"] = json!(["Deny"]);
+    }
+    if guarded == Guarded::Named {
+        spec["paramKind"] =
+            json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"});
+        // `Deny` would refuse every write of every node, because parameters are looked up before match conditions are evaluated.
+        binding["paramRef"] = json!({"name": options.configuration, "parameterNotFoundAction": "Allow"});
+    }
+    let object = |kind: String, spec: Json| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+    [object(format!("{kind}AdmissionPolicy"), spec), object(format!("{kind}AdmissionPolicyBinding"), binding)]
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{Origin, PolicyDocument};
+
+    fn parameters(spec: Json) -> BTreeMap<String, String> {
+        let spec = serde_json::from_value(spec).unwrap();
+        guard_parameters(&PolicySet::compile(&[PolicyDocument::new("p", Origin::Object, spec)]).unwrap())
+    }
+
+    #[test]
+    fn parameters_are_sorted_lines_with_prefixes_that_end_in_a_slash() {
+        let data = parameters(json!({
+            "protect": {"keys": ["nvidia.com/*", "hardware.tier", "hardware.tier"]},
+            "persist": {"labels": ["persist.demo/*", "*", "team"]},
+        }));
+        assert_eq!(data["nodegate.dev/protected"], "hardware.tier\nnvidia.com/\n");
+        assert_eq!(data["nodegate.dev/persisted"], "*\npersist.demo/\nteam\n");
+    }
+
+    #[test]
+    fn without_policies_the_parameters_are_empty() {
+        let data = guard_parameters(&PolicySet::default());
+        assert_eq!(data.values().map(String::as_str).collect::<Vec<_>>(), ["", ""]);
+    }
+
+    #[test]
+    fn only_policies_about_named_keys_have_parameters() {
+        let options =
+            GuardOptions { name: "nodegate".to_owned(), configuration: "nodegate".to_owned(), mutating: None };
+        let objects = guard(&options);
+        let bound: Vec<&Json> = objects.iter().filter(|object| object["spec"]["paramRef"].is_object()).collect();
+        assert_eq!((objects.len(), bound.len()), (4, 1), "{objects:#?}");
+        assert!(objects.iter().all(|object| object["spec"]["failurePolicy"] != "Ignore"));
+    }
+}

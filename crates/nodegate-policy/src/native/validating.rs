@@ -1,0 +1,279 @@
+//! `ValidatingAdmissionPolicy`: what may change, and by whom; one policy per mode.
+//!
+//! Values that a rule assigns are never counted as violations of the requester.
+
+use serde_json::{Value as Json, json};
+
+use super::constraints;
+use super::entry::EntryContext;
+use super::formula::{Formula, in_keys, is_own, list, quote};
+use super::request::{CAN_VIOLATE, KUBELET};
+use super::reserved;
+use super::selection::{AssignedKey, Selection, value};
+use super::variables::{Variables, rule_variable};
+use super::{FailurePolicy, LeftOut, NativeOptions, match_condition, match_constraints, not_self, with_binding};
+use crate::api::policy::EntryMode;
+use crate::keys::Field;
+use crate::keys::pattern::KeySet;
+use crate::keys::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};
+use crate::set::governance::KeyScope;
+
+/// A condition that must hold, and the message if it does not.
+pub(super) struct Validation {
+    pub(super) mode: EntryMode,
+    /// Whether its evaluation may fail, so that it gets its own policy.
+    pub(super) alone: bool,
+    pub(super) expression: String,
+    /// CEL for the message.
+    pub(super) message: String,
+    /// The message if that cannot be evaluated.
+    pub(super) fallback: String,
+}
+
+/// The three fields that are judged, and the names of their variables.
+pub(super) const FIELDS: [(Field, &str); 3] =
+    [(Field::Label, "Labels"), (Field::Annotation, "Annotations"), (Field::Taint, "TaintValues")];
+
+/// The variable with a field as it would be stored, by key; a taint's key is `key:Effect`.
+pub(super) fn now(field: Field) -> &'static str {
+    match field {
+        Field::Label => "variables.labels",
+        Field::Annotation => "variables.annotations",
+        Field::Taint => "variables.taintValues",
+    }
+}
+
+/// All validating policies with their bindings.
+pub(super) fn policies(selection: &Selection<'_>, options: &NativeOptions, left_out: &mut Vec<LeftOut>) -> Vec<Json> {
+    let mut variables = Variables::new();
+    for (name, of) in [("taintValues", "variables.taints"), ("oldTaintValues", "variables.oldTaints")] {
+        let map = format!("{of}.transformMapEntry(i, t, {{t.key + \":\" + t.effect: t.?value.orValue(\"\")}})");
+        variables.add(name, map);
+    }
+    add_assigned(selection, &mut variables);
+    for (field, title) in FIELDS {
+        add_changes(selection, field, title, &mut variables);
+    }
+    let mut validations = protect(selection, &mut variables);
+    let judging = EntryContext { selection, options };
+    validations.extend(reserved::validations(judging, &mut variables, left_out));
+    validations.extend(constraints::validations(judging, &mut variables, left_out));
+    let modes = [
+        (EntryMode::Enforce, "enforce", "Deny"),
+        (EntryMode::Warn, "warn", "Warn"),
+        (EntryMode::Audit, "audit", "Audit"),
+    ];
+    let mut made = Vec::new();
+    for (mode, suffix, action) in modes {
+        let of_mode = validations.iter().filter(|validation| validation.mode == mode);
+        let (alone, together): (Vec<&Validation>, Vec<&Validation>) = of_mode.partition(|validation| validation.alone);
+        let name = format!("{}-{suffix}", options.name);
+        if !together.is_empty() {
+            made.extend(policy(&together, variables.clone(), options, &name, action));
+        }
+        // A failed evaluation must not deny the write, whatever the failure policy of the others is.
+        let ignore = NativeOptions { failure_policy: FailurePolicy::Ignore, ..options.clone() };
+        for (number, validation) in alone.into_iter().enumerate() {
+            let name = format!("{name}-expression-{number}");
+            made.extend(policy(&[validation], variables.clone(), &ignore, &name, action));
+        }
+    }
+    made
+}
+
+fn policy(
+    validations: &[&Validation],
+    variables: Variables,
+    options: &NativeOptions,
+    name: &str,
+    action: &str,
+) -> [Json; 2] {
+    let texts: Vec<&str> = validations.iter().flat_map(|one| [one.expression.as_str(), one.message.as_str()]).collect();
+    let variables = variables.needed_by(&texts.join("\n"));
+    let validations: Vec<Json> = validations
+        .iter()
+        .map(|one| {
+            json!({"expression": one.expression, "messageExpression": one.message, "message": one.fallback, "reason": "Forbidden"})
+        })
+        .collect();
+    // A restarted kubelet sends CREATE again; if it were denied, the node could not rejoin.
+    let not_joining =
+        match_condition("not-a-kubelet-joining", format!(r#"!(request.operation == "CREATE" && {KUBELET})"#));
+    let conditions = [Some(match_condition("can-violate", CAN_VIOLATE)), Some(not_joining), not_self(options)];
+    let spec = json!({
+        "failurePolicy": options.failure_policy,
+        "matchConstraints": match_constraints(&["nodes", "nodes/status"]),
+        "matchConditions": conditions.into_iter().flatten().collect::<Vec<_>>(),
+        "variables": variables,
+        "validations": validations,
+    });
+    with_binding("ValidatingAdmissionPolicy", name, spec, Some(action))
+}
+
+/// Whether any entry may judge this key.
+fn is_governed(selection: &Selection<'_>, (field, key): &AssignedKey) -> bool {
+    let set = selection.set();
+    let plain = if *field == Field::Taint { key.rsplit_once(':').map_or(key.as_str(), |(key, _)| key) } else { key };
+    let in_place = |place: &KeyScope<'_>| reserved::contains(*place, plain);
+    (*field == Field::Label && set.is_protected(key))
+        || set.governance().places(*field).iter().any(|(place, _)| in_place(place))
+        || set
+            .governance()
+            .constraints()
+            .iter()
+            .any(|constraint_entry| constraints::is_about(constraint_entry, *field, plain))
+}
+
+/// Adds the variables with the values that exported rules assign to governed keys.
+fn add_assigned(selection: &Selection<'_>, variables: &mut Variables) {
+    let mut assigned_keys: Vec<AssignedKey> =
+        selection.exported().flat_map(|at| selection.assigned_keys(at).collect::<Vec<_>>()).collect();
+    assigned_keys.sort();
+    assigned_keys.dedup();
+    assigned_keys.retain(|assigned| is_governed(selection, assigned));
+    let writers = assigned_keys.iter().flat_map(|assigned| selection.writers_of(assigned));
+    let mut rules: Vec<usize> = writers.flat_map(|at| selection.reads_from(at).into_iter().chain([at])).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    variables.add_rules(selection, &rules);
+    // Rules whose condition may fail are evaluated only if the write has their key and value.
+    assigned_keys.retain(|assigned| !selection.writers_of(assigned).iter().any(|at| selection.stands_alone(*at)));
+    variables.add_desired(selection, &assigned_keys);
+    variables.add(
+        "desiredTaintValues",
+        "variables.desiredTaints.transformMapEntry(i, d, {d.key + \":\" + d.effect: d.value})",
+    );
+}
+
+/// Adds the variables with the changed keys of a field, without those that have an assigned value.
+fn add_changes(selection: &Selection<'_>, field: Field, title: &str, variables: &mut Variables) {
+    let (now, before) = (now(field), format!("variables.old{title}"));
+    let desired = format!("variables.desired{title}");
+    let given = Formula::When(format!("(k in {desired} && {desired}[k] == {now}[k])"));
+    let given = Formula::any([given].into_iter().chain(may_be_assigned(selection, field)));
+    let given = Formula::all([Formula::When(format!("k in {now}")), given]);
+    let reconciled = match field {
+        Field::Label => Formula::When(format!("(variables.kubelet && k in {})", list(RECONCILED_LABELS))),
+        Field::Annotation => Formula::When(format!("(variables.kubelet && k in {})", list(KUBELET_ANNOTATIONS))),
+        Field::Taint => Formula::Never,
+    };
+    let counts = Formula::any([given, reconciled]).not().text();
+    variables.add(
+        format!("changed{title}"),
+        format!(
+            "({now}.filter(k, !(k in {before} && {before}[k] == {now}[k])) + {before}.filter(k, !(k in {now}))).filter(k, {counts})"
+        ),
+    );
+    let guarded = match field {
+        Field::Taint => None,
+        _ => Some(Formula::all([Formula::When("variables.kubelet".to_owned()), guarded(selection, field)])),
+    };
+    let open = guarded.clone().map_or(Formula::Always, Formula::not).text();
+    variables.add(format!("governed{title}"), format!("variables.changed{title}.filter(k, {open})"));
+    if let Some(guarded) = guarded {
+        variables.add(format!("asserted{title}"), format!("variables.changed{title}.filter(k, {})", guarded.text()));
+    }
+}
+
+/// Whether a kubelet may not set the key in `k`.
+fn guarded(selection: &Selection<'_>, field: Field) -> Formula {
+    match field {
+        Field::Label => Formula::any([is_own("k"), in_keys("k", selection.set().protected())]),
+        _ => is_own("k"),
+    }
+}
+
+/// Values that may be assigned by rules that are not exported, or whose condition may fail.
+fn may_be_assigned(selection: &Selection<'_>, field: Field) -> Vec<Formula> {
+    let mut ways = Vec::new();
+    for (at, rule) in selection.set().rules().iter().enumerate() {
+        let exported: Vec<AssignedKey> = selection.assigned_keys(at).collect();
+        for assigned in super::selection::assigned_keys(rule)
+            .filter(|assigned| assigned.0 == field && is_governed(selection, assigned))
+        {
+            let is = |when: &str| {
+                let (key, value) = (quote(&assigned.1), quote(value(rule, &assigned)));
+                Formula::When(format!("(k == {key} && {}[k] == {value}{when})", now(field)))
+            };
+            if !exported.contains(&assigned) {
+                ways.push(is(""));
+            } else if selection.stands_alone(at) {
+                ways.push(is(&format!(" && {}", rule_variable(selection, at))));
+            }
+        }
+        if field == Field::Label {
+            let keys = rule.assigns.label_expressions.iter().map(|(key, _)| quote(key.as_str()));
+            ways.extend(keys.map(|key| Formula::When(format!("(k == {key})"))));
+            ways.extend(rule.assigns.label_map.iter().map(|(keys, _)| in_keys("k", keys)));
+        }
+        if let Some(saved) = &rule.assigns.saved {
+            let keys = match field {
+                Field::Label => in_keys("k", &saved.labels),
+                Field::Annotation => Formula::Never,
+                Field::Taint => taint_in_keys(&saved.taints),
+            };
+            ways.push(Formula::all([Formula::When("variables.initial".to_owned()), keys]));
+        }
+    }
+    ways
+}
+
+/// Whether the taint `key:Effect` in `k` has a key in the set.
+pub(super) fn taint_in_keys(keys: &KeySet) -> Formula {
+    Formula::any(keys.written().map(|written| match written.strip_suffix("/*") {
+        _ if written == "*" => Formula::Always,
+        Some(prefix) => Formula::When(format!("k.startsWith({})", quote(&format!("{prefix}/")))),
+        None => Formula::When(format!("k.startsWith({})", quote(&format!("{written}:")))),
+    }))
+}
+
+/// CEL for the changes of the keys in `variable`: `label "a" may not be changed, …`.
+pub(super) fn describe(field: Field, title: &str, variable: &str) -> String {
+    let (now, before) = (now(field), format!("variables.old{title}"));
+    format!(
+        r#"{variable}.map(k, "{field} \"" + k + "\" may not be " + (k in {now} ? (k in {before} ? "changed" : "added") : "removed")).join(", ")"#
+    )
+}
+
+/// The validations against kubelets that change keys that they may not change.
+fn protect(selection: &Selection<'_>, variables: &mut Variables) -> Vec<Validation> {
+    let mut validations = Vec::new();
+    for (field, title) in &FIELDS[..2] {
+        let name = format!("own{title}");
+        variables.add(&name, format!("variables.asserted{title}.filter(k, {})", is_own("k").text()));
+        validations.push(assertion(*field, title, &name, "nodegate", "own-keys"));
+    }
+    let mut earlier: Vec<Formula> = vec![is_own("k")];
+    for (number, document) in selection.set().governance().documents().iter().enumerate() {
+        let keys = in_keys("k", &document.protect);
+        if keys == Formula::Never {
+            continue;
+        }
+        let name = format!("protected{number}");
+        let first = Formula::any(earlier.iter().cloned()).not();
+        let these = Formula::all([first, keys.clone()]).text();
+        variables.add(&name, format!("variables.assertedLabels.filter(k, {these})"));
+        earlier.push(keys);
+        validations.push(assertion(
+            Field::Label,
+            "Labels",
+            &name,
+            &document.protect_id.policy,
+            &document.protect_id.rule,
+        ));
+    }
+    validations
+}
+
+fn assertion(field: Field, title: &str, name: &str, policy: &str, rule: &str) -> Validation {
+    let variable = format!("variables.{name}");
+    let reason =
+        format!(" by a kubelet: policy {policy} protects it ({rule}); an administrator or a policy rule may set it");
+    Validation {
+        mode: EntryMode::Enforce,
+        alone: false,
+        expression: format!("{variable}.size() == 0"),
+        message: format!("\"nodegate: \" + {} + {}", describe(field, title, &variable), quote(&reason)),
+        fallback: format!("nodegate: this {field} may not be changed{reason}"),
+    }
+}

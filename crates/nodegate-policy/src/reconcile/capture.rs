@@ -1,0 +1,116 @@
+//! The labels and taints to save for a node: the persisted ones, as the node has them, within limits.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Planner;
+use crate::api::names::TaintId;
+use crate::api::state::SavedTaint;
+use crate::facts::managed_fields::Claim;
+use crate::keys::never_persisted;
+use crate::set::kleene::Kleene;
+use crate::set::rule::Strength;
+
+/// Maximum number of labels that are saved for one node. Kubernetes limits keys and values, so they take up to 200 KB.
+pub const SAVED_LABELS_MAX: usize = 512;
+/// Maximum number of taints that are saved for one node.
+pub const SAVED_TAINTS_MAX: usize = 64;
+
+/// Persisted keys to record.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Captured {
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) taints: Vec<SavedTaint>,
+    /// The number of keys beyond the limits.
+    pub(super) left_out: usize,
+}
+
+impl Captured {
+    /// Applies the limits: keys that were saved before take precedence, so that new keys cannot displace them, then the
+    /// others in the order of the keys.
+    fn bound(&mut self, labels_before: &BTreeMap<String, String>, taints_before: &[SavedTaint]) {
+        let before = self.labels.len() + self.taints.len();
+        if self.labels.len() > SAVED_LABELS_MAX {
+            let (known, new): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                std::mem::take(&mut self.labels).into_iter().partition(|(key, _)| labels_before.contains_key(key));
+            self.labels = known.into_iter().chain(new).take(SAVED_LABELS_MAX).collect();
+        }
+        if self.taints.len() > SAVED_TAINTS_MAX {
+            let was = |taint: &SavedTaint| {
+                taints_before.iter().any(|known| (&known.key, &known.effect) == (&taint.key, &taint.effect))
+            };
+            self.taints.sort_by_cached_key(|taint| !was(taint));
+            self.taints.truncate(SAVED_TAINTS_MAX);
+            self.taints.sort_unstable();
+        }
+        self.left_out = before - self.labels.len() - self.taints.len();
+    }
+}
+
+impl Planner<'_> {
+    /// The node's persisted keys with their values.
+    pub(super) fn captured(&mut self) -> Captured {
+        let (node, saved) = (self.stored.node, self.stored.saved);
+        let mut captured = Captured::default();
+        let mut unknown = Vec::new();
+        let mut known = Vec::new();
+        for rule in self.set.persisting_rules() {
+            match rule.matcher.evaluate(&self.evaluation.view) {
+                Kleene::True => known.extend(rule.assigns.saved.as_ref()),
+                Kleene::Unknown => unknown.extend(rule.assigns.saved.as_ref()),
+                Kleene::False => {}
+            }
+        }
+        self.evaluation.view.take_failures();
+        let decision = &self.builder.decision;
+        let enforced = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Enforced);
+        let label = |key: &str| !enforced(key) && never_persisted::label(key).is_none();
+        // While labels are being restored, saved ones that are not present yet are kept.
+        let restoring = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Saved);
+        for (key, value) in node.labels().filter(|(key, _)| label(key) && self.suspects.binary_search(key).is_err()) {
+            if known.iter().any(|persist| persist.labels.contains(key)) && !restoring(key) {
+                let before = saved.labels.get(key).map(String::as_str);
+                // A kubelet that bypassed admission must not decide what is restored on the next machine.
+                let value = if self.is_forged(key, value) { before } else { Some(value) };
+                captured.labels.extend(value.map(|value| (key.to_owned(), value.to_owned())));
+            }
+        }
+        for (key, value) in saved.labels.iter().filter(|(key, _)| label(key)) {
+            if restoring(key) || unknown.iter().any(|persist| persist.labels.contains(key)) {
+                captured.labels.insert(key.clone(), value.clone());
+            }
+        }
+        let taint = |id: &TaintId| {
+            let enforced = decision.taints.get(id).is_some_and(|d| d.strength == Strength::Enforced);
+            !enforced && never_persisted::taint(id.key.as_str()).is_none() && !self.stored.pending.contains(id)
+        };
+        let restoring = |id: &TaintId| decision.taints.get(id).is_some_and(|d| d.strength == Strength::Saved);
+        let mut taints = BTreeSet::new();
+        for fact in node.taints() {
+            let saved = SavedTaint {
+                key: fact.key.to_string(),
+                value: fact.value().to_owned(),
+                effect: fact.effect.to_string(),
+            };
+            let Ok(id) = saved.id() else { continue };
+            if taint(&id) && !restoring(&id) && known.iter().any(|persist| persist.taints.contains(&saved.key)) {
+                taints.insert(saved);
+            }
+        }
+        for saved in &saved.taints {
+            let Ok(id) = saved.id() else { continue };
+            let kept = restoring(&id) || unknown.iter().any(|persist| persist.taints.contains(&saved.key));
+            if taint(&id) && kept {
+                taints.insert(saved.clone());
+            }
+        }
+        captured.taints = taints.into_iter().collect();
+        captured.bound(&saved.labels, &saved.taints);
+        captured
+    }
+
+    /// Whether the node's kubelet changed a persisted label after the node was created, as far as claims show it.
+    fn is_forged(&self, key: &str, value: &str) -> bool {
+        let is_new = self.stored.saved.labels.get(key).is_none_or(|saved| saved != value);
+        !self.first_sight && is_new && self.stored.claims.label_writer(key).is_some_and(Claim::is_kubelets)
+    }
+}

@@ -1,0 +1,336 @@
+//! `plan_reconcile`: the changes that a stored node needs to have its desired state, and what to record.
+//!
+//! The controller's counterpart of [`crate::decide`]: it evaluates the same rules for a stored node and its saved state.
+//! Pure, like `decide`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+mod capture;
+mod record;
+#[cfg(test)]
+mod tests;
+mod unseen;
+
+use capture::Captured;
+pub use capture::{SAVED_LABELS_MAX, SAVED_TAINTS_MAX};
+use record::own;
+pub use unseen::Unseen;
+
+use crate::api::names::TaintId;
+use crate::api::state::{Owned, SavedState};
+use crate::decide::decision::{ChangeBuilder, Decision, Note};
+use crate::decide::evaluate::{Evaluation, Sources};
+use crate::decide::view::View;
+use crate::decide::{DecisionBuilder, EvalContext, mask_owned};
+use crate::facts::NodeFacts;
+use crate::facts::managed_fields::Claims;
+use crate::facts::publishers::publishers;
+use crate::facts::request::{Operation, Requester, Write};
+use crate::keys::Field;
+use crate::keys::restriction::is_own;
+use crate::set::PolicySet;
+use crate::set::rule::REMOVE_AFTER;
+use crate::set::rule::Strength;
+
+/// A stored node, and what is known about its past.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredNode<'a> {
+    /// The node.
+    pub node: &'a NodeFacts<'a>,
+    /// The claims of field managers on its keys.
+    pub claims: &'a Claims,
+    /// Its saved state; empty if there is none.
+    pub saved: &'a SavedState,
+    /// Whether the node was created after the mutating webhook was registered, so that admission should have seen it.
+    pub registered: bool,
+    /// Whether the machine is identified. If not, nothing is restored yet and the node's uid is not recorded.
+    pub identified: bool,
+    /// Pending taints to remove.
+    pub pending: &'a [TaintId],
+    /// Whether nodegate becomes the owner of keys that already have the desired value, whoever claims them.
+    pub adopt: bool,
+    /// Taints (`key:Effect`) that a webhook's patch added since the node was last recorded.
+    pub patched_taints: &'a BTreeSet<String>,
+}
+
+/// A key that nodegate owns and no rule assigns anymore.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Removal {
+    /// The part of the node.
+    pub field: Field,
+    /// The key; for a taint `key:Effect`.
+    pub key: String,
+    /// How long no rule must have assigned it before it is removed.
+    pub after: Duration,
+}
+
+/// The changes that a stored node needs, and what to record.
+#[derive(Clone, Debug)]
+pub struct ReconcilePlan {
+    /// The desired state.
+    pub decision: Decision,
+    /// Whether this node object was not recorded before.
+    pub first_sight: bool,
+    /// Owned keys to remove after their grace period.
+    pub removals: Vec<Removal>,
+    /// Protected keys that a kubelet set while the webhook was unavailable, to be removed now.
+    pub forged: Vec<String>,
+    /// Whether a pending taint is removed.
+    pub lifts_pending: bool,
+    /// What was admitted without nodegate, as far as it can be detected from the stored node.
+    pub unseen: Option<Unseen>,
+    /// Number of persisted labels and taints that are not saved, because the node has too many.
+    pub not_saved: usize,
+    additions: ChangeBuilder,
+    kept: Owned,
+    base: SavedState,
+    restores: bool,
+    recorded_uid: Option<String>,
+    captured: Captured,
+}
+
+/// Computes what a stored node needs.
+///
+/// # Guarantees
+/// - Pure: no I/O, no clock.
+/// - After [`ReconcilePlan::change`] is made and [`ReconcilePlan::record`] saved, the next plan has no change and the same record.
+pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan {
+    let uid = stored.node.uid.as_deref();
+    let first_sight = stored.saved.node_uid.as_deref() != uid || uid.is_none();
+    let write = Write {
+        operation: Operation::Update,
+        status: false,
+        dry_run: false,
+        requester: Requester::default(),
+        node: stored.node.clone(),
+        old: None,
+    };
+    // A node that is not identified yet is at first sight every time, so others may have set its keys in the meantime.
+    let suspects: Vec<&str> = if first_sight && stored.registered && stored.identified {
+        // A key with its saved value had that value before, so the kubelet did not invent it.
+        let is_saved = |key: &str, value: &str| stored.saved.labels.get(key).is_some_and(|saved| saved == value);
+        let set_aside = |key: &str, value: &str| (set.is_protected(key) || is_own(key)) && !is_saved(key, value);
+        stored.node.labels().filter(|(key, value)| set_aside(key, value)).map(|(key, _)| key).collect()
+    } else {
+        Vec::new()
+    };
+    let mut planner = Planner::run(set, stored, &write, first_sight, &suspects);
+    // A key with the desired value and without a claim was set by nodegate's webhook. So the webhook has already removed
+    // what the kubelet may not set, and the remaining keys were set by others.
+    if !suspects.is_empty() && (planner.was_admitted_by_us() || planner.builder.decision.labels.is_empty()) {
+        planner = Planner::run(set, stored, &write, first_sight, &[]);
+    }
+    planner.finish()
+}
+
+struct Planner<'a> {
+    set: &'a PolicySet,
+    stored: &'a StoredNode<'a>,
+    first_sight: bool,
+    /// Sorted, as labels are.
+    suspects: Vec<&'a str>,
+    builder: DecisionBuilder<'a>,
+    evaluation: Evaluation<'a>,
+}
+
+impl<'a> Planner<'a> {
+    fn run(
+        set: &'a PolicySet,
+        stored: &'a StoredNode<'a>,
+        write: &'a Write<'a>,
+        first_sight: bool,
+        suspects: &[&'a str],
+    ) -> Self {
+        let mut view = View::new(set, stored.node, None);
+        view.mask_pending(stored.pending);
+        if !first_sight {
+            mask_owned(&mut view, stored.saved);
+            view.remember_publishers(&stored.saved.publishers);
+        }
+        for key in suspects {
+            view.mask_label(key, None);
+        }
+        let saved = (first_sight && stored.identified).then_some(stored.saved);
+        let sources = Sources { defaults: first_sight, saved };
+        let (builder, evaluation) =
+            DecisionBuilder::run(set, write, view, EvalContext { sources, initial: false }, None);
+        Self { set, stored, first_sight, suspects: suspects.to_vec(), builder, evaluation }
+    }
+
+    /// Whether a desired label is present with its value and without a claim.
+    fn was_admitted_by_us(&self) -> bool {
+        let node = self.stored.node;
+        let decision = &self.builder.decision;
+        decision
+            .labels
+            .iter()
+            .any(|(key, desired)| node.label(key) == Some(&desired.value) && !self.stored.claims.has_label(key))
+    }
+
+    fn finish(mut self) -> ReconcilePlan {
+        let unseen = self.unseen();
+        let forged = self.forged();
+        let (kept, removals) = self.owned();
+        let lifts_pending = self.lift_pending();
+        let captured = self.captured();
+        let base = self.base();
+        let additions = std::mem::take(&mut self.builder.change);
+        let strong = |strength: Strength| strength != Strength::Enforced;
+        let decision = self.builder.decision;
+        let restores = additions.labels.keys().any(|key| decision.labels.get(key).is_some_and(|d| strong(d.strength)))
+            || additions.taints.keys().any(|id| decision.taints.get(id).is_some_and(|d| strong(d.strength)));
+        ReconcilePlan {
+            decision,
+            first_sight: self.first_sight,
+            removals,
+            forged,
+            lifts_pending,
+            unseen,
+            not_saved: captured.left_out,
+            additions,
+            kept,
+            base,
+            restores,
+            recorded_uid: self.stored.saved.node_uid.clone(),
+            captured,
+        }
+    }
+
+    /// Protected keys that are neither desired nor saved, on a node that joined while the webhook was unavailable.
+    fn forged(&mut self) -> Vec<String> {
+        let decision = &self.builder.decision;
+        let forged: Vec<String> = self
+            .suspects
+            .iter()
+            .filter(|key| !decision.labels.contains_key(**key))
+            .map(|key| (*key).to_owned())
+            .collect();
+        for key in &forged {
+            self.builder.change.labels.insert(key.clone(), None);
+            self.builder.decision.notes.push(Note::Stripped { field: Field::Label, key: key.clone() });
+        }
+        forged
+    }
+
+    fn lift_pending(&mut self) -> bool {
+        let mut lifts = false;
+        for id in self.stored.pending {
+            let wanted = self.builder.decision.taints.contains_key(id);
+            if !wanted && self.stored.node.taint(id.key.as_str(), id.effect).is_some() {
+                self.builder.change.taints.insert(id.clone(), None);
+                lifts = true;
+            }
+        }
+        lifts
+    }
+
+    /// The owned keys that are kept, and those to remove.
+    fn owned(&self) -> (Owned, Vec<Removal>) {
+        let node = self.stored.node;
+        let decision = &self.builder.decision;
+        let mut kept = Owned::default();
+        let mut removals = Vec::new();
+        let none = Owned::default();
+        let before = if self.first_sight { &none } else { self.stored.saved.owned.as_ref().unwrap_or(&none) };
+        let grace =
+            |key: &str| before.remove_after.get(key).map_or(REMOVE_AFTER, |seconds| Duration::from_secs(*seconds));
+        let mut unwanted = |field, key: String, unknown: bool, kept: &mut Owned| {
+            if let Some(seconds) = before.remove_after.get(&key) {
+                kept.remove_after.insert(key.clone(), *seconds);
+            }
+            if !unknown {
+                removals.push(Removal { field, after: grace(&key), key });
+            }
+        };
+        for (key, value) in &before.labels {
+            if decision.labels.contains_key(key) || node.label(key) != Some(value) {
+                continue;
+            }
+            kept.labels.insert(key.clone(), value.clone());
+            unwanted(
+                Field::Label,
+                key.clone(),
+                self.evaluation.may_still_give(|rule| rule.may_write_label(key)),
+                &mut kept,
+            );
+        }
+        for (key, value) in &before.annotations {
+            if decision.annotations.contains_key(key) || node.annotation(key) != Some(value) {
+                continue;
+            }
+            kept.annotations.insert(key.clone(), value.clone());
+            unwanted(
+                Field::Annotation,
+                key.clone(),
+                self.evaluation.may_still_give(|rule| rule.may_write_annotation(key)),
+                &mut kept,
+            );
+        }
+        for taint in &before.taints {
+            let Ok(id) = taint.id() else { continue };
+            if decision.taints.contains_key(&id) || node.taint(&taint.key, id.effect) != Some(&taint.value) {
+                continue;
+            }
+            kept.taints.push(taint.clone());
+            unwanted(
+                Field::Taint,
+                id.to_string(),
+                self.evaluation.may_still_give(|rule| rule.may_write_taint(&id)),
+                &mut kept,
+            );
+        }
+        self.found(before, &mut kept);
+        (kept, removals)
+    }
+
+    /// Desired keys that are already present: owned if they were before, or if nobody claims them.
+    fn found(&self, before: &Owned, kept: &mut Owned) {
+        let (node, claims, decision) = (self.stored.node, self.stored.claims, &self.builder.decision);
+        let enforced = |strength| strength == Strength::Enforced;
+        let adopt = self.stored.adopt;
+        for (key, desired) in decision.labels.iter().filter(|(_, desired)| enforced(desired.strength)) {
+            let there = node.label(key) == Some(&desired.value);
+            // A kubelet may send a protected label with the desired value to claim it permanently, so such a claim is ignored.
+            let unclaimable = self.first_sight && self.stored.registered && self.set.is_protected(key);
+            if before.labels.contains_key(key) || (there && (adopt || unclaimable || !claims.has_label(key))) {
+                own(kept, decision, Field::Label, key, &desired.value);
+            }
+        }
+        for (key, desired) in decision.annotations.iter().filter(|(_, desired)| enforced(desired.strength)) {
+            let there = node.annotation(key) == Some(&desired.value);
+            if before.annotations.contains_key(key) || (there && (adopt || !claims.has_annotation(key))) {
+                own(kept, decision, Field::Annotation, key, &desired.value);
+            }
+        }
+        for (id, desired) in decision.taints.iter().filter(|(_, desired)| enforced(desired.strength)) {
+            let there = node.taint(id.key.as_str(), id.effect) == Some(&desired.value);
+            let was = before.taints.iter().any(|taint| taint.id().as_ref() == Ok(id));
+            // Taints have no individual claims. At first sight of a node that admission handled, a desired taint is owned;
+            // later, one that a patch added.
+            let id = id.to_string();
+            let admitted = (self.first_sight && self.stored.registered) || self.stored.patched_taints.contains(&id);
+            if was || (there && (adopt || admitted)) {
+                own(kept, decision, Field::Taint, &id, &desired.value);
+            }
+        }
+    }
+
+    /// The record without owned and captured keys.
+    fn base(&self) -> SavedState {
+        let saved = self.stored.saved;
+        let mut publishers = publishers(self.stored.node);
+        if !self.first_sight {
+            publishers.extend(saved.publishers.iter().cloned());
+            publishers.sort_unstable();
+            publishers.dedup();
+        }
+        SavedState {
+            node_name: self.stored.node.name.to_string(),
+            node_uid: self.stored.identified.then(|| self.stored.node.uid.as_deref().map(str::to_owned)).flatten(),
+            publishers,
+            deleted_at: None,
+            ..saved.clone()
+        }
+    }
+}

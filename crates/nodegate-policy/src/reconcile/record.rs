@@ -1,0 +1,165 @@
+//! The results of a [`ReconcilePlan`]: the change to make, and the records before and after it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Captured, ReconcilePlan, Removal};
+use crate::api::names::{TaintEffect, TaintId};
+use crate::api::state::{Owned, SavedState, SavedTaint};
+use crate::decide::decision::{Decision, Desired, NodeChange};
+use crate::keys::Field;
+use crate::set::rule::REMOVE_AFTER;
+use crate::set::rule::{RuleId, Strength};
+
+/// Adds an owned key, with the grace period of the rule that assigns it.
+pub(super) fn own(owned: &mut Owned, decision: &Decision, field: Field, key: &str, value: &str) {
+    let desired = match field {
+        Field::Label => {
+            owned.labels.insert(key.to_owned(), value.to_owned());
+            decision.labels.get(key)
+        }
+        Field::Annotation => {
+            owned.annotations.insert(key.to_owned(), value.to_owned());
+            decision.annotations.get(key)
+        }
+        Field::Taint => {
+            let found = decision.taints.iter().find(|(id, _)| id.to_string() == key);
+            let Some((id, desired)) = found else { return };
+            owned.taints.push(SavedTaint::new(id, value));
+            Some(desired)
+        }
+    };
+    let after = desired.map_or(REMOVE_AFTER, |desired| desired.remove_after);
+    if after != REMOVE_AFTER {
+        owned.remove_after.insert(key.to_owned(), after.as_secs());
+    }
+}
+
+impl ReconcilePlan {
+    /// The change to make: missing values, and those of [`Self::removals`] that `approved` accepts, without the keys for
+    /// which `left_alone` is true. `None` if there is nothing to do.
+    pub fn change(
+        &self,
+        approved: impl Fn(&Removal) -> bool,
+        left_alone: impl Fn(Field, &str) -> bool,
+    ) -> Option<NodeChange> {
+        let mut change = self.additions.clone();
+        change.labels.retain(|key, _| !left_alone(Field::Label, key));
+        change.annotations.retain(|key, _| !left_alone(Field::Annotation, key));
+        change.taints.retain(|id, value| value.is_none() || !left_alone(Field::Taint, &id.to_string()));
+        for removal in self.removals.iter().filter(|removal| approved(removal)) {
+            match removal.field {
+                Field::Label => {
+                    change.labels.insert(removal.key.clone(), None);
+                }
+                Field::Annotation => {
+                    change.annotations.insert(removal.key.clone(), None);
+                }
+                Field::Taint => {
+                    if let Some(id) = self
+                        .kept
+                        .taints
+                        .iter()
+                        .filter_map(|taint| taint.id().ok())
+                        .find(|id| id.to_string() == removal.key)
+                    {
+                        change.taints.insert(id, None);
+                    }
+                }
+            }
+        }
+        change.build()
+    }
+
+    /// The record to save before `change` is made. It already contains everything that the change will own, so that
+    /// nothing is lost if the process ends between the two writes. The node's uid is not recorded during a restore.
+    pub fn record_before(&self, change: Option<&NodeChange>) -> SavedState {
+        let mut owned = self.kept.clone();
+        for (field, key, value) in change.into_iter().flat_map(written) {
+            if self.strength(field, &key) == Some(Strength::Enforced) {
+                own(&mut owned, &self.decision, field, &key, &value);
+            }
+        }
+        let mut record = self.with_owned(owned);
+        if self.restores && change.is_some() {
+            record.node_uid = self.recorded_uid.clone();
+        }
+        record
+    }
+
+    /// The record to save after `change` was made.
+    pub fn record(&self, change: Option<&NodeChange>) -> SavedState {
+        let mut record = self.record_before(change);
+        record.node_uid.clone_from(&self.base.node_uid);
+        if let (Some(owned), Some(change)) = (&mut record.owned, change) {
+            owned.labels.retain(|key, _| change.labels().get(key) != Some(&None));
+            owned.annotations.retain(|key, _| change.annotations().get(key) != Some(&None));
+            owned.taints.retain(|taint| taint.id().is_ok_and(|id| change.taints().get(&id) != Some(&None)));
+        }
+        self.with_owned_of(record)
+    }
+
+    fn with_owned(&self, owned: Owned) -> SavedState {
+        let Captured { labels, taints, left_out: _ } = self.captured.clone();
+        self.with_owned_of(SavedState { owned: Some(owned), labels, taints, ..self.base.clone() })
+    }
+
+    /// Normalizes the owned keys.
+    fn with_owned_of(&self, mut record: SavedState) -> SavedState {
+        let mut owned = record.owned.take().unwrap_or_default();
+        owned.taints.sort_unstable();
+        owned.taints.dedup();
+        let ids: BTreeSet<String> =
+            owned.taints.iter().filter_map(|taint| taint.id().ok()).map(|id| id.to_string()).collect();
+        let there =
+            |key: &String| owned.labels.contains_key(key) || owned.annotations.contains_key(key) || ids.contains(key);
+        owned.remove_after.retain(|key, _| there(key));
+        record.owned = (owned != Owned::default()).then_some(owned);
+        record
+    }
+
+    fn strength(&self, field: Field, key: &str) -> Option<Strength> {
+        self.desired(field, key).map(|desired| desired.strength)
+    }
+
+    /// The rule that assigns a key (`key:Effect` for a taint).
+    pub fn giver(&self, field: Field, key: &str) -> Option<&RuleId> {
+        self.desired(field, key).map(|desired| &desired.by)
+    }
+
+    fn desired(&self, field: Field, key: &str) -> Option<&Desired> {
+        match field {
+            Field::Label => self.decision.labels.get(key),
+            Field::Annotation => self.decision.annotations.get(key),
+            Field::Taint => self.decision.taints.iter().find(|(id, _)| id.to_string() == key).map(|(_, d)| d),
+        }
+    }
+}
+
+/// Every key that a change sets.
+fn written(change: &NodeChange) -> Vec<(Field, String, String)> {
+    let entries = |field, entries: &BTreeMap<String, Option<String>>| {
+        entries.iter().filter_map(|(key, value)| Some((field, key.clone(), value.clone()?))).collect::<Vec<_>>()
+    };
+    let taints = change.taints().iter().filter_map(|(id, value)| Some((Field::Taint, id.to_string(), value.clone()?)));
+    let mut all = entries(Field::Label, change.labels());
+    all.extend(entries(Field::Annotation, change.annotations()));
+    all.extend(taints);
+    all
+}
+
+impl SavedTaint {
+    /// A taint with its value.
+    pub fn new(id: &TaintId, value: &str) -> Self {
+        Self { key: id.key.to_string(), value: value.to_owned(), effect: id.effect.as_str().to_owned() }
+    }
+
+    /// Key and effect.
+    ///
+    /// # Errors
+    /// If the key or the effect is not one that Kubernetes knows.
+    pub fn id(&self) -> Result<TaintId, String> {
+        let key = self.key.parse().map_err(|error: crate::api::names::NameError| error.to_string())?;
+        let effect = self.effect.parse::<TaintEffect>().map_err(|error| error.to_string())?;
+        Ok(TaintId { key, effect })
+    }
+}

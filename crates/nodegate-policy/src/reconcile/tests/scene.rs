@@ -1,0 +1,116 @@
+//! A node with what is recorded of it, for tests.
+
+use serde_json::{Value as Json, json};
+
+use crate::api::names::TaintId;
+use crate::api::state::SavedState;
+use crate::facts::NodeFacts;
+use crate::facts::managed_fields::Claims;
+use crate::reconcile::{ReconcilePlan, StoredNode, plan_reconcile};
+use crate::{Origin, PolicyDocument, PolicySet, patch};
+
+pub(super) const BEFORE: &str = "uid-1";
+
+pub(super) fn set(spec: Json) -> PolicySet {
+    let spec = serde_json::from_value(spec).unwrap();
+    PolicySet::compile(&[PolicyDocument::new("p", Origin::Object, spec)]).unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
+/// A node with these labels; those of `claimed` are claimed by a field manager.
+pub(super) struct Scene {
+    pub(super) node: Json,
+    pub(super) claims: Claims,
+    pub(super) saved: SavedState,
+    pub(super) registered: bool,
+    pub(super) identified: bool,
+    pub(super) adopt: bool,
+    pub(super) patched: &'static [&'static str],
+}
+
+impl Scene {
+    pub(super) fn new(labels: Json) -> Self {
+        let node = json!({"metadata": {"name": "n1", "uid": BEFORE, "labels": labels}, "spec": {},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let claims = Claims::default();
+        Self {
+            node,
+            claims,
+            saved: SavedState::default(),
+            registered: true,
+            identified: true,
+            adopt: false,
+            patched: &[],
+        }
+    }
+
+    pub(super) fn claimed(mut self, keys: &[&str]) -> Self {
+        let fields: serde_json::Map<String, Json> = keys.iter().map(|key| (format!("f:{key}"), json!({}))).collect();
+        let managed_fields = json!([{"manager": "m", "time": "2026-01-01T00:00:00Z",
+            "fieldsV1": {"f:metadata": {"f:labels": fields}}}]);
+        self.claims = Claims::parse(&managed_fields.to_string());
+        self
+    }
+
+    pub(super) fn tainted(mut self, taints: Json) -> Self {
+        self.node["spec"]["taints"] = taints;
+        self
+    }
+
+    /// Sets the owned keys that are recorded for this node object.
+    pub(super) fn owning(mut self, owned: Json) -> Self {
+        self.saved.node_uid = Some(BEFORE.to_owned());
+        self.saved.owned = Some(serde_json::from_value(owned).unwrap());
+        self
+    }
+
+    /// Sets the labels that were saved for an earlier node object of this name.
+    pub(super) fn saved(mut self, labels: Json) -> Self {
+        self.saved.labels = serde_json::from_value(labels).unwrap();
+        self.saved.node_uid = Some("uid-0".to_owned());
+        self
+    }
+
+    pub(super) fn keep<T>(&self, set: &PolicySet, look: impl FnOnce(ReconcilePlan) -> T) -> T {
+        let text = self.node.to_string();
+        let facts = NodeFacts::parse(&text).unwrap();
+        let pending = [TaintId {
+            key: "nodegate.dev/pending".parse().unwrap(),
+            effect: crate::api::names::TaintEffect::NoSchedule,
+        }];
+        let stored = StoredNode {
+            node: &facts,
+            claims: &self.claims,
+            saved: &self.saved,
+            registered: self.registered,
+            identified: self.identified,
+            pending: &pending,
+            adopt: self.adopt,
+            patched_taints: &self.patched.iter().map(|id| (*id).to_owned()).collect(),
+        };
+        look(plan_reconcile(set, &stored))
+    }
+
+    /// Makes the change (with all removals) and records it. Asserts that a second plan is empty.
+    pub(super) fn settle(mut self, set: &PolicySet) -> Self {
+        let (change, record) = self.keep(set, |plan| {
+            let change = plan.change(|_| true, |_, _| false);
+            let record = plan.record(change.as_ref());
+            (change, record)
+        });
+        if let Some(change) = &change {
+            let text = self.node.to_string();
+            let operations = patch(&NodeFacts::parse(&text).unwrap(), change);
+            json_patch::patch(&mut self.node, &operations).unwrap();
+        }
+        self.saved = record;
+        self.keep(set, |plan| {
+            assert_eq!(plan.change(|_| true, |_, _| false), None, "a second plan changes nothing");
+            assert_eq!(plan.record(None), self.saved, "and records the same");
+        });
+        self
+    }
+
+    pub(super) fn label(&self, key: &str) -> Option<&str> {
+        self.node["metadata"]["labels"][key].as_str()
+    }
+}

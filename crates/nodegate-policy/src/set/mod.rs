@@ -1,0 +1,174 @@
+//! The compiled policies: immutable, shared, swapped as a whole.
+
+pub(crate) mod governance;
+pub(crate) mod index;
+pub(crate) mod kleene;
+pub(crate) mod matcher;
+pub(crate) mod node_info;
+pub(crate) mod rule;
+
+use std::time::Duration;
+
+use crate::api::document::PolicyDocument;
+use crate::cel::{ReadPaths, SharedPaths};
+use crate::keys::never_persisted;
+use crate::keys::pattern::KeySet;
+use crate::set::governance::Governance;
+use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
+use crate::set::matcher::NameGroup;
+use crate::set::rule::Rule;
+
+/// All policies in force, compiled. Deciding and judging read it and nothing else.
+#[derive(Clone, Debug, Default)]
+pub struct PolicySet {
+    parts: SetParts,
+    has_expressions: bool,
+    node_paths: SharedPaths,
+    object_paths: SharedPaths,
+    persisting: Vec<RuleIndex>,
+}
+
+/// The parts of a set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SetParts {
+    /// In the order of evaluation.
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) finder: RuleFinder,
+    pub(crate) names: NameIndex,
+    pub(crate) protected: KeySet,
+    pub(crate) governance: Governance,
+    /// The documents that it was compiled from, including presets, sorted by name.
+    pub(crate) documents: Vec<PolicyDocument>,
+    pub(crate) not_acted_on: Vec<String>,
+}
+
+impl PolicySet {
+    pub(crate) fn from_parts(parts: SetParts) -> Self {
+        let has_expressions =
+            parts.rules.iter().any(|rule| rule.expressions().next().is_some()) || parts.governance.has_expressions();
+        let persisting =
+            (0..).zip(&parts.rules).filter(|(_, rule)| rule.assigns.saved.is_some()).map(|(index, _)| index);
+        let persisting = persisting.collect();
+        let expressions = parts.rules.iter().flat_map(Rule::expressions).chain(parts.governance.expressions());
+        let read: Vec<&ReadPaths> = expressions.map(|expression| expression.paths()).collect();
+        let node_paths = SharedPaths::of(&read.iter().map(|paths| &paths.node).collect::<Vec<_>>());
+        let object_paths = SharedPaths::of(&read.iter().map(|paths| &paths.written).collect::<Vec<_>>());
+        Self { parts, has_expressions, node_paths, object_paths, persisting }
+    }
+
+    pub(crate) fn rule(&self, index: RuleIndex) -> &Rule {
+        &self.parts.rules[index as usize]
+    }
+
+    pub(crate) fn finder(&self) -> &RuleFinder {
+        &self.parts.finder
+    }
+
+    pub(crate) fn name_groups(&self, name: &str) -> Vec<NameGroup> {
+        self.parts.names.groups(name)
+    }
+
+    /// The names of a group as written.
+    pub(crate) fn names_of(&self, group: NameGroup) -> impl Iterator<Item = &str> {
+        self.parts.names.written(group)
+    }
+
+    /// The labels that a kubelet may not set on its own node.
+    pub(crate) fn protected(&self) -> &KeySet {
+        &self.parts.protected
+    }
+
+    pub(crate) fn governance(&self) -> &Governance {
+        &self.parts.governance
+    }
+
+    /// Whether a kubelet may not set this label on its own node.
+    pub fn is_protected(&self, key: &str) -> bool {
+        self.parts.protected.contains(key)
+    }
+
+    /// The paths that expressions read of `node`.
+    pub(crate) fn node_paths(&self) -> &SharedPaths {
+        &self.node_paths
+    }
+
+    /// The paths that expressions read of `object` and `oldObject`. Expressions over `object` are also evaluated for the
+    /// node before a write.
+    pub(crate) fn object_paths(&self) -> &SharedPaths {
+        &self.object_paths
+    }
+
+    /// Whether deciding or judging may evaluate CEL. Such sets may need their own thread.
+    pub fn has_expressions(&self) -> bool {
+        self.has_expressions
+    }
+
+    /// All rules, in the order of evaluation.
+    pub(crate) fn rules(&self) -> &[Rule] {
+        &self.parts.rules
+    }
+
+    /// The persist sections.
+    pub(crate) fn persisting_rules(&self) -> impl Iterator<Item = &Rule> {
+        self.persisting.iter().map(|index| self.rule(*index))
+    }
+
+    /// Whether a persist section names this label, whichever nodes it matches.
+    pub(crate) fn names_persisted(&self, key: &str) -> bool {
+        let mut sections = self.persisting_rules().filter_map(|rule| rule.assigns.saved.as_ref());
+        never_persisted::label(key).is_none() && sections.any(|saved| saved.labels.contains(key))
+    }
+
+    /// How long saved state is kept after its node is deleted: the maximum of all persist sections; `None` is unlimited.
+    pub fn retention(&self) -> Option<Duration> {
+        let mut longest = Duration::ZERO;
+        for saved in self.persisting_rules().filter_map(|rule| rule.assigns.saved.as_ref()) {
+            longest = longest.max(saved.retention?);
+        }
+        (longest > Duration::ZERO).then_some(longest)
+    }
+
+    /// The names of all policies, including presets, sorted.
+    pub fn policies(&self) -> impl Iterator<Item = &str> {
+        self.parts.documents.iter().map(|document| document.name.as_str())
+    }
+
+    /// The documents that it was compiled from, including presets, sorted by name.
+    pub fn documents(&self) -> &[PolicyDocument] {
+        &self.parts.documents
+    }
+
+    /// The number of rules, including derived labels and persist sections.
+    pub fn rule_count(&self) -> usize {
+        self.parts.rules.len()
+    }
+
+    /// Rules with `trustKubelet: true`, as `policy/rule`.
+    pub fn trusting_rules(&self) -> impl Iterator<Item = String> {
+        self.parts
+            .rules
+            .iter()
+            .filter(|rule| rule.trust_kubelet && rule.assigns.saved.is_none())
+            .map(|rule| rule.id.to_string())
+    }
+
+    /// Sections that are checked but not implemented yet, as `policy: section`.
+    pub fn not_acted_on(&self) -> &[String] {
+        &self.parts.not_acted_on
+    }
+
+    /// Whether annotations other than nodegate's own are governed.
+    pub fn governs_annotations(&self) -> bool {
+        self.parts.governance.governs_annotations()
+    }
+
+    /// Users and service accounts that may override a policy.
+    pub fn break_glass_people(&self) -> Vec<String> {
+        self.parts.governance.break_glass_people()
+    }
+
+    /// Groups that may override a policy, for `render webhooks`.
+    pub fn break_glass_groups(&self) -> Vec<String> {
+        self.parts.governance.break_glass_groups()
+    }
+}

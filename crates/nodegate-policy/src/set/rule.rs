@@ -1,0 +1,190 @@
+//! Compiled rules: their conditions, the values that they assign, and the keys that they read and write.
+
+#![warn(clippy::wildcard_enum_match_arm, reason = "a new condition must be handled here")]
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::names::{LabelKey, LabelValue, Taint, TaintId};
+use crate::cel::{Expression, Polarity};
+use crate::facts::gpu;
+use crate::keys::pattern::KeySet;
+use crate::set::matcher::{Condition, Matcher, Source};
+
+/// Identifies a rule by its policy and its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleId {
+    /// The policy.
+    pub policy: Arc<str>,
+    /// The rule in it.
+    pub rule: Arc<str>,
+}
+
+impl fmt::Display for RuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.policy, self.rule)
+    }
+}
+
+/// The strength of a desired value. Stronger values take precedence and are ordered first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Strength {
+    /// Assigned by a rule that keeps its value.
+    Enforced,
+    /// Restored from saved state.
+    Saved,
+    /// Assigned once, if absent.
+    Default,
+}
+
+/// Anything that assigns values: a rule, a derived label, or a persist section.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub(crate) id: RuleId,
+    pub(crate) strength: Strength,
+    pub(crate) priority: i32,
+    /// Position among all rules by precedence; the smallest takes precedence.
+    pub(crate) rank: u32,
+    pub(crate) matcher: Matcher,
+    pub(crate) assigns: Assignments,
+    pub(crate) trust_kubelet: bool,
+    pub(crate) evict: bool,
+    /// Grace period from when it no longer matches until its keys are removed.
+    pub(crate) remove_after: Duration,
+}
+
+/// The values that a rule assigns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Assignments {
+    pub(crate) labels: Vec<(LabelKey, LabelValue)>,
+    pub(crate) label_expressions: Vec<(LabelKey, Arc<Expression>)>,
+    pub(crate) label_map: Option<(KeySet, Arc<Expression>)>,
+    pub(crate) annotations: Vec<(LabelKey, Box<str>)>,
+    pub(crate) taints: Vec<Taint>,
+    pub(crate) saved: Option<Saved>,
+}
+
+impl Assignments {
+    /// The expressions that compute values.
+    fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
+        let labels = self.label_expressions.iter().map(|(_, expression)| expression);
+        labels.chain(self.label_map.iter().map(|(_, expression)| expression))
+    }
+}
+
+/// What a persist section restores.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Saved {
+    pub(crate) labels: KeySet,
+    pub(crate) taints: KeySet,
+    /// How long saved state is kept after the node is deleted; `None` is unlimited.
+    pub(crate) retention: Option<Duration>,
+}
+
+/// Default grace period from when a rule no longer matches until its keys are removed.
+pub(crate) const REMOVE_AFTER: Duration = Duration::from_secs(60);
+
+/// Something that a rule reads and other rules may write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// One label.
+    Label(Box<str>, Polarity),
+    /// Labels with computed keys.
+    AnyLabel,
+    /// One taint key.
+    Taint(Box<str>, Polarity),
+    /// Taints with computed keys.
+    AnyTaint,
+    /// The labels that GPU inference reads.
+    Gpu,
+}
+
+impl Rule {
+    /// Every expression of the rule.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
+        self.matcher.expressions().chain(self.assigns.expressions())
+    }
+
+    /// Everything that it reads, for conditions and for computed values.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = Source<'_>> {
+        self.matcher.conditions().map(Condition::source).chain(self.assigns.expressions().map(Source::Expression))
+    }
+
+    /// Everything that it reads and other rules may write.
+    pub(crate) fn reads(&self) -> Vec<Read> {
+        let mut reads: Vec<Read> = Vec::new();
+        for source in self.sources() {
+            match source {
+                Source::Label(requirement) => {
+                    reads.push(Read::Label(requirement.key.clone(), requirement.polarity()));
+                }
+                Source::Taints(patterns) => {
+                    reads.extend(patterns.iter().map(|pattern| Read::Taint(pattern.key.clone(), pattern.polarity())));
+                }
+                Source::Gpu => reads.push(Read::Gpu),
+                Source::Expression(expression) => {
+                    let found = expression.reads();
+                    reads.extend(found.labels.iter().map(|read| Read::Label(read.key.as_str().into(), read.polarity)));
+                    reads.extend(found.any_label.then_some(Read::AnyLabel));
+                    reads.extend(found.taints.then_some(Read::AnyTaint));
+                    reads.extend(found.gpu.then_some(Read::Gpu));
+                }
+                Source::Name(_) | Source::Status(_) => {}
+            }
+        }
+        reads
+    }
+
+    /// Whether a change of this label may change its result.
+    pub(crate) fn reads_label(&self, key: &str) -> bool {
+        self.sources().any(|source| match source {
+            Source::Label(requirement) => *requirement.key == *key,
+            Source::Gpu => gpu::reads_label(key),
+            Source::Expression(expression) => {
+                let reads = expression.reads();
+                reads.any_label
+                    || (reads.gpu && gpu::reads_label(key))
+                    || reads.labels.iter().any(|read| read.key == key)
+            }
+            Source::Name(_) | Source::Taints(_) | Source::Status(_) => false,
+        })
+    }
+
+    /// Whether a change of taints with this key may change its result.
+    pub(crate) fn reads_taint(&self, key: &str) -> bool {
+        self.sources().any(|source| match source {
+            Source::Taints(patterns) => patterns.iter().any(|pattern| *pattern.key == *key),
+            Source::Expression(expression) => expression.reads().taints,
+            Source::Name(_) | Source::Label(_) | Source::Status(_) | Source::Gpu => false,
+        })
+    }
+
+    /// The label keys that it sets and that are known when it is loaded.
+    pub(crate) fn written_labels(&self) -> impl Iterator<Item = &LabelKey> {
+        let fixed = self.assigns.labels.iter().map(|(key, _)| key);
+        fixed.chain(self.assigns.label_expressions.iter().map(|(key, _)| key))
+    }
+
+    /// Whether it may set this label.
+    pub(crate) fn may_write_label(&self, key: &str) -> bool {
+        self.written_labels().any(|written| written.as_str() == key)
+            || self.written_label_sets().any(|keys| keys.contains(key))
+    }
+
+    /// Whether it may set this annotation.
+    pub(crate) fn may_write_annotation(&self, key: &str) -> bool {
+        self.assigns.annotations.iter().any(|(given, _)| given.as_str() == key)
+    }
+
+    /// Whether it may set this taint.
+    pub(crate) fn may_write_taint(&self, id: &TaintId) -> bool {
+        self.assigns.taints.iter().any(|given| given.id == *id)
+    }
+
+    /// Sets that contain the computed label keys that it may set.
+    pub(crate) fn written_label_sets(&self) -> impl Iterator<Item = &KeySet> {
+        let map = self.assigns.label_map.iter().map(|(keys, _)| keys);
+        map.chain(self.assigns.saved.iter().map(|saved| &saved.labels))
+    }
+}

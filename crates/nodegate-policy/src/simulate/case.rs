@@ -1,0 +1,189 @@
+//! One case of a `PolicyTest`.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value as Json, json};
+
+use super::short_form::{self, SimulationError, complete, taint, taint_text, taints};
+use super::{Scene, Simulated, identity, node_name, simulate};
+use crate::api::case::{Case, ChangeCase, Expectation, PolicyTest, SavedCase, VerdictCase};
+use crate::api::names::{TaintEffect, TaintId};
+use crate::api::policy::EntryMode;
+use crate::api::state::{Owned, SavedState, SavedTaint};
+use crate::{Exemptions, NodeChange, Origin, PolicyDocument, PolicyError, PolicySet, Verdict};
+
+/// The texts that a test file expects in errors, and that none of `errors` contains.
+pub fn missing_errors<'t>(test: &'t PolicyTest, errors: &[String]) -> Vec<&'t str> {
+    let missing = test.expect_errors.iter().filter(|text| !errors.iter().any(|error| error.contains(*text)));
+    missing.map(String::as_str).collect()
+}
+
+/// Compiles the policies that a test file contains: a list of documents, or the `spec` of one.
+///
+/// # Errors
+/// Every fault in them.
+pub fn compile_inline(policy: &Json) -> Result<PolicySet, Vec<PolicyError>> {
+    let documents = match policy {
+        Json::Array(documents) => documents.clone(),
+        spec => vec![
+            json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "test"}, "spec": spec}),
+        ],
+    };
+    let mut errors = Vec::new();
+    let parse = |document: &Json| PolicyDocument::parse_all(&Origin::Object, &document.to_string(), &mut errors);
+    let documents: Vec<PolicyDocument> = documents.iter().flat_map(parse).collect();
+    let compiled = PolicySet::compile(&documents);
+    errors.extend(compiled.as_ref().err().cloned().unwrap_or_default());
+    compiled.ok().filter(|_| errors.is_empty()).ok_or(errors)
+}
+
+/// The node that a case writes in place, as a whole Node; `None` where the case names a file.
+///
+/// # Errors
+/// Returns an error if the case has neither a node nor a file, or both, or the short form of its node cannot be read.
+pub fn node_of(case: &Case) -> Result<Option<Json>, SimulationError> {
+    match (&case.node, &case.node_file) {
+        (Some(node), None) => complete(node).map(Some),
+        (None, Some(_)) => Ok(None),
+        _ => Err(SimulationError::new("expected exactly one of node and nodeFile")),
+    }
+}
+
+/// Runs a case on `node`, and returns the differences from what it expects, a line each.
+///
+/// # Errors
+/// Returns an error if a taint of the case cannot be parsed, or `node` is not a Node.
+pub fn run_case(set: &PolicySet, case: &Case, node: Json) -> Result<Vec<String>, SimulationError> {
+    let simulated = simulate(set, &scene(case, node)?, &Exemptions::default())?;
+    Ok(differences(&case.expect, &simulated))
+}
+
+/// The write that a case makes on `node`.
+///
+/// # Errors
+/// Returns an error if a taint of the case cannot be parsed.
+pub fn scene(case: &Case, node: Json) -> Result<Scene, SimulationError> {
+    let requester = case.requester.as_deref().unwrap_or("kubelet");
+    let (username, groups) = identity(requester, node_name(&node), &case.groups);
+    let saved = case.saved.as_ref().map(|saved| saved_state(saved, node_name(&node))).transpose()?;
+    let (node, old) = match &case.change {
+        Some(change) => (changed(&node, change)?, Some(node)),
+        None => (node, None),
+    };
+    let pending_taint = match case.controller {
+        Some(true) => Some(TaintId {
+            key: "nodegate.dev/pending".parse().map_err(SimulationError::new)?,
+            effect: TaintEffect::NoSchedule,
+        }),
+        _ => None,
+    };
+    Ok(Scene { node, old, status: case.status.unwrap_or_default(), username, groups, saved, pending_taint })
+}
+
+fn saved_state(saved: &SavedCase, node: &str) -> Result<SavedState, SimulationError> {
+    let saved_taint = |text: &String| serde_json::from_value::<SavedTaint>(taint(text)?).map_err(SimulationError::new);
+    Ok(SavedState {
+        node_name: node.to_owned(),
+        labels: saved.labels.clone(),
+        taints: saved.taints.iter().map(saved_taint).collect::<Result<_, _>>()?,
+        owned: (!saved.owned_labels.is_empty())
+            .then(|| Owned { labels: saved.owned_labels.clone(), ..Owned::default() }),
+        ..SavedState::default()
+    })
+}
+
+fn changed(node: &Json, change: &ChangeCase) -> Result<Json, SimulationError> {
+    let mut node = node.clone();
+    for (key, value) in &change.labels {
+        node["metadata"]["labels"][key] = json!(value);
+    }
+    for (key, value) in &change.annotations {
+        node["metadata"]["annotations"][key] = json!(value);
+    }
+    if let Some(labels) = node.pointer_mut("/metadata/labels").and_then(Json::as_object_mut) {
+        labels.retain(|key, _| !change.remove_labels.contains(key));
+    }
+    if let Some(taints) = &change.taints {
+        node["spec"]["taints"] = taints.iter().map(|text| taint(text)).collect::<Result<Vec<_>, _>>()?.into();
+    }
+    if let Some(id) = &change.provider_id {
+        node["spec"]["providerID"] = json!(id);
+    }
+    Ok(node)
+}
+
+fn differences(expect: &Expectation, simulated: &Simulated) -> Vec<String> {
+    let (decision, node) = (&simulated.decision, &simulated.node);
+    let mut found = Vec::new();
+    let mut differ = |what: String, expected: &str, actual: Option<&str>| {
+        if actual != Some(expected) {
+            found.push(format!(
+                "{what}: expected {expected:?}, got {}",
+                actual.map_or("absent".to_owned(), |actual| format!("{actual:?}"))
+            ));
+        }
+    };
+    for (key, value) in &expect.labels {
+        differ(format!("label {key}"), value, node["metadata"]["labels"][key].as_str());
+    }
+    for (key, value) in &expect.annotations {
+        differ(format!("annotation {key}"), value, node["metadata"]["annotations"][key].as_str());
+    }
+    let taints = taints(node);
+    for taint in &expect.taints {
+        let there = short_form::taint(taint).is_ok_and(|taint| taints.contains(&taint_text(&taint)));
+        differ(format!("taint {taint}"), "there", there.then_some("there"));
+    }
+    for key in &expect.absent {
+        let label = node["metadata"]["labels"].get(key).or_else(|| node["metadata"]["annotations"].get(key));
+        let taint = taints.iter().find(|taint| taint.split(['=', ':']).next() == Some(key));
+        if let Some(there) = label.map(ToString::to_string).or_else(|| taint.cloned()) {
+            differ(key.clone(), "absent", Some(&there));
+        }
+    }
+    if let Some(expected) = &expect.deferred {
+        let expected: BTreeSet<String> = expected.iter().cloned().collect();
+        let actual: BTreeSet<String> = decision.deferred.iter().flat_map(keys).collect();
+        differ("deferred".to_owned(), &format!("{expected:?}"), Some(&format!("{actual:?}")));
+    }
+    for (what, expected, actual) in
+        [("pending", expect.pending, decision.pending), ("patch", expect.patch, decision.change.is_some())]
+    {
+        if let Some(expected) = expected {
+            differ(what.to_owned(), &expected.to_string(), Some(&actual.to_string()));
+        }
+    }
+    for text in &expect.notes {
+        let notes: Vec<String> = decision.notes.iter().map(ToString::to_string).collect();
+        let there = notes.iter().any(|note| note.contains(text));
+        differ(format!("a note that contains {text:?} among {notes:?}"), "there", there.then_some("there"));
+    }
+    if let Some(expected) = expect.verdict {
+        differ("verdict".to_owned(), &format!("{expected:?}"), Some(&format!("{:?}", verdict(&simulated.verdict))));
+    }
+    if let Some(text) = &expect.message {
+        let denial = simulated.verdict.denial();
+        let each = simulated.verdict.violations.iter().map(|violation| violation.message.as_str());
+        let messages: Vec<&str> = each.chain(denial.as_deref()).collect();
+        let there = messages.iter().any(|message| message.contains(text));
+        differ(format!("a message that contains {text:?} among {messages:?}"), "there", there.then_some("there"));
+    }
+    found
+}
+
+fn verdict(verdict: &Verdict) -> VerdictCase {
+    if verdict.denial().is_some() {
+        return VerdictCase::Deny;
+    }
+    match verdict.violations.iter().map(|violation| violation.mode).max() {
+        None => VerdictCase::Allow,
+        Some(EntryMode::Audit) => VerdictCase::Audit,
+        Some(_) => VerdictCase::Warn,
+    }
+}
+
+/// Every key of a change: labels, annotations, taints.
+fn keys(change: &NodeChange) -> Vec<String> {
+    let taints = change.taints().keys().map(|id| id.key.to_string());
+    change.labels().keys().chain(change.annotations().keys()).cloned().chain(taints).collect()
+}

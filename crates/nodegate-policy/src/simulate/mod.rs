@@ -1,0 +1,101 @@
+//! Simulates one write: decides, patches and judges it as the API server and nodegate would. `nodegate plan`, `test` and
+//! `report` use it.
+
+mod case;
+mod short_form;
+
+pub use case::{compile_inline, missing_errors, node_of, run_case, scene};
+pub use short_form::{SimulationError, complete, taint, taint_text, taints};
+
+use serde_json::Value as Json;
+
+use crate::api::names::TaintId;
+use crate::api::state::SavedState;
+use crate::{
+    DecideContext, Decision, Exemptions, NodeFacts, Operation, PolicySet, Requester, Text, Verdict, Write, decide,
+    judge, patch,
+};
+
+/// A write to simulate.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// The node in the request.
+    pub node: Json,
+    /// The node as it is stored; `None` for a CREATE.
+    pub old: Option<Json>,
+    /// Whether the write goes to `nodes/status`.
+    pub status: bool,
+    /// Who sends it.
+    pub username: String,
+    /// The groups of the requester.
+    pub groups: Vec<String>,
+    /// What is saved of the node.
+    pub saved: Option<SavedState>,
+    /// The pending taint, if a controller runs.
+    pub pending_taint: Option<TaintId>,
+}
+
+/// The outcome of a write.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    /// What `decide` returned.
+    pub decision: Decision,
+    /// The node as it would be stored if it is not denied.
+    pub node: Json,
+    /// What `judge` returned.
+    pub verdict: Verdict,
+}
+
+/// The user and groups that `as` stands for: `kubelet`, `admin` or a user name.
+pub fn identity(name: &str, node: &str, groups: &[String]) -> (String, Vec<String>) {
+    let (user, own): (String, &[&str]) = match name {
+        "kubelet" => (format!("system:node:{node}"), &["system:nodes", "system:authenticated"]),
+        "admin" => ("admin".to_owned(), &["system:masters", "system:authenticated"]),
+        other => (other.to_owned(), &["system:authenticated"]),
+    };
+    (user, own.iter().map(|group| (*group).to_owned()).chain(groups.iter().cloned()).collect())
+}
+
+/// The name of a node in JSON.
+pub fn node_name(node: &Json) -> &str {
+    node["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+fn write<'a>(scene: &'a Scene, node: &'a str, old: Option<&'a str>) -> Result<Write<'a>, SimulationError> {
+    Ok(Write {
+        operation: if old.is_some() { Operation::Update } else { Operation::Create },
+        status: scene.status,
+        dry_run: false,
+        requester: Requester {
+            username: Text(scene.username.as_str().into()),
+            groups: scene.groups.iter().map(|group| Text(group.as_str().into())).collect(),
+            uid: None,
+        },
+        node: NodeFacts::parse(node).map_err(SimulationError::new)?,
+        old: old.map(NodeFacts::parse).transpose().map_err(SimulationError::new)?,
+    })
+}
+
+/// Decides, patches and judges a write.
+///
+/// # Errors
+/// Returns an error if an object is not a Node, or if the patch does not apply (which would be a bug in nodegate).
+pub fn simulate(set: &PolicySet, scene: &Scene, exemptions: &Exemptions) -> Result<Simulated, SimulationError> {
+    let (raw, old) = (scene.node.to_string(), scene.old.as_ref().map(Json::to_string));
+    let first = write(scene, &raw, old.as_deref())?;
+    let context = DecideContext {
+        saved: scene.saved.as_ref(),
+        pending_taint: scene.pending_taint.as_ref(),
+        ..DecideContext::default()
+    };
+    // nodes/status is validated, never mutated.
+    let decision = if scene.status { Decision::default() } else { decide(set, &first, &context) };
+    let mut node = scene.node.clone();
+    if let Some(change) = &decision.change {
+        json_patch::patch(&mut node, &patch(&first.node, change)).map_err(SimulationError::new)?;
+    }
+    let patched = node.to_string();
+    let second = write(scene, &patched, old.as_deref())?;
+    let verdict = judge(set, &second, &context, exemptions);
+    Ok(Simulated { decision, node, verdict })
+}

@@ -1,0 +1,10 @@
+//! Tests of the public interface: cases from files, and properties.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)] // A test may fail, and read a file.
+
+mod cases;
+mod model;
+mod native;
+mod pending;
+mod properties;
+mod set;
+mod verdicts;

@@ -1,0 +1,229 @@
+//! A second `decide`, slow and obvious, for rules as `properties` draws them: all rules are evaluated in rounds until nothing
+//! changes. It ignores saved state, and computes only the desired state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+/// Keys with values; a taint's key is `key:Effect`.
+pub(crate) type Keys = BTreeMap<String, String>;
+
+/// What a node should have.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct DesiredState {
+    pub(crate) labels: Keys,
+    pub(crate) annotations: Keys,
+    pub(crate) taints: Keys,
+}
+
+/// The input of the model.
+pub(crate) struct Question<'q> {
+    pub(crate) spec: &'q Value,
+    pub(crate) node: &'q Value,
+    pub(crate) old: Option<&'q Value>,
+    pub(crate) kubelet: bool,
+}
+
+/// The families of labels that a daemon writes, as far as they are drawn.
+const FAMILIES: [&str; 2] = ["nvidia.com/", "feature.node.kubernetes.io/"];
+
+fn keys(map: &Value) -> Keys {
+    let entries = map.as_object().into_iter().flatten();
+    entries.map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned())).collect()
+}
+
+fn taints(list: &Value) -> Keys {
+    let entries = list.as_array().into_iter().flatten();
+    let id = |taint: &Value| format!("{}:{}", taint["key"].as_str().unwrap(), taint["effect"].as_str().unwrap());
+    entries.map(|taint| (id(taint), taint["value"].as_str().unwrap_or_default().to_owned())).collect()
+}
+
+fn is_in(key: &str, list: &Value) -> bool {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).any(|pattern| match pattern.strip_suffix('*') {
+        Some(prefix) => key.starts_with(prefix),
+        None => key == pattern,
+    })
+}
+
+fn is_enforced(rule: &Value) -> bool {
+    rule["mode"] == "enforce"
+}
+
+/// The node as one rule sees it.
+struct Seen {
+    labels: Keys,
+    /// Keys of taints.
+    taints: BTreeSet<String>,
+}
+
+impl Question<'_> {
+    /// The rules, the one with the highest precedence first.
+    fn rules(&self) -> Vec<&Value> {
+        let mut rules: Vec<&Value> = self.spec["rules"].as_array().unwrap().iter().collect();
+        let rank = |rule: &&Value| {
+            (!is_enforced(rule), -rule["priority"].as_i64().unwrap(), rule["name"].as_str().unwrap().to_owned())
+        };
+        rules.sort_by_key(rank);
+        rules
+    }
+
+    /// The object's labels. A key that a kubelet may not change has its stored value.
+    fn base(&self) -> Keys {
+        let sent = keys(&self.node["metadata"]["labels"]);
+        let stored = self.old.map(|old| keys(&old["metadata"]["labels"])).unwrap_or_default();
+        let may_not = |key: &str| {
+            key.starts_with("nodegate.dev/")
+                || is_in(key, &self.spec["protect"]["keys"])
+                || (self.old.is_some() && is_in(key, &self.spec["persist"]["labels"]))
+        };
+        let counts = |key: &&String| {
+            let from = if self.kubelet && may_not(key) { &stored } else { &sent };
+            from.get(*key).map(|value| ((*key).clone(), value.clone()))
+        };
+        sent.keys().chain(stored.keys()).filter_map(|key| counts(&key)).collect()
+    }
+
+    /// The node with the values of these rules. A default rule does not see its own values.
+    fn seen(&self, giving: &[&Value], by: &Value) -> Seen {
+        let mut labels = self.base();
+        let mut there = taints(&self.node["spec"]["taints"]);
+        if !is_enforced(by) {
+            labels.retain(|key, value| by["labels"].get(key.as_str()) != Some(&Value::from(value.as_str())));
+            let own = taints(&by["taints"]);
+            there.retain(|id, value| own.get(id) != Some(value));
+        }
+        let others = giving.iter().filter(|rule| is_enforced(by) || rule["name"] != by["name"]);
+        // The weakest rule first, so that stronger ones overwrite its values.
+        for rule in others.rev() {
+            for (key, value) in keys(&rule["labels"]) {
+                if is_enforced(rule) {
+                    labels.insert(key, value);
+                } else {
+                    let stays = labels.contains_key(&key) && self.base().contains_key(&key);
+                    if !stays {
+                        labels.insert(key, value);
+                    }
+                }
+            }
+            there.extend(taints(&rule["taints"]));
+        }
+        let taints = there.keys().map(|id| id.rsplit_once(':').unwrap().0.to_owned()).collect();
+        Seen { labels, taints }
+    }
+
+    /// Whether a daemon's labels were present and are all gone, so that they are unknown.
+    fn has_gone(&self, key: &str) -> bool {
+        let has =
+            |node: &Value, family: &str| keys(&node["metadata"]["labels"]).keys().any(|key| key.starts_with(family));
+        let family = FAMILIES.into_iter().find(|family| key.starts_with(family));
+        family.is_some_and(|family| self.old.is_some_and(|old| has(old, family)) && !has(self.node, family))
+    }
+
+    fn requirement(&self, seen: &Seen, requirement: &Value) -> bool {
+        let key = requirement["key"].as_str().unwrap();
+        let listed = |value: &String| requirement["values"].as_array().unwrap().iter().any(|wanted| wanted == value);
+        match (requirement["operator"].as_str().unwrap(), seen.labels.get(key)) {
+            ("Exists", there) => there.is_some(),
+            ("In", there) => there.is_some_and(listed),
+            ("NotIn", Some(value)) => !listed(value),
+            ("DoesNotExist", Some(_)) => false,
+            (_, None) => !self.has_gone(key),
+            (operator, _) => panic!("{operator} is not drawn"),
+        }
+    }
+
+    /// Whether all conditions of a group hold. Unknown ones do not hold.
+    fn group(&self, seen: &Seen, group: &Value) -> bool {
+        let name = self.node["metadata"]["name"].as_str().unwrap();
+        let info = |field: &str| self.node["status"]["nodeInfo"][field].as_str().unwrap_or_default();
+        group.as_object().unwrap().iter().all(|(field, wanted)| match field.as_str() {
+            "names" => is_in(name, wanted),
+            "selector" => wanted["matchExpressions"].as_array().unwrap().iter().all(|one| self.requirement(seen, one)),
+            "taints" => seen.taints.contains(wanted[0].as_str().unwrap()),
+            "capacity" => wanted["cpu"] == ">=4",
+            "gpu" => ["nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present"]
+                .iter()
+                .any(|key| seen.labels.get(*key).is_some_and(|value| value == "true")),
+            "osImage" => text_matches(wanted[0].as_str().unwrap(), info("osImage")),
+            "kernel" => text_matches(wanted[0].as_str().unwrap(), info("kernelVersion")),
+            "expression" => is_true(wanted.as_str().unwrap(), seen, info("kernelVersion")),
+            "anyOf" => wanted.as_array().unwrap().iter().any(|group| self.group(seen, group)),
+            other => panic!("the model does not know the condition {other}"),
+        })
+    }
+
+    /// The desired state; `None` if the rules do not converge.
+    pub(crate) fn answer(&self) -> Option<DesiredState> {
+        let rules = self.rules();
+        let initial = self.old.is_none();
+        let mut giving: Vec<&Value> = Vec::new();
+        for _ in 0..=rules.len() * 2 {
+            let matches =
+                |rule: &&Value| (is_enforced(rule) || initial) && self.group(&self.seen(&giving, rule), &rule["match"]);
+            let next: Vec<&Value> = rules.iter().copied().filter(matches).collect();
+            if next == giving {
+                return Some(self.wanted(&giving, initial));
+            }
+            giving = next;
+        }
+        None
+    }
+
+    fn wanted(&self, giving: &[&Value], initial: bool) -> DesiredState {
+        let mut wanted = DesiredState::default();
+        let annotations = keys(&self.node["metadata"]["annotations"]);
+        let there = taints(&self.node["spec"]["taints"]);
+        let before = self.old.map(|old| taints(&old["spec"]["taints"])).unwrap_or_default();
+        let mut decided: BTreeSet<String> = BTreeSet::new();
+        for rule in giving {
+            let mut add = |to: &mut Keys, kind: &str, given: Keys, there: &Keys| {
+                for (key, value) in given {
+                    let other_is_there = there.get(&key).is_some_and(|own| *own != value);
+                    if decided.insert(format!("{kind} {key}")) && (is_enforced(rule) || !other_is_there) {
+                        to.insert(key, value);
+                    }
+                }
+            };
+            add(&mut wanted.labels, "label", keys(&rule["labels"]), &self.base());
+            add(&mut wanted.annotations, "annotation", keys(&rule["annotations"]), &annotations);
+            let mut given = Keys::new();
+            add(&mut given, "taint", taints(&rule["taints"]), &there);
+            let evicts = |id: &String, value: &String| {
+                id.ends_with(":NoExecute") && there.get(id) != Some(value) && !before.contains_key(id)
+            };
+            given.retain(|id, value| initial || rule["evict"] == true || !evicts(id, value));
+            wanted.taints.extend(given);
+        }
+        wanted
+    }
+}
+
+/// The patterns that are drawn, on the texts that are drawn.
+fn text_matches(pattern: &str, text: &str) -> bool {
+    match pattern {
+        "*" => !text.is_empty(),
+        "Ubuntu*" => text.starts_with("Ubuntu"),
+        "*-aws" => text.ends_with("-aws"),
+        "Ubuntu >=24.04" => text.starts_with("Ubuntu 24.04") || text.starts_with("Ubuntu 26"),
+        ">=5.15 <6.2" => text.starts_with("5.15.") || text.starts_with("6.1."),
+        "==6" => text.starts_with("6."),
+        other => panic!("the model does not know the pattern {other}"),
+    }
+}
+
+/// The results of the expressions that are drawn. One that fails is not true.
+fn is_true(expression: &str, seen: &Seen, kernel: &str) -> bool {
+    match expression {
+        r#"node.metadata.labels["a"] == "1""# => seen.labels.get("a").is_some_and(|value| value == "1"),
+        r#""pool" in node.metadata.labels"# => seen.labels.contains_key("pool"),
+        r#"node.metadata.labels.exists(key, key.startsWith("node-r"))"# => {
+            seen.labels.keys().any(|key| key.starts_with("node-r"))
+        }
+        // `node` has labels and taints even if the object has none.
+        "has(node.spec.taints)" => true,
+        // No drawn label or resource has a count.
+        "gpu.count > 0" => false,
+        r#"node.status.nodeInfo.kernelVersion.startsWith("6")"# => kernel.starts_with('6'),
+        other => panic!("the model does not know the expression {other}"),
+    }
+}

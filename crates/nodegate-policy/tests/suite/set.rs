@@ -1,0 +1,107 @@
+//! What a compiled set tells about itself, and what does not compile together.
+
+use std::time::Duration;
+
+use nodegate_policy::simulate::compile_inline;
+use nodegate_policy::{NodeFacts, Origin, PolicyDocument, PolicySet};
+use serde_json::{Value as Json, json};
+
+fn document(name: &str, spec: Json) -> PolicyDocument {
+    PolicyDocument::new(name, Origin::Object, serde_json::from_value(spec).unwrap())
+}
+
+fn set(documents: &[(&str, Json)]) -> PolicySet {
+    let documents: Vec<PolicyDocument> = documents.iter().map(|(name, spec)| document(name, spec.clone())).collect();
+    PolicySet::compile(&documents).unwrap()
+}
+
+#[test]
+fn a_set_names_its_policies_rules_and_people() {
+    let set = set(&[
+        (
+            "b",
+            json!({
+                "rules": [
+                    {"name": "trusting", "match": {"capacity": {"nvidia.com/gpu": ">=1"}}, "trustKubelet": true,
+                     "labels": {"node-role.kubernetes.io/gpu": ""}},
+                    {"name": "plain", "labels": {"a": "b"}},
+                ],
+                "governance": {"breakGlass": {"users": ["zoe", "adam"], "serviceAccounts": ["ops:repair"], "groups": ["sre"]}},
+            }),
+        ),
+        ("a", json!({"presets": ["baseline"], "governance": {"breakGlass": {"groups": ["oncall"]}}})),
+    ]);
+    assert_eq!(set.policies().collect::<Vec<_>>(), ["a", "b", "preset:baseline"]);
+    assert_eq!(set.documents().len(), 3);
+    assert_eq!(set.trusting_rules().collect::<Vec<_>>(), ["b/trusting"]);
+    assert_eq!(set.break_glass_people(), ["adam", "ops:repair", "zoe"]);
+    assert_eq!(set.break_glass_groups(), ["oncall", "sre"]);
+    assert!(set.rule_count() >= 2 && set.not_acted_on().is_empty());
+}
+
+#[test]
+fn sections_without_an_effect_are_reported() {
+    let inventory =
+        json!({"inventory": [{"name": "cmdb", "url": "https://cmdb.example.com/{node}", "allow": ["rack"]}]});
+    let set = compile_inline(&inventory).unwrap();
+    assert_eq!(set.not_acted_on(), ["test: inventory"]);
+}
+
+#[test]
+fn the_longest_retention_of_all_persist_sections_holds() {
+    let persist = |retention: &str| json!({"persist": {"labels": ["a.example/*"], "retention": retention}});
+    assert_eq!(set(&[("a", json!({}))]).retention(), None, "nothing is saved");
+    assert_eq!(set(&[("a", persist("24h"))]).retention(), Some(Duration::from_secs(86_400)));
+    let both = set(&[("a", persist("24h")), ("b", persist("1h"))]);
+    assert_eq!(both.retention(), Some(Duration::from_secs(86_400)));
+    let forever = set(&[("a", persist("24h")), ("b", json!({"persist": {"labels": ["a.example/*"]}}))]);
+    assert_eq!(forever.retention(), None, "one of them keeps it for ever");
+}
+
+#[test]
+fn annotations_are_governed_where_an_entry_or_an_expression_is_about_them() {
+    let governs = |governance: Json| set(&[("a", json!({"governance": governance}))]).governs_annotations();
+    let required = |of: Json| json!({"required": [{"name": "owner", "keys": ["owner"], "of": of}]});
+    assert!(governs(required(json!(["annotations"]))) && !governs(required(json!(["labels"]))));
+    let reserved = |of: Json| json!({"reserved": [{"name": "owner", "keys": ["owner"], "of": of}]});
+    assert!(governs(reserved(json!(["annotations"]))) && !governs(reserved(json!(["labels"]))));
+    let expression = |text: &str| json!({"expressions": [{"name": "e", "expression": text}]});
+    assert!(
+        governs(expression("!('x' in object.metadata.annotations)"))
+            && !governs(expression("!('x' in object.metadata.labels)"))
+    );
+}
+
+#[test]
+fn two_policies_of_one_name_are_an_error_and_two_without_one_are_not() {
+    let errors = PolicySet::compile(&[document("p", json!({})), document("p", json!({}))]).unwrap_err();
+    assert!(matches!(errors.as_slice(), [error] if error.path.to_string() == "metadata.name"), "{errors:?}");
+    PolicySet::compile(&[document("p", json!({})), document("q", json!({}))]).unwrap();
+}
+
+#[test]
+fn all_policies_together_have_at_most_two_thousand_expressions() {
+    let compiled = |rules: usize, entries: usize| {
+        let rules: Vec<Json> = (0..rules)
+            .map(|at| json!({"name": format!("r{at}"), "match": {"expression": "node.metadata.name == 'n'"}, "labels": {"a": "b"}}))
+            .collect();
+        let entries: Vec<Json> = (0..entries)
+            .map(|at| json!({"name": format!("e{at}"), "expression": "object.metadata.name != 'x'"}))
+            .collect();
+        compile_inline(&json!({"rules": rules, "governance": {"expressions": entries}}))
+    };
+    assert!(compiled(1_999, 1).is_ok());
+    let errors = compiled(1_999, 2).unwrap_err();
+    assert!(matches!(errors.as_slice(), [error] if error.to_string().contains("2001 expressions")), "{errors:?}");
+}
+
+#[test]
+fn an_object_that_is_no_node_or_has_a_part_twice_is_an_error() {
+    let fault = |text: &str| NodeFacts::parse(text).unwrap_err().to_string();
+    assert!(fault("[]").contains("expected a Node"), "{}", fault("[]"));
+    assert!(fault("{}").contains("missing field `metadata`"));
+    for part in ["metadata", "spec", "status"] {
+        let text = format!(r#"{{"metadata": {{}}, "spec": {{}}, "status": {{}}, "{part}": {{}}}}"#);
+        assert!(fault(&text).contains(&format!("duplicate field `{part}`")), "{}", fault(&text));
+    }
+}

@@ -1,0 +1,52 @@
+//! The result of a review: an answer or a rejection, and their texts.
+
+use crate::metrics::Outcome;
+use crate::text::{self, lines, on_a_line};
+
+/// Maximum length of a warning, in characters: clients truncate longer ones (`k8s.io/api/admission/v1/types.go`).
+const WARNING_MAX: usize = 120;
+
+/// An answer: the `AdmissionReview` as JSON, and its outcome for metrics.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The JSON.
+    pub body: Vec<u8>,
+    /// The outcome for metrics.
+    pub outcome: Outcome,
+}
+
+/// A rejected review: the HTTP status and the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Rejection {
+    /// The HTTP status code, 4xx or 500.
+    pub code: u16,
+    /// The reason.
+    pub message: String,
+}
+
+impl Rejection {
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self { code: 400, message: message.into() }
+    }
+
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self { code: 500, message: message.into() }
+    }
+}
+
+/// Truncates a text to the length of a warning, at a character boundary. Control characters are escaped, because the
+/// API server drops warnings that contain them.
+pub(super) fn warning(text: &str) -> String {
+    let mut text = on_a_line(text).into_owned();
+    text::cut_to_characters(&mut text, WARNING_MAX);
+    text
+}
+
+/// Truncates a text to this many bytes, at a character boundary. Control characters except newlines are escaped,
+/// because `kubectl` prints the text as it is.
+pub(super) fn cut(text: String, max: usize) -> String {
+    let mut text = lines(&text).into_owned();
+    text::cut(&mut text, max);
+    text
+}

@@ -1,0 +1,72 @@
+//! Which policies a command uses, and whether the cluster has the same ones in force.
+
+use anyhow::bail;
+use kube::Client;
+
+use super::connect::ClusterTarget;
+use super::output;
+use crate::controller::policies::{self, Combined};
+use crate::controller::published::{self, Published};
+use crate::files::Loaded;
+use crate::kube_error::in_words;
+use nodegate_policy::PolicySet;
+
+/// Combines the policies of files with the NodePolicy objects of the cluster, as `serve` does.
+///
+/// # Errors
+/// Returns an error if the objects cannot be read.
+pub(super) async fn combined(
+    client: &Client,
+    namespace: Option<&str>,
+    files: &Loaded,
+) -> Result<Combined, kube::Error> {
+    let mut objects = policies::read(client.clone(), namespace).await?;
+    let combined = objects.combine(&files.documents, files.stands_in);
+    for (name, complaint) in combined.reports.iter().filter_map(|(name, report)| Some((name, report.complaint()?))) {
+        output::note(&format!("note: NodePolicy {name}: {complaint}"));
+    }
+    Ok(combined)
+}
+
+/// Compares a set of policies with the one that `serve` has in force.
+///
+/// # Errors
+/// Returns an error if they differ, unless `force` is set. If it is unknown which set is in force, prints a note
+/// instead.
+pub(super) async fn compare(
+    client: &Client,
+    place: &ClusterTarget,
+    set: &PolicySet,
+    force: bool,
+) -> anyhow::Result<Published> {
+    let ours = Published::of(set);
+    let map = format!("ConfigMap {} in namespace {}", published::NAME, place.namespace);
+    let in_force = match published::read(client.clone(), &place.namespace).await {
+        Ok(Some(in_force)) => in_force,
+        Ok(None) => {
+            output::note(&format!(
+                "note: cannot tell which policies are in force: {map} does not exist, because no `nodegate serve` has been leader in \
+                 this namespace; using: {ours}"
+            ));
+            return Ok(ours);
+        }
+        Err(error) => {
+            output::note(&format!(
+                "note: cannot tell which policies are in force: could not read {map}: {}; using: {ours}",
+                in_words(&error)
+            ));
+            return Ok(ours);
+        }
+    };
+    if in_force != ours && !force {
+        bail!(
+            "these policies differ from the ones in force in the cluster\n  given:    {ours}\n  in force: {in_force}\n\
+             pass the same policy files as to `nodegate serve` (--policy, --labels-dir) and use the same version of nodegate, or add \
+             --force to use these policies anyway"
+        );
+    }
+    if in_force != ours {
+        output::note(&format!("note: --force: the policies in force in the cluster differ: {in_force}"));
+    }
+    Ok(ours)
+}

@@ -1,0 +1,231 @@
+//! With a cluster: the work of every replica besides the webhook. The work of the leader is in `leader`.
+
+mod leader;
+mod node_watch;
+mod policy_feed;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use tokio::sync::watch;
+
+use self::policy_feed::PolicyFeed;
+use super::certificate::Served;
+use super::controller_args::ClusterConfig;
+use super::expiry::Expiry;
+use super::policies::InForce;
+use super::process::Process;
+use crate::cli::reach::{Unreached, reach};
+use crate::controller::Events;
+use crate::controller::certificates::ClusterCertificates;
+use crate::controller::leader::LeaseView;
+use crate::controller::policies::{self, Combined};
+use crate::files::Loaded;
+use crate::metrics::Reload;
+use crate::state::{ConfigMaps, Problem, SavedStates};
+use crate::tls::SubjectName;
+use nodegate_policy::Exemptions;
+use nodegate_policy::api::names::TaintId;
+
+/// A cluster, and the namespace that nodegate uses in it.
+pub(in crate::cli::serve) struct Cluster {
+    pub(in crate::cli::serve) client: Client,
+    config: ClusterConfig,
+    /// The Lease as this replica observes it.
+    pub(in crate::cli::serve) lease: LeaseView,
+    /// The saved state of nodes.
+    pub(in crate::cli::serve) saved: Arc<SavedStates>,
+    maps: ConfigMaps,
+}
+
+/// The state that the webhook and the cluster part of `serve` share.
+pub(in crate::cli::serve) struct Shared {
+    pub(in crate::cli::serve) process: Process,
+    pub(in crate::cli::serve) in_force: Arc<InForce>,
+    pub(in crate::cli::serve) served: Served,
+    /// Whose writes are not judged; nodegate's own name is added when it is known.
+    pub(in crate::cli::serve) exemptions: Arc<ArcSwap<Exemptions>>,
+    /// How near the expiration of the serving certificate is.
+    pub(in crate::cli::serve) expiry: watch::Receiver<Expiry>,
+    /// Names in the issued certificate.
+    pub(in crate::cli::serve) cert_names: Vec<SubjectName>,
+    /// The certificate directory, if the certificate is in files.
+    pub(in crate::cli::serve) cert_dir: Option<PathBuf>,
+    /// The content of policy files.
+    pub(in crate::cli::serve) files: watch::Receiver<Arc<Loaded>>,
+    /// Counts the sets of policies that were put in force.
+    pub(in crate::cli::serve) generation: watch::Receiver<u64>,
+    pub(in crate::cli::serve) pending: TaintId,
+    /// Whether the webhook maintains stamps.
+    pub(in crate::cli::serve) records_last_change: bool,
+    /// Whether policies and saved state have been loaded.
+    pub(in crate::cli::serve) synced: Arc<AtomicBool>,
+}
+
+impl Shared {
+    /// Waits until policies and saved state have been loaded.
+    pub(super) async fn until_synced(&self) {
+        while !self.synced.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+impl Cluster {
+    /// Creates the cluster part. No request is sent yet.
+    ///
+    /// # Errors
+    /// Returns an error if the connection is not configured correctly, for example if the kubeconfig cannot be read.
+    pub(in crate::cli::serve) async fn new(config: ClusterConfig) -> anyhow::Result<Self> {
+        let client = config.place.client().await?;
+        let saved = Arc::new(SavedStates::new(config.identity));
+        let maps = ConfigMaps::new(client.clone(), &config.place.namespace, saved.clone());
+        Ok(Self { client, lease: LeaseView::new(config.lease), saved, maps, config })
+    }
+
+    /// Starts everything that runs besides the webhook. The task ends after `shutdown`, when the Lease is released.
+    pub(in crate::cli::serve) fn start(self, shared: Shared) -> tokio::task::JoinHandle<()> {
+        shared.process.readiness.waits_for_cluster();
+        shared.process.readiness.waits_for_state();
+        tokio::spawn(async move {
+            if shared.process.shutdown.run_until_cancelled(self.reach(&shared)).await.is_none() {
+                return;
+            }
+            let (feed, objects) = PolicyFeed::channel();
+            let following = self.follow(&shared, feed);
+            let leading = self.lead(&shared, &objects);
+            tokio::select! {
+                () = following => {}
+                () = leading => {}
+            }
+        })
+    }
+
+    /// Waits until the API server answers and the namespace exists, and reads nodegate's own user name.
+    async fn reach(&self, shared: &Shared) {
+        let mut waited = false;
+        let report = |unreached: &Unreached| {
+            waited = true;
+            tracing::warn!("{unreached}; nodegate is waiting, and is not ready until then");
+        };
+        let ask_name = shared.exemptions.load().self_user.is_none();
+        let name = reach(&self.client, &self.config.place.namespace, ask_name, report).await;
+        if let Some(name) = name {
+            let exemptions = Exemptions::clone(&shared.exemptions.load());
+            shared.exemptions.store(Arc::new(Exemptions { self_user: Some(name), ..exemptions }));
+        }
+        if waited {
+            tracing::info!("connected to the cluster");
+        }
+        shared.process.readiness.cluster_reached();
+    }
+
+    /// Publishes events about the expiration of the serving certificate, on the webhook configuration that uses it.
+    async fn publish_expiry(&self, mut expiry: watch::Receiver<Expiry>, events: &Events) {
+        let about = ObjectReference {
+            api_version: Some("admissionregistration.k8s.io/v1".to_owned()),
+            kind: Some("MutatingWebhookConfiguration".to_owned()),
+            name: Some(self.config.webhook_configuration.clone()),
+            ..ObjectReference::default()
+        };
+        loop {
+            if let Some((reason, note)) = expiry.borrow_and_update().event() {
+                events.later_for(about.clone(), reason, note);
+            }
+            if expiry.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Does the work of every replica.
+    async fn follow(&self, shared: &Shared, feed: PolicyFeed) {
+        let metrics = &shared.process.metrics;
+        let (has_state, has_policies) = (AtomicBool::new(false), AtomicBool::new(false));
+        let synced = || {
+            let both = has_state.load(Ordering::Relaxed) && has_policies.load(Ordering::Relaxed);
+            shared.synced.fetch_or(both, Ordering::Relaxed);
+        };
+        let state_read = || {
+            shared.process.readiness.state_read();
+            has_state.store(true, Ordering::Relaxed);
+            synced();
+            tracing::info!(nodes = self.saved.len(), "saved state read");
+        };
+        let mut composition = None;
+        let combined = |combined: Combined, files: &Arc<Loaded>| {
+            let now = Some((files.fingerprint, combined.composition()));
+            let Combined { set, reports, good } = combined;
+            // An invalid update does not change what is in force, so nothing restarts.
+            if composition != now {
+                composition = now;
+                shared.in_force.put(set);
+            }
+            feed.publish(reports, good, &shared.process.metrics);
+            has_policies.store(true, Ordering::Relaxed);
+            synced();
+        };
+        let (events, publishing) = Events::new(self.client.clone(), &identity());
+        let problem = |problem: Problem| {
+            metrics.controller.unreadable_states.inc();
+            metrics.state_reloaded(Reload::Failure);
+            tracing::error!(
+                config_map = problem.config_map,
+                error = problem.why,
+                "saved state is unreadable; treating it as empty and keeping a copy of its text"
+            );
+            let note = format!(
+                "ConfigMap {} is unreadable: {}; nodegate treats it as empty and keeps a copy of its text",
+                problem.config_map, problem.why
+            );
+            events.later_about(&problem.node, "UnreadableState", note);
+        };
+        let counting = async {
+            loop {
+                metrics.saved_states.set(i64::try_from(self.saved.len()).unwrap_or(i64::MAX));
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+        };
+        tokio::join!(
+            self.maps.follow(state_read, problem),
+            policies::follow(self.client.clone(), &self.config.place.namespace, shared.files.clone(), combined),
+            self.follow_certificate(shared),
+            self.lease.follow(self.client.clone(), &self.config.place.namespace),
+            publishing,
+            self.publish_expiry(shared.expiry.clone(), &events),
+            counting,
+        );
+    }
+
+    /// Serves the certificate of the Secret, unless it is in files.
+    async fn follow_certificate(&self, shared: &Shared) {
+        if shared.cert_dir.is_some() {
+            std::future::pending::<()>().await;
+        }
+        let metrics = shared.process.metrics.clone();
+        let on_pair = |pair| {
+            metrics.certificate_reloaded(Reload::Success);
+            shared.served.serve(pair);
+        };
+        self.certificates(shared).follow(on_pair).await;
+    }
+
+    fn certificates(&self, shared: &Shared) -> ClusterCertificates {
+        let (namespace, names) = (self.config.place.namespace.clone(), shared.cert_names.clone());
+        ClusterCertificates {
+            configuration: self.config.webhook_configuration.clone(),
+            ..ClusterCertificates::new(self.client.clone(), namespace, names)
+        }
+    }
+}
+
+/// The identity of this replica: the pod's name, or host and process.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME").ok().filter(|host| !host.is_empty());
+    format!("{}_{}", host.as_deref().unwrap_or("nodegate"), std::process::id())
+}

@@ -1,0 +1,87 @@
+//! The policies in force, and the files that they are read from.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use super::process::{POLL, Process};
+use crate::files::{self, LoadError, Loaded, Sources};
+use crate::health::Readiness;
+use crate::metrics::{Metrics, Reload};
+use nodegate_policy::PolicySet;
+
+/// The policies in force. Replacing them updates metrics, readiness and everything that follows their generation.
+pub(super) struct InForce {
+    /// The set itself.
+    pub(super) policies: Arc<ArcSwap<PolicySet>>,
+    generations: watch::Sender<u64>,
+    metrics: Arc<Metrics>,
+    readiness: Arc<Readiness>,
+}
+
+impl InForce {
+    /// Starts without a policy. The receiver gets a number that increases with every set that is put in force.
+    pub(super) fn new(process: &Process) -> (Arc<Self>, watch::Receiver<u64>) {
+        let (generations, generation) = watch::channel(0);
+        let (metrics, readiness) = (process.metrics.clone(), process.readiness.clone());
+        (Arc::new(Self { policies: Arc::default(), generations, metrics, readiness }), generation)
+    }
+
+    /// Puts a set in force.
+    pub(super) fn put(&self, set: PolicySet) {
+        announce(&set, &self.metrics);
+        self.policies.store(Arc::new(set));
+        self.generations.send_modify(|generation| *generation += 1);
+        self.readiness.policies_compiled();
+    }
+}
+
+/// Logs which policies are in force, and which sections have no effect.
+fn announce(policies: &PolicySet, metrics: &Metrics) {
+    metrics.policies_reloaded(Reload::Success, policies.policies().count(), policies.rule_count());
+    let names: Vec<&str> = policies.policies().collect();
+    tracing::info!(policies = names.join(", "), rules = policies.rule_count(), "policies in force");
+    let trusting: Vec<String> = policies.trusting_rules().collect();
+    if !trusting.is_empty() {
+        tracing::info!(rules = trusting.join(", "), "these rules trust values set by kubelets (trustKubelet)");
+    }
+    if !policies.not_acted_on().is_empty() {
+        tracing::warn!(
+            sections = policies.not_acted_on().join(", "),
+            "these sections are validated, but have no effect in this version"
+        );
+    }
+}
+
+/// Watches policy files; the receiver gets their content. Without a cluster (`alone`) it is in force; with one it is
+/// combined with `NodePolicy` objects first.
+pub(super) fn watch_files(
+    sources: Sources,
+    loaded: Loaded,
+    alone: Option<Arc<InForce>>,
+    process: &Process,
+) -> watch::Receiver<Arc<Loaded>> {
+    let since = loaded.fingerprint;
+    if let Some(alone) = &alone {
+        alone.put(loaded.set.clone());
+    }
+    let (loads, files) = watch::channel(Arc::new(loaded));
+    let metrics = process.metrics.clone();
+    let observer = move |loaded: Result<Loaded, &[LoadError]>| match loaded {
+        Ok(loaded) => {
+            if let Some(alone) = &alone {
+                alone.put(loaded.set.clone());
+            }
+            loads.send_replace(Arc::new(loaded));
+        }
+        Err(errors) => {
+            metrics.policies_reloaded(Reload::Failure, 0, 0);
+            for error in errors {
+                tracing::error!(%error, "could not reload policies; the last good ones stay in force");
+            }
+        }
+    };
+    tokio::spawn(files::watch(sources, since, POLL, observer, process.shutdown.clone()));
+    files
+}

@@ -1,0 +1,338 @@
+//! One session of the leader: everything here stops as soon as the Lease is lost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
+
+use super::node::{self, NodeObject, machine};
+use super::outcome::{Done, Failure};
+use super::policies::Reports;
+use super::queue::{self, Again, Queue, Urgency, Wakes};
+use super::reconcile::Reconciler;
+use super::registration;
+use super::reports;
+use super::status::{self, Findings};
+use super::watch_health::{WatchHandler, WatchHealth};
+use crate::state::Identity;
+use nodegate_policy::api::state::SavedState;
+use nodegate_policy::violations;
+
+/// The configuration of a session.
+#[derive(Clone, Debug)]
+pub struct LeaderSessionConfig {
+    /// How often every node is processed even without a change.
+    pub resync: Duration,
+    /// The name of the webhook configurations.
+    pub configuration: String,
+    /// Whether `ClusterReport` objects are written.
+    pub reports: bool,
+    /// A session ends if the watch of nodes has failed for this long.
+    pub blind_after: Duration,
+}
+
+/// Why a session ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// A task ended unexpectedly; start the session again.
+    Anew,
+    /// Nodes could not be watched for too long; another replica should lead.
+    Blind,
+}
+
+/// How often all nodes are surveyed while removals are held back.
+const BRAKED_SURVEY: Duration = Duration::from_secs(10);
+/// How often saved state of deleted nodes is collected.
+const COLLECT: Duration = Duration::from_secs(60);
+/// Maximum delay before a failed node is retried.
+const BACKOFF_MAX: Duration = Duration::from_secs(15);
+
+/// This many consecutive conflicts are normal: others write as well, or this replica has not observed its own write
+/// yet.
+const CONFLICTS: u32 = 8;
+
+/// One session of the leader.
+pub struct LeaderSession {
+    client: Client,
+    reconciler: Arc<Reconciler>,
+    config: LeaderSessionConfig,
+    /// Counts the sets of policies that were put in force.
+    policies: watch::Receiver<u64>,
+    /// The status of `NodePolicy` objects.
+    reports: watch::Receiver<Reports>,
+    watch_health: WatchHealth,
+}
+
+impl LeaderSession {
+    /// A session that has not begun.
+    pub fn new(
+        client: Client,
+        reconciler: Arc<Reconciler>,
+        config: LeaderSessionConfig,
+        policies: watch::Receiver<u64>,
+        reports: watch::Receiver<Reports>,
+    ) -> Self {
+        Self { client, reconciler, config, policies, reports, watch_health: WatchHealth::default() }
+    }
+
+    /// Since when the watch of nodes has failed; `None` if it works.
+    pub fn failing(&self) -> watch::Receiver<Option<Instant>> {
+        self.watch_health.failing()
+    }
+
+    /// Leads until dropped, or until nodes could not be watched for too long.
+    pub async fn run(self) -> Ended {
+        let (store, writer) = reflector::store::<NodeObject>();
+        let (queue, wakes) = Queue::new();
+        let (configuration, reconciler) = (&*self.config.configuration, &self.reconciler);
+        reconciler.registered(registration::created(&self.client, configuration).await);
+        tokio::select! {
+            () = self.watch_nodes(writer, &queue) => Ended::Anew,
+            () = self.work(store.clone(), wakes) => Ended::Anew,
+            () = self.survey(store.clone(), &queue) => Ended::Anew,
+            () = self.collect(store.clone()) => Ended::Anew,
+            () = self.follow_touched(&queue) => Ended::Anew,
+            () = registration::follow_created(&self.client, configuration, |since| reconciler.registered(since)) => Ended::Anew,
+            () = self.watch_health.failing_for(self.config.blind_after) => {
+                tracing::error!("could not watch nodes for {:?}; releasing the Lease so that another replica can lead", self.config.blind_after);
+                Ended::Blind
+            }
+        }
+    }
+
+    /// Updates the store, records history, and schedules every node that changed.
+    async fn watch_nodes(&self, writer: reflector::store::Writer<NodeObject>, queue: &Queue) {
+        let wake = |node: &NodeObject| {
+            {
+                let mut memory = self.reconciler.memory();
+                memory.history.note(node, Timestamp::now());
+                memory.arrivals.note(node);
+            }
+            queue.wake(node.name(), self.reconciler.urgency(node));
+        };
+        let mut handler = WatchHandler::new(&self.watch_health, &self.reconciler, writer, wake);
+        node::follow(self.reconciler.nodes(), |seen| handler.handle(seen)).await;
+    }
+
+    async fn work(&self, store: Store<NodeObject>, wakes: Wakes) {
+        if store.wait_until_ready().await.is_err() {
+            return;
+        }
+        let run = |name: Arc<str>, urgency: Urgency| {
+            let node = store.get(&ObjectRef::new(&name));
+            async move { reconcile_node(&*node?, &self.reconciler, urgency, self.config.resync).await }
+        };
+        queue::work(wakes, run).await;
+    }
+
+    /// Surveys all nodes whenever policies have changed, and periodically.
+    async fn survey(&self, store: Store<NodeObject>, queue: &Queue) {
+        if store.wait_until_ready().await.is_err() {
+            return;
+        }
+        let (mut policies, mut reports) = (self.policies.clone(), self.reports.clone());
+        policies.mark_changed();
+        loop {
+            let braked = self.reconciler.memory().removals.brake().is_some();
+            let next = if braked { BRAKED_SURVEY.min(self.config.resync) } else { self.config.resync };
+            let changed = tokio::select! {
+                changed = policies.changed() => changed.is_ok(),
+                // An invalid update changes only the reports about it.
+                Ok(()) = reports.changed() => false,
+                () = tokio::time::sleep(next) => false,
+            };
+            if changed {
+                policies.borrow_and_update();
+                let mut memory = self.reconciler.memory();
+                memory.removals.policies_changed();
+                memory.reverts.policies_changed();
+            }
+            let findings = self.look_at_fleet(&store).await;
+            let policy_reports = reports.borrow_and_update().clone();
+            status::write(&self.client, &policy_reports, &findings, &self.reconciler).await;
+            if self.config.reports
+                && let Err(error) = reports::keep(&self.client, findings.violations, &self.reconciler).await
+            {
+                tracing::warn!(%error, "could not write ClusterReports; check that the CustomResourceDefinition of openreports.io is installed");
+            }
+            if changed || braked {
+                for node in store.state() {
+                    queue.wake(node.name(), self.reconciler.urgency(&node));
+                }
+            }
+        }
+    }
+
+    async fn look_at_fleet(&self, store: &Store<NodeObject>) -> Findings {
+        let set = self.reconciler.policies();
+        let nodes = store.state();
+        let mut findings = Findings::default();
+        let mut losing = 0;
+        let mut pending = 0;
+        let now = Timestamp::now();
+        for (count, node) in nodes.iter().enumerate() {
+            if let Ok(facts) = node.facts() {
+                let verdict = violations(&set, &facts);
+                findings.note_violations(&verdict);
+                if self.config.reports {
+                    findings.violations.extend(reports::of_node(node, &verdict));
+                }
+            }
+            if let Some(keep) = self.reconciler.inspect(node, &set) {
+                losing += usize::from(!keep.removals.is_empty());
+                findings.note(node.name(), &keep);
+            }
+            pending += usize::from(self.reconciler.is_stuck(node, now));
+            if count % 64 == 63 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let metrics = &self.reconciler.metrics().controller;
+        let violating = findings.violating.iter();
+        metrics.violating(violating.map(|((policy, rule, mode), nodes)| ((&**policy, &**rule, *mode), *nodes)));
+        metrics.pending_too_long.set(i64::try_from(pending).unwrap_or(i64::MAX));
+        let mut memory = self.reconciler.memory();
+        let before = memory.removals.brake().cloned();
+        let brake = memory.removals.surveyed(nodes.len(), losing, set.rule_count() > 0).cloned();
+        metrics.removals_held_back.set(if brake.is_some() { i64::try_from(losing).unwrap_or(i64::MAX) } else { 0 });
+        findings.brake = brake.as_ref().map(ToString::to_string);
+        if let Some(brake) = brake.filter(|brake| before.as_ref() != Some(brake)) {
+            tracing::error!(nodes = losing, "{brake}");
+        }
+        for ((field, key), writers, policy) in memory.reverts.given_up() {
+            let text = format!("{field} {key} is no longer repaired; last changed by {writers}");
+            findings.contested.entry(policy.to_owned()).or_default().insert(text);
+        }
+        findings
+    }
+
+    /// Saved state of deleted nodes: records when they were deleted, and deletes the state after the retention.
+    async fn collect(&self, store: Store<NodeObject>) {
+        if store.wait_until_ready().await.is_err() {
+            return;
+        }
+        loop {
+            tokio::time::sleep(COLLECT.min(self.config.resync)).await;
+            let retention = self.reconciler.policies().retention();
+            let states = self.reconciler.maps().states();
+            let living: std::collections::HashSet<String> = store
+                .state()
+                .iter()
+                .filter_map(|node| {
+                    let facts = node.facts().ok()?;
+                    states.get(machine(&facts)).map(|state| Identity::key(&state))
+                })
+                .collect();
+            let now = Timestamp::now();
+            let gone = |state: &SavedState| {
+                !living.contains(&Identity::key(state)) && !self.watch_health.is_unreadable(&state.node_name)
+            };
+            for state in states.all().iter().filter(|state| gone(state)) {
+                if let Err(error) = self.end_of(state, now, retention).await {
+                    tracing::warn!(%error, "could not update the saved state of a deleted node");
+                }
+            }
+        }
+    }
+
+    async fn end_of(
+        &self,
+        state: &SavedState,
+        now: Timestamp,
+        retention: Option<Duration>,
+    ) -> Result<(), crate::state::WriteError> {
+        let Some(deleted) = state.deleted_at.as_deref().and_then(|at| at.parse::<Timestamp>().ok()) else {
+            self.reconciler.turn(Urgency::Routine).await;
+            let ended = SavedState { deleted_at: Some(now.to_string()), ..state.clone() };
+            return self.reconciler.writer().write(state, &ended, &[]).await.map(drop);
+        };
+        let gone_for = u64::try_from(now.as_second() - deleted.as_second()).unwrap_or_default();
+        let keeps_nothing = state.labels.is_empty() && state.taints.is_empty();
+        let retention = if keeps_nothing { Some(retention.unwrap_or(EMPTY_RETENTION)) } else { retention };
+        if retention.is_some_and(|retention| gone_for >= retention.as_secs()) {
+            self.reconciler.turn(Urgency::Routine).await;
+            tracing::info!(
+                node = state.node_name,
+                "deleted saved state, because its node was deleted longer ago than the retention"
+            );
+            self.reconciler.writer().delete(state).await?;
+        }
+        Ok(())
+    }
+
+    async fn follow_touched(&self, queue: &Queue) {
+        let mut touched = self.reconciler.maps().touched();
+        loop {
+            match touched.recv().await {
+                Ok(node) => queue.wake(&node, Urgency::Routine),
+                // The next resync finds what was missed.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// How long state without labels and taints is kept after its node was deleted, if policies do not set a retention.
+const EMPTY_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Reconciles a node. Returns when it is to be processed again.
+async fn reconcile_node(
+    node: &NodeObject,
+    reconciler: &Reconciler,
+    urgency: Urgency,
+    resync: Duration,
+) -> Option<Again> {
+    if node.is_leaving() {
+        return None;
+    }
+    let started = Instant::now();
+    let outcome = reconciler.reconcile(node, urgency).await;
+    reconciler.metrics().controller.reconciled(outcome.is_ok(), started.elapsed().as_secs_f64());
+    match outcome {
+        Ok(Done { again, .. }) => {
+            reconciler.memory().failures.remove(node.name());
+            let after = again.map_or(resync, |again| again.min(resync));
+            Some(Again { after, urgency: Urgency::Routine })
+        }
+        Err(failure) => {
+            if reconciler.is_stuck(node, Timestamp::now()) {
+                report_stuck(node, reconciler).await;
+            }
+            Some(Again { after: retry_after(node, &failure, reconciler), urgency })
+        }
+    }
+}
+
+/// Reports that a node has been pending for too long, and releases it if configured.
+async fn report_stuck(node: &NodeObject, reconciler: &Reconciler) {
+    let released = reconciler.releases_stuck();
+    let end = if released { "the node was released without them" } else { "the node stays unschedulable" };
+    let note = format!("the node has been pending for too long because labels or taints could not be set; {end}");
+    reconciler.events().later(node, "PendingTooLong", note);
+    if released && let Err(error) = reconciler.release(node).await {
+        tracing::warn!(node = node.name(), %error, "could not remove the pending taint");
+    }
+}
+
+/// Handles a failure: reports it if it persists, and returns the delay before the next attempt.
+fn retry_after(node: &NodeObject, failure: &Failure, reconciler: &Reconciler) -> Duration {
+    let failures = {
+        let mut memory = reconciler.memory();
+        let failures = memory.failures.entry(node.name().to_owned()).or_default();
+        *failures = failures.saturating_add(1);
+        *failures
+    };
+    if matches!(failure, Failure::Conflict(_)) && failures <= CONFLICTS {
+        return Duration::from_millis(250);
+    }
+    tracing::warn!(node = node.name(), error = %failure, failures, "could not reconcile the node; retrying");
+    if failures == 3 || (failures == CONFLICTS + 1 && matches!(failure, Failure::Conflict(_))) {
+        reconciler.events().later(node, "NotReconciled", failure.to_string());
+    }
+    Duration::from_millis(500).saturating_mul(1 << failures.min(7)).min(BACKOFF_MAX)
+}

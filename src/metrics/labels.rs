@@ -1,0 +1,113 @@
+//! Label values, and types that several metrics share.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+/// The endpoint of a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Endpoint {
+    Mutate,
+    Validate,
+}
+
+/// The outcome of a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Outcome {
+    /// Allowed without a change.
+    Allowed,
+    /// Allowed with a patch.
+    Patched,
+    /// Denied by a policy.
+    Denied,
+    /// A 4xx: not a valid review for this endpoint.
+    Invalid,
+    /// A 500: an internal error or a panic.
+    Error,
+    /// A 500: the caller's timeout expired; or a 408: the body arrived too slowly.
+    Timeout,
+    /// A 503: too many reviews in progress, or not ready yet.
+    Shed,
+}
+
+impl Endpoint {
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mutate => "mutate",
+            Self::Validate => "validate",
+        }
+    }
+}
+
+impl Outcome {
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Patched => "patched",
+            Self::Denied => "denied",
+            Self::Invalid => "invalid",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::Shed => "shed",
+        }
+    }
+}
+
+pub(super) const ENDPOINTS: [Endpoint; 2] = [Endpoint::Mutate, Endpoint::Validate];
+pub(super) const OUTCOMES: [Outcome; 7] = [
+    Outcome::Allowed,
+    Outcome::Patched,
+    Outcome::Denied,
+    Outcome::Invalid,
+    Outcome::Error,
+    Outcome::Timeout,
+    Outcome::Shed,
+];
+
+/// Whether a reload succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Reload {
+    Success,
+    Failure,
+}
+
+impl Reload {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ReloadLabels {
+    pub(super) result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ViolationLabels {
+    pub(super) policy: String,
+    pub(super) rule: String,
+    pub(super) mode: &'static str,
+}
+
+/// A kind of reload that is counted.
+pub(super) type Reloads = Family<ReloadLabels, Counter>;
+
+/// Bucket boundaries of the duration histogram, in seconds.
+pub(super) const BUCKETS: [f64; 13] =
+    [0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 2.0];
+
+pub(super) fn reloads() -> Reloads {
+    let reloads = Reloads::default();
+    for result in [Reload::Success, Reload::Failure] {
+        drop(reloads.get_or_create(&ReloadLabels { result: result.as_str() }));
+    }
+    reloads
+}

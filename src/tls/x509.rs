@@ -1,0 +1,50 @@
+//! The fields of a certificate.
+
+use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
+use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
+
+/// The fields of a certificate that nodegate uses.
+pub(super) struct Fields {
+    pub(super) not_before: Timestamp,
+    pub(super) not_after: Timestamp,
+    pub(super) is_ca: bool,
+    /// DNS names and IP addresses among the subject alternative names.
+    pub(super) names: Vec<String>,
+    pub(super) subject: String,
+}
+
+impl Fields {
+    /// Parses a certificate.
+    ///
+    /// # Errors
+    /// Returns an error if it is not a valid X.509 certificate.
+    pub(super) fn read(certificate: &CertificateDer<'_>) -> Result<Self, String> {
+        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
+        let alternatives = parsed.extensions().iter().filter_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::SubjectAlternativeName(names) => Some(&names.general_names),
+            _ => None,
+        });
+        let names = alternatives.flatten().filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => address(bytes),
+            _ => None,
+        });
+        Ok(Self {
+            not_before: moment(parsed.validity().not_before),
+            not_after: moment(parsed.validity().not_after),
+            is_ca: parsed.is_ca(),
+            names: names.collect(),
+            subject: parsed.subject().to_string(),
+        })
+    }
+}
+
+fn moment(time: x509_parser::time::ASN1Time) -> Timestamp {
+    Timestamp::from_second(time.timestamp()).unwrap_or(Timestamp::MAX)
+}
+
+fn address(bytes: &[u8]) -> Option<String> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(|octets| std::net::Ipv4Addr::from(octets).to_string());
+    v4.ok().or_else(|| <[u8; 16]>::try_from(bytes).map(|octets| std::net::Ipv6Addr::from(octets).to_string()).ok())
+}
