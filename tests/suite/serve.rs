@@ -152,6 +152,29 @@ fn while_it_drains_it_is_not_ready_but_still_accepts() {
 }
 
 #[test]
+fn while_it_drains_a_caller_is_asked_to_connect_anew_after_each_answer() {
+    let serve = Serve::start(&["--drain-delay", "60s"], &[], |_| {});
+    let ca = fs::read(serve.path("certs/ca.crt")).unwrap();
+    let mut stream = authority::connect(&serve.address, &ca, None).unwrap();
+    let mut head = move || {
+        stream.write_all(b"GET /mutate HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let (mut answer, mut length) = (vec![0; 4096], 0);
+        while !answer[..length].windows(4).any(|four| four == b"\r\n\r\n") {
+            let read = stream.read(&mut answer[length..]).unwrap();
+            assert!(read > 0, "the connection ended without an answer");
+            length += read;
+        }
+        let head = String::from_utf8_lossy(&answer[..length]).to_ascii_lowercase();
+        assert!(head.starts_with("http/1.1 405"), "{head}");
+        head.contains("\r\nconnection: close\r\n")
+    };
+    assert!([head(), head()] == [false, false], "a connection is kept open for the next request");
+    serve.signal("TERM");
+    until("not ready", || serve.get("/readyz").starts_with("HTTP/1.1 503").then_some(()));
+    assert!(head(), "a request of a caller that kept its connection would be lost when it is closed");
+}
+
+#[test]
 fn policies_are_reloaded_when_a_file_changes_and_stay_when_it_becomes_invalid_or_is_deleted() {
     let serve = Serve::start(&["--policy", "DIR/policies"], &[], |directory| {
         fs::create_dir(directory.join("policies")).unwrap();

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::{HeaderValue, header};
+use axum::middleware::map_response;
+use axum::response::Response;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -21,8 +24,8 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Serves until `shutdown`. Then it reports "not ready", closes the listener, finishes requests in progress, and
-    /// stops the probe server last.
+    /// Serves until `shutdown`. Then it reports "not ready", asks callers to open new connections, waits for
+    /// `drain_delay`, closes the listener, finishes requests in progress, and stops the probe server last.
     pub(super) async fn run(self, shutdown: CancellationToken) {
         let (stop_accepting, stop_probes) = (CancellationToken::new(), CancellationToken::new());
         let (listener, router) = self.probes;
@@ -31,6 +34,7 @@ impl Servers {
             tls::serve(listener, Protocol::Http, hyper_service(router), Limits::probes(), silent, stop_probes.clone());
         let probes = tokio::spawn(probes);
         let (listener, protocol, router) = self.https;
+        let router = retiring(router, shutdown.clone());
         let https =
             tls::serve(listener, protocol, hyper_service(router), self.limits, self.observer, stop_accepting.clone());
         let draining = async {
@@ -48,6 +52,18 @@ impl Servers {
         let _ = probes.await;
         tracing::info!("drained");
     }
+}
+
+/// Adds `Connection: close` to each response once `shutdown` is requested, so that a caller moves to another replica
+/// between two requests. Otherwise a request that it sends while nodegate closes the connection would be lost: Go's
+/// HTTP client repeats no POST (`Request.isReplayable` in net/http).
+fn retiring(router: axum::Router, shutdown: CancellationToken) -> axum::Router {
+    router.layer(map_response(move |mut response: Response| {
+        if shutdown.is_cancelled() {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        std::future::ready(response)
+    }))
 }
 
 fn hyper_service(router: axum::Router) -> TowerToHyperService<axum::Router> {
