@@ -1,5 +1,5 @@
-//! The functions that are left to the `cel` and `kube-cel` crates: Kubernetes' own types
-//! (quantities, versions, addresses, URLs, formats), mathematics.
+//! The functions that are left to the `cel` and `kube-cel` crates: Kubernetes' own types (quantities, versions, addresses),
+//! mathematics.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -25,7 +25,7 @@ const fn method(name: &'static str, parameters: &'static [Type], returns: Type) 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("quantity", Form::Function, &[Type::Text], Type::Quantity, Run::Guarded(guard_quantity)),
     Function::new("isQuantity", Form::Function, &[Type::Text], Type::Bool, Run::Own(is_quantity)),
-    method("isInteger", &[Type::Quantity], Type::Bool),
+    Function::new("isInteger", Form::Method, &[Type::Quantity], Type::Bool, Run::Own(is_integer)),
     method("asInteger", &[Type::Quantity], Type::Int),
     method("asApproximateFloat", &[Type::Quantity], Type::Double),
     method("sign", &[Type::Quantity], Type::Int),
@@ -34,8 +34,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     method("isGreaterThan", &[Type::Any, Type::Any], Type::Bool),
     method("isLessThan", &[Type::Any, Type::Any], Type::Bool),
     method("compareTo", &[Type::Any, Type::Any], Type::Int),
-    function("semver", &[Type::Text, Type::Bool], Type::Semver).optional(1),
-    function("isSemver", &[Type::Text, Type::Bool], Type::Bool).optional(1),
+    Function::new("semver", Form::Function, &[Type::Text, Type::Bool], Type::Semver, Run::Own(semver)).optional(1),
+    Function::new("isSemver", Form::Function, &[Type::Text, Type::Bool], Type::Bool, Run::Own(is_semver)).optional(1),
     method("major", &[Type::Semver], Type::Int),
     method("minor", &[Type::Semver], Type::Int),
     method("patch", &[Type::Semver], Type::Int),
@@ -55,29 +55,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     method("prefixLength", &[Type::Cidr], Type::Int),
     method("masked", &[Type::Cidr], Type::Cidr),
     method("ip", &[Type::Cidr], Type::Ip),
-    function("url", &[Type::Text], Type::Url),
-    function("isURL", &[Type::Text], Type::Bool),
-    method("getScheme", &[Type::Url], Type::Text),
-    method("getHost", &[Type::Url], Type::Text),
-    method("getHostname", &[Type::Url], Type::Text),
-    method("getPort", &[Type::Url], Type::Text),
-    method("getEscapedPath", &[Type::Url], Type::Text),
-    method("getQuery", &[Type::Url], Type::Map),
-    function("format.dns1123Label", &[], Type::Format),
-    function("format.dns1123Subdomain", &[], Type::Format),
-    function("format.dns1035Label", &[], Type::Format),
-    function("format.dns1035LabelPrefix", &[], Type::Format),
-    function("format.dns1123LabelPrefix", &[], Type::Format),
-    function("format.dns1123SubdomainPrefix", &[], Type::Format),
-    function("format.qualifiedName", &[], Type::Format),
-    function("format.labelValue", &[], Type::Format),
-    function("format.uri", &[], Type::Format),
-    function("format.uuid", &[], Type::Format),
-    function("format.byte", &[], Type::Format),
-    function("format.date", &[], Type::Format),
-    function("format.datetime", &[], Type::Format),
-    Function::new("format.named", Form::Function, &[Type::Text], Type::Optional, Run::Own(format_named)),
-    method("validate", &[Type::Format, Type::Text], Type::Optional),
     function("math.ceil", &[Type::Double], Type::Double),
     function("math.floor", &[Type::Double], Type::Double),
     function("math.round", &[Type::Double], Type::Double),
@@ -249,19 +226,6 @@ fn is_small_quantity(text: &str) -> bool {
     before <= 22 && behind <= 12 && digits(number) <= 34
 }
 
-/// The format of a name, if there is one.
-fn format_named<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Result<Value<'a>, EvaluationError> {
-    let [Value::Text(name)] = arguments else { return Err(unsuited("format.named", arguments)) };
-    steps.bytes(name.len())?;
-    let known = FUNCTIONS
-        .iter()
-        .find(|function| function.returns == Type::Format && function.name.strip_prefix("format.") == Some(&**name));
-    match known {
-        Some(function) => call(steps, function.name, Form::Function, &[]).map(Value::some),
-        None => Ok(Value::Optional(None)),
-    }
-}
-
 fn guard_quantity(steps: &mut Steps, arguments: &[Value<'_>]) -> Result<(), EvaluationError> {
     let [Value::Text(text)] = arguments else { return Err(unsuited("quantity", arguments)) };
     steps.bytes(text.len())?;
@@ -275,6 +239,62 @@ fn guard_quantity(steps: &mut Steps, arguments: &[Value<'_>]) -> Result<(), Eval
 fn is_quantity<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Result<Value<'a>, EvaluationError> {
     match guard_quantity(steps, arguments) {
         Ok(()) => call(steps, "isQuantity", Form::Function, arguments),
+        Err(EvaluationError::Failed(_)) => Ok(Value::Bool(false)),
+        Err(other) => Err(other),
+    }
+}
+
+/// Whether `asInteger` has an answer. For the library, a quantity beyond 64 bits is an integer too.
+fn is_integer<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Result<Value<'a>, EvaluationError> {
+    succeeds(call(steps, "asInteger", Form::Method, arguments))
+}
+
+/// A version. The library completes short ones otherwise than Kubernetes, and compares what was built.
+fn semver<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Result<Value<'a>, EvaluationError> {
+    let (text, complete) = match arguments {
+        [Value::Text(text)] => (text, false),
+        [Value::Text(text), Value::Bool(complete)] => (text, *complete),
+        _ => return Err(unsuited("semver", arguments)),
+    };
+    steps.bytes(3 * text.len())?;
+    let version = if complete { completed(text)? } else { text.to_string() };
+    let parsed = call(steps, "semver", Form::Function, &[Value::from(version.clone())])?;
+    match version.split_once('+') {
+        Some((version, _)) => call(steps, "semver", Form::Function, &[Value::from(version.to_owned())]),
+        None => Ok(parsed),
+    }
+}
+
+/// A short version with what it lacks and without leading zeros, as `normalizeAndParse` in
+/// `k8s.io/apiserver/pkg/cel/library/semverlib.go` completes it.
+fn completed(text: &str) -> Result<String, EvaluationError> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let parts = text.splitn(3, '.').map(|part| {
+        let stripped = part.trim_start_matches('0');
+        let needs_zero = !stripped.starts_with(|c: char| c.is_ascii_digit());
+        match part.len() {
+            0 | 1 => part.to_owned(),
+            _ if needs_zero => format!("0{stripped}"),
+            _ => stripped.to_owned(),
+        }
+    });
+    let mut parts: Vec<String> = parts.collect();
+    if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+        let message = "semver(): a short version has neither a pre-release nor a build";
+        return Err(EvaluationError::failed(message));
+    }
+    parts.resize(3, "0".to_owned());
+    Ok(parts.join("."))
+}
+
+fn is_semver<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Result<Value<'a>, EvaluationError> {
+    succeeds(semver(steps, arguments))
+}
+
+/// Whether there is an answer.
+fn succeeds<'a>(outcome: Result<Value<'_>, EvaluationError>) -> Result<Value<'a>, EvaluationError> {
+    match outcome {
+        Ok(_) => Ok(Value::Bool(true)),
         Err(EvaluationError::Failed(_)) => Ok(Value::Bool(false)),
         Err(other) => Err(other),
     }

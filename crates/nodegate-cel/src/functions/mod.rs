@@ -7,10 +7,12 @@
 mod bits;
 mod core;
 mod format;
+mod formats;
 mod library;
 pub(super) mod lists;
 mod text;
 mod time;
+mod urls;
 
 use super::fault::EvaluationError;
 use super::pattern::Pattern;
@@ -126,6 +128,8 @@ pub(super) fn all() -> impl Iterator<Item = &'static Function> {
         lists::FUNCTIONS,
         time::FUNCTIONS,
         bits::FUNCTIONS,
+        formats::FUNCTIONS,
+        urls::FUNCTIONS,
         library::FUNCTIONS,
     ]
     .into_iter()

@@ -25,8 +25,12 @@ impl Random {
 enum Kind {
     Bool,
     Int,
+    /// With which no sum of quantities needs more than 64 bits.
+    Small,
     Uint,
     Double,
+    /// Without NaN, which Kubernetes compares with nothing.
+    Finite,
     Text,
     Duration,
     Time,
@@ -35,13 +39,18 @@ enum Kind {
     Maybe,
     Map,
     Quantity,
+    /// As it is written. With what add() or sub() made, Kubernetes compares nothing.
+    Written,
     Version,
     Ip,
     Cidr,
     Url,
 }
 
-use Kind::{Bool, Cidr, Double, Duration, Int, Ints, Ip, Map, Maybe, Quantity, Text, Texts, Time, Uint, Url, Version};
+use Kind::{
+    Bool, Cidr, Double, Duration, Finite, Int, Ints, Ip, Map, Maybe, Quantity, Small, Text, Texts, Time, Uint, Url,
+    Version, Written,
+};
 
 const KINDS: [Kind; 16] =
     [Bool, Int, Uint, Double, Text, Duration, Time, Texts, Ints, Maybe, Map, Quantity, Version, Ip, Cidr, Url];
@@ -51,6 +60,7 @@ fn leaves(kind: Kind) -> &'static [&'static str] {
     match kind {
         Bool => &["true", "false"],
         Int => &["0", "1", "-1", "3", "7", "64", "-9223372036854775808", "9223372036854775807", "int('12')"],
+        Small => &["0", "1", "-1", "3", "64", "1000000"],
         Uint => &["0u", "1u", "5u", "18446744073709551615u", "uint(9)"],
         Double => &[
             "0.0",
@@ -70,6 +80,7 @@ fn leaves(kind: Kind) -> &'static [&'static str] {
             "double(7)",
             "0.1",
         ],
+        Finite => &["0.0", "-0.0", "1.5", "-2.25", "1e6", "123456.0", "1e21", "1e-5", "3.0", "double(7)", "0.1"],
         Text => &[
             "''",
             "'a'",
@@ -114,7 +125,7 @@ fn leaves(kind: Kind) -> &'static [&'static str] {
             &["optional.none()", "optional.of('v')", "optional.ofNonZeroValue('')", "{'k': 'v'}[?'k']", "{'k': 'v'}.?x"]
         }
         Map => &["{'a': '1', 'b': '2'}", "{'k': 'v'}", "{'é': '', 'x': 'y'}"],
-        Quantity => &[
+        Quantity | Written => &[
             "quantity('1')",
             "quantity('1500m')",
             "quantity('1Gi')",
@@ -123,7 +134,6 @@ fn leaves(kind: Kind) -> &'static [&'static str] {
             "quantity('1e3')",
             "quantity('100')",
             "quantity('3Mi')",
-            "quantity('12E')",
         ],
         Version => &[
             "semver('1.2.3')",
@@ -132,6 +142,13 @@ fn leaves(kind: Kind) -> &'static [&'static str] {
             "semver('v1.30', true)",
             "semver('01.2', true)",
             "semver('1.2.3-rc.10')",
+            "semver('2.0.0+build.6')",
+            "semver('v007.0', true)",
+            "semver('1.2.03-rc', true)",
+            "semver('1.2-rc', true)",
+            "semver('V1.2.3', true)",
+            "semver('1.2.3.4', true)",
+            "semver('1.2.3+b', true)",
         ],
         Ip => &[
             "ip('10.0.0.1')",
@@ -156,6 +173,11 @@ fn leaves(kind: Kind) -> &'static [&'static str] {
             "url('http://[::1]/p%20q')",
             "url('/only/path')",
             "url('https://user@host.example/?q=%C3%A9')",
+            "url('HTTP://LocalHost:80/a/../b c')",
+            "url('aws:///us-east-1a/i-0abc')",
+            "url('mailto:a@b')",
+            "url('http://h:/x#f')",
+            "url('//a/b')",
         ],
     }
 }
@@ -170,10 +192,10 @@ fn forms(kind: Kind) -> &'static [&'static str] {
             "(<B> ? <B> : <B>)",
             "(<I> < <I>)",
             "(<I> == <I>)",
-            "(<I> >= <D>)",
+            "(<I> >= <F>)",
             "(<U> < <I>)",
             "(<D> == <D>)",
-            "(<D> < <D>)",
+            "(<F> < <F>)",
             "(<S> == <S>)",
             "(<S> < <S>)",
             "(<S> in <L>)",
@@ -196,14 +218,19 @@ fn forms(kind: Kind) -> &'static [&'static str] {
             "<L>.isSorted()",
             "<O>.hasValue()",
             "<Q>.isGreaterThan(<Q>)",
+            "<Q>.isLessThan(quantity('12E'))",
+            "quantity('12E').isInteger()",
+            "(<H> == <H>)",
             "<Q>.isLessThan(<Q>)",
-            "(<Q> == <Q>)",
+            "(<Q> == <K>)",
             "<Q>.isInteger()",
             "isQuantity(<S>)",
             "<V>.isLessThan(<V>)",
             "<V>.isGreaterThan(<V>)",
             "(<V> == <V>)",
             "isSemver(<S>)",
+            "isSemver(<S>, true)",
+            "isSemver(<S> + '.0.0-' + <S>)",
             "isIP(<S>)",
             "isCIDR(<S>)",
             "isURL(<S>)",
@@ -229,6 +256,18 @@ fn forms(kind: Kind) -> &'static [&'static str] {
             "format.dns1035Label().validate(<S>).hasValue()",
             "format.uuid().validate(<S>).hasValue()",
             "format.byte().validate(<S>).hasValue()",
+            "format.byte().validate('YWJj').hasValue()",
+            "format.byte().validate('YQ=' + <S>).hasValue()",
+            "isURL('http://' + <S>)",
+            "isURL('/' + <S>)",
+            "format.date().validate('2024-02-29').hasValue()",
+            "format.date().validate('2023-02-29').hasValue()",
+            "format.datetime().validate('2026-11-21T20:15:30' + <S>).hasValue()",
+            "format.uuid().validate('123e4567e89b12d3a456426614174000').hasValue()",
+            "format.dns1123Subdomain().validate(<S> + '.b').hasValue()",
+            "format.dns1123LabelPrefix().validate(<S> + '-').hasValue()",
+            "format.dns1123SubdomainPrefix().validate(<S> + '.-').hasValue()",
+            "format.dns1035LabelPrefix().validate(<S> + '-').hasValue()",
             "format.date().validate(<S>).hasValue()",
             "format.datetime().validate(<S>).hasValue()",
             "format.uri().validate(<S>).hasValue()",
@@ -278,6 +317,8 @@ fn forms(kind: Kind) -> &'static [&'static str] {
             "<Q>.sign()",
             "<Q>.asInteger()",
             "<Q>.compareTo(<Q>)",
+            "quantity('12E').compareTo(<Q>)",
+            "quantity('12E').asInteger()",
             "<V>.major()",
             "<V>.minor()",
             "<V>.patch()",
@@ -306,6 +347,7 @@ fn forms(kind: Kind) -> &'static [&'static str] {
             "double(<S>)",
             "(-<D>)",
             "<Q>.asApproximateFloat()",
+            "quantity('12E').asApproximateFloat()",
         ],
         Text => &[
             "(<S> + <S>)",
@@ -344,7 +386,10 @@ fn forms(kind: Kind) -> &'static [&'static str] {
             "'%s|%d'.format([<S>, <I>])",
             "'%b %x %o %X'.format([<I>, <I>, <U>, <S>])",
             "'%s %s'.format([<W>, <T>])",
-            "'%s'.format([<D>])",
+            "format.dns1123Label().validate(<S>).orValue([]).join('; ').substring(0, 50)",
+            "format.qualifiedName().validate(<S> + '/' + <S>).orValue([]).join('; ').substring(0, 90)",
+            "format.labelValue().validate(<S>).orValue([]).join('; ').substring(0, 50)",
+            "<H>.getQuery().transformList(k, v, k + '=' + v.join(',')).sort().join('&')",
             "strings.quote(<S>)",
             "<L>.min()",
             "<L>.max()",
@@ -401,11 +446,12 @@ fn forms(kind: Kind) -> &'static [&'static str] {
             "{<S>: <S>}",
             "(<B> ? <M> : <M>)",
         ],
-        Quantity => &["<Q>.add(<Q>)", "<Q>.sub(<Q>)", "<Q>.add(<I>)", "<Q>.sub(<I>)", "quantity(<S>)"],
+        Quantity => &["<Q>.add(<Q>)", "<Q>.sub(<Q>)", "<Q>.add(<J>)", "<Q>.sub(<J>)", "quantity(<S>)"],
         Version => &["semver(<S>)", "semver(<S>, true)", "(<B> ? <V> : <V>)"],
         Ip => &["ip(<S>)", "<C>.ip()", "(<B> ? <A> : <A>)"],
         Cidr => &["<C>.masked()", "cidr(<S>)"],
-        Url => &["url(<S>)", "(<B> ? <H> : <H>)"],
+        Url => &["url(<S>)", "url('/' + <S>)", "url('http://' + <S>)", "(<B> ? <H> : <H>)"],
+        Small | Finite | Written => &[],
     }
 }
 
@@ -413,8 +459,11 @@ fn named(letter: char) -> Kind {
     match letter {
         'B' => Bool,
         'I' => Int,
+        'J' => Small,
+        'K' => Written,
         'U' => Uint,
         'D' => Double,
+        'F' => Finite,
         'S' => Text,
         'W' => Duration,
         'T' => Time,
@@ -432,7 +481,7 @@ fn named(letter: char) -> Kind {
 }
 
 fn made(random: &mut Random, kind: Kind, depth: usize) -> String {
-    if depth == 0 || random.below(5) == 0 {
+    if depth == 0 || forms(kind).is_empty() || random.below(5) == 0 {
         return random.pick(leaves(kind)).to_owned();
     }
     let mut rest = random.pick(forms(kind));
@@ -452,12 +501,12 @@ pub(super) fn expression(random: &mut Random) -> String {
     let value = made(random, kind, depth);
     let text = match kind {
         Text => value,
-        Bool | Int | Uint | Double | Duration | Time | Ip | Cidr => format!("string({value})"),
+        Bool | Int | Small | Uint | Double | Finite | Duration | Time | Ip | Cidr => format!("string({value})"),
         Texts => format!("({value}).join('|')"),
         Ints => format!("({value}).map(e, string(e)).join('|')"),
         Maybe => format!("({value}).optMap(v, 'some ' + v).orValue('none')"),
         Map => format!("({value}).transformList(k, v, k + '=' + v).sort().join('|')"),
-        Quantity => format!("string(({value}).asApproximateFloat())"),
+        Quantity | Written => format!("string(({value}).asApproximateFloat())"),
         Version => {
             format!("[({value})].map(v, string(v.major()) + '.' + string(v.minor()) + '.' + string(v.patch()))[0]")
         }

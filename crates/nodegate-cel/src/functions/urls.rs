@@ -1,0 +1,395 @@
+//! URLs, read as Go's `net/url` reads them, because Kubernetes does (`k8s.io/apiserver/pkg/cel/library/urls.go`).
+//!
+//! The `url` crate follows the rules of web browsers instead: it resolves `..`, drops default ports and knows no URL
+//! without a scheme.
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+use cel::objects::Opaque;
+
+use super::super::fault::EvaluationError;
+use super::super::steps::Steps;
+use super::super::types::Type;
+use super::super::value::{Key, Text, Value};
+use super::{Form, Function, Own, Run, unsuited};
+
+type Outcome<'a> = Result<Value<'a>, EvaluationError>;
+
+const fn method(name: &'static str, run: Own) -> Function {
+    Function::new(name, Form::Method, &[Type::Url], Type::Text, Run::Own(run))
+}
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function::new("url", Form::Function, &[Type::Text], Type::Url, Run::Own(url)),
+    Function::new("isURL", Form::Function, &[Type::Text], Type::Bool, Run::Own(is_url)),
+    method("getScheme", |steps, arguments| part(steps, "getScheme", arguments, |url| url.scheme.clone())),
+    method("getHost", |steps, arguments| part(steps, "getHost", arguments, |url| url.host.clone())),
+    method("getHostname", |steps, arguments| {
+        part(steps, "getHostname", arguments, |url| url.host_and_port().0.to_owned())
+    }),
+    method("getPort", |steps, arguments| part(steps, "getPort", arguments, |url| url.host_and_port().1.to_owned())),
+    method("getEscapedPath", |steps, arguments| part(steps, "getEscapedPath", arguments, |url| url.path.clone())),
+    Function::new("getQuery", Form::Method, &[Type::Url], Type::Map, Run::Own(query)),
+];
+
+/// What a URL is made of. Two are equal if they are written the same, but for the case of the scheme and how a path is
+/// escaped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Url {
+    /// In lower case; empty for a path alone.
+    scheme: String,
+    /// What follows the scheme in `mailto:x`, which has neither host nor path.
+    opaque: String,
+    /// Name and password, as written.
+    user: Option<String>,
+    /// With its port.
+    host: String,
+    /// As it is to be written.
+    path: String,
+    /// Without the `?`; `None` if there is none.
+    query: Option<String>,
+    fragment: String,
+}
+
+impl Opaque for Url {
+    fn runtime_type_name(&self) -> &str {
+        "kubernetes.URL"
+    }
+}
+
+fn url<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::Text(text)] = arguments else { return Err(unsuited("url", arguments)) };
+    pay(steps, text)?;
+    // The first finds errors, because only it demands an absolute URL; only the second knows fragments.
+    let parsed = Url::parse_request(text).and_then(|_| Url::parse(text));
+    let url = parsed.map_err(|fault| EvaluationError::failed(format!("url(): {fault}")))?;
+    Ok(Value::Library(cel::Value::Opaque(Arc::new(url))))
+}
+
+fn is_url<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::Text(text)] = arguments else { return Err(unsuited("isURL", arguments)) };
+    pay(steps, text)?;
+    Ok(Value::Bool(Url::parse_request(text).is_ok()))
+}
+
+/// A text is gone through some times, and an escaped path is up to three times as long.
+fn pay(steps: &mut Steps, text: &str) -> Result<(), EvaluationError> {
+    steps.take(20)?;
+    steps.bytes(6 * text.len())
+}
+
+fn target<'u>(name: &str, arguments: &'u [Value<'_>]) -> Result<&'u Url, EvaluationError> {
+    match arguments {
+        [Value::Library(cel::Value::Opaque(url))] => url.downcast_ref().ok_or_else(|| unsuited(name, arguments)),
+        _ => Err(unsuited(name, arguments)),
+    }
+}
+
+fn part<'a>(steps: &mut Steps, name: &str, arguments: &[Value<'a>], get: impl Fn(&Url) -> String) -> Outcome<'a> {
+    let part = get(target(name, arguments)?);
+    steps.bytes(part.len())?;
+    Ok(Value::Text(Text::Shared(Arc::from(part))))
+}
+
+/// The values of each key of the query. Pairs that are not valid are left out, as Go does.
+fn query<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let url = target("getQuery", arguments)?;
+    let mut values: BTreeMap<String, Vec<Value<'a>>> = BTreeMap::new();
+    let query = url.query.as_deref().unwrap_or_default();
+    steps.bytes(3 * query.len())?;
+    for pair in query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
+        steps.take(2)?;
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let plain = |text: &str| unescaped(&text.replace('+', " "), Part::Query).ok().and_then(into_text);
+        if let (Some(key), Some(value)) = (plain(key), plain(value)) {
+            values.entry(key).or_default().push(Value::Text(Text::Shared(Arc::from(value))));
+        }
+    }
+    let entries: BTreeMap<Key<'a>, Value<'a>> = values
+        .into_iter()
+        .map(|(key, values)| (Key::Text(Text::Shared(Arc::from(key))), Value::from(values)))
+        .collect();
+    Ok(Value::from(entries))
+}
+
+/// A part of a URL; each has its own characters that need no escape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    User,
+    Host,
+    Zone,
+    Path,
+    Query,
+    Fragment,
+}
+
+impl Url {
+    /// Reads an absolute URL or an absolute path, as `url.ParseRequestURI`.
+    ///
+    /// # Errors
+    /// Says what is wrong, with the text.
+    pub(super) fn parse_request(text: &str) -> Result<Self, String> {
+        Self::read(text, true).map_err(|fault| format!("parse {text:?}: {fault}"))
+    }
+
+    /// Reads any URL, as `url.Parse`.
+    fn parse(text: &str) -> Result<Self, String> {
+        let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
+        let url = Self::read(rest, false).and_then(|url| {
+            unescaped(fragment, Part::Fragment)?;
+            Ok(Self { fragment: fragment.to_owned(), ..url })
+        });
+        url.map_err(|fault| format!("parse {text:?}: {fault}"))
+    }
+
+    fn read(text: &str, request: bool) -> Result<Self, String> {
+        if text.bytes().any(|byte| byte.is_ascii_control()) {
+            return Err("invalid control character in URL".to_owned());
+        }
+        if text.is_empty() && request {
+            return Err("empty url".to_owned());
+        }
+        if text == "*" {
+            return Ok(Self { path: "*".to_owned(), ..Self::default() });
+        }
+        let (scheme, rest) = scheme(text)?;
+        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query.to_owned())));
+        let mut url = Self { scheme: scheme.to_ascii_lowercase(), query, ..Self::default() };
+        if !rest.starts_with('/') {
+            if !scheme.is_empty() {
+                return Ok(Self { opaque: rest.to_owned(), ..url });
+            }
+            if request {
+                return Err("invalid URI for request".to_owned());
+            }
+        }
+        let has_authority = !scheme.is_empty() || !request && !rest.starts_with("///");
+        let path = match rest.strip_prefix("//").filter(|_| has_authority) {
+            Some(rest) => {
+                let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+                let (user, host) =
+                    authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+                url.host = host_of(&url.scheme, host)?;
+                url.user = user.map(user_of).transpose()?;
+                path
+            }
+            None => rest,
+        };
+        url.path = path_of(path)?;
+        Ok(url)
+    }
+
+    /// The host without its brackets, and the port.
+    fn host_and_port(&self) -> (&str, &str) {
+        let (host, port) = match self.host.rfind(':') {
+            Some(colon) if is_port(&self.host[colon..]) => (&self.host[..colon], &self.host[colon + 1..]),
+            _ => (self.host.as_str(), ""),
+        };
+        (host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host), port)
+    }
+}
+
+/// The scheme, which may be empty, and what follows it.
+fn scheme(text: &str) -> Result<(&str, &str), String> {
+    for (at, c) in text.char_indices() {
+        match c {
+            'a'..='z' | 'A'..='Z' => {}
+            '0'..='9' | '+' | '-' | '.' if at > 0 => {}
+            ':' if at == 0 => return Err("missing protocol scheme".to_owned()),
+            ':' => return Ok((&text[..at], &text[at + 1..])),
+            _ => break,
+        }
+    }
+    Ok(("", text))
+}
+
+fn user_of(user: &str) -> Result<String, String> {
+    if !user.chars().all(|c| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c)) {
+        return Err("invalid userinfo".to_owned());
+    }
+    unescaped(user, Part::User)?;
+    Ok(user.to_owned())
+}
+
+fn host_of(scheme: &str, host: &str) -> Result<String, String> {
+    let no_port = |port: &str| format!("invalid port {port:?} after host");
+    match host.rfind('[') {
+        Some(0) => {
+            let end = host.rfind(']').ok_or("missing ']' in host")?;
+            let (address, port) = (&host[1..end], &host[end + 1..]);
+            if !is_port(port) {
+                return Err(no_port(port));
+            }
+            // The zone of a link-local address (RFC 6874) follows an escaped percent sign.
+            let (address, zone) = address.split_at(address.find("%25").unwrap_or(address.len()));
+            let address = host_text(unescaped(address, Part::Host)?)?;
+            let zone = host_text(unescaped(zone, Part::Zone)?)?;
+            let plain = address.split_once('%').map_or(address.as_str(), |(plain, _)| plain);
+            if plain.parse::<Ipv6Addr>().is_err() || zone == "%" {
+                return Err("invalid host".to_owned());
+            }
+            return Ok(format!("[{address}{zone}]{port}"));
+        }
+        Some(_) => return Err("invalid IP-literal".to_owned()),
+        None => {}
+    }
+    if let (Some(first), Some(last)) = (host.find(':'), host.rfind(':')) {
+        // Some databases write several hosts, each with its port.
+        let port = if matches!(scheme, "http" | "https") { &host[first..] } else { &host[last..] };
+        if !is_port(port) {
+            return Err(no_port(port));
+        }
+    }
+    host_text(unescaped(host, Part::Host)?)
+}
+
+fn host_text(bytes: Vec<u8>) -> Result<String, String> {
+    into_text(bytes).ok_or_else(|| "the host is not UTF-8".to_owned())
+}
+
+/// Nothing, or a colon and digits.
+fn is_port(text: &str) -> bool {
+    text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The path as it is to be written: as it is where it is valid, otherwise escaped anew.
+fn path_of(path: &str) -> Result<String, String> {
+    let plain = unescaped(path, Part::Path)?;
+    let is_written = |byte: u8| needs_no_escape(byte, Part::Path) || b"!'()*[]%".contains(&byte);
+    if path.bytes().all(is_written) {
+        return Ok(path.to_owned());
+    }
+    let mut escaped = String::with_capacity(3 * plain.len());
+    for byte in plain {
+        if needs_no_escape(byte, Part::Path) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    Ok(escaped)
+}
+
+fn needs_no_escape(byte: u8, part: Part) -> bool {
+    if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+        return true;
+    }
+    match part {
+        Part::Host | Part::Zone => b"!$&'()*+,;=:[]<>\"".contains(&byte),
+        Part::Path => b"$&+,/:;=@".contains(&byte),
+        Part::User | Part::Query | Part::Fragment => false,
+    }
+}
+
+/// The bytes that a part stands for.
+fn unescaped(text: &str, part: Part) -> Result<Vec<u8>, String> {
+    let invalid = |escape: &[u8]| format!("invalid URL escape {:?}", String::from_utf8_lossy(escape));
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        if *first == b'%' {
+            let escape = &rest[..rest.len().min(3)];
+            let byte = match after {
+                [high, low, ..] => char::from(*high).to_digit(16).zip(char::from(*low).to_digit(16)),
+                _ => None,
+            };
+            let byte =
+                byte.and_then(|(high, low)| u8::try_from(16 * high + low).ok()).ok_or_else(|| invalid(escape))?;
+            let allowed = match part {
+                Part::Host => byte >= 0x80 || byte == b'%',
+                Part::Zone => byte == b'%' || byte == b' ' || needs_no_escape(byte, Part::Host),
+                Part::User | Part::Path | Part::Query | Part::Fragment => true,
+            };
+            if !allowed {
+                return Err(invalid(escape));
+            }
+            plain.push(byte);
+            rest = &rest[3..];
+        } else {
+            if matches!(part, Part::Host | Part::Zone) && first.is_ascii() && !needs_no_escape(*first, part) {
+                return Err(format!("invalid character {:?} in host name", char::from(*first).to_string()));
+            }
+            plain.push(*first);
+            rest = after;
+        }
+    }
+    Ok(plain)
+}
+
+fn into_text(bytes: Vec<u8>) -> Option<String> {
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Url, String> {
+        Url::parse_request(text).and_then(|_| Url::parse(text))
+    }
+
+    #[test]
+    fn the_parts_of_a_url_are_those_that_go_finds() {
+        for (text, scheme, host, hostname, port, path) in [
+            ("https://example.com:8080/a/b?x=1#f", "https", "example.com:8080", "example.com", "8080", "/a/b"),
+            ("HTTP://LocalHost:80/", "http", "LocalHost:80", "LocalHost", "80", "/"),
+            ("http://localhost/a/../b", "http", "localhost", "localhost", "", "/a/../b"),
+            ("https://a@b:c@host/?q", "https", "host", "host", "", "/"),
+            ("http://[::1]:6443", "http", "[::1]:6443", "::1", "6443", ""),
+            ("http://[fe80::1%25en0]/", "http", "[fe80::1%en0]", "fe80::1%en0", "", "/"),
+            ("http://h:/x", "http", "h:", "h", "", "/x"),
+            ("postgres://a:1,b:2/db", "postgres", "a:1,b:2", "a:1,b", "2", "/db"),
+            ("http://%C3%A9/", "http", "é", "é", "", "/"),
+            ("aws:///us-east-1a/i-0abc", "aws", "", "", "", "/us-east-1a/i-0abc"),
+            ("mailto:a@b", "mailto", "", "", "", ""),
+            ("/only/path?q=1", "", "", "", "", "/only/path"),
+            ("///a", "", "", "", "", "///a"),
+            ("/p%20q%2f", "", "", "", "", "/p%20q%2f"),
+            ("/p q%2fé", "", "", "", "", "/p%20q/%C3%A9"),
+            ("/[*]", "", "", "", "", "/[*]"),
+            ("*", "", "", "", "", "*"),
+        ] {
+            let url = parsed(text).unwrap();
+            let parts = (&*url.scheme, &*url.host, url.host_and_port(), &*url.path);
+            assert_eq!(parts, (scheme, host, (hostname, port), path), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_go_refuses_is_refused_with_its_reason() {
+        for (text, fault) in [
+            ("", "empty url"),
+            ("a", "invalid URI for request"),
+            ("1a://b", "invalid URI for request"),
+            (":a", "missing protocol scheme"),
+            ("http://a b/", "invalid character \" \" in host name"),
+            ("http://a%20b/", "invalid URL escape \"%20\""),
+            ("http://a/%2", "invalid URL escape \"%2\""),
+            ("http://a/%zz", "invalid URL escape \"%zz\""),
+            ("http://a:b/", "invalid port \":b\" after host"),
+            ("http://a:1:2/", "invalid port \":1:2\" after host"),
+            ("http://[::1", "missing ']' in host"),
+            ("http://a[::1]", "invalid IP-literal"),
+            ("http://[1.2.3.4]/", "invalid host"),
+            ("http://[::1]x/", "invalid port \"x\" after host"),
+            ("http://a b@c/", "invalid userinfo"),
+            ("http://a\n", "invalid control character in URL"),
+            ("http://%FF/", "the host is not UTF-8"),
+        ] {
+            assert_eq!(parsed(text).unwrap_err(), format!("parse {text:?}: {fault}"));
+        }
+        assert!(Url::parse_request("/a#%zz").is_err() && Url::parse("/a#%zz").is_err());
+    }
+
+    #[test]
+    fn urls_are_equal_if_they_are_written_the_same() {
+        assert_eq!(parsed("HTTPS://a/%7Eb").unwrap().scheme, parsed("https://a/~b").unwrap().scheme);
+        for other in ["https://a/b?", "https://u@a/b", "https://a/b#f", "https://a/b/", "http://a/b", "https://A/b"] {
+            assert_ne!(parsed("https://a/b").unwrap(), parsed(other).unwrap(), "{other}");
+        }
+        assert_eq!(parsed("HTTPS://a/b").unwrap(), parsed("https://a/b").unwrap());
+    }
+}
