@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)] // A test may fail, and read a file.
 
 mod cases;
+mod evaluation;
+mod guard;
 mod model;
 mod native;
 mod pending;

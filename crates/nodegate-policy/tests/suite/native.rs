@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use nodegate_cel::{Budget, Expression, Schema, Shape, Value, Variable, Variables, Yields};
 use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::native::{NativeOptions, export};
 use nodegate_policy::simulate::{Scene, Simulated, compile_inline, node_of, scene, simulate};
@@ -11,131 +10,20 @@ use nodegate_policy::{Desired, Exemptions, Violation};
 use serde_json::{Value as Json, json};
 
 use crate::cases::tests;
+use crate::evaluation::{Evaluation, Policy};
 
-/// One policy of an export, and what its binding does with a violation.
-struct Policy {
-    object: Json,
-    action: Option<String>,
-}
-
-/// An evaluation of the variables of one policy. Tests may leak.
-struct Evaluation {
-    names: Vec<&'static str>,
-    values: Vec<Value<'static>>,
-}
-
-fn leaked<T>(value: T) -> &'static T {
-    Box::leak(Box::new(value))
-}
-
-impl Evaluation {
-    fn new(node: &Json, scene: &Scene) -> Self {
-        let operation = if scene.old.is_some() { "UPDATE" } else { "CREATE" };
-        let request = json!({
-            "operation": operation,
-            "name": node["metadata"]["name"],
-            "subResource": if scene.status { "status" } else { "" },
-            "dryRun": false,
-            "userInfo": {"username": scene.username, "groups": scene.groups},
-        });
-        let mut evaluation = Self { names: Vec::new(), values: Vec::new() };
-        let old = scene.old.clone().unwrap_or(Json::Null);
-        for (name, document) in [("object", node), ("oldObject", &old), ("request", &request)] {
-            let text: &'static str = leaked(document.to_string());
-            let whole = Expression::compile("dyn(d)", leaked(schema(&["d"])), Yields::Any).unwrap();
-            evaluation.add(name, Value::read(text, &whole.paths("d"), &Budget::default()).unwrap());
-        }
-        evaluation
-    }
-
-    fn add(&mut self, name: &'static str, value: Value<'static>) {
-        self.names.push(name);
-        self.values.push(value);
-    }
-
-    /// The value of an expression, in which `variables.x` is written `variables_x`; `None` if it fails.
-    fn value(&self, source: &str) -> Option<Value<'static>> {
-        let source = source.replace("variables.", "variables_");
-        if let Some((list, rest)) = source.rsplit_once(".transformMapEntry(") {
-            return self.map_entries(list, rest);
-        }
-        let expression = Expression::compile(&source, leaked(schema(&self.names)), Yields::Any);
-        let expression = leaked(expression.unwrap_or_else(|error| panic!("{source}\n{error}")));
-        let mut variables = Variables::new();
-        for (name, value) in self.names.iter().zip(&self.values) {
-            variables = variables.with(name, value.clone());
-        }
-        expression.evaluate(leaked(variables)).ok()
-    }
-
-    /// `list.transformMapEntry(i, v, {key: value})`, which the engine does not have.
-    fn map_entries(&self, list: &str, rest: &str) -> Option<Value<'static>> {
-        let (names, body) = rest.split_once(", {").unwrap();
-        let name: &'static str = leaked(names.split_once(", ").unwrap().1.to_owned());
-        let body = body.strip_suffix("})").unwrap();
-        let (mut quoted, mut at) = (false, 0);
-        for (index, letter) in body.char_indices() {
-            quoted ^= letter == '"';
-            if letter == ':' && !quoted {
-                at = index;
-                break;
-            }
-        }
-        let (key, value) = (&body[..at], &body[at + 1..]);
-        let entry = |item: Value<'static>| {
-            let mut inner = Self { names: self.names.clone(), values: self.values.clone() };
-            inner.add(name, item);
-            let key: &'static str = leaked(inner.value(key)?.as_str().unwrap().to_owned());
-            Some((key, inner.value(value)?))
-        };
-        Some(Value::map(self.value(list)?.items().unwrap().into_iter().map(entry).collect::<Option<Vec<_>>>()?))
-    }
-
-    fn holds(&self, source: &str) -> Option<bool> {
-        self.value(source).map(|value| value.as_bool().unwrap_or_else(|| panic!("{source} yields no bool")))
-    }
-
-    /// A map of texts.
-    fn texts(&self, source: &str) -> BTreeMap<String, String> {
-        let entries = self.value(source).unwrap().entries().unwrap().into_iter();
-        entries.map(|(key, value)| (key.as_str().unwrap().to_owned(), value.as_str().unwrap().to_owned())).collect()
-    }
-}
-
-fn schema(names: &[&'static str]) -> Schema {
-    let variables: Vec<Variable> = names.iter().map(|name| Variable::new(name, Shape::Any)).collect();
-    Schema { variables: variables.leak() }
-}
-
-impl Policy {
-    /// The policies of an export with the actions of their bindings.
-    fn all(objects: &[Json]) -> Vec<Self> {
-        let action = |object: &Json| {
-            let binding = objects.iter().find(|other| other["spec"]["policyName"] == object["metadata"]["name"])?;
-            binding["spec"]["validationActions"][0].as_str().map(str::to_owned)
-        };
-        let policies = objects.iter().filter(|object| object["spec"]["policyName"].is_null());
-        policies.map(|object| Self { object: object.clone(), action: action(object) }).collect()
-    }
-
-    fn texts<'p>(&'p self, list: &str, field: &'p str) -> impl Iterator<Item = &'p str> {
-        let items = self.object["spec"][list].as_array().into_iter().flatten();
-        items.map(move |item| item[field].as_str().unwrap())
-    }
-
-    /// The variables, evaluated for a write; `None` if the policy is not about it, or one of them fails (which the
-    /// failure policy ignores).
-    fn evaluated(&self, node: &Json, scene: &Scene) -> Option<Evaluation> {
-        let mut evaluation = Evaluation::new(node, scene);
-        if !self.texts("matchConditions", "expression").all(|condition| evaluation.holds(condition).unwrap()) {
-            return None;
-        }
-        for (name, expression) in self.texts("variables", "name").zip(self.texts("variables", "expression")) {
-            let value = evaluation.value(expression)?;
-            evaluation.add(leaked(format!("variables_{name}")), value);
-        }
-        Some(evaluation)
-    }
+/// The documents of a review of `node`.
+fn review(node: &Json, scene: &Scene) -> Evaluation {
+    let operation = if scene.old.is_some() { "UPDATE" } else { "CREATE" };
+    let request = json!({
+        "operation": operation,
+        "name": node["metadata"]["name"],
+        "subResource": if scene.status { "status" } else { "" },
+        "dryRun": false,
+        "userInfo": {"username": scene.username, "groups": scene.groups},
+    });
+    let old = scene.old.clone().unwrap_or(Json::Null);
+    Evaluation::of(&[("object", node), ("oldObject", &old), ("request", &request)])
 }
 
 /// What the mutating policies give a write: labels, annotations, and taints as `key:Effect`.
@@ -143,9 +31,9 @@ fn desired(policies: &[Policy], scene: &Scene) -> [BTreeMap<String, String>; 3] 
     let mut found = [BTreeMap::new(), BTreeMap::new(), BTreeMap::new()];
     let mutating = policies.iter().filter(|policy| policy.object["kind"] == "MutatingAdmissionPolicy");
     for policy in mutating {
-        let Some(evaluation) = policy.evaluated(&scene.node, scene) else { continue };
+        let Some(evaluation) = policy.evaluated(review(&scene.node, scene)) else { continue };
         for (map, name) in found.iter_mut().zip(["desiredLabels", "desiredAnnotations", "desiredTaints"]) {
-            if !evaluation.names.contains(&leaked(format!("variables_{name}")).as_str()) {
+            if !evaluation.has(name) {
                 continue;
             }
             let source = match name {
@@ -164,7 +52,7 @@ fn desired(policies: &[Policy], scene: &Scene) -> [BTreeMap<String, String>; 3] 
 fn refuses(policies: &[Policy], action: &str, node: &Json, scene: &Scene) -> bool {
     let policies = policies.iter().filter(|policy| policy.action.as_deref() == Some(action));
     policies.into_iter().any(|policy| {
-        policy.evaluated(node, scene).is_some_and(|evaluation| {
+        policy.evaluated(review(node, scene)).is_some_and(|evaluation| {
             policy.texts("validations", "expression").any(|expression| evaluation.holds(expression) == Some(false))
         })
     })

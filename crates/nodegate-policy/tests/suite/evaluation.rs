@@ -1,0 +1,128 @@
+//! Native policies, evaluated by the engine of this workspace, without an API server.
+
+use std::collections::BTreeMap;
+
+use nodegate_cel::{Budget, Expression, Schema, Shape, Value, Variable, Variables, Yields};
+use serde_json::Value as Json;
+
+/// One policy of an export, and what its binding does with a violation.
+pub(crate) struct Policy {
+    pub(crate) object: Json,
+    pub(crate) action: Option<String>,
+}
+
+/// An evaluation of the variables of one policy. Tests may leak.
+pub(crate) struct Evaluation {
+    names: Vec<&'static str>,
+    values: Vec<Value<'static>>,
+}
+
+fn leaked<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+impl Evaluation {
+    /// One with these documents.
+    pub(crate) fn of(documents: &[(&'static str, &Json)]) -> Self {
+        let mut evaluation = Self { names: Vec::new(), values: Vec::new() };
+        for (name, document) in documents {
+            let text: &'static str = leaked(document.to_string());
+            let whole = Expression::compile("dyn(d)", leaked(schema(&["d"])), Yields::Any).unwrap();
+            evaluation.add(name, Value::read(text, &whole.paths("d"), &Budget::default()).unwrap());
+        }
+        evaluation
+    }
+
+    /// Whether there is a variable of the policy with this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|there| there.strip_prefix("variables_") == Some(name))
+    }
+
+    fn add(&mut self, name: &'static str, value: Value<'static>) {
+        self.names.push(name);
+        self.values.push(value);
+    }
+
+    /// The value of an expression, in which `variables.x` is written `variables_x`; `None` if it fails.
+    pub(crate) fn value(&self, source: &str) -> Option<Value<'static>> {
+        let source = source.replace("variables.", "variables_");
+        if let Some((list, rest)) = source.rsplit_once(".transformMapEntry(") {
+            return self.map_entries(list, rest);
+        }
+        let expression = Expression::compile(&source, leaked(schema(&self.names)), Yields::Any);
+        let expression = leaked(expression.unwrap_or_else(|error| panic!("{source}\n{error}")));
+        let mut variables = Variables::new();
+        for (name, value) in self.names.iter().zip(&self.values) {
+            variables = variables.with(name, value.clone());
+        }
+        expression.evaluate(leaked(variables)).ok()
+    }
+
+    /// `list.transformMapEntry(i, v, {key: value})`, which the engine does not have.
+    fn map_entries(&self, list: &str, rest: &str) -> Option<Value<'static>> {
+        let (names, body) = rest.split_once(", {").unwrap();
+        let name: &'static str = leaked(names.split_once(", ").unwrap().1.to_owned());
+        let body = body.strip_suffix("})").unwrap();
+        let (mut quoted, mut at) = (false, 0);
+        for (index, letter) in body.char_indices() {
+            quoted ^= letter == '"';
+            if letter == ':' && !quoted {
+                at = index;
+                break;
+            }
+        }
+        let (key, value) = (&body[..at], &body[at + 1..]);
+        let entry = |item: Value<'static>| {
+            let mut inner = Self { names: self.names.clone(), values: self.values.clone() };
+            inner.add(name, item);
+            let key: &'static str = leaked(inner.value(key)?.as_str().unwrap().to_owned());
+            Some((key, inner.value(value)?))
+        };
+        Some(Value::map(self.value(list)?.items().unwrap().into_iter().map(entry).collect::<Option<Vec<_>>>()?))
+    }
+
+    pub(crate) fn holds(&self, source: &str) -> Option<bool> {
+        self.value(source).map(|value| value.as_bool().unwrap_or_else(|| panic!("{source} yields no bool")))
+    }
+
+    /// A map of texts.
+    pub(crate) fn texts(&self, source: &str) -> BTreeMap<String, String> {
+        let entries = self.value(source).unwrap().entries().unwrap().into_iter();
+        entries.map(|(key, value)| (key.as_str().unwrap().to_owned(), value.as_str().unwrap().to_owned())).collect()
+    }
+}
+
+fn schema(names: &[&'static str]) -> Schema {
+    let variables: Vec<Variable> = names.iter().map(|name| Variable::new(name, Shape::Any)).collect();
+    Schema { variables: variables.leak() }
+}
+
+impl Policy {
+    /// The policies of an export with the actions of their bindings.
+    pub(crate) fn all(objects: &[Json]) -> Vec<Self> {
+        let action = |object: &Json| {
+            let binding = objects.iter().find(|other| other["spec"]["policyName"] == object["metadata"]["name"])?;
+            binding["spec"]["validationActions"][0].as_str().map(str::to_owned)
+        };
+        let policies = objects.iter().filter(|object| object["spec"]["policyName"].is_null());
+        policies.map(|object| Self { object: object.clone(), action: action(object) }).collect()
+    }
+
+    pub(crate) fn texts<'p>(&'p self, list: &str, field: &'p str) -> impl Iterator<Item = &'p str> {
+        let items = self.object["spec"][list].as_array().into_iter().flatten();
+        items.map(move |item| item[field].as_str().unwrap())
+    }
+
+    /// The variables, evaluated for a write; `None` if the policy is not about it, or one of them fails (which the
+    /// failure policy ignores).
+    pub(crate) fn evaluated(&self, mut evaluation: Evaluation) -> Option<Evaluation> {
+        if !self.texts("matchConditions", "expression").all(|condition| evaluation.holds(condition).unwrap()) {
+            return None;
+        }
+        for (name, expression) in self.texts("variables", "name").zip(self.texts("variables", "expression")) {
+            let value = evaluation.value(expression)?;
+            evaluation.add(leaked(format!("variables_{name}")), value);
+        }
+        Some(evaluation)
+    }
+}

@@ -1,0 +1,276 @@
+//! What the native policies that ship with nodegate refuse: the guard and the fence.
+
+use nodegate_policy::native::{FenceOptions, GuardOptions, MutatingVersion, fence, guard, guard_parameters};
+use nodegate_policy::simulate::compile_inline;
+use serde_json::{Value as Json, json};
+
+use crate::evaluation::{Evaluation, Policy};
+
+const KUBELET: &str = "system:node:n";
+
+fn user(name: &str) -> Json {
+    let groups = if name.starts_with("system:node:") { json!(["system:nodes"]) } else { json!([]) };
+    json!({"username": name, "groups": groups})
+}
+
+/// Whether the policies refuse a write, with the messages that they have for it.
+fn refused(policies: &[Policy], documents: &[(&'static str, &Json)]) -> Vec<String> {
+    let mut messages = Vec::new();
+    for policy in policies.iter().filter(|policy| policy.object["kind"] == "ValidatingAdmissionPolicy") {
+        assert_eq!(policy.action.as_deref(), Some("Deny"));
+        let Some(evaluation) = policy.evaluated(Evaluation::of(documents)) else { continue };
+        for validation in policy.object["spec"]["validations"].as_array().unwrap() {
+            let expression = validation["expression"].as_str().unwrap();
+            // The engine refuses its three nested loops; the tests with a cluster have it.
+            if expression.contains("variables.webhooks.all(w, variables.oldWebhooks.exists(o, o.name == w.name &&") {
+                continue;
+            }
+            // They fail closed, so an expression that fails refuses the write.
+            if evaluation.holds(expression) == Some(true) {
+                continue;
+            }
+            let message = validation["messageExpression"].as_str().and_then(|message| evaluation.value(message));
+            let message = message.as_ref().and_then(|message| message.as_str()).or(validation["message"].as_str());
+            messages.push(message.unwrap().to_owned());
+        }
+    }
+    messages
+}
+
+fn guard_policies() -> Vec<Policy> {
+    let options = GuardOptions {
+        name: "nodegate".to_owned(),
+        configuration: "nodegate".to_owned(),
+        mutating: Some(MutatingVersion::V1),
+    };
+    Policy::all(&guard(&options))
+}
+
+/// The webhook configuration with the parameters of some policies.
+fn parameters() -> Json {
+    let set = compile_inline(&json!({
+        "protect": {"keys": ["nvidia.com/*", "tier"]},
+        "persist": {"labels": ["team"]},
+    }));
+    json!({"metadata": {"annotations": guard_parameters(&set.unwrap())}})
+}
+
+fn node(labels: &Json, annotations: &Json) -> Json {
+    json!({"metadata": {"name": "n", "labels": labels, "annotations": annotations}})
+}
+
+fn guarded(who: &str, before: &Json, after: &Json) -> Vec<String> {
+    let request = json!({"operation": "UPDATE", "userInfo": user(who)});
+    refused(
+        &guard_policies(),
+        &[("object", after), ("oldObject", before), ("request", &request), ("params", &parameters())],
+    )
+}
+
+#[test]
+fn the_guard_refuses_a_kubelet_every_change_of_guarded_keys() {
+    let none = json!({});
+    let update = |before: Json, after: Json| guarded(KUBELET, &node(&before, &none), &node(&after, &none));
+    let named = "which a NodePolicy protects or persists; an administrator or a rule may set it";
+    for (before, after, what) in [
+        (json!({}), json!({"tier": "gold"}), "add label tier"),
+        (json!({"tier": "gold"}), json!({"tier": "lead"}), "change label tier"),
+        (json!({"tier": "gold"}), json!({}), "remove label tier"),
+        (json!({}), json!({"nvidia.com/gpu.count": "8"}), "add label nvidia.com/gpu.count"),
+        (json!({}), json!({"team": "a", "tier": "gold"}), "add label team (and 1 more)"),
+    ] {
+        assert_eq!(update(before, after), [format!("nodegate: a kubelet may not {what}, {named}")]);
+    }
+    for key in ["nodegate.dev/x", "policy.nodegate.dev/x"] {
+        let message = format!("nodegate: a kubelet may not add label {key}, which is reserved for nodegate");
+        assert_eq!(update(json!({}), json!({key: "1"})), [message]);
+        let annotation = node(&none, &json!({key: "1"}));
+        let message = format!("nodegate: a kubelet may not remove annotation {key}, which is reserved for nodegate");
+        assert_eq!(guarded(KUBELET, &annotation, &node(&none, &none)), [message]);
+    }
+    // Neither a key of no policy, nor what stays, nor one that every kubelet reconciles, nor somebody else's write.
+    assert_eq!(update(json!({"tier": "gold"}), json!({"tier": "gold", "other": "1", "nvidia.comx/a": "1"})), [""; 0]);
+    assert_eq!(update(json!({}), json!({"kubernetes.io/hostname": "n"})), [""; 0]);
+    assert_eq!(guarded("admin", &node(&none, &none), &node(&json!({"tier": "gold"}), &none)), [""; 0]);
+}
+
+#[test]
+fn the_guard_refuses_a_kubelet_more_keys_than_it_can_compare() {
+    let many = |count: usize| -> Json { (0..count).map(|at| (format!("k{at}"), json!("1"))).collect() };
+    let none = json!({});
+    let refused =
+        |before: usize, after: usize| guarded(KUBELET, &node(&many(before), &none), &node(&many(after), &none));
+    assert_eq!(refused(0, 1_000), [""; 0]);
+    for (before, after) in [(0, 1_001), (1_001, 0)] {
+        let message = "nodegate: the node has more than 1000 labels, so its kubelet may not change them; an administrator must remove some";
+        assert_eq!(refused(before, after), [message; 2], "each of both policies refuses");
+    }
+}
+
+#[test]
+fn the_guard_removes_guarded_keys_from_a_joining_kubelets_node() {
+    let labels = json!({"tier": "gold", "team": "a", "nodegate.dev/x": "1", "kubernetes.io/hostname": "n", "a": "1"});
+    let (node, request) = (
+        node(&labels, &json!({"nodegate.dev/y": "1", "b": "1"})),
+        json!({"operation": "CREATE", "userInfo": user(KUBELET)}),
+    );
+    let mut paths = Vec::new();
+    for policy in guard_policies().iter().filter(|policy| policy.object["kind"] == "MutatingAdmissionPolicy") {
+        let documents =
+            [("object", &node), ("oldObject", &Json::Null), ("request", &request), ("params", &parameters())];
+        let evaluation = policy.evaluated(Evaluation::of(&documents)).unwrap();
+        let patch = policy.object["spec"]["mutations"][0]["jsonPatch"]["expression"].as_str().unwrap();
+        // The engine has no messages.
+        let patch = patch
+            .replace("JSONPatch{op:", "{\"op\":")
+            .replace(", path:", ", \"path\":")
+            .replace(", value:", ", \"value\":")
+            .replace("jsonpatch.escapeKey(k)", r#"k.replace("~", "~0").replace("/", "~1")"#);
+        let operations = evaluation.value(&patch).unwrap().items().unwrap();
+        paths.extend(operations.into_iter().map(|operation| {
+            let [op, path] = ["op", "path"].map(|field| {
+                let entries = operation.entries().unwrap();
+                let (_, value) = entries.into_iter().find(|(key, _)| key.as_str() == Some(field)).unwrap();
+                value.as_str().unwrap().to_owned()
+            });
+            format!("{op} {path}")
+        }));
+    }
+    paths.sort();
+    // A joining node may have what is persisted.
+    assert_eq!(
+        paths,
+        [
+            "remove /metadata/annotations/nodegate.dev~1y",
+            "remove /metadata/labels/nodegate.dev~1x",
+            "remove /metadata/labels/tier",
+        ]
+    );
+}
+
+#[test]
+fn only_the_guard_of_named_keys_reads_parameters() {
+    for policy in guard_policies() {
+        let named = !policy.object["metadata"]["name"].as_str().unwrap().ends_with("-own");
+        assert_eq!(policy.object["spec"]["paramKind"].is_object(), named, "{}", policy.object["metadata"]["name"]);
+    }
+}
+
+const CONFIGURATIONS: &str = "validatingwebhookconfigurations";
+const ACCOUNT: &str = "system:serviceaccount:nodegate:nodegate";
+
+/// What the fence refuses: a write of `resource` by somebody.
+fn fenced(who: &str, resource: &str, name: &str, operation: &str, before: &Json, after: &Json) -> Vec<String> {
+    let options = FenceOptions {
+        name: "nodegate".to_owned(),
+        user: ACCOUNT.to_owned(),
+        namespace: "nodegate".to_owned(),
+        config_maps: vec!["nodegate-in-force".to_owned()],
+        state_prefix: "nodegate-state-".to_owned(),
+        secret: "nodegate-tls".to_owned(),
+        lease: "nodegate".to_owned(),
+    };
+    let request = json!({
+        "operation": operation, "name": name, "namespace": before["metadata"]["namespace"].as_str().or(after["metadata"]["namespace"].as_str()).unwrap_or_default(),
+        "resource": {"resource": resource}, "userInfo": user(who),
+    });
+    // The API server chooses the policy by the resource.
+    let policies: Vec<Policy> = Policy::all(&fence(&options))
+        .into_iter()
+        .filter(|policy| {
+            let rules = policy.object["spec"]["matchConstraints"]["resourceRules"].as_array().unwrap();
+            rules.iter().any(|rule| rule["resources"].as_array().unwrap().contains(&json!(resource)))
+        })
+        .collect();
+    assert_eq!(policies.len(), 1);
+    refused(&policies, &[("object", after), ("oldObject", before), ("request", &request)])
+}
+
+fn configuration() -> Json {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "metadata": {"name": "nodegate", "resourceVersion": "1", "annotations": {"team": "a"}, "labels": {"l": "1"}},
+        "webhooks": [
+            {"name": "a", "failurePolicy": "Ignore", "clientConfig": {"caBundle": "eA==", "service": {"name": "nodegate"}}},
+            {"name": "b", "failurePolicy": "Ignore", "clientConfig": {"caBundle": "eA=="}},
+        ],
+    })
+}
+
+#[test]
+fn the_fence_lets_nodegates_account_change_only_its_own_annotations_outside_of_the_webhooks() {
+    let before = configuration();
+    let update = |who: &str, path: &str, value: Json| {
+        let mut after = before.clone();
+        match after.pointer_mut(path) {
+            Some(there) => *there = value,
+            None => {
+                let (parent, key) = path.rsplit_once('/').unwrap();
+                after.pointer_mut(parent).unwrap()[key.replace("~1", "/")] = value;
+            }
+        }
+        fenced(who, CONFIGURATIONS, "nodegate", "UPDATE", &before, &after)
+    };
+    for (path, value) in
+        [("/metadata/annotations/nodegate.dev~1protected", json!("a\n")), ("/metadata/resourceVersion", json!("2"))]
+    {
+        assert_eq!(update(ACCOUNT, path, value), [""; 0], "{path}");
+    }
+    let metadata =
+        "nodegate's account may change no metadata of a webhook configuration except nodegate.dev annotations";
+    let annotations =
+        "nodegate's account may change no annotations of a webhook configuration except those of nodegate.dev";
+    let rest = "nodegate's account may change no other fields of a webhook configuration";
+    for (path, value, message) in [
+        ("/metadata/labels/l", json!("2"), metadata),
+        ("/metadata/ownerReferences", json!([]), metadata),
+        ("/metadata/labels", Json::Null, metadata),
+        ("/metadata/annotations/team", json!("b"), annotations),
+        ("/metadata/annotations/other", json!("b"), annotations),
+        ("/metadata/annotations", json!({}), annotations),
+        ("/apiVersion", json!("admissionregistration.k8s.io/v2"), rest),
+        ("/spec", json!({}), rest),
+    ] {
+        assert_eq!(update(ACCOUNT, path, value.clone()), [message], "{path}");
+        assert_eq!(update("admin", path, value), [""; 0], "others are not affected: {path}");
+    }
+    assert_eq!(
+        fenced(ACCOUNT, CONFIGURATIONS, "nodegate", "CREATE", &Json::Null, &before),
+        ["nodegate's account may not create or delete webhook configurations"]
+    );
+}
+
+#[test]
+fn the_fence_lets_nodegates_account_write_only_its_own_objects() {
+    let object = |namespace: &str, kind: &str| json!({"metadata": {"namespace": namespace}, "type": kind});
+    let write = |resource: &str, name: &str, operation: &str, object: Json| {
+        fenced(ACCOUNT, resource, name, operation, &Json::Null, &object)
+    };
+    for (resource, name, kind) in [
+        ("configmaps", "nodegate-in-force", ""),
+        ("configmaps", "nodegate-state-n", ""),
+        ("secrets", "nodegate-tls", "kubernetes.io/tls"),
+        ("leases", "nodegate", ""),
+    ] {
+        assert_eq!(write(resource, name, "CREATE", object("nodegate", kind)), [""; 0], "{name}");
+        assert_eq!(
+            write(resource, name, "CREATE", object("other", kind)),
+            ["nodegate's account may write only in namespace nodegate"]
+        );
+    }
+    let secret = "nodegate's account may write no Secret except nodegate-tls of type kubernetes.io/tls";
+    for (resource, name, kind, message) in [
+        (
+            "configmaps",
+            "other",
+            "",
+            "nodegate's account may write no ConfigMaps except nodegate-state-* and nodegate-in-force",
+        ),
+        ("secrets", "other", "kubernetes.io/tls", secret),
+        ("secrets", "nodegate-tls", "kubernetes.io/service-account-token", secret),
+        ("leases", "other", "", "nodegate's account may write no Lease except nodegate"),
+    ] {
+        assert_eq!(write(resource, name, "CREATE", object("nodegate", kind)), [message]);
+    }
+    assert_eq!(write("secrets", "nodegate-tls", "DELETE", object("nodegate", "kubernetes.io/tls")), [secret]);
+}
