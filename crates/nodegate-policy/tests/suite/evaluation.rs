@@ -113,6 +113,12 @@ impl Policy {
         items.map(move |item| item[field].as_str().unwrap())
     }
 
+    /// Whether the engine takes expressions as long as these. The API server takes longer ones.
+    pub(crate) fn fits(&self) -> bool {
+        let lists = ["matchConditions", "variables", "validations"];
+        lists.iter().all(|list| self.texts(list, "expression").all(|expression| expression.len() < 4_000))
+    }
+
     /// The variables, evaluated for a write; `None` if the policy is not about it, or one of them fails (which the
     /// failure policy ignores).
     pub(crate) fn evaluated(&self, mut evaluation: Evaluation) -> Option<Evaluation> {

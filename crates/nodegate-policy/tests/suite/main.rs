@@ -8,5 +8,6 @@ mod model;
 mod native;
 mod pending;
 mod properties;
+mod random;
 mod set;
 mod verdicts;

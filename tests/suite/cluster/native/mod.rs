@@ -4,10 +4,12 @@
 //! All sets are in force at once, each for the nodes of its own name prefix, so that one wait is enough.
 #![allow(clippy::await_holding_lock, reason = "one test at a time uses the control plane")]
 
+#[path = "../../../../crates/nodegate-policy/tests/suite/random/demanded.rs"]
 mod demanded;
 mod directed;
 mod examples;
 mod expected;
+#[path = "../../../../crates/nodegate-policy/tests/suite/random/generator.rs"]
 mod generator;
 mod kept;
 mod writer;
@@ -170,7 +172,7 @@ async fn live(
     for _ in 0..UPDATES {
         let Some(old) = &stored else { return };
         let who = Who::any(random, name);
-        let (status, patch) = generator::patch(random, old, &who);
+        let (status, patch) = generator::patch(random, old, who.is_kubelet());
         compare(
             writer,
             exported,
@@ -271,4 +273,18 @@ impl Drop for Removed {
         let kinds = "mutatingadmissionpolicies,mutatingadmissionpolicybindings,validatingadmissionpolicies,validatingadmissionpolicybindings";
         let _ = self.0.kubectl(&["delete", kinds, "-l", "app.kubernetes.io/managed-by=nodegate", "--wait=false"], None);
     }
+}
+
+/// Conditions that are never exported.
+const NOT_NATIVE: [&str; 1] = ["gpu"];
+
+#[test]
+fn the_generator_covers_every_condition_that_can_be_exported() {
+    let mut random = Random::new(1);
+    let drawn: Vec<Value> = (0..500).map(|_| generator::conditions(&mut random, "", true)).collect();
+    let is_drawn = |field: &str| drawn.iter().any(|conditions| conditions.get(field).is_some());
+    let fields = crate::cases::condition_fields();
+    let missing: Vec<&String> =
+        fields.iter().filter(|field| !is_drawn(field) && !NOT_NATIVE.contains(&field.as_str())).collect();
+    assert!(missing.is_empty(), "the generator does not draw {missing:?}");
 }

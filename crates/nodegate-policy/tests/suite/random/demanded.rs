@@ -26,7 +26,7 @@ const EXPRESSIONS: [&str; 10] = [
 ];
 
 /// Entries about what a node must be like, by kind.
-pub(super) fn demands(random: &mut Random, prefix: &str, demanding: bool) -> Value {
+pub(crate) fn demands(random: &mut Random, prefix: &str, demanding: bool) -> Value {
     let mut governance = json!({});
     for kind in ["immutable", "required", "allowed", "naming", "dependencies", "expressions"] {
         if random.chance(if demanding { 40 } else { 70 }) {

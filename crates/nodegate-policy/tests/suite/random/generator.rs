@@ -3,33 +3,32 @@
 use serde_json::{Map, Value, json};
 
 use super::demanded;
-use super::writer::Who;
 
 /// A small generator of numbers (xorshift64*).
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
 
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % end
     }
 
-    pub(super) fn chance(&mut self, percent: u64) -> bool {
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    pub(super) fn of<'t>(&mut self, from: &[&'t str]) -> &'t str {
+    pub(crate) fn of<'t>(&mut self, from: &[&'t str]) -> &'t str {
         from[usize::try_from(self.below(from.len() as u64)).unwrap()]
     }
 }
 
-pub(super) const KEYS: [&str; 11] = [
+pub(crate) const KEYS: [&str; 11] = [
     "Odd_Key",
     "a",
     "b",
@@ -56,11 +55,11 @@ const FREE: [&str; 10] = [
     "nodegate.dev/own",
 ];
 /// Those that rules, nodes and writes often have in common, so that they have to do with each other.
-pub(super) const COMMON: [&str; 4] = ["a", "pool", "hardware.tier", "sub.example.com/y"];
-pub(super) const VALUES: [&str; 4] = ["", "1", "true", "gold"];
+pub(crate) const COMMON: [&str; 4] = ["a", "pool", "hardware.tier", "sub.example.com/y"];
+pub(crate) const VALUES: [&str; 4] = ["", "1", "true", "gold"];
 /// Those that only nodes and writes have.
 const ODD_VALUES: [&str; 6] = ["Big_Value", "7", "40", "007", "9223372036854775808", "long-value.of-many-letters"];
-pub(super) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+pub(crate) const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const TAINT_KEYS: [&str; 5] = ["a", "dedicated", "example.com/x", "sub.example.com/y", "pool"];
 const OS_IMAGE_PATTERNS: [&str; 7] =
     ["*", "Ubuntu*", "Ubuntu 2[24]*", "{Ubuntu,Debian*} >=12 <24", "Debian* ==12", "Fl\u{e4}tcar 1.2", "Fl* <=1.1 "];
@@ -118,7 +117,7 @@ fn requirement(random: &mut Random) -> Value {
     }
 }
 
-pub(super) fn conditions(random: &mut Random, prefix: &str, expression: bool) -> Value {
+pub(crate) fn conditions(random: &mut Random, prefix: &str, expression: bool) -> Value {
     let mut conditions = json!({});
     if random.chance(20) {
         let name = random.of(&["n1", "gpu-*", "yee?yai", "{n1,gpu-7}", "[!y]*"]);
@@ -177,7 +176,7 @@ fn rule(random: &mut Random, prefix: &str, at: u64) -> Value {
     rule
 }
 
-pub(super) fn subjects(random: &mut Random) -> Value {
+pub(crate) fn subjects(random: &mut Random) -> Value {
     match random.below(5) {
         0 => json!({"users": ["adm*"]}),
         1 => json!({"groups": ["team-a", "system:nodes"]}),
@@ -215,7 +214,7 @@ fn reserved(random: &mut Random, prefix: &str, at: u64) -> Value {
 }
 
 /// A policy, which may be one that does not load.
-pub(super) fn policy(random: &mut Random, prefix: &str) -> Value {
+pub(crate) fn policy(random: &mut Random, prefix: &str) -> Value {
     // Half of them are about demands, which a denial for something else would hide.
     let demanding = random.chance(50);
     let rules: Vec<Value> =
@@ -246,7 +245,7 @@ pub(super) fn policy(random: &mut Random, prefix: &str) -> Value {
 }
 
 /// A node as its kubelet would send it.
-pub(super) fn node(random: &mut Random, name: &str) -> Value {
+pub(crate) fn node(random: &mut Random, name: &str) -> Value {
     let mut all = labels(random, &FREE, 4);
     if random.chance(40) {
         all.insert("free".to_owned(), json!(random.of(&VALUES)));
@@ -285,15 +284,15 @@ pub(super) fn node(random: &mut Random, name: &str) -> Value {
 }
 
 /// A write to a node that is there: whether through `nodes/status`, and a merge patch.
-pub(super) fn patch(random: &mut Random, stored: &Value, who: &Who) -> (bool, Value) {
+pub(crate) fn patch(random: &mut Random, stored: &Value, by_kubelet: bool) -> (bool, Value) {
     let status = random.chance(25);
-    let keys: &[&str] = if who.is_kubelet() { &FREE } else { &KEYS };
+    let keys: &[&str] = if by_kubelet { &FREE } else { &KEYS };
     let mut changed = labels(random, keys, 2);
     // Something that is there goes away.
     if random.chance(50) {
         let there = stored["metadata"]["labels"].as_object().cloned().unwrap_or_default();
         let removable: Vec<&str> =
-            there.keys().map(String::as_str).filter(|key| !who.is_kubelet() || FREE.contains(key)).collect();
+            there.keys().map(String::as_str).filter(|key| !by_kubelet || FREE.contains(key)).collect();
         if !removable.is_empty() {
             changed.insert(random.of(&removable).to_owned(), Value::Null);
         }
@@ -308,13 +307,13 @@ pub(super) fn patch(random: &mut Random, stored: &Value, who: &Who) -> (bool, Va
         }
         patch["metadata"]["annotations"] = annotations.into();
     }
-    if who.is_kubelet() && random.chance(15) {
+    if by_kubelet && random.chance(15) {
         patch["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!(random.of(&["a", "b"]));
     }
     if status && random.chance(40) {
         patch["status"] = json!({"nodeInfo": {"osImage": random.of(&OS_IMAGES), "kernelVersion": random.of(&KERNELS)}});
     }
-    if !who.is_kubelet() && !status && random.chance(50) {
+    if !by_kubelet && !status && random.chance(50) {
         // The taints of controllers stay, but for the one that the cloud controller takes away.
         let there = stored["spec"]["taints"].as_array().cloned().unwrap_or_default();
         let mut all: Vec<Value> =
@@ -323,18 +322,4 @@ pub(super) fn patch(random: &mut Random, stored: &Value, who: &Who) -> (bool, Va
         patch["spec"] = json!({"taints": all});
     }
     (status, patch)
-}
-
-/// Conditions that are never exported.
-const NOT_NATIVE: [&str; 1] = ["gpu"];
-
-#[test]
-fn the_generator_covers_every_condition_that_can_be_exported() {
-    let mut random = Random::new(1);
-    let drawn: Vec<Value> = (0..500).map(|_| conditions(&mut random, "", true)).collect();
-    let is_drawn = |field: &str| drawn.iter().any(|conditions| conditions.get(field).is_some());
-    let fields = crate::cases::condition_fields();
-    let missing: Vec<&String> =
-        fields.iter().filter(|field| !is_drawn(field) && !NOT_NATIVE.contains(&field.as_str())).collect();
-    assert!(missing.is_empty(), "the generator does not draw {missing:?}");
 }
