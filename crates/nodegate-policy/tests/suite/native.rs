@@ -80,8 +80,11 @@ fn differences(policies: &[Policy], scene: &Scene, simulated: &Simulated) -> Vec
             found.push(format!("native policies give {native:?}, decide {ours:?}"));
         }
     }
-    // What is overridden is only warned about.
-    let mode = |one: &Violation| if one.overridden_by.is_some() { EntryMode::Warn } else { one.mode };
+    // What would be refused is only warned about if it is overridden.
+    let mode = |one: &Violation| match one.mode {
+        EntryMode::Enforce if one.overridden_by.is_some() => EntryMode::Warn,
+        mode => mode,
+    };
     let violated = |wanted: EntryMode| simulated.verdict.violations.iter().any(|one| mode(one) == wanted);
     for (action, mode) in [("Deny", EntryMode::Enforce), ("Warn", EntryMode::Warn), ("Audit", EntryMode::Audit)] {
         let (native, ours) = (refuses(policies, action, &simulated.node, scene), violated(mode));
