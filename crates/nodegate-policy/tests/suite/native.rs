@@ -242,6 +242,12 @@ fn native_policies_answer_random_writes_as_nodegate_does() {
                         let (status, patch) = generator::patch(&mut random, old, by_kubelet);
                         let mut node = old.clone();
                         json_patch::merge(&mut node, &patch);
+                        // As the API server stores it.
+                        for field in ["labels", "annotations"] {
+                            if node["metadata"][field] == json!({}) {
+                                node["metadata"].as_object_mut().unwrap().remove(field);
+                            }
+                        }
                         (status, node)
                     }
                 };
