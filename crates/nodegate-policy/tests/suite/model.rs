@@ -1,9 +1,9 @@
-//! A second `decide`, slow and obvious, for rules as `properties` draws them: all rules are evaluated in rounds until nothing
-//! changes. It ignores saved state, and computes only the desired state.
+//! A second `decide`, slow and obvious, for rules and saved state as `properties` draws them: all rules are evaluated in rounds
+//! until nothing changes. It computes only the desired state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Keys with values; a taint's key is `key:Effect`.
 pub(crate) type Keys = BTreeMap<String, String>;
@@ -22,6 +22,8 @@ pub(crate) struct Question<'q> {
     pub(crate) node: &'q Value,
     pub(crate) old: Option<&'q Value>,
     pub(crate) kubelet: bool,
+    /// Saved state as a document.
+    pub(crate) saved: Option<&'q Value>,
 }
 
 /// The families of labels that a daemon writes, as far as they are drawn.
@@ -45,8 +47,9 @@ fn is_in(key: &str, list: &Value) -> bool {
     })
 }
 
+/// Whether the values of a rule take precedence over the node's own.
 fn is_enforced(rule: &Value) -> bool {
-    rule["mode"] == "enforce"
+    rule["mode"] != "default"
 }
 
 /// The node as one rule sees it.
@@ -57,36 +60,70 @@ struct Seen {
 }
 
 impl Question<'_> {
-    /// The rules, the one with the highest precedence first.
-    fn rules(&self) -> Vec<&Value> {
-        let mut rules: Vec<&Value> = self.spec["rules"].as_array().unwrap().iter().collect();
-        let rank = |rule: &&Value| {
-            (!is_enforced(rule), -rule["priority"].as_i64().unwrap(), rule["name"].as_str().unwrap().to_owned())
+    /// The rules, the one with the highest precedence first. What is restored is a rule of its own between the enforced rules
+    /// and the defaults.
+    fn rules(&self) -> Vec<Value> {
+        let mut rules: Vec<Value> = self.spec["rules"].as_array().unwrap().clone();
+        rules.extend(self.restored());
+        let rank = |rule: &Value| {
+            let strength = ["enforce", "saved", "default"].iter().position(|mode| rule["mode"] == *mode);
+            (strength, -rule["priority"].as_i64().unwrap(), rule["name"].as_str().unwrap().to_owned())
         };
         rules.sort_by_key(rank);
         rules
     }
 
-    /// The object's labels. A key that a kubelet may not change has its stored value.
+    /// What a new node gets back: the saved keys that are persisted today.
+    fn restored(&self) -> Option<Value> {
+        let saved = self.saved.filter(|_| self.old.is_none())?;
+        let mut labels = keys(&saved["labels"]);
+        labels.retain(|key, _| is_in(key, &self.spec["persist"]["labels"]));
+        let taints = saved["taints"].as_array().into_iter().flatten();
+        let taints: Vec<&Value> =
+            taints.filter(|taint| is_in(taint["key"].as_str().unwrap(), &self.spec["persist"]["taints"])).collect();
+        Some(json!({
+            "name": "saved", "mode": "saved", "priority": 0, "match": {}, "labels": labels, "annotations": {}, "taints": taints,
+        }))
+    }
+
+    /// What nodegate owns on this very node object, not on an earlier one of the same name.
+    fn owned(&self) -> Option<&Value> {
+        let uid = &self.old.unwrap_or(self.node)["metadata"]["uid"];
+        let saved = self.saved.filter(|saved| saved["nodeUID"].is_null() || saved["nodeUID"] == *uid)?;
+        Some(&saved["owned"])
+    }
+
+    /// The object's labels. A key that a kubelet may not change has its stored value, and what nodegate owns is as if it were not
+    /// there.
     fn base(&self) -> Keys {
         let sent = keys(&self.node["metadata"]["labels"]);
         let stored = self.old.map(|old| keys(&old["metadata"]["labels"])).unwrap_or_default();
+        let of_this = |saved: &&Value| self.old.is_some_and(|old| saved["nodeUID"] == old["metadata"]["uid"]);
+        let is_saved = |key: &str| {
+            self.saved
+                .filter(of_this)
+                .is_some_and(|saved| !saved["nodeUID"].is_null() && saved["labels"].get(key).is_some())
+        };
         let may_not = |key: &str| {
             key.starts_with("nodegate.dev/")
                 || is_in(key, &self.spec["protect"]["keys"])
-                || (self.old.is_some() && is_in(key, &self.spec["persist"]["labels"]))
+                || (self.old.is_some() && (is_in(key, &self.spec["persist"]["labels"]) || is_saved(key)))
         };
+        let owned = self.owned().map(|owned| keys(&owned["labels"])).unwrap_or_default();
         let counts = |key: &&String| {
             let from = if self.kubelet && may_not(key) { &stored } else { &sent };
             from.get(*key).map(|value| ((*key).clone(), value.clone()))
         };
-        sent.keys().chain(stored.keys()).filter_map(|key| counts(&key)).collect()
+        let all = sent.keys().chain(stored.keys()).filter_map(|key| counts(&key));
+        all.filter(|(key, value)| owned.get(key) != Some(value)).collect()
     }
 
     /// The node with the values of these rules. A default rule does not see its own values.
     fn seen(&self, giving: &[&Value], by: &Value) -> Seen {
         let mut labels = self.base();
         let mut there = taints(&self.node["spec"]["taints"]);
+        let owned = self.owned().map(|owned| taints(&owned["taints"])).unwrap_or_default();
+        there.retain(|id, _| !owned.contains_key(id));
         if !is_enforced(by) {
             labels.retain(|key, value| by["labels"].get(key.as_str()) != Some(&Value::from(value.as_str())));
             let own = taints(&by["taints"]);
@@ -154,7 +191,8 @@ impl Question<'_> {
 
     /// The desired state; `None` if the rules do not converge.
     pub(crate) fn answer(&self) -> Option<DesiredState> {
-        let rules = self.rules();
+        let all = self.rules();
+        let rules: Vec<&Value> = all.iter().collect();
         let initial = self.old.is_none();
         let mut giving: Vec<&Value> = Vec::new();
         for _ in 0..=rules.len() * 2 {

@@ -11,7 +11,7 @@ use nodegate_policy::{
     Text, Write, decide, judge, patch,
 };
 use proptest::prelude::*;
-use proptest::sample::{Index, select, subsequence};
+use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use crate::model::{DesiredState, Keys, Question};
@@ -170,7 +170,13 @@ struct Scene {
     node: Value,
     old: Option<Value>,
     kubelet: bool,
-    saved: Option<SavedState>,
+    saved: Option<Value>,
+}
+
+impl Scene {
+    fn saved(&self) -> Option<SavedState> {
+        self.saved.clone().map(|saved| serde_json::from_value(saved).unwrap())
+    }
 }
 
 fn node() -> impl Strategy<Value = Value> {
@@ -204,17 +210,28 @@ fn node() -> impl Strategy<Value = Value> {
 }
 
 fn scene() -> impl Strategy<Value = Scene> {
-    let saved = prop::option::of((texts(key(), 3), taints(2)));
-    (node(), prop::option::of(node()), any::<bool>(), saved, any::<Index>()).prop_map(
-        |(node, old, kubelet, saved, _)| {
+    (node(), prop::option::of(node()), any::<bool>(), prop::option::of(saved())).prop_map(
+        |(mut node, old, kubelet, saved)| {
             let old = old.map(|mut old| {
                 old["metadata"]["name"] = node["metadata"]["name"].clone();
+                // A node has its uid from the API server, once it is created.
+                for node in [&mut old, &mut node] {
+                    node["metadata"]["uid"] = json!("this");
+                }
                 old
             });
-            let saved = saved.map(|(labels, taints)| {
-                serde_json::from_value(json!({"nodeName": "x", "labels": labels, "taints": taints})).unwrap()
-            });
             Scene { node, old, kubelet, saved }
+        },
+    )
+}
+
+/// Saved state of this node object, of an earlier one of the same name, or of any (as the reference operator wrote it).
+fn saved() -> impl Strategy<Value = Value> {
+    let owned = (texts(key(), 3), taints(2));
+    (texts(key(), 3), taints(2), owned, select(vec![json!("this"), json!("earlier"), Value::Null])).prop_map(
+        |(labels, taints, owned, uid)| {
+            let owned = json!({"labels": owned.0, "taints": owned.1});
+            json!({"nodeName": "x", "labels": labels, "taints": taints, "nodeUID": uid, "owned": owned})
         },
     )
 }
@@ -238,7 +255,8 @@ fn write<'a>(scene: &Scene, object: &'a str, old: Option<&'a str>) -> Write<'a> 
 fn decide_on(set: &PolicySet, scene: &Scene, node: &Value) -> (Decision, Value) {
     let (object, old) = (node.to_string(), scene.old.as_ref().map(Value::to_string));
     let write = write(scene, &object, old.as_deref());
-    let context = DecideContext { saved: scene.saved.as_ref(), pending_taint: None, ..DecideContext::default() };
+    let saved = scene.saved();
+    let context = DecideContext { saved: saved.as_ref(), pending_taint: None, ..DecideContext::default() };
     let decision = decide(set, &write, &context);
     let mut patched = node.clone();
     if let Some(change) = &decision.change {
@@ -286,10 +304,10 @@ proptest! {
     }
 
     #[test]
-    fn a_decision_equals_that_of_the_simple_model((written, mut scene) in (written_policies(), scene())) {
+    fn a_decision_equals_that_of_the_simple_model((written, scene) in (written_policies(), scene())) {
         let (spec, set) = written;
-        scene.saved = None;
-        let question = Question { spec: &spec, node: &scene.node, old: scene.old.as_ref(), kubelet: scene.kubelet };
+        let (old, saved) = (scene.old.as_ref(), scene.saved.as_ref());
+        let question = Question { spec: &spec, node: &scene.node, old, kubelet: scene.kubelet, saved };
         let Some(wanted) = question.answer() else { return Err(TestCaseError::reject("the rules do not settle")) };
         let (decision, _) = decide_on(&set, &scene, &scene.node);
         let keys = |desired: &BTreeMap<String, Desired>| -> Keys {
@@ -348,7 +366,8 @@ proptest! {
         // Persisted keys among them: nothing is left to deny.
         let (object, old) = (patched.to_string(), old.to_string());
         let write = write(&scene, &object, Some(&old));
-        let context = DecideContext { saved: scene.saved.as_ref(), ..DecideContext::default() };
+        let saved = scene.saved();
+        let context = DecideContext { saved: saved.as_ref(), ..DecideContext::default() };
         let violations = judge(&set, &write, &context, &Exemptions::default()).violations;
         prop_assert!(violations.is_empty(), "{violations:?}");
     }
