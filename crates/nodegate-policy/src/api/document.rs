@@ -228,3 +228,43 @@ fn drop_server_fields(tree: &mut Tree) {
         fields.retain(|field| field.key != "status");
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// The documents of a file, and its errors as they are printed.
+    fn parsed(text: &str) -> (Vec<PolicyDocument>, Vec<String>) {
+        let mut errors = Vec::new();
+        let documents = PolicyDocument::parse_all(&Origin::File("p.yaml".to_owned()), text, &mut errors);
+        (documents, errors.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn an_error_in_a_file_names_the_file_and_the_position() {
+        let head = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: a}\n";
+        let (_, errors) = parsed(&format!("{head}spec:\n  rulez: []\n"));
+        assert_eq!(errors, ["p.yaml:5:3: spec.rulez: unknown field; did you mean \"rules\"?"]);
+        let (documents, errors) = parsed("a: [\n");
+        assert!(documents.is_empty() && errors[0].starts_with("p.yaml:"), "{errors:?}");
+        let (documents, _) = parsed(&format!("{head}spec:\n  rules: [{{name: r}}]\n"));
+        let errors = crate::PolicySet::compile(&documents).unwrap_err();
+        assert!(errors[0].to_string().starts_with("p.yaml:5:11: rule \"r\" (spec.rules[0]): "), "{errors:?}");
+    }
+
+    #[test]
+    fn every_policy_of_a_list_is_a_document() {
+        let item = |name: &str| {
+            format!(
+                "{{apiVersion: nodegate.dev/v1alpha1, kind: NodePolicy, metadata: {{name: {name}}}, spec: {{}}, status: {{}}}}"
+            )
+        };
+        let (documents, errors) =
+            parsed(&format!("{{apiVersion: v1, kind: List, items: [{}, {}]}}", item("a"), item("b")));
+        assert_eq!(documents.iter().map(|document| document.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert!(errors.is_empty(), "{errors:?}");
+        let (documents, errors) = parsed("{apiVersion: v1, kind: List, items: []}\n---\n{kind: List}\n");
+        assert!(documents.is_empty() && errors.is_empty(), "{errors:?}");
+    }
+}

@@ -343,5 +343,12 @@ mod tests {
     fn paths_with_odd_keys_are_quoted() {
         let path = FieldPath::root().key("spec").key("labels").key("a/b").index(3);
         assert_eq!(path.to_string(), "spec.labels[\"a/b\"][3]");
+        assert_eq!(FieldPath::root().key("labels").key("").to_string(), "labels[\"\"]");
+    }
+
+    #[test]
+    fn paths_with_plain_keys_are_joined_with_dots() {
+        let path = FieldPath::root().key("spec").index(0).key("node-type").key("node_type").key("Type2");
+        assert_eq!(path.to_string(), "spec[0].node-type.node_type.Type2");
     }
 }

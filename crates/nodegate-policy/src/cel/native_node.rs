@@ -84,6 +84,11 @@ mod tests {
                 r#"optional.of(L)[?"a"].orValue("node.x") == "b""#,
             ),
             (r#"node.spec.taints.exists(t, t.key == "x")"#, r#"T.exists(t, t.key == "x")"#),
+            // Fields named `node` are not the variable.
+            (
+                r#"dyn(node.status).node == "x" || dyn(node.status).?node.hasValue()"#,
+                r#"dyn(object.status).node == "x" || dyn(object.status).?node.hasValue()"#,
+            ),
         ] {
             assert_eq!(renamed(source).as_deref(), Some(instead), "{source}");
         }
@@ -93,5 +98,6 @@ mod tests {
     fn what_has_no_equivalent_is_told() {
         assert_eq!(renamed(r#"node["metadata"].name == "a""#), None);
         assert_eq!(renamed(r#"has(node.metadata) && size(node.spec) > 0"#), None);
+        assert_eq!(renamed(r#"dyn(node.metadata.`labels` in [{"a": "b"}])"#), None);
     }
 }

@@ -191,6 +191,10 @@ mod tests {
                 r#"(request.?subResource.orValue("") == "status" && "a" in request.userInfo.?groups.orValue([]) && o.status.phase == "")"#,
             ),
             ("object.metadata.annotations.all(k, k != \"x\") // ok", "(A.all(k, k != \"x\") // ok\n)"),
+            (
+                r#"object.metadata.?labels[?"a"] != optional.none() || optional.of("b").hasValue()"#,
+                r#"(optional.of(L)[?"a"] != optional.none() || optional.of("b").hasValue())"#,
+            ),
         ] {
             assert_eq!(rewritten(source).as_deref(), Some(instead), "{source}");
         }
@@ -204,6 +208,7 @@ mod tests {
             "has(object.metadata) && size(oldObject.spec) > 0",
             "has(object.metadata.annotations)",
             r#"["a"].all(variables, variables in object.metadata.labels)"#,
+            r#"["a"].all(optional, optional in object.metadata.?labels.orValue({}))"#,
             r#"has(request.subResource) && object.metadata.name == "a""#,
         ] {
             assert_eq!(rewritten(source), None, "{source}");

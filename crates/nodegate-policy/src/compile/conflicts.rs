@@ -96,3 +96,45 @@ fn contradict(one: &Requirement, other: &Requirement) -> bool {
             _ => false,
         }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+    use crate::{Origin, PolicyDocument};
+
+    /// Whether rules with these requirements on labels are reported as a conflict.
+    fn conflict(one: &Json, other: &Json) -> bool {
+        let document = |name: &str, requirement: &Json, value: &str| {
+            let selector = json!({"matchExpressions": [requirement]});
+            let spec = json!({"rules": [{"name": "r", "match": {"selector": selector}, "labels": {"tier": value}}]});
+            PolicyDocument::new(name, Origin::Object, serde_json::from_value(spec).unwrap())
+        };
+        let set = PolicySet::compile(&[document("a", one, "gold"), document("b", other, "tin")]).unwrap();
+        !possible_conflicts(&set, "a").is_empty()
+    }
+
+    #[test]
+    fn rules_whose_label_requirements_contradict_each_other_have_no_conflict() {
+        let of = |operator: &str, values: &[&str]| json!({"key": "pool", "operator": operator, "values": values});
+        let (x, not_x) = (of("In", &["x"]), of("NotIn", &["x"]));
+        let (there, absent) = (of("Exists", &[]), of("DoesNotExist", &[]));
+        for (one, other, expected) in [
+            (&x, &of("In", &["y", "z"]), false),
+            (&x, &of("In", &["x", "y"]), true),
+            (&x, &not_x, false),
+            (&of("In", &["x", "y"]), &not_x, true),
+            (&x, &absent, false),
+            (&there, &absent, false),
+            (&x, &there, true),
+            (&not_x, &absent, true),
+            (&not_x, &there, true),
+            (&x, &json!({"key": "zone", "operator": "DoesNotExist"}), true),
+        ] {
+            assert_eq!(conflict(one, other), expected, "{one} and {other}");
+            assert_eq!(conflict(other, one), expected, "{other} and {one}");
+        }
+    }
+}

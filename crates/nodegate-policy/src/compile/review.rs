@@ -168,5 +168,8 @@ mod tests {
         assert_eq!(both.faults, []);
         assert_eq!(review(json!(["cpu-1"])), ObjectReview::default(), "no node matches both");
         assert_eq!(review_object(&in_force, "b", &assigns("tier", "gold", json!(["gpu-1"]))), ObjectReview::default());
+        let later = set(&[("z", Origin::Object, assigns("tier", "gold", json!(["gpu-*"])))]);
+        let first = review_object(&later, "b", &assigns("tier", "tin", json!(["gpu-1"])));
+        assert_eq!(first.conflicts, ["label tier: rule b/r takes precedence over rule z/r where both match"]);
     }
 }

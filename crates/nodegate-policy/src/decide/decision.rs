@@ -261,3 +261,32 @@ impl Decision {
         rules
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taint_is_found_by_its_key_and_effect_together() {
+        let by = RuleId { policy: "p".into(), rule: "r".into() };
+        let desired = |value: &str| Desired {
+            value: value.to_owned(),
+            strength: Strength::Enforced,
+            by: by.clone(),
+            remove_after: Duration::ZERO,
+        };
+        let id = |key: &str, effect| TaintId { key: key.parse().unwrap(), effect };
+        let taints = [
+            (id("a", TaintEffect::NoSchedule), desired("1")),
+            (id("b", TaintEffect::NoSchedule), desired("2")),
+            (id("b", TaintEffect::NoExecute), desired("3")),
+        ];
+        let decision = Decision { taints: taints.into(), ..Decision::default() };
+        assert_eq!(decision.taint("a", TaintEffect::NoSchedule), Some("1"));
+        assert_eq!(decision.taint("b", TaintEffect::NoSchedule), Some("2"));
+        assert_eq!(decision.taint("b", TaintEffect::NoExecute), Some("3"));
+        assert_eq!(decision.taint("a", TaintEffect::NoExecute), None);
+        assert_eq!(decision.taint("c", TaintEffect::NoSchedule), None);
+    }
+}

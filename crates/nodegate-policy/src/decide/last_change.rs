@@ -90,13 +90,23 @@ mod tests {
         Exemptions, NodeFacts, Operation, Origin, PolicyDocument, PolicySet, Requester, Text, Write, decide, judge,
     };
 
-    fn set() -> PolicySet {
-        let spec = json!({"protect": {"keys": ["hardware.tier"]}, "persist": {"labels": ["persist.demo/*"]}});
+    /// A set that saves these taints.
+    fn set(saved_taint: &str) -> PolicySet {
+        let spec = json!({"protect": {"keys": ["hardware.tier"]}, "persist": {"labels": ["persist.demo/*"], "taints": [saved_taint]}});
         PolicySet::compile(&[PolicyDocument::new("p", Origin::Object, serde_json::from_value(spec).unwrap())]).unwrap()
     }
 
     /// The patch of the annotation, and whether the write is denied.
     fn last_change_of(user: &str, old: &serde_json::Value, new: &serde_json::Value) -> (Option<Option<String>>, bool) {
+        last_change_in(&set("dedicated"), user, old, new)
+    }
+
+    fn last_change_in(
+        set: &PolicySet,
+        user: &str,
+        old: &serde_json::Value,
+        new: &serde_json::Value,
+    ) -> (Option<Option<String>>, bool) {
         let (old, new) = (old.to_string(), new.to_string());
         let write = Write {
             operation: Operation::Update,
@@ -106,9 +116,9 @@ mod tests {
             node: NodeFacts::parse(&new).unwrap(),
             old: Some(NodeFacts::parse(&old).unwrap()),
         };
-        let (set, context) = (set(), DecideContext { records_last_change: true, ..DecideContext::default() });
-        let decision = decide(&set, &write, &context);
-        let verdict = judge(&set, &write, &context, &Exemptions::default());
+        let context = DecideContext { records_last_change: true, ..DecideContext::default() };
+        let decision = decide(set, &write, &context);
+        let verdict = judge(set, &write, &context, &Exemptions::default());
         let change = decision.change.as_ref().and_then(|change| change.annotations().get(LAST_CHANGE).cloned());
         (change, verdict.denial().is_some())
     }
@@ -134,6 +144,31 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_a_taint_is_recorded_if_the_taint_is_saved_and_lasting() {
+        let tainted = |taints: &[&str]| {
+            let mut node = node(json!({}), Some("alice"));
+            let taints = taints.iter().map(|text| crate::simulate::taint(text).unwrap());
+            node["spec"] = json!({"taints": taints.collect::<Vec<_>>()});
+            node
+        };
+        for (saved, before, after, recorded) in [
+            ("dedicated", &[][..], &["dedicated=ml:NoSchedule"][..], true),
+            ("dedicated", &["dedicated=ml:NoSchedule"], &["dedicated=web:NoSchedule"], true),
+            ("dedicated", &["dedicated=ml:NoSchedule"], &["dedicated=ml:NoExecute"], true),
+            ("dedicated", &["dedicated=ml:NoSchedule"], &[], true),
+            ("dedicated", &["dedicated=ml:NoSchedule"], &["dedicated=ml:NoSchedule"], false),
+            ("dedicated", &["dedicated=ml:NoSchedule"], &["dedicated=ml:NoSchedule", "other:NoSchedule"], false),
+            ("*", &["dedicated=ml:NoSchedule"], &["dedicated=ml:NoSchedule", "other:NoSchedule"], true),
+            ("*", &[], &["node.kubernetes.io/unreachable:NoExecute"], false),
+            ("*", &["nodegate.dev/pending:NoSchedule"], &[], false),
+        ] {
+            let found = last_change_in(&set(saved), "bob", &tainted(before), &tainted(after)).0;
+            let expected = recorded.then(|| Some("bob".to_owned()));
+            assert_eq!(found, expected, "{saved} is saved; from {before:?} to {after:?}");
+        }
+    }
+
+    #[test]
     fn deciding_again_about_a_recorded_change_changes_nothing() {
         let kubelet = "system:node:n1";
         let forged = node(json!({"hardware.tier": "gold"}), None);
@@ -156,7 +191,8 @@ mod tests {
             node: NodeFacts::parse(&object).unwrap(),
             old: None,
         };
-        let (set, context) = (set(), DecideContext { records_last_change: true, ..DecideContext::default() });
+        let (set, context) =
+            (set("dedicated"), DecideContext { records_last_change: true, ..DecideContext::default() });
         let decision = decide(&set, &write, &context);
         decision.change.as_ref().and_then(|change| change.annotations().get(LAST_CHANGE).cloned())
     }

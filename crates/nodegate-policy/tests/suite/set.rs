@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nodegate_policy::simulate::compile_inline;
-use nodegate_policy::{NodeFacts, Origin, PolicyDocument, PolicySet};
+use nodegate_policy::{ANNOTATIONS_MAX, NodeFacts, Origin, PolicyDocument, PolicySet};
 use serde_json::{Value as Json, json};
 
 fn document(name: &str, spec: Json) -> PolicyDocument {
@@ -93,6 +93,17 @@ fn all_policies_together_have_at_most_two_thousand_expressions() {
     assert!(compiled(1_999, 1).is_ok());
     let errors = compiled(1_999, 2).unwrap_err();
     assert!(matches!(errors.as_slice(), [error] if error.to_string().contains("2001 expressions")), "{errors:?}");
+}
+
+#[test]
+fn the_annotations_of_a_rule_may_be_as_large_as_kubernetes_allows_and_no_larger() {
+    let compiled = |size: usize| {
+        let annotations = json!({"a": "x".repeat(size - 2), "b": ""});
+        compile_inline(&json!({"rules": [{"name": "noted", "annotations": annotations}]}))
+    };
+    assert!(compiled(ANNOTATIONS_MAX).is_ok());
+    let errors = compiled(ANNOTATIONS_MAX + 1).unwrap_err();
+    assert!(matches!(errors.as_slice(), [error] if error.to_string().contains("larger than 256 KiB")), "{errors:?}");
 }
 
 #[test]
