@@ -220,14 +220,28 @@ fn scene() -> impl Strategy<Value = Scene> {
                 }
                 old
             });
+            let saved = saved.map(|saved| of_node(saved, old.as_ref().unwrap_or(&node)));
             Scene { node, old, kubelet, saved }
         },
     )
 }
 
+/// The same saved state, which owns what the node has of the owned keys, with the node's values but for the empty ones.
+fn of_node(mut saved: Value, node: &Value) -> Value {
+    for (key, value) in saved["owned"]["labels"].as_object_mut().into_iter().flatten() {
+        if let Some(there) = node["metadata"]["labels"].get(key).filter(|there| **there != json!("")) {
+            value.clone_from(there);
+        }
+    }
+    // And every second of its taints.
+    let there: Vec<Value> = node["spec"]["taints"].as_array().into_iter().flatten().step_by(2).cloned().collect();
+    saved["owned"]["taints"].as_array_mut().unwrap().extend(there);
+    saved
+}
+
 /// Saved state of this node object, of an earlier one of the same name, or of any (as the reference operator wrote it).
 fn saved() -> impl Strategy<Value = Value> {
-    let owned = (texts(key(), 3), taints(2));
+    let owned = (texts(key(), 5), taints(3));
     (texts(key(), 3), taints(2), owned, select(vec![json!("this"), json!("earlier"), Value::Null])).prop_map(
         |(labels, taints, owned, uid)| {
             let owned = json!({"labels": owned.0, "taints": owned.1});
