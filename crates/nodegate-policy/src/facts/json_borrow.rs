@@ -203,3 +203,23 @@ impl<'de: 'a, 'a> Deserialize<'de> for QuantityText<'a> {
         deserializer.deserialize_any(QuantityVisitor)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_sorted_and_the_last_of_equal_keys_is_kept() {
+        for (text, sorted) in [
+            (r#"{"a": "1", "b": "2", "c": null}"#, [("a", "1"), ("b", "2"), ("c", "")]),
+            (r#"{"c": "3", "a": "1", "b": "2"}"#, [("a", "1"), ("b", "2"), ("c", "3")]),
+            (r#"{"a": "1", "b": "2", "b": "3", "c": "4"}"#, [("a", "1"), ("b", "3"), ("c", "4")]),
+            (r#"{"b": "1", "c": "2", "b": "3", "a": "4", "b": "5"}"#, [("a", "4"), ("b", "5"), ("c", "2")]),
+        ] {
+            let entries: Entries<'_> = serde_json::from_str(text).unwrap();
+            assert_eq!(entries.iter().collect::<Vec<_>>(), sorted, "{text}");
+            assert!(sorted.iter().all(|(key, value)| entries.get(key) == Some(value)), "{text}");
+        }
+    }
+}

@@ -154,6 +154,26 @@ mod tests {
     }
 
     #[test]
+    fn the_claims_on_taints_differ_if_one_of_them_is_new_later_or_unknown() {
+        let claimed = |manager: &str, time: &str, others: &str| {
+            Claims::parse(&format!(
+                r#"[{{"manager": "{manager}", "time": "{time}", "fieldsV1": {{"f:spec": {{"f:taints": {{}}}}}}}}{others}]"#
+            ))
+            .taints_claimed()
+        };
+        let before = claimed("kubectl", "2026-01-01T00:00:00Z", "");
+        assert!(before.is_some());
+        let label = r#", {"manager": "labeller", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}}"#;
+        assert_eq!(claimed("kubectl", "2026-01-01T00:00:00Z", label), before, "a claim on a label");
+        assert_ne!(claimed("kubectl", "2026-01-01T00:00:01Z", ""), before);
+        assert_ne!(claimed("kubectl-taint", "2026-01-01T00:00:00Z", ""), before);
+        let taints = r#", {"manager": "other", "fieldsV1": {"f:spec": {"f:taints": {}}}}"#;
+        assert_ne!(claimed("kubectl", "2026-01-01T00:00:00Z", taints), before);
+        assert!(Claims::default().taints_claimed().is_some_and(|none| Some(none) != before));
+        assert_eq!(Claims::parse("[").taints_claimed(), None, "the claims are unknown");
+    }
+
+    #[test]
     fn no_nesting_hides_a_claim() {
         let deep = |levels: usize| format!("{}{{}}{}", r#"{"f:x":"#.repeat(levels), "}".repeat(levels));
         for levels in [150, 10_000, 200_000] {

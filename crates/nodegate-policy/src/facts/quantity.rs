@@ -3,7 +3,6 @@
 //! Source: `k8s.io/apimachinery/pkg/api/resource/quantity.go`.
 
 use std::cmp::Ordering;
-use std::fmt;
 use std::str::FromStr;
 
 /// A quantity in nano-units (Kubernetes' finest), so `100m`, `1Ki` and `2` compare exactly.
@@ -167,12 +166,6 @@ impl FromStr for Comparison {
     }
 }
 
-impl fmt::Display for Quantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0 / NANO)
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -187,6 +180,42 @@ mod tests {
         assert_eq!(q("1e3"), q("1k"));
         assert!(q("3840Mi") < q("4Gi") && q("-1") < Quantity::ZERO && q("1E") == q("1e18"));
         assert_eq!(q("8"), Quantity::whole(8));
+    }
+
+    #[test]
+    fn every_suffix_scales_a_quantity() {
+        let nanos = |text: &str| text.parse::<Quantity>().unwrap().0;
+        for (at, suffix) in ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"].into_iter().enumerate() {
+            assert_eq!(nanos(&format!("3{suffix}")), 3 * 1000_i128.pow(at.try_into().unwrap()), "{suffix:?}");
+        }
+        for (at, suffix) in ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter().enumerate() {
+            assert_eq!(nanos(&format!("3{suffix}")), (3 * NANO) << (10 * at), "{suffix:?}");
+        }
+        for (text, same) in [("25e2", "2500"), ("25E0", "25"), ("25e-3", "25m"), ("25E-6", "25u")] {
+            assert_eq!(nanos(text), nanos(same), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_a_quantity_has_at_most_thirty_characters() {
+        let of = |length: usize| format!("{:0>length$}", 16).parse::<Quantity>();
+        assert_eq!(of(30), Ok(Quantity::whole(16)));
+        assert!(of(31).is_err());
+    }
+
+    #[test]
+    fn a_comparison_writes_its_quantity_exactly() {
+        for (text, with) in [
+            (">=16", "16"),
+            ("<64Gi", "68719476736"),
+            ("==0", "0"),
+            (">500m", "500000000n"),
+            ("<=-1.5", "-1500000000n"),
+        ] {
+            let comparison: Comparison = text.parse().unwrap();
+            assert_eq!(comparison.with(), with, "{text}");
+            assert_eq!(with.parse(), Ok(comparison.with), "{text}");
+        }
     }
 
     #[test]

@@ -304,3 +304,42 @@ fn cut(value: &str) -> String {
         None => value.to_owned(),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::simulate::compile_inline;
+
+    #[test]
+    fn a_constraint_is_touched_by_changes_of_its_own_keys_and_an_expression_by_every_write() {
+        let set = compile_inline(&json!({"governance": {
+            "required": [{"name": "required", "keys": ["owner", "team"]}],
+            "allowed": [{"name": "allowed", "key": "team", "values": ["a"], "of": ["annotations"]}],
+            "immutable": [{"name": "immutable", "keys": ["team"], "of": ["taints"]}],
+            "dependencies": [{"name": "dependency", "when": {"team": "a"}, "require": {"owner": "b"}}],
+            "naming": [{"name": "naming", "keys": ["team"], "in": ["annotations"], "maxLength": 5}],
+            "expressions": [{"name": "expression", "expression": "object.metadata.name != 'x'"}],
+        }}))
+        .unwrap();
+        let touched = |changed: Option<(Field, &'static str)>| -> Vec<&str> {
+            let change = |(field, key)| {
+                let effect = (field == Field::Taint).then_some(crate::api::names::TaintEffect::NoSchedule);
+                let place = NodeKey { field, key, effect };
+                KeyChange { place, operation: ChangeOperation::Add, old: None, new: Some("x") }
+            };
+            let changes: Vec<_> = changed.into_iter().map(change).collect();
+            let entries = set.governance().constraints().iter();
+            entries.filter(|one| touches(&one.constraint, &changes)).map(|one| &*one.entry.id.rule).collect()
+        };
+        assert_eq!(touched(None), ["expression"]);
+        assert_eq!(touched(Some((Field::Label, "team"))), ["required", "dependency", "expression"]);
+        assert_eq!(touched(Some((Field::Label, "owner"))), ["required", "dependency", "expression"]);
+        assert_eq!(touched(Some((Field::Annotation, "team"))), ["allowed", "naming", "expression"]);
+        assert_eq!(touched(Some((Field::Annotation, "owner"))), ["expression"]);
+        assert_eq!(touched(Some((Field::Taint, "team"))), ["immutable", "expression"]);
+        assert_eq!(touched(Some((Field::Taint, "owner"))), ["expression"]);
+    }
+}

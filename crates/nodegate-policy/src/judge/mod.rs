@@ -147,8 +147,7 @@ impl<'a> Judge<'a, '_> {
         }
         let restored = self.restored.get_or_init(|| {
             let taken = self.changes.iter().filter(|change| change.operation != ChangeOperation::Add);
-            let decision = self.decision();
-            let back = taken.filter(|change| change.old.is_some() && change.place.desired(decision) == change.old);
+            let back = taken.filter(|change| change.place.desired(self.decision()) == change.old);
             let back: Vec<_> = back.map(|change| Override { place: change.place, value: change.old }).collect();
             let snapshot = || NodeSnapshot::new(self.set, &self.write.node, self.context.budget);
             (!back.is_empty()).then(|| snapshot().with(back))
@@ -271,10 +270,7 @@ impl<'a> Judge<'a, '_> {
         let judged = constraint.judged();
         let is_about = match judged {
             JudgedBy::Changes { .. } => self.is_about_node(entry),
-            JudgedBy::State | JudgedBy::Expression(_) => {
-                (findings::touches(constraint, &self.changes) || self.new.matches(&entry.matcher))
-                    && self.will_match(entry)
-            }
+            JudgedBy::State | JudgedBy::Expression(_) => self.will_match(entry),
         };
         if !is_about {
             return Vec::new();

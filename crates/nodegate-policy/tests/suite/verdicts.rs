@@ -1,7 +1,10 @@
-//! What `judge` does with expressions that cost too much or fail.
+//! What `decide` and `judge` do with expressions that cost too much or fail.
 
+use nodegate_cel::Budget;
 use nodegate_policy::simulate::{Scene, compile_inline, simulate};
-use nodegate_policy::{Exemptions, Verdict};
+use nodegate_policy::{
+    DecideContext, Exemptions, NodeFacts, Operation, Requester, Text, Verdict, Write, decide, judge,
+};
 use serde_json::{Value as Json, json};
 
 /// The verdict on a label that `user` adds, with one expression.
@@ -45,4 +48,32 @@ fn an_entry_that_fails_denies_nothing_and_is_reported_once() {
     assert!(denied.denial().is_some() && denied.unknown.is_empty());
     let overridden = verdict("!('a' in object.metadata.labels)", "enforce", "oncall");
     assert_eq!((overridden.denial(), overridden.violations.len()), (None, 1));
+}
+
+#[test]
+fn an_expression_that_reads_a_part_alone_pays_for_the_length_of_the_whole_node() {
+    // Each reads all of the capacity, and another reads one resource, so that they are not read together.
+    let alone = |variable: &str, at: usize| format!("{variable}.status.capacity.size() != {at}");
+    let one = |variable: &str| format!("{variable}.status.capacity['cpu'] == '8'");
+    let rule = |at: usize, expression: String| json!({"name": format!("r{at}"), "match": {"expression": expression}, "labels": {"x": "y"}});
+    let entry = |at: usize, expression: String| json!({"name": format!("e{at}"), "expression": expression});
+    let all = |of: &dyn Fn(usize, String) -> Json, variable: &str| -> Vec<Json> {
+        (2..12).map(|at| of(at, alone(variable, at))).chain([of(12, one(variable))]).collect()
+    };
+    let rules = compile_inline(&json!({"rules": all(&rule, "node")})).unwrap();
+    let entries = compile_inline(&json!({"governance": {"expressions": all(&entry, "object")}})).unwrap();
+    let too_brief = |annotation: usize| {
+        let metadata = json!({"name": "n", "annotations": {"long": "x".repeat(annotation)}});
+        let text = json!({"metadata": metadata, "status": {"capacity": {"cpu": "8"}}}).to_string();
+        let requester = Requester { username: Text("alice".into()), ..Requester::default() };
+        let node = NodeFacts::parse(&text).unwrap();
+        let write = Write { operation: Operation::Create, status: false, dry_run: false, requester, node, old: None };
+        let (decided, judged) = (Budget::brief(), Budget::brief());
+        let within = |budget| DecideContext { budget: Some(budget), ..DecideContext::default() };
+        decide(&rules, &write, &within(&decided));
+        judge(&entries, &write, &within(&judged), &Exemptions::default());
+        (decided.was_too_brief(), judged.was_too_brief())
+    };
+    assert_eq!(too_brief(1_000), (false, false));
+    assert_eq!(too_brief(500_000), (true, true));
 }

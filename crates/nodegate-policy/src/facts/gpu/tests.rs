@@ -27,6 +27,7 @@ fn product_names_are_converted_to_the_form_of_the_table() {
         ("NVIDIA-H100-80GB-HBM3-SHARED", "h100-80gb-hbm3"),
         ("A100-SXM4-40GB-MIG-1g.5gb", "a100-sxm4-40gb"),
         ("NVIDIA-A10-24Q", "a10"),
+        ("Quadro-RTX-6000-24Q", "rtx-6000"),
         ("RTX-Pro-6000-Blackwell-DC-4-96Q", "rtx-pro-6000-blackwell"),
         ("AMD_Instinct_MI300X_VF", "mi300x"),
         ("Max_1550", "max-1550"),
@@ -111,6 +112,39 @@ fn amd_counts_are_summed_over_device_ids() {
         ("beta.amd.com/gpu.device-id.74a2", "2"),
     ];
     assert_eq!(facts(&labels, "{}"), expect("amd", Some("mi300x-oam"), Some(8), GpuSource::FeatureDiscovery));
+}
+
+#[test]
+fn of_amds_labels_only_the_beta_ones_of_device_ids_count_gpus() {
+    let labels = [
+        ("amd.com/gpu.device-id.74a1", "6"),
+        ("amd.com/gpu.device-id.74a2", "2"),
+        ("beta.amd.com/gpu.device-id.74a1", "6"),
+        ("beta.amd.com/gpu.device-id.74a2", "2"),
+        ("beta.amd.com/gpu.vram.192G", "8"),
+    ];
+    let amd = |count| expect("amd", None, count, GpuSource::FeatureDiscovery);
+    assert_eq!(facts(&labels, "{}"), amd(Some(8)));
+    assert_eq!(facts(&labels[..2], "{}"), amd(None));
+    assert_eq!(facts(&labels[4..], "{}"), amd(None));
+}
+
+#[test]
+fn amd_gpus_are_found_in_capacity() {
+    assert_eq!(facts(&[], r#"{"amd.com/gpu": "8"}"#), expect("amd", None, Some(8), GpuSource::Capacity));
+}
+
+#[test]
+fn intel_gpus_are_found_by_each_of_their_labels() {
+    let intel = |model, count| expect("intel", model, count, GpuSource::FeatureDiscovery);
+    let product = ("gpu.intel.com/product", "Max_1550");
+    let count = ("gpu.intel.com/device.count", "3");
+    let present = ("intel.feature.node.kubernetes.io/gpu", "true");
+    assert_eq!(facts(&[product], "{}"), intel(Some("max-1550"), None));
+    assert_eq!(facts(&[count], "{}"), intel(None, Some(3)));
+    assert_eq!(facts(&[present], "{}"), intel(None, None));
+    assert_eq!(facts(&[(present.0, "false")], "{}"), None);
+    assert_eq!(facts(&[product, count, present], "{}"), intel(Some("max-1550"), Some(3)));
 }
 
 #[test]
