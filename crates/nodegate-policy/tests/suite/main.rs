@@ -3,6 +3,7 @@
 
 mod cases;
 mod evaluation;
+mod exported;
 mod guard;
 mod model;
 mod native;

@@ -31,7 +31,7 @@ fn review(node: &Json, scene: &Scene) -> Evaluation {
 }
 
 /// What the mutating policies give a write: labels, annotations, and taints as `key:Effect`.
-fn desired(policies: &[Policy], scene: &Scene) -> [BTreeMap<String, String>; 3] {
+pub(crate) fn desired(policies: &[Policy], scene: &Scene) -> [BTreeMap<String, String>; 3] {
     let mut found = [BTreeMap::new(), BTreeMap::new(), BTreeMap::new()];
     let mutating = policies.iter().filter(|policy| policy.object["kind"] == "MutatingAdmissionPolicy");
     for policy in mutating {

@@ -1,0 +1,115 @@
+//! Which rules native policies hold, why others are left out, and into how many policies rules are divided.
+
+use std::collections::BTreeMap;
+
+use nodegate_policy::native::{Native, NativeOptions, export};
+use nodegate_policy::simulate::{Scene, compile_inline};
+use serde_json::{Value as Json, json};
+
+use crate::evaluation::Policy;
+use crate::native::desired;
+
+fn exported(spec: &Json) -> Native {
+    let options = NativeOptions { name: "p".to_owned(), ..NativeOptions::default() };
+    export(&compile_inline(spec).unwrap(), &options)
+}
+
+/// What native policies set on a node that is created with these labels.
+fn labels_set(native: &Native, labels: &Json) -> BTreeMap<String, String> {
+    let node = json!({"metadata": {"name": "a", "labels": labels}});
+    let (username, groups) = ("admin".to_owned(), Vec::new());
+    let scene = Scene { node, old: None, status: false, username, groups, saved: None, pending_taint: None };
+    let [labels, ..] = desired(&Policy::all(&native.objects), &scene);
+    labels
+}
+
+#[test]
+fn what_is_left_out_is_listed_with_the_reason_and_not_set() {
+    let native = exported(&json!({
+        "rules": [
+            {"name": "static", "match": {"names": ["a"]}, "labels": {"tier": "gold", "site": "x", "area": "1"}},
+            {"name": "gpu", "match": {"gpu": {"vendor": "nvidia"}}, "labels": {"accelerator": "nvidia", "tier": "silver"}, "priority": 1},
+            {"name": "reader", "match": {"selector": {"matchLabels": {"accelerator": "nvidia"}}}, "labels": {"fast": "true"}},
+            {"name": "again", "match": {"selector": {"matchLabels": {"fast": "true"}}}, "labels": {"faster": "true"}},
+            {"name": "known", "match": {"selector": {"matchLabels": {"area": "1"}}}, "labels": {"near": "true"}},
+            {"name": "computed", "match": {"names": ["a"]}, "labels": {"kept": "1"}, "labelExpressions": {"size": "node.metadata.name"}},
+            {"name": "mapped", "labelMap": {"keys": ["map.example/*"], "expression": "{'map.example/x': '1'}"}},
+            {"name": "of-map", "match": {"selector": {"matchLabels": {"map.example/x": "1"}}}, "labels": {"of-map": "1"}},
+            {"name": "any", "match": {"expression": "node.metadata.labels.exists(k, k == 'x')"}, "labels": {"some": "true"}},
+            {"name": "on-tier", "match": {"expression": "node.metadata.labels['site'] == 'x'"}, "labels": {"sited": "true"}},
+            {"name": "on-taints", "match": {"expression": "node.spec.taints.exists(t, t.key == 't')"}, "labels": {"tainted": "true"}},
+            {"name": "on-gpu", "match": {"expression": "gpu.count > 0"}, "labels": {"counted": "true"}},
+            {"name": "may-fail", "match": {"expression": "node.metadata.name == 'a'"}, "labels": {"safe": "true", "hardware.tier": "x", "site": "y"}, "priority": -1},
+            {"name": "image", "match": {"osImage": ["Ubuntu 2?.04*"]}, "labels": {"imaged": "true"}},
+            {"name": "taints", "match": {"names": ["none"]}, "taints": [{"key": "t", "effect": "NoSchedule"}]},
+            {"name": "on-taint", "match": {"taints": ["t"]}, "labels": {"of-taint": "true"}},
+        ],
+        "protect": {"keys": ["hardware.tier"]},
+    }));
+    let listed: Vec<(String, String)> =
+        native.left_out.iter().map(|one| (one.what.clone(), one.reason.clone())).collect();
+    let computed = "the value is computed; nodegate drops an invalid label, but the API server would refuse the write";
+    let cannot = |what: &str, rule: &str| {
+        format!("reads label {what}, which rule test/{rule} may set, but the native policy cannot evaluate that rule")
+    };
+    let reads = |what: &str| format!("its expression reads {what}");
+    let mut expected: Vec<(&str, String)> = vec![
+        ("again", cannot("fast", "reader")),
+        ("any", reads("labels by computed keys")),
+        ("computed: label size", computed.to_owned()),
+        ("gpu", "matches on GPU inference, which only nodegate has".to_owned()),
+        ("image", "contains an osImage glob with ?, [...] or non-ASCII characters".to_owned()),
+        ("mapped", computed.to_owned()),
+        ("may-fail: label hardware.tier", "a protected label can only be set natively by rules whose conditions cannot fail, and this expression may fail".to_owned()),
+        ("may-fail: label site", "rule test/static sets it as well, and this expression may fail".to_owned()),
+        ("of-map", cannot("map.example/x", "mapped")),
+        ("on-gpu", reads("GPU inference, which only nodegate has")),
+        ("on-taints", reads("taints, which rules set")),
+        ("on-tier", reads("label site, which rules set or a kubelet may not assert")),
+        ("reader", cannot("accelerator", "gpu")),
+        ("static: label tier", "rule test/gpu, which is not exported, may set it with higher precedence".to_owned()),
+    ];
+    expected.sort();
+    assert_eq!(listed, expected.into_iter().map(|(what, reason)| (what.to_owned(), reason)).collect::<Vec<_>>());
+    let held: Vec<&str> = native.held.iter().map(|id| &*id.rule).collect();
+    assert_eq!(held, ["known", "on-taint", "taints"]);
+    // Neither what is left out nor what depends on it, whatever the node has.
+    let set = labels_set(
+        &native,
+        &json!({"accelerator": "nvidia", "x": "1", "nvidia.com/gpu.present": "true", "map.example/x": "1"}),
+    );
+    let keys: Vec<&str> = set.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["area", "kept", "near", "safe", "site"]);
+}
+
+/// The number of policies that set labels, with the keys that each may set.
+fn parts(native: &Native) -> Vec<Vec<String>> {
+    let is_mutating = |object: &&Json| object["kind"] == "MutatingAdmissionPolicy";
+    let text = |object: &Json| object["spec"]["variables"].to_string();
+    let keys = |object: &Json| {
+        let text = text(object);
+        let named = |at: &usize| text.contains(&format!("k{at}-"));
+        (0..500).filter(named).map(|at| format!("k{at}")).collect()
+    };
+    native.objects.iter().filter(is_mutating).map(keys).collect()
+}
+
+#[test]
+fn many_rules_are_divided_into_policies_and_rules_that_need_each_other_stay_together() {
+    // Each rule but the last two is independent. The last reads what the first sets, and the one before sets the same key.
+    let rules: Vec<Json> = (0..450)
+        .map(|at| match at {
+            449 => json!({"name": "last", "match": {"selector": {"matchLabels": {"k0-x": "1"}}}, "labels": {"k449-x": "1"}}),
+            448 => json!({"name": "same", "labels": {"k1-x": "2"}, "priority": -1}),
+            at => json!({"name": format!("r{at}"), "match": {"names": [format!("n{at}")]}, "labels": {format!("k{at}-x"): "1"}}),
+        })
+        .collect();
+    let native = exported(&json!({"rules": rules}));
+    assert_eq!(native.left_out, []);
+    let parts = parts(&native);
+    assert_eq!(parts.len(), 3, "of at most 200 rules");
+    let part_of = |key: &str| parts.iter().position(|part| part.iter().any(|there| there == key)).unwrap();
+    assert_eq!(part_of("k449"), part_of("k0"));
+    let names: Vec<&str> = native.objects.iter().filter_map(|object| object["spec"]["policyName"].as_str()).collect();
+    assert!(["p", "p-1", "p-2"].iter().all(|name| names.contains(name)), "{names:?}");
+}
