@@ -34,14 +34,12 @@ impl Captured {
                 std::mem::take(&mut self.labels).into_iter().partition(|(key, _)| labels_before.contains_key(key));
             self.labels = known.into_iter().chain(new).take(SAVED_LABELS_MAX).collect();
         }
-        if self.taints.len() > SAVED_TAINTS_MAX {
-            let was = |taint: &SavedTaint| {
-                taints_before.iter().any(|known| (&known.key, &known.effect) == (&taint.key, &taint.effect))
-            };
-            self.taints.sort_by_cached_key(|taint| !was(taint));
-            self.taints.truncate(SAVED_TAINTS_MAX);
-            self.taints.sort_unstable();
-        }
+        let was = |taint: &SavedTaint| {
+            taints_before.iter().any(|known| (&known.key, &known.effect) == (&taint.key, &taint.effect))
+        };
+        self.taints.sort_by_cached_key(|taint| !was(taint));
+        self.taints.truncate(SAVED_TAINTS_MAX);
+        self.taints.sort_unstable();
         self.left_out = before - self.labels.len() - self.taints.len();
     }
 }

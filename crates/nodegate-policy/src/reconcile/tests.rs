@@ -5,6 +5,7 @@ mod scene;
 use serde_json::{Value as Json, json};
 
 use super::*;
+use crate::facts::managed_fields::Claims;
 use crate::{Origin, PolicyDocument};
 use scene::{BEFORE, Scene, set};
 
@@ -102,13 +103,14 @@ fn saved_labels_are_restored_once_and_then_the_node_is_authoritative() {
 }
 
 #[test]
-fn during_a_restore_the_new_uid_is_not_recorded_and_no_saved_label_is_lost() {
-    let policy = set(json!({"persist": {"labels": ["persist.demo/*"]}}));
-    let scene = Scene::new(json!({})).saved(json!({"persist.demo/type": "expensive"}));
+fn during_a_restore_the_new_uid_is_not_recorded_and_no_saved_key_is_lost() {
+    let policy = set(json!({"persist": {"labels": ["persist.demo/*"], "taints": ["dedicated"]}}));
+    let mut scene = Scene::new(json!({})).saved(json!({"persist.demo/type": "expensive"}));
+    scene.saved.taints = serde_json::from_value(json!([{"key": "dedicated", "effect": "NoSchedule"}])).unwrap();
     scene.keep(&policy, |plan| {
         let change = plan.change(|_| true, |_, _| false);
         let before = plan.record_before(change.as_ref());
-        assert_eq!((before.node_uid.as_deref(), before.labels.len()), (Some("uid-0"), 1));
+        assert_eq!((before.node_uid.as_deref(), before.labels.len(), before.taints.len()), (Some("uid-0"), 1, 1));
         assert_eq!(plan.record(change.as_ref()).node_uid.as_deref(), Some(BEFORE));
     });
 }
@@ -132,6 +134,27 @@ fn enforced_and_never_persisted_keys_are_not_saved() {
         .settle(&policy);
     assert_eq!(scene.saved.labels.keys().collect::<Vec<_>>(), ["persist.demo/own"]);
     assert_eq!(scene.saved.taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["dedicated"]);
+}
+
+#[test]
+fn a_node_that_is_back_is_no_longer_recorded_as_deleted() {
+    let mut scene = Scene::new(json!({})).saved(json!({}));
+    scene.saved.deleted_at = Some("2026-01-01T00:00:00Z".to_owned());
+    assert_eq!(scene.settle(&set(json!({}))).saved.deleted_at, None);
+}
+
+#[test]
+fn an_annotation_that_is_already_right_is_owned_unless_somebody_claims_it() {
+    let policy = set(json!({"rules": [{"name": "r", "annotations": {"note": "a"}}]}));
+    for (claimed, owned) in [("other", 1), ("note", 0)] {
+        let mut scene = Scene::new(json!({}));
+        scene.node["metadata"]["annotations"] = json!({"note": "a"});
+        let fields = json!({"f:metadata": {"f:annotations": {format!("f:{claimed}"): {}}}});
+        let managed_fields = json!([{"manager": "m", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields}]);
+        scene.claims = Claims::parse(&managed_fields.to_string());
+        let record = scene.settle(&policy).saved.owned;
+        assert_eq!(record.map_or(0, |record| record.annotations.len()), owned, "{claimed} is claimed");
+    }
 }
 
 #[test]

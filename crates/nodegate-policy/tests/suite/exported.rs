@@ -72,7 +72,7 @@ fn what_is_left_out_is_listed_with_the_reason_and_not_set() {
     expected.sort();
     assert_eq!(listed, expected.into_iter().map(|(what, reason)| (what.to_owned(), reason)).collect::<Vec<_>>());
     let held: Vec<&str> = native.held.iter().map(|id| &*id.rule).collect();
-    assert_eq!(held, ["known", "on-taint", "taints"]);
+    assert_eq!(held, ["known", "on-taint", "protect", "taints"]);
     // Neither what is left out nor what depends on it, whatever the node has.
     let set = labels_set(
         &native,
