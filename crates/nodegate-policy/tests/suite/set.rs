@@ -73,6 +73,32 @@ fn annotations_are_governed_where_an_entry_or_an_expression_is_about_them() {
 }
 
 #[test]
+fn a_set_has_expressions_if_a_rule_or_an_entry_has_one() {
+    let has = |spec: Json| set(&[("a", spec)]).has_expressions();
+    assert!(!has(
+        json!({"rules": [{"name": "r", "labels": {"a": "b"}}], "governance": {"required": [{"keys": ["a"]}]}})
+    ));
+    assert!(has(json!({"rules": [{"name": "r", "match": {"expression": "true"}, "labels": {"a": "b"}}]})));
+    assert!(has(json!({"governance": {"expressions": [{"expression": "'a' in object.metadata.labels"}]}})));
+}
+
+#[test]
+fn dependencies_that_need_each_other_are_an_error_only_if_their_values_meet() {
+    let compiled = |back: Json| {
+        let there = json!({"name": "there", "when": {"a": "1"}, "require": {"b": "1"}});
+        let mut back = back;
+        back["name"] = json!("back");
+        compile_inline(&json!({"governance": {"dependencies": [there, back]}}))
+    };
+    for (when, require, is_cycle) in
+        [("1", "1", true), ("*", "1", true), ("1", "*", true), ("2", "1", false), ("1", "2", false)]
+    {
+        let errors = compiled(json!({"when": {"b": when}, "require": {"a": require}})).err();
+        assert_eq!(errors.is_some(), is_cycle, "b={when} needs a={require}: {errors:?}");
+    }
+}
+
+#[test]
 fn two_policies_of_one_name_are_an_error_and_two_without_one_are_not() {
     let errors = PolicySet::compile(&[document("p", json!({})), document("p", json!({}))]).unwrap_err();
     assert!(matches!(errors.as_slice(), [error] if error.path.to_string() == "metadata.name"), "{errors:?}");

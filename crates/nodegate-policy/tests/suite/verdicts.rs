@@ -77,3 +77,26 @@ fn an_expression_that_reads_a_part_alone_pays_for_the_length_of_the_whole_node()
     assert_eq!(too_brief(1_000), (false, false));
     assert_eq!(too_brief(500_000), (true, true));
 }
+
+#[test]
+fn who_may_override_a_policy_may_override_its_presets() {
+    let set =
+        compile_inline(&json!({"presets": ["vendor-guard"], "governance": {"breakGlass": {"users": ["oncall"]}}}));
+    let set = set.unwrap();
+    let node = |labels: Json| json!({"metadata": {"name": "n", "uid": "u", "labels": labels}});
+    let denied = |user: &str| {
+        let scene = Scene {
+            node: node(json!({"nvidia.com/gpu.count": "8"})),
+            old: Some(node(json!({}))),
+            status: false,
+            username: user.to_owned(),
+            groups: Vec::new(),
+            saved: None,
+            pending_taint: None,
+        };
+        let verdict = simulate(&set, &scene, &Exemptions::default()).unwrap().verdict;
+        (verdict.violations.len(), verdict.denial().is_some())
+    };
+    assert_eq!(denied("alice"), (1, true));
+    assert_eq!(denied("oncall"), (1, false));
+}
