@@ -147,6 +147,12 @@ pub(super) fn is_namespace(name: &str) -> bool {
     all().any(|function| function.name.split_once('.').is_some_and(|(space, _)| space == name))
 }
 
+/// Whether Kubernetes 1.36 has the function `name`, with its namespace (`k8s.io/apiserver/pkg/cel/environment/base.go`): it
+/// leaves out cel-go's libraries of mathematics and encoding.
+pub(super) fn is_in_kubernetes(name: &str) -> bool {
+    !["math.", "base64."].iter().any(|space| name.starts_with(space))
+}
+
 /// The names that may be called as a method or not, for messages.
 pub(super) fn names(method: bool) -> Vec<&'static str> {
     let other = if method { Form::Function } else { Form::Method };

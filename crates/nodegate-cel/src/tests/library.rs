@@ -4,7 +4,8 @@ use cel::common::ast::{CallExpr, Expr, IdedExpr};
 use kube_cel::KubeCelExt as _;
 
 use super::super::functions::{self, Form, Run};
-use super::{ask, failure};
+use super::{SCHEMA, ask, failure};
+use crate::{Expression, Yields};
 
 #[test]
 fn every_function_that_is_left_to_the_library_is_there() {
@@ -22,6 +23,18 @@ fn every_function_that_is_left_to_the_library_is_there() {
         let result = cel::Value::resolve(&part(Expr::Call(call)), &context);
         let missing = matches!(result, Err(cel::ExecutionError::UndeclaredReference(_)));
         assert!(!missing, "{}", function.name);
+    }
+}
+
+#[test]
+fn a_function_that_kubernetes_lacks_is_named() {
+    let unknown = |source: &str| Expression::compile(source, &SCHEMA, Yields::Any).unwrap().unknown_to_kubernetes();
+    assert_eq!(unknown("1 + math.abs(-1)").as_deref(), Some("math.abs"));
+    assert_eq!(unknown("[b'a'].map(x, base64.encode(x))").as_deref(), Some("base64.encode"));
+    for known in
+        ["'math.abs(1)'", "dyn(doc).math.abs", "strings.quote('a')", "sets.contains([1], [1])", "[1].reverse()"]
+    {
+        assert_eq!(unknown(known), None, "{known}");
     }
 }
 

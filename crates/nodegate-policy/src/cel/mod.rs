@@ -84,6 +84,11 @@ impl Expression {
         &self.read.1
     }
 
+    /// The first function in it that no expression in Kubernetes can call, if there is one.
+    pub(crate) fn unknown_to_kubernetes(&self) -> Option<String> {
+        self.compiled.unknown_to_kubernetes()
+    }
+
     /// Evaluates a condition.
     ///
     /// # Errors

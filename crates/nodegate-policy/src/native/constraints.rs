@@ -157,18 +157,16 @@ fn why_not(judging: EntryContext<'_, '_>, constraint_entry: &ConstraintEntry) ->
     let own = match &constraint_entry.constraint {
         Constraint::Immutable { .. } => None,
         Constraint::Required { .. } => names_only(constraint_entry),
-        Constraint::Allowed { accepted: Accepted::Matching(pattern), of, .. } => names_only(constraint_entry).or_else(|| {
-            let same = is_same_to_re2(&pattern.written) && !of.contains(&Field::Annotation);
-            (!same).then_some("its pattern may have another meaning in the API server's regular expressions (RE2)")
-        }),
+        Constraint::Allowed { accepted: Accepted::Matching(pattern), of, .. } => {
+            names_only(constraint_entry).or_else(|| {
+                let same = is_same_to_re2(&pattern.written) && !of.contains(&Field::Annotation);
+                (!same).then_some("its pattern may have another meaning in the API server's regular expressions (RE2)")
+            })
+        }
         Constraint::Allowed { .. } => names_only(constraint_entry),
         Constraint::Dependency(_) => names_only(constraint_entry),
         Constraint::Naming(naming) => names_only(constraint_entry).or_else(|| naming::why_not(naming)),
-        Constraint::Expression(demanded) => names_only(constraint_entry).or_else(|| {
-            expressions::passes(demanded).is_none().then_some(
-                "it reads object, oldObject or request as a whole or by a computed field, and these differ in the API server",
-            )
-        }),
+        Constraint::Expression(demanded) => names_only(constraint_entry).or_else(|| expressions::why_not(demanded)),
     };
     own.or_else(|| reason(judging.selection.set(), entry, &Subjects::default()))
 }

@@ -39,8 +39,26 @@ pub(super) fn variables() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Why it is not exported.
+pub(super) fn why_not(demanded: &ExpressionConstraint) -> Option<&'static str> {
+    if calls_unknown(demanded) {
+        return Some("it calls a function that Kubernetes does not have");
+    }
+    passes(demanded).is_none().then_some(
+        "it reads object, oldObject or request as a whole or by a computed field, and these differ in the API server",
+    )
+}
+
+fn calls_unknown(demanded: &ExpressionConstraint) -> bool {
+    let message = demanded.message_expression.as_deref();
+    message.into_iter().chain([&*demanded.expression]).any(|expression| expression.unknown_to_kubernetes().is_some())
+}
+
 /// The condition for passing, or `None` if the API server's CEL cannot express it.
 pub(super) fn passes(demanded: &ExpressionConstraint) -> Option<Formula> {
+    if calls_unknown(demanded) {
+        return None;
+    }
     let expression = &demanded.expression;
     let on = |names: &ObjectNames<'_>| expression.in_native_write(names).map(Formula::When);
     let before = if expression.reads().old_object {

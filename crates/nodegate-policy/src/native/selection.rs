@@ -276,6 +276,9 @@ impl<'a> Selection<'a> {
     }
 
     fn expression_reason(&self, expression: &Expression) -> Option<String> {
+        if let Some(name) = expression.unknown_to_kubernetes() {
+            return Some(format!("its expression calls {name}(), which Kubernetes does not have"));
+        }
         let reads = expression.reads();
         let writes_taints = |rule: &Rule| !rule.assigns.taints.is_empty() || rule.assigns.saved.is_some();
         let label = reads.labels.iter().map(|read| &read.key).find(|key| {

@@ -40,11 +40,16 @@ fn what_is_left_out_is_listed_with_the_reason_and_not_set() {
             {"name": "on-taints", "match": {"expression": "node.spec.taints.exists(t, t.key == 't')"}, "labels": {"tainted": "true"}},
             {"name": "on-gpu", "match": {"expression": "gpu.count > 0"}, "labels": {"counted": "true"}},
             {"name": "may-fail", "match": {"expression": "node.metadata.name == 'a'"}, "labels": {"safe": "true", "hardware.tier": "x", "site": "y"}, "priority": -1},
+            {"name": "greatest", "match": {"expression": "math.greatest(1, 2) > 1"}, "labels": {"big": "true"}},
             {"name": "image", "match": {"osImage": ["Ubuntu 2?.04*"]}, "labels": {"imaged": "true"}},
             {"name": "taints", "match": {"names": ["none"]}, "taints": [{"key": "t", "effect": "NoSchedule"}]},
             {"name": "on-taint", "match": {"taints": ["t"]}, "labels": {"of-taint": "true"}},
         ],
         "protect": {"keys": ["hardware.tier"]},
+        "governance": {"expressions": [
+            {"name": "encoded", "expression": "base64.encode(bytes(object.metadata.name)) != 'YQ=='"},
+            {"name": "encoded-message", "expression": "object.metadata.name != 'x'", "messageExpression": "base64.encode(bytes(object.metadata.name))"},
+        ]},
     }));
     let listed: Vec<(String, String)> =
         native.left_out.iter().map(|one| (one.what.clone(), one.reason.clone())).collect();
@@ -57,6 +62,9 @@ fn what_is_left_out_is_listed_with_the_reason_and_not_set() {
         ("again", cannot("fast", "reader")),
         ("any", reads("labels by computed keys")),
         ("computed: label size", computed.to_owned()),
+        ("encoded", "it calls a function that Kubernetes does not have".to_owned()),
+        ("encoded-message", "it calls a function that Kubernetes does not have".to_owned()),
+        ("greatest", "its expression calls math.greatest(), which Kubernetes does not have".to_owned()),
         ("gpu", "matches on GPU inference, which only nodegate has".to_owned()),
         ("image", "contains an osImage glob with ?, [...] or non-ASCII characters".to_owned()),
         ("mapped", computed.to_owned()),
