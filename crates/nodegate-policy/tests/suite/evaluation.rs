@@ -92,6 +92,17 @@ impl Evaluation {
     }
 }
 
+/// A value of texts, lists and maps as a document.
+fn json(value: &Value<'_>) -> Json {
+    if let Some(items) = value.items() {
+        return items.iter().map(json).collect();
+    }
+    if let Some(entries) = value.entries() {
+        return entries.iter().map(|(key, value)| (key.as_str().unwrap().to_owned(), json(value))).collect();
+    }
+    Json::from(value.as_str().unwrap())
+}
+
 fn schema(names: &[&'static str]) -> Schema {
     let variables: Vec<Variable> = names.iter().map(|name| Variable::new(name, Shape::Any)).collect();
     Schema { variables: variables.leak() }
@@ -113,10 +124,30 @@ impl Policy {
         items.map(move |item| item[field].as_str().unwrap())
     }
 
+    /// The node after the patch of a mutating policy, whose variables are `evaluation`.
+    pub(crate) fn patched(&self, evaluation: &Evaluation, node: &Json) -> Json {
+        let operations = json(&evaluation.value(&self.patch()).unwrap());
+        let mut node = node.clone();
+        json_patch::patch(&mut node, &serde_json::from_value::<json_patch::Patch>(operations).unwrap()).unwrap();
+        node
+    }
+
+    /// The expression of the patch. The engine has no messages, so they are maps here.
+    fn patch(&self) -> String {
+        self.object["spec"]["mutations"][0]["jsonPatch"]["expression"]
+            .as_str()
+            .unwrap_or("[]")
+            .replace("JSONPatch{op:", "{\"op\":")
+            .replace(", path:", ", \"path\":")
+            .replace(", value:", ", \"value\":")
+            .replace("jsonpatch.escapeKey(k)", r#"k.replace("~", "~0").replace("/", "~1")"#)
+    }
+
     /// Whether the engine takes expressions as long as these. The API server takes longer ones.
     pub(crate) fn fits(&self) -> bool {
         let lists = ["matchConditions", "variables", "validations"];
-        lists.iter().all(|list| self.texts(list, "expression").all(|expression| expression.len() < 4_000))
+        let short = |expression: &str| expression.len() < 4_000;
+        lists.iter().all(|list| self.texts(list, "expression").all(short)) && short(&self.patch())
     }
 
     /// The variables, evaluated for a write; `None` if the policy is not about it, or one of them fails (which the

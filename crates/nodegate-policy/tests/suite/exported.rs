@@ -90,6 +90,47 @@ fn what_is_left_out_is_listed_with_the_reason_and_not_set() {
     assert_eq!(keys, ["area", "kept", "near", "safe", "site"]);
 }
 
+#[test]
+fn conditions_see_the_values_that_other_rules_set() {
+    let matches = |operator: &str, values: Json| {
+        let requirement = json!({"key": "pool", "operator": operator, "values": values});
+        let native = exported(&json!({"rules": [
+            {"name": "first", "match": {"names": ["a"]}, "labels": {"pool": "gold"}},
+            {"name": "second", "match": {"selector": {"matchExpressions": [requirement]}}, "labels": {"out": "1"}},
+        ]}));
+        assert_eq!(native.left_out, []);
+        labels_set(&native, &json!({"pool": "lead"})).contains_key("out")
+    };
+    for (operator, values, expected) in [
+        ("In", json!(["gold"]), true),
+        ("In", json!(["lead"]), false),
+        ("NotIn", json!(["gold"]), false),
+        ("NotIn", json!(["lead"]), true),
+        ("Exists", json!([]), true),
+        ("DoesNotExist", json!([]), false),
+    ] {
+        assert_eq!(matches(operator, values.clone()), expected, "{operator} {values}");
+    }
+}
+
+#[test]
+fn a_validation_has_a_message_even_if_its_expression_for_one_fails() {
+    let native = exported(&json!({"governance": {"expressions": [{
+        "name": "named", "expression": "object.metadata.name != 'x'", "messageExpression": "object.metadata.annotations['why']",
+    }]}}));
+    let messages: Vec<&str> = native
+        .objects
+        .iter()
+        .flat_map(|object| object["spec"]["validations"].as_array().into_iter().flatten())
+        .map(|validation| validation["message"].as_str().unwrap())
+        .collect();
+    let message = messages.last().unwrap();
+    assert!(
+        message.starts_with("nodegate: failed expression: object.metadata.name != 'x' (policy test, rule named);"),
+        "{message}"
+    );
+}
+
 /// The number of policies that set labels, with the keys that each may set.
 fn parts(native: &Native) -> Vec<Vec<String>> {
     let is_mutating = |object: &&Json| object["kind"] == "MutatingAdmissionPolicy";

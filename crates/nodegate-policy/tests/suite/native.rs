@@ -52,6 +52,31 @@ pub(crate) fn desired(policies: &[Policy], scene: &Scene) -> [BTreeMap<String, S
     found
 }
 
+/// The node after the patches of the mutating policies.
+fn patched(policies: &[Policy], scene: &Scene) -> Json {
+    let mut node = scene.node.clone();
+    // In the API server an object always has a spec.
+    node.as_object_mut().unwrap().entry("spec").or_insert(json!({}));
+    for policy in policies.iter().filter(|policy| policy.object["kind"] == "MutatingAdmissionPolicy") {
+        let Some(evaluation) = policy.evaluated(review(&node, scene)) else { continue };
+        node = policy.patched(&evaluation, &node);
+    }
+    node
+}
+
+/// All labels, annotations and taints of a node, by key.
+fn keys_of(node: &Json) -> BTreeMap<String, String> {
+    let maps = ["labels", "annotations"].into_iter().flat_map(|field| {
+        let entries = node["metadata"][field].as_object().into_iter().flatten();
+        entries.map(move |(key, value)| (format!("{field} {key}"), value.as_str().unwrap().to_owned()))
+    });
+    let taints = node["spec"]["taints"].as_array().into_iter().flatten().map(|taint| {
+        let id = format!("taints {}:{}", taint["key"].as_str().unwrap(), taint["effect"].as_str().unwrap());
+        (id, taint["value"].as_str().unwrap_or_default().to_owned())
+    });
+    maps.chain(taints).collect()
+}
+
 /// Whether a validation with this action refuses the node as it would be stored.
 fn refuses(policies: &[Policy], action: &str, node: &Json, scene: &Scene) -> bool {
     let policies = policies.iter().filter(|policy| policy.action.as_deref() == Some(action));
@@ -78,6 +103,11 @@ fn differences(policies: &[Policy], scene: &Scene, simulated: &Simulated) -> Vec
         let ours = if scene.username == SELF_USER { Default::default() } else { decided };
         if native != ours {
             found.push(format!("native policies give {native:?}, decide {ours:?}"));
+        }
+        let native = keys_of(&patched(policies, scene));
+        let ours = keys_of(if scene.username == SELF_USER { &scene.node } else { &simulated.node });
+        if native != ours {
+            found.push(format!("after the native patches {native:?}, after nodegate's {ours:?}"));
         }
     }
     // What would be refused is only warned about if it is overridden.
@@ -270,4 +300,43 @@ fn native_policies_answer_random_writes_as_nodegate_does() {
     }
     assert!(found.is_empty(), "{} of {compared}:\n{}", found.len(), found.first().unwrap());
     assert!(changed > 100 && violated > 100, "of {compared} writes {changed} were changed and {violated} refused");
+}
+
+#[test]
+fn entries_of_several_modes_and_scopes_for_one_key_have_the_same_verdicts() {
+    let spec = json!({"governance": {"reserved": [
+        {"name": "strict", "keys": ["x.example.com/a"], "allow": {"users": ["both", "strict"]}},
+        {"name": "second", "keys": ["x.example.com/a"], "allow": {"users": ["both"], "groups": ["seconds"]}},
+        {"name": "soft", "keys": ["x.example.com/a", "b"], "mode": "warn", "allow": {"users": ["both", "soft"]}},
+        {"name": "wide", "namespaces": ["x.example.com"], "allow": {"users": ["wide"]}, "mode": "warn"},
+        {"name": "wider", "namespaces": ["*.example.com"], "allow": {"users": ["wider"]}, "mode": "audit"},
+        {"name": "elsewhere", "match": {"gpu": {"vendor": "nvidia"}}, "keys": ["other.test/a"]},
+    ]}});
+    let set = compile_inline(&spec).unwrap();
+    let native = export(&set, &NativeOptions::default());
+    // What does not overlap with it is not left out with it.
+    let left_out: Vec<&str> = native.left_out.iter().map(|one| one.what.as_str()).collect();
+    assert_eq!(left_out, ["elsewhere: labels", "elsewhere: taints"]);
+    let policies = Policy::all(&native.objects);
+    let node = |labels: &Json| json!({"metadata": {"name": "n", "labels": labels}});
+    let mut violated = Vec::new();
+    for username in ["both", "strict", "soft", "wide", "wider", "nobody"] {
+        for key in ["x.example.com/a", "x.example.com/other", "y.example.com/a", "b", "free"] {
+            let scene = Scene {
+                node: node(&json!({key: "1"})),
+                old: Some(node(&json!({}))),
+                status: false,
+                username: username.to_owned(),
+                groups: Vec::new(),
+                saved: None,
+                pending_taint: None,
+            };
+            let simulated = simulate(&set, &scene, &Exemptions::default()).unwrap();
+            assert_eq!(differences(&policies, &scene, &simulated), [""; 0], "{username} adds {key}");
+            violated.extend(simulated.verdict.violations.iter().map(|one| one.mode));
+        }
+    }
+    for mode in [EntryMode::Enforce, EntryMode::Warn, EntryMode::Audit] {
+        assert!(violated.contains(&mode), "{mode:?} is not tried");
+    }
 }
