@@ -77,6 +77,20 @@ fn an_expression_that_fails_removes_nothing() {
 }
 
 #[test]
+fn a_taint_stays_while_the_rule_that_sets_it_is_unknown_and_goes_if_only_another_rule_is() {
+    let failing = |taint: &str| {
+        set(json!({"rules": [{"name": "r", "match": {"expression": "node.metadata.annotations['absent'] == 'x'"},
+            "taints": [{"key": taint, "effect": "NoSchedule"}]}]}))
+    };
+    let taint = json!({"key": "ml", "effect": "NoSchedule"});
+    let left = |policy: &PolicySet| {
+        let scene = Scene::new(json!({})).tainted(json!([taint])).owning(json!({"taints": [taint]}));
+        scene.settle(policy).node["spec"]["taints"].as_array().unwrap().len()
+    };
+    assert_eq!((left(&failing("ml")), left(&failing("other"))), (1, 0));
+}
+
+#[test]
 fn flat_label_files_treat_absence_as_false() {
     let spec = json!({"derived": [{"label": "acc/gpu", "anyOf": ["nvidia.com/gpu.present"]}]});
     let document = PolicyDocument::new("labels-dir", Origin::Object, serde_json::from_value(spec).unwrap());

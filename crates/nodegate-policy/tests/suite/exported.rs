@@ -46,7 +46,11 @@ fn what_is_left_out_is_listed_with_the_reason_and_not_set() {
             {"name": "on-taint", "match": {"taints": ["t"]}, "labels": {"of-taint": "true"}},
         ],
         "protect": {"keys": ["hardware.tier"]},
-        "governance": {"expressions": [
+        "governance": {"naming": [
+            {"name": "words", "keys": ["word"], "regex": "[a-z]+"},
+            {"name": "noted-key", "keys": ["word"], "in": ["annotations"], "of": "key", "regex": "[a-z]+"},
+            {"name": "noted", "keys": ["word"], "in": ["annotations"], "of": "value", "regex": "[a-z]+"},
+        ], "expressions": [
             {"name": "encoded", "expression": "base64.encode(bytes(object.metadata.name)) != 'YQ=='"},
             {"name": "encoded-message", "expression": "object.metadata.name != 'x'", "messageExpression": "base64.encode(bytes(object.metadata.name))"},
         ]},
@@ -71,6 +75,7 @@ fn what_is_left_out_is_listed_with_the_reason_and_not_set() {
         ("may-fail: label hardware.tier", "a protected label can only be set natively by rules whose conditions cannot fail, and this expression may fail".to_owned()),
         ("may-fail: label site", "rule test/static sets it as well, and this expression may fail".to_owned()),
         ("of-map", cannot("map.example/x", "mapped")),
+        ("noted", "its regex may have another meaning in the API server's regular expressions (RE2)".to_owned()),
         ("on-gpu", reads("GPU inference, which only nodegate has")),
         ("on-taints", reads("taints, which rules set")),
         ("on-tier", reads("label site, which rules set or a kubelet may not assert")),
@@ -80,7 +85,7 @@ fn what_is_left_out_is_listed_with_the_reason_and_not_set() {
     expected.sort();
     assert_eq!(listed, expected.into_iter().map(|(what, reason)| (what.to_owned(), reason)).collect::<Vec<_>>());
     let held: Vec<&str> = native.held.iter().map(|id| &*id.rule).collect();
-    assert_eq!(held, ["known", "on-taint", "protect", "taints"]);
+    assert_eq!(held, ["known", "noted-key", "on-taint", "protect", "taints", "words"]);
     // Neither what is left out nor what depends on it, whatever the node has.
     let set = labels_set(
         &native,
