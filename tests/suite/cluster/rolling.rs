@@ -90,6 +90,13 @@ pub(super) fn failed_calls(plane: &ControlPlane) -> f64 {
     metrics.lines().filter(ours).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
+/// What the API server logged of calls that failed.
+fn said_of_calls(plane: &ControlPlane) -> String {
+    let log = plane.api_server_log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("alling webhook")).collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
 /// Nodes that join one after the other until told to stop; how many did.
 async fn join_until(plane: &'static ControlPlane, prefix: &'static str, stop: Arc<AtomicBool>) -> usize {
     let mut count = 0;
@@ -178,8 +185,9 @@ async fn no_call_fails_while_replicas_leaders_and_certificates_change() {
     stop.store(true, Ordering::Relaxed);
     let joined = joining.await.unwrap();
     assert!(joined > 50, "only {joined} nodes joined, so little was shown");
-    eprintln!("{joined} nodes joined, {} calls failed", failed_calls(plane) - before);
-    assert!(failed_calls(plane) - before < 0.5, "{} of {joined} calls failed", failed_calls(plane) - before);
+    let failed = failed_calls(plane) - before;
+    eprintln!("{joined} nodes joined, {failed} calls failed");
+    assert!(failed < 0.5, "{failed} calls failed while {joined} nodes joined:\n{}", said_of_calls(plane));
     all_right(&admin, "kept-roll", joined).await;
 
     // Killed: what was sent to it before the balancer noticed may be lost, and every node is right soon after.
