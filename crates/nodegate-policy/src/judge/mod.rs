@@ -6,6 +6,7 @@ mod break_glass;
 mod changes;
 mod expressions;
 mod findings;
+mod requested;
 mod snapshot;
 mod stored;
 mod verdict;
@@ -18,10 +19,10 @@ use std::cell::{OnceCell, RefCell};
 use break_glass::BreakGlass;
 use changes::{KeyChange, changes, past};
 use findings::{Finding, KnownFindings};
-use snapshot::{NodeSnapshot, Override};
+use requested::{RequesterChange, Restored};
+use snapshot::NodeSnapshot;
 
 use crate::api::policy::{ChangeOperation, EntryMode};
-use crate::decide::decide;
 use crate::decide::decision::Decision;
 use crate::decide::guard::{Guard, GuardReason};
 use crate::decide::last_change::LAST_CHANGE;
@@ -97,8 +98,8 @@ struct Judge<'a, 'e> {
     decision: OnceCell<Decision>,
     /// The requester's own part of the write.
     requested: OnceCell<RequesterChange<'a>>,
-    /// The node including the removed or changed keys that nodegate will restore; `None` if there are none.
-    restored: OnceCell<Option<NodeSnapshot<'a>>>,
+    /// The node as it will be once nodegate has restored removed and changed keys; `None` if it restores none.
+    restored: OnceCell<Option<Restored<'a>>>,
     unevaluated: RefCell<Unevaluated>,
 }
 
@@ -109,52 +110,7 @@ struct Unevaluated {
     too_costly: Option<(RuleId, String)>,
 }
 
-/// The requester's own part of a write: without the changes that nodegate or a kubelet's reconciling makes.
-struct RequesterChange<'a> {
-    changes: Vec<KeyChange<'a>>,
-    snapshot: NodeSnapshot<'a>,
-}
-
 impl<'a> Judge<'a, '_> {
-    /// What nodegate sets on the node. Computed only if needed, because it decides again.
-    fn decision(&self) -> &Decision {
-        self.decision.get_or_init(|| decide(self.set, self.write, self.context))
-    }
-
-    /// The node as the requester alone would have changed it.
-    fn requested(&self) -> &RequesterChange<'a> {
-        self.requested.get_or_init(|| {
-            let decision = self.decision();
-            let is_exempt =
-                |change: &KeyChange<'a>| change.is_desired(decision) || (self.kubelet && change.is_reconciled());
-            let (undone, changes): (Vec<_>, Vec<_>) = self.changes.iter().copied().partition(is_exempt);
-            let as_new = |change: &KeyChange<'a>| Override { place: change.place, value: change.new };
-            let as_old = |change: &KeyChange<'a>| Override { place: change.place, value: change.old };
-            let snapshot = |facts, instead| NodeSnapshot::new(self.set, facts, self.context.budget).with(instead);
-            let snapshot = match &self.write.old {
-                // A kubelet must always be able to report its node's status, so only keys of its writes are judged.
-                Some(old) if self.kubelet => snapshot(old, changes.iter().map(as_new).collect()),
-                _ => snapshot(&self.write.node, undone.iter().map(as_old).collect()),
-            };
-            RequesterChange { changes, snapshot }
-        })
-    }
-
-    /// Whether an entry applies to the node as it will be: as written, or after nodegate has restored its values.
-    fn will_match(&self, entry: &Entry) -> bool {
-        if self.new.matches(&entry.matcher) {
-            return true;
-        }
-        let restored = self.restored.get_or_init(|| {
-            let taken = self.changes.iter().filter(|change| change.operation != ChangeOperation::Add);
-            let back = taken.filter(|change| change.place.desired(self.decision()) == change.old);
-            let back: Vec<_> = back.map(|change| Override { place: change.place, value: change.old }).collect();
-            let snapshot = || NodeSnapshot::new(self.set, &self.write.node, self.context.budget);
-            (!back.is_empty()).then(|| snapshot().with(back))
-        });
-        restored.as_ref().is_some_and(|restored| restored.matches(&entry.matcher))
-    }
-
     /// The violation by the change of one key, if any.
     fn key(&self, change: &KeyChange<'a>) -> Option<Violation> {
         if self.kubelet && change.is_reconciled() {
@@ -299,7 +255,7 @@ impl<'a> Judge<'a, '_> {
             JudgedBy::Changes { .. } => false,
             JudgedBy::State | JudgedBy::Expression(_) => true,
         };
-        if may_become_one && !requested.snapshot.matches(&entry.matcher) {
+        if may_become_one && !self.requested_matches(entry) {
             found.retain(|finding| requested.changes.iter().any(|change| findings::names(constraint, finding, change)));
         }
         let (break_glass, requester) = (self.break_glass(), &self.write.requester);
