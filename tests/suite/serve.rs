@@ -152,7 +152,7 @@ fn while_it_drains_it_is_not_ready_but_still_accepts() {
 }
 
 #[test]
-fn while_it_drains_a_caller_is_asked_to_connect_anew_after_each_answer() {
+fn while_it_drains_callers_are_asked_to_reconnect_after_each_response() {
     let serve = Serve::start(&["--drain-delay", "60s"], &[], |_| {});
     let ca = fs::read(serve.path("certs/ca.crt")).unwrap();
     let mut stream = authority::connect(&serve.address, &ca, None).unwrap();

@@ -133,10 +133,12 @@ impl Expression {
     pub fn unknown_to_kubernetes(&self) -> Option<String> {
         let tokens = self.tokens();
         let text = |at: usize| tokens.get(at).map_or("", |(_, text)| *text);
-        (0..tokens.len()).filter(|at| text(at + 1) == "." && (*at == 0 || text(at - 1) != ".")).find_map(|at| {
-            let name = format!("{}.{}", text(at), text(at + 2));
-            (functions::find(&name, false).is_some() && !functions::is_in_kubernetes(&name)).then_some(name)
-        })
+        (0..tokens.len()).filter(|at| text(at + 1) == "." && (*at == 0 || !matches!(text(at - 1), "." | "?"))).find_map(
+            |at| {
+                let name = format!("{}.{}", text(at), text(at + 2));
+                (functions::find(&name, false).is_some() && !functions::is_in_kubernetes(&name)).then_some(name)
+            },
+        )
     }
 
     /// What it reads of its variables. It may read less, never more.

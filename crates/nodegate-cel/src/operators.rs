@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::fault::EvaluationError;
+use super::functions::urls;
 use super::steps::Steps;
 use super::syntax::Operator;
 use super::time::Duration;
@@ -58,7 +59,10 @@ pub(super) fn equal(steps: &mut Steps, left: &Value<'_>, right: &Value<'_>) -> R
         (Value::Optional(Some(left)), Value::Optional(Some(right))) => equal(steps, left, right)?,
         (Value::Duration(left), Value::Duration(right)) => left == right,
         (Value::Timestamp(left), Value::Timestamp(right)) => left == right,
-        (Value::Library(left), Value::Library(right)) => left == right,
+        (Value::Library(left), Value::Library(right)) => {
+            steps.bytes(urls::length(left))?;
+            left == right
+        }
         (left, right) => numbers(left, right) == Some(Some(Ordering::Equal)),
     })
 }

@@ -249,7 +249,7 @@ fn is_integer<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Result<Value<'a
     succeeds(call(steps, "asInteger", Form::Method, arguments))
 }
 
-/// A version. The library completes short ones otherwise than Kubernetes, and compares what was built.
+/// A version. The library completes short ones differently from Kubernetes, and compares build metadata.
 fn semver<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Result<Value<'a>, EvaluationError> {
     let (text, complete) = match arguments {
         [Value::Text(text)] => (text, false),

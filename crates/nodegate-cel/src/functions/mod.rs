@@ -12,7 +12,7 @@ mod library;
 pub(super) mod lists;
 mod text;
 mod time;
-mod urls;
+pub(super) mod urls;
 
 use super::fault::EvaluationError;
 use super::pattern::Pattern;

@@ -31,10 +31,35 @@ fn a_function_that_kubernetes_lacks_is_named() {
     let unknown = |source: &str| Expression::compile(source, &SCHEMA, Yields::Any).unwrap().unknown_to_kubernetes();
     assert_eq!(unknown("1 + math.abs(-1)").as_deref(), Some("math.abs"));
     assert_eq!(unknown("[b'a'].map(x, base64.encode(x))").as_deref(), Some("base64.encode"));
-    for known in
-        ["'math.abs(1)'", "dyn(doc).math.abs", "strings.quote('a')", "sets.contains([1], [1])", "[1].reverse()"]
-    {
+    for known in [
+        "'math.abs(1)'",
+        "dyn(doc).math.abs",
+        "dyn(doc).?math.abs",
+        "strings.quote('a')",
+        "sets.contains([1], [1])",
+        "[1].reverse()",
+    ] {
         assert_eq!(unknown(known), None, "{known}");
+    }
+}
+
+#[test]
+fn versions_quantities_and_queries_are_read_as_in_kubernetes() {
+    for holds in [
+        "semver('1.0.0+a') == semver('1.0.0+b') && semver('1.0.0+a').compareTo(semver('1.0.0')) == 0",
+        "semver('v007.0', true) == semver('7.0.0') && semver('1', true) == semver('1.0.0')",
+        "semver('1.2.03-rc', true) == semver('1.2.3-rc') && semver('0.0', true).major() == 0",
+        "!isSemver('1.2-rc', true) && !isSemver('V1.2.3', true) && !isSemver('1.2.3.4', true) && !isSemver('v1.2.3')",
+        "isSemver('1.2.3', false) && !isSemver('1.2') && !isSemver('', true)",
+        "!quantity('12E').isInteger() && quantity('12').isInteger() && !quantity('1500m').isInteger()",
+        "url('/?a=1&b=2&a=3').getQuery() == {'a': ['1', '3'], 'b': ['2']}",
+        "url('/?a+b=%2B&c&d;e=1&%zz=1&f=%').getQuery() == {'a b': ['+'], 'c': ['']}",
+        "url('/').getQuery().size() == 0 && url('mailto:x').getEscapedPath() == ''",
+        "format.date().validate('2024-02-30').value() == ['invalid date']",
+        "format.dns1123Label() == format.dns1123Label() && format.date() != format.uuid()",
+        "url('http://a/b') == url('HTTP://a/b') && url('http://a/b') != url('http://a/')",
+    ] {
+        assert_eq!(ask(holds).ok(), Some(true), "{holds}");
     }
 }
 

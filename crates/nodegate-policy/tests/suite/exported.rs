@@ -136,24 +136,23 @@ fn a_validation_has_a_message_even_if_its_expression_for_one_fails() {
     );
 }
 
-/// The number of policies that set labels, with the keys that each may set.
+/// The labels that each mutating policy may set.
 fn parts(native: &Native) -> Vec<Vec<String>> {
-    let is_mutating = |object: &&Json| object["kind"] == "MutatingAdmissionPolicy";
-    let text = |object: &Json| object["spec"]["variables"].to_string();
-    let keys = |object: &Json| {
-        let text = text(object);
-        let named = |at: &usize| text.contains(&format!("k{at}-"));
-        (0..500).filter(named).map(|at| format!("k{at}")).collect()
+    let keys = |object: &Json| -> Vec<String> {
+        let variables = object["spec"]["variables"].as_array().unwrap();
+        let desired = variables.iter().find(|variable| variable["name"] == "desiredLabels").unwrap();
+        let desired = desired["expression"].as_str().unwrap();
+        (0..500).map(|at| format!("k{at}")).filter(|key| desired.contains(&format!("?\"{key}-x\":"))).collect()
     };
-    native.objects.iter().filter(is_mutating).map(keys).collect()
+    native.objects.iter().filter(|object| object["kind"] == "MutatingAdmissionPolicy").map(keys).collect()
 }
 
 #[test]
 fn many_rules_are_divided_into_policies_and_rules_that_need_each_other_stay_together() {
-    // Each rule but the last two is independent. The last reads what the first sets, and the one before sets the same key.
+    // Each rule but the last two is independent. The last reads what two others set, and the one before sets a key of another.
     let rules: Vec<Json> = (0..450)
         .map(|at| match at {
-            449 => json!({"name": "last", "match": {"selector": {"matchLabels": {"k0-x": "1"}}}, "labels": {"k449-x": "1"}}),
+            449 => json!({"name": "last", "match": {"selector": {"matchLabels": {"k0-x": "1", "k300-x": "1"}}}, "labels": {"k449-x": "1"}}),
             448 => json!({"name": "same", "labels": {"k1-x": "2"}, "priority": -1}),
             at => json!({"name": format!("r{at}"), "match": {"names": [format!("n{at}")]}, "labels": {format!("k{at}-x"): "1"}}),
         })
@@ -163,7 +162,8 @@ fn many_rules_are_divided_into_policies_and_rules_that_need_each_other_stay_toge
     let parts = parts(&native);
     assert_eq!(parts.len(), 3, "of at most 200 rules");
     let part_of = |key: &str| parts.iter().position(|part| part.iter().any(|there| there == key)).unwrap();
-    assert_eq!(part_of("k449"), part_of("k0"));
+    assert_eq!((part_of("k0"), part_of("k300")), (part_of("k449"), part_of("k449")));
+    assert_eq!(parts.iter().flatten().filter(|key| *key == "k1").count(), 1, "one policy decides between two rules");
     let names: Vec<&str> = native.objects.iter().filter_map(|object| object["spec"]["policyName"].as_str()).collect();
     assert!(["p", "p-1", "p-2"].iter().all(|name| names.contains(name)), "{names:?}");
 }

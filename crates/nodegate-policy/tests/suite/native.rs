@@ -77,14 +77,16 @@ fn keys_of(node: &Json) -> BTreeMap<String, String> {
     maps.chain(taints).collect()
 }
 
-/// Whether a validation with this action refuses the node as it would be stored.
-fn refuses(policies: &[Policy], action: &str, node: &Json, scene: &Scene) -> bool {
-    let policies = policies.iter().filter(|policy| policy.action.as_deref() == Some(action));
-    policies.into_iter().any(|policy| {
-        policy.evaluated(review(node, scene)).is_some_and(|evaluation| {
-            policy.texts("validations", "expression").any(|expression| evaluation.holds(expression) == Some(false))
-        })
-    })
+/// The messages of the validations with this action that refuse the node as it would be stored.
+fn refusals(policies: &[Policy], action: &str, node: &Json, scene: &Scene) -> Vec<String> {
+    let mut messages = Vec::new();
+    for policy in policies.iter().filter(|policy| policy.action.as_deref() == Some(action)) {
+        let Some(evaluation) = policy.evaluated(review(node, scene)) else { continue };
+        let validations = policy.texts("validations", "expression").zip(policy.texts("validations", "message"));
+        let failed = validations.filter(|(expression, _)| evaluation.holds(expression) == Some(false));
+        messages.extend(failed.map(|(_, message)| message.to_owned()));
+    }
+    messages
 }
 
 /// How the native answers to one case differ from nodegate's.
@@ -117,7 +119,7 @@ fn differences(policies: &[Policy], scene: &Scene, simulated: &Simulated) -> Vec
     };
     let violated = |wanted: EntryMode| simulated.verdict.violations.iter().any(|one| mode(one) == wanted);
     for (action, mode) in [("Deny", EntryMode::Enforce), ("Warn", EntryMode::Warn), ("Audit", EntryMode::Audit)] {
-        let (native, ours) = (refuses(policies, action, &simulated.node, scene), violated(mode));
+        let (native, ours) = (!refusals(policies, action, &simulated.node, scene).is_empty(), violated(mode));
         if native != ours {
             found.push(format!("{action}: native policies {native}, judge {ours}: {:?}", simulated.verdict.violations));
         }
@@ -310,13 +312,14 @@ fn entries_of_several_modes_and_scopes_for_one_key_have_the_same_verdicts() {
         {"name": "soft", "keys": ["x.example.com/a", "b"], "mode": "warn", "allow": {"users": ["both", "soft"]}},
         {"name": "wide", "namespaces": ["x.example.com"], "allow": {"users": ["wide"]}, "mode": "warn"},
         {"name": "wider", "namespaces": ["*.example.com"], "allow": {"users": ["wider"]}, "mode": "audit"},
-        {"name": "elsewhere", "match": {"gpu": {"vendor": "nvidia"}}, "keys": ["other.test/a"]},
+        {"name": "elsewhere", "match": {"gpu": {"vendor": "nvidia"}}, "keys": ["other.test/a"], "of": ["labels"]},
+        {"name": "later", "match": {"gpu": {"vendor": "nvidia"}}, "keys": ["later.test/a"], "of": ["labels"], "mode": "audit"},
     ]}});
     let set = compile_inline(&spec).unwrap();
     let native = export(&set, &NativeOptions::default());
     // What does not overlap with it is not left out with it.
     let left_out: Vec<&str> = native.left_out.iter().map(|one| one.what.as_str()).collect();
-    assert_eq!(left_out, ["elsewhere: labels", "elsewhere: taints"]);
+    assert_eq!(left_out, ["elsewhere: labels", "later: labels"]);
     let policies = Policy::all(&native.objects);
     let node = |labels: &Json| json!({"metadata": {"name": "n", "labels": labels}});
     let mut violated = Vec::new();
@@ -333,6 +336,12 @@ fn entries_of_several_modes_and_scopes_for_one_key_have_the_same_verdicts() {
             };
             let simulated = simulate(&set, &scene, &Exemptions::default()).unwrap();
             assert_eq!(differences(&policies, &scene, &simulated), [""; 0], "{username} adds {key}");
+            // Of several entries of one scope, both name the same.
+            let denied = refusals(&policies, "Deny", &simulated.node, &scene);
+            let named = simulated.verdict.violations.iter().filter(|one| one.mode == EntryMode::Enforce);
+            for (message, violation) in denied.iter().zip(named) {
+                assert!(message.contains(&format!("rule {}", violation.by.rule)), "{message}: {violation:?}");
+            }
             violated.extend(simulated.verdict.violations.iter().map(|one| one.mode));
         }
     }

@@ -178,6 +178,8 @@ fn leaves(kind: Kind) -> &'static [&'static str] {
             "url('mailto:a@b')",
             "url('http://h:/x#f')",
             "url('//a/b')",
+            "url('aws:/us-east-1a')",
+            "url('http://a!:b@h/#x y')",
         ],
     }
 }
