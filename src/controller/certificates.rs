@@ -44,6 +44,8 @@ pub struct ClusterCertificates {
     pub configuration: String,
     /// How long to wait until callers and replicas have noticed a change.
     pub propagation: Duration,
+    /// How often everything is read again even without a watch event.
+    pub poll: Duration,
     /// The clock.
     pub now: fn() -> Timestamp,
 }
@@ -58,6 +60,7 @@ impl ClusterCertificates {
             names,
             configuration: CONFIGURATION.to_owned(),
             propagation: tls::PROPAGATION,
+            poll: POLL,
             now: Timestamp::now,
         }
     }
@@ -76,15 +79,15 @@ impl ClusterCertificates {
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(Event::Apply(secret) | Event::InitApply(secret))) => {
-                        watching.succeeded(POLL);
+                        watching.succeeded(self.poll);
                         bundle = Some(Bundle::parse(&content(&secret)));
                     }
-                    Some(Ok(_)) => { watching.succeeded(POLL); }
+                    Some(Ok(_)) => { watching.succeeded(self.poll); }
                     Some(Err(error)) => { watching.failed(&in_words(&error)); }
                     None => std::future::pending().await,
                 },
                 // The current certificate may have expired meanwhile.
-                () = sleep(POLL) => {}
+                () = sleep(self.poll) => {}
             }
             let Some(bundle) = &bundle else { continue };
             match bundle.choose(held.as_ref(), (self.now)()) {
@@ -92,10 +95,10 @@ impl ClusterCertificates {
                     tracing::info!(not_after = %pair.not_after(), "serving a new certificate");
                     held = Some(pair.clone());
                     on_pair(pair);
-                    reading.succeeded(POLL);
+                    reading.succeeded(self.poll);
                 }
                 Ok(None) => {
-                    reading.succeeded(POLL);
+                    reading.succeeded(self.poll);
                 }
                 Err(error) => {
                     reading.failed(&format!("Secret {}/{}: {error}", self.namespace, self.secret));
@@ -170,7 +173,7 @@ impl ClusterCertificates {
             return Ok(Duration::ZERO);
         }
         let pause = |until: Timestamp| Duration::try_from(until.duration_since(now)).unwrap_or_default();
-        Ok(until.map_or(POLL, |until| pause(until).min(POLL)))
+        Ok(until.map_or(self.poll, |until| pause(until).min(self.poll)))
     }
 
     /// Writes the Secret unless it changed since it was read.

@@ -31,16 +31,14 @@ fn plane() -> &'static ControlPlane {
 async fn the_secret_is_created_and_the_ca_bundles_are_written() {
     let plane = plane();
     let place = Place::new(plane, "certs-made").await;
-    let _leader = place.lead();
+    let _leader = place.lead_by_watching();
     let replica = Replica::start(&place).await;
     let bundle = place.settled("").await;
     assert_eq!(replica.serves().names(), ["localhost"]);
     replica.handshake(&bundle.ca_pem()).await.unwrap();
     // A configuration that is made anew, or overwritten, is told again.
     place.tell("").await;
-    let begun = Instant::now();
     place.settled("").await;
-    assert!(begun.elapsed() < Duration::from_secs(5), "by watch, not by poll: {:?}", begun.elapsed());
     place.remove();
     Place::new(plane, "certs-made").await;
     assert_eq!(place.settled("").await.ca_pem(), bundle.ca_pem());
@@ -59,11 +57,10 @@ async fn the_secret_is_created_and_the_ca_bundles_are_written() {
 async fn a_deleted_secret_is_created_again_without_a_failed_handshake() {
     let plane = plane();
     let place = Place::new(plane, "certs-deleted").await;
-    let _leader = place.lead();
+    let _leader = place.lead_by_watching();
     let mut replica = Replica::start(&place).await;
     let before = place.settled("").await;
     replica.call_on();
-    let begun = Instant::now();
     place.secrets().delete("nodegate-tls", &DeleteParams::default()).await.unwrap();
     timeout(PATIENCE, async {
         while place.data().await.is_none() {
@@ -72,7 +69,6 @@ async fn a_deleted_secret_is_created_again_without_a_failed_handshake() {
     })
     .await
     .unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(5), "by watch, not by poll: {:?}", begun.elapsed());
     let after = place.settled(&before.ca_pem()).await;
     assert!(replica.handshakes() > 20);
     replica.handshake(&after.ca_pem()).await.unwrap();
@@ -335,10 +331,11 @@ async fn permissions_on_these_objects_suffice() {
     let place = Place::new(plane, "certs-rights").await;
     plane.kubectl(&["apply", "-f", "-"], Some(RIGHTS)).unwrap();
     let user = ("system:serviceaccount:certs-rights:nodegate", &["system:serviceaccounts", "system:authenticated"][..]);
-    let certificates = ClusterCertificates { client: plane.client(Some(user)).await, ..place.certificates() };
+    // Without a permission to watch, nothing would be noticed.
+    let poll = Duration::from_secs(3600);
+    let certificates = ClusterCertificates { client: plane.client(Some(user)).await, poll, ..place.certificates() };
     let _leader = Task(tokio::spawn(async move { certificates.lead().await }));
     let before = place.settled("").await;
-    let begun = Instant::now();
     place.secrets().delete("nodegate-tls", &DeleteParams::default()).await.unwrap();
     place.tell("").await;
     timeout(PATIENCE, async {
@@ -348,7 +345,6 @@ async fn permissions_on_these_objects_suffice() {
     })
     .await
     .unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(5), "it may watch: {:?}", begun.elapsed());
     place.settled(&before.ca_pem()).await;
     place.remove();
     plane.kubectl(&["delete", "-f", "-"], Some(RIGHTS)).unwrap();

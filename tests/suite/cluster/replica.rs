@@ -95,6 +95,12 @@ impl Place {
         Task(tokio::spawn(async move { certificates.lead().await }))
     }
 
+    /// One that reads nothing again without a watch event.
+    pub(crate) fn lead_by_watching(&self) -> Task {
+        let certificates = ClusterCertificates { poll: Duration::from_secs(3600), ..self.certificates() };
+        Task(tokio::spawn(async move { certificates.lead().await }))
+    }
+
     pub(crate) fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.client.clone(), &self.name)
     }
