@@ -39,6 +39,38 @@ fn the_crd_is_what_render_prints() {
     is_what_renders("webhook-config/nodepolicies.yaml", &["crd"]);
 }
 
+/// The properties of a schema without a description, by path.
+fn undescribed(schema: &serde_json::Value, path: &str, found: &mut Vec<String>) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        if property["description"].as_str().is_none_or(str::is_empty) {
+            found.push(path.clone());
+        }
+        undescribed(property, &path, found);
+    }
+    for inner in ["items", "additionalProperties"].into_iter().filter_map(|inner| schema.get(inner)) {
+        undescribed(inner, &format!("{path}[]"), found);
+    }
+}
+
+#[test]
+fn editors_get_a_schema_for_each_kind_of_file_in_which_every_field_is_described() {
+    for (arguments, kind, field) in [
+        (&["schema"] as &[&str], "NodePolicy", "/properties/spec/properties/rules/items/properties/labels"),
+        (&["schema", "PolicyTest"], "PolicyTest", "/properties/cases/items/properties/expect"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("render").args(arguments).output().unwrap();
+        assert!(output.status.success());
+        let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+        assert_eq!(schema["title"], kind);
+        assert!(schema.pointer(field).is_some(), "{kind} lacks {field}");
+        let mut found = Vec::new();
+        undescribed(&schema, "", &mut found);
+        assert_eq!(found, [""; 0], "fields of {kind} without a description");
+    }
+}
+
 #[test]
 fn keys_that_are_never_saved_are_documented_with_the_reason() {
     let documented = include_str!("../../docs/reference/saved-state.md");

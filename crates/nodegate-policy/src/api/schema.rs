@@ -48,9 +48,14 @@ fn make_document_schema() -> Json {
         "required": ["apiVersion", "kind", "metadata", "spec"],
         "additionalProperties": false,
         "properties": {
-            "apiVersion": {"type": "string", "enum": ["nodegate.dev/v1alpha1"]},
-            "kind": {"type": "string", "enum": ["NodePolicy"]},
-            "metadata": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+            "apiVersion": {"type": "string", "enum": ["nodegate.dev/v1alpha1"], "description": "The version of the schema."},
+            "kind": {"type": "string", "enum": ["NodePolicy"], "description": "The kind of the document."},
+            "metadata": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {"name": {"type": "string", "description": "The name of the policy, unique among all policies."}},
+                "description": "The metadata of the object; files need only the name.",
+            },
             "spec": schema_of::<NodePolicySpec>(),
         },
     })

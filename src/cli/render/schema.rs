@@ -1,0 +1,34 @@
+//! `nodegate render schema`: JSON Schemas for editors.
+
+use nodegate_policy::api::case::PolicyTest;
+use nodegate_policy::api::schema::{document_schema, schema_of};
+use serde_json::{Value as Json, json};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct SchemaArgs {
+    /// The kind of the documents
+    #[arg(value_enum, default_value_t = Kind::NodePolicy, ignore_case = true)]
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// Policy files
+    #[value(name = "NodePolicy")]
+    NodePolicy,
+    /// Test cases of `nodegate test`
+    #[value(name = "PolicyTest")]
+    PolicyTest,
+}
+
+pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
+    let (title, of_kind) = match args.kind {
+        Kind::NodePolicy => ("NodePolicy", document_schema().clone()),
+        Kind::PolicyTest => ("PolicyTest", schema_of::<PolicyTest>()),
+    };
+    let mut schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title});
+    if let (Some(schema), Json::Object(of_kind)) = (schema.as_object_mut(), of_kind) {
+        schema.extend(of_kind.into_iter().filter(|(field, _)| field != "title"));
+    }
+    Ok(serde_json::to_string_pretty(&schema)? + "\n")
+}
