@@ -2,6 +2,7 @@
 
 mod apply;
 mod certs;
+mod check;
 mod connect;
 mod demo;
 mod effective_policies;
@@ -51,6 +52,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Plan(plan::PlanArgs),
     Test(test::TestArgs),
+    Check(check::CheckArgs),
     Render(render::RenderArgs),
     Export(export::ExportArgs),
     Apply(apply::ApplyArgs),
@@ -95,6 +97,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Apply(args) => apply::run(&args),

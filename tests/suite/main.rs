@@ -6,6 +6,7 @@ mod authority;
 mod callers;
 mod cases;
 mod chart;
+mod check;
 mod cluster;
 mod crowd;
 mod docs;

@@ -1,5 +1,7 @@
 //! Reviews `NodePolicy` objects before they are stored, by the same rules as files.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value as Json, json};
 
 use crate::api::document::{Origin, PolicyDocument, PolicyError};
@@ -81,6 +83,15 @@ pub fn review_object(in_force: &PolicySet, name: &str, spec: &Json) -> ObjectRev
         Err(errors) => {
             ObjectReview { faults: errors.iter().map(ObjectFault::together).collect(), ..Default::default() }
         }
+    }
+}
+
+impl PolicySet {
+    /// Keys to which rules of different policies may assign different values on one node, a sentence each, sorted.
+    pub fn possible_conflicts(&self) -> Vec<String> {
+        let names: BTreeSet<&str> = self.rules().iter().map(|rule| &*rule.id.policy).collect();
+        let found: BTreeSet<String> = names.into_iter().flat_map(|name| possible_conflicts(self, name)).collect();
+        found.into_iter().collect()
     }
 }
 

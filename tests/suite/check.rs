@@ -1,0 +1,72 @@
+//! `nodegate check`: faults of policies, without nodes.
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+fn policy(name: &str, spec: &str) -> String {
+    format!("{{apiVersion: nodegate.dev/v1alpha1, kind: NodePolicy, metadata: {{name: {name}}}, spec: {spec}}}")
+}
+
+/// Checks a directory of these policies.
+fn check(policies: &[(&str, &str)], arguments: &[&str]) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, spec) in policies {
+        std::fs::write(directory.path().join(format!("{name}.yaml")), policy(name, spec)).unwrap();
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command.arg("check").arg(directory.path()).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+const GOLD: (&str, &str) =
+    ("gold", "{rules: [{name: all, labels: {tier: gold}}, {name: named, match: {names: [a]}, labels: {x: y}}]}");
+const LEAD: (&str, &str) = ("lead", "{rules: [{name: all, labels: {tier: lead}}]}");
+
+#[test]
+fn policies_without_faults_are_listed() {
+    let output = check(&[GOLD], &["--exit-code"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), " POLICY  RULES\n gold    2\n\nno errors\n");
+}
+
+#[test]
+fn rules_of_different_policies_that_set_other_values_are_warnings() {
+    let conflict = "label tier: rule gold/all takes precedence over rule lead/all where both match";
+    let output = check(&[GOLD, LEAD], &["-o", "json"]);
+    let checked: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "warnings alone are no failure");
+    assert_eq!(checked["warnings"], json!([conflict]));
+    assert_eq!(checked["policies"], json!([{"name": "gold", "rules": 2}, {"name": "lead", "rules": 1}]));
+    let output = check(&[GOLD, LEAD], &["--exit-code"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stdout).ends_with(&format!("\n\nwarning: {conflict}\nno errors, 1 warning\n")),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn a_warning_is_one_line_whatever_a_rule_is_named() {
+    let odd = ("odd", r#"{rules: [{name: "a\n  no errors", labels: {tier: lead}}]}"#);
+    let printed = text(&check(&[GOLD, odd], &[]).stdout);
+    assert_eq!(printed.lines().filter(|line| line.starts_with("warning: ")).count(), 1, "{printed}");
+    assert!(printed.contains("rule odd/a\\u000a  no errors where both match"), "{printed}");
+}
+
+#[test]
+fn every_error_is_reported_with_its_file_and_makes_it_exit_with_2() {
+    let output = check(&[GOLD, ("wrong", "{rules: [{name: a, lables: {a: b}}, {name: b, labels: {a b: c}}]}")], &[]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
+    assert!(
+        said.contains("wrong.yaml:1:") && said.contains("did you mean \"labels\"") && said.contains("\"a b\""),
+        "{said}"
+    );
+    let nothing = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("check").output().unwrap();
+    assert_eq!(nothing.status.code(), Some(2), "a check of nothing is no success");
+}
