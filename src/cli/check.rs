@@ -39,6 +39,8 @@ struct Policy {
     name: String,
     /// The number of its rules.
     rules: usize,
+    /// The number of its governance entries.
+    entries: usize,
 }
 
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Findings> {
@@ -54,8 +56,11 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Findings> {
 
 impl Checked {
     fn of(set: &PolicySet) -> Self {
-        let policy =
-            |document: &PolicyDocument| Policy { name: document.name.clone(), rules: document.spec.rules.len() };
+        let policy = |document: &PolicyDocument| Policy {
+            name: document.name.clone(),
+            rules: document.spec.rules.len(),
+            entries: set.entry_count(&document.name),
+        };
         let mut policies: Vec<Policy> = set.documents().iter().map(policy).collect();
         policies.sort_by(|a, b| a.name.cmp(&b.name));
         let not_acted_on = set.not_acted_on().iter().map(|section| format!("{section} has no effect in this version"));
@@ -63,9 +68,9 @@ impl Checked {
     }
 
     fn text(&self) -> String {
-        let mut table = output::table(&["policy", "rules"]);
+        let mut table = output::table(&["policy", "rules", "governance entries"]);
         for policy in &self.policies {
-            table.add_row([&policy.name, &policy.rules.to_string()]);
+            table.add_row([&policy.name, &policy.rules.to_string(), &policy.entries.to_string()]);
         }
         let warnings = self.warnings.iter().map(|warning| format!("warning: {}\n", on_a_line(warning)));
         let sum = match self.warnings.len() {

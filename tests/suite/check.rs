@@ -22,15 +22,17 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-const GOLD: (&str, &str) =
-    ("gold", "{rules: [{name: all, labels: {tier: gold}}, {name: named, match: {names: [a]}, labels: {x: y}}]}");
+const GOLD: (&str, &str) = (
+    "gold",
+    "{rules: [{name: all, labels: {tier: gold}}, {name: named, match: {names: [a]}, labels: {x: y}}], governance: {required: [{keys: [x]}]}}",
+);
 const LEAD: (&str, &str) = ("lead", "{rules: [{name: all, labels: {tier: lead}}]}");
 
 #[test]
 fn policies_without_faults_are_listed() {
     let output = check(&[GOLD], &["--exit-code"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout), " POLICY  RULES\n gold    2\n\nno errors\n");
+    assert_eq!(text(&output.stdout), " POLICY  RULES  GOVERNANCE ENTRIES\n gold    2      1\n\nno errors\n");
 }
 
 #[test]
@@ -40,7 +42,10 @@ fn rules_of_different_policies_that_set_other_values_are_warnings() {
     let checked: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "warnings alone are no failure");
     assert_eq!(checked["warnings"], json!([conflict]));
-    assert_eq!(checked["policies"], json!([{"name": "gold", "rules": 2}, {"name": "lead", "rules": 1}]));
+    assert_eq!(
+        checked["policies"],
+        json!([{"name": "gold", "rules": 2, "entries": 1}, {"name": "lead", "rules": 1, "entries": 0}])
+    );
     let output = check(&[GOLD, LEAD], &["--exit-code"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(

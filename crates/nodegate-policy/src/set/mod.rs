@@ -143,6 +143,11 @@ impl PolicySet {
         self.parts.rules.len()
     }
 
+    /// The number of governance entries of a policy. `protect` counts as one if it names keys.
+    pub fn entry_count(&self, policy: &str) -> usize {
+        self.parts.governance.ids().filter(|id| *id.policy == *policy).count()
+    }
+
     /// Rules with `trustKubelet: true`, as `policy/rule`.
     pub fn trusting_rules(&self) -> impl Iterator<Item = String> {
         self.parts
