@@ -3,6 +3,7 @@
 mod apply;
 mod certs;
 mod check;
+mod completions;
 mod connect;
 mod demo;
 mod effective_policies;
@@ -59,6 +60,7 @@ enum Command {
     Report(report::ReportArgs),
     History(history::HistoryArgs),
     Certs(certs::CertsArgs),
+    Completions(completions::CompletionsArgs),
 }
 
 /// What a command found.
@@ -104,6 +106,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::History(args) => history::run(&args),
         Command::Certs(args) => certs::run(&args),
+        Command::Completions(args) => completions::run(&args),
     };
     match outcome {
         Ok(Findings::None) => ExitCode::SUCCESS,

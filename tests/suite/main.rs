@@ -8,6 +8,7 @@ mod cases;
 mod chart;
 mod check;
 mod cluster;
+mod completions;
 mod crowd;
 mod docs;
 mod export;
