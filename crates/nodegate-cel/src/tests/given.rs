@@ -22,6 +22,14 @@ fn values_are_made_and_taken_apart() {
     assert_eq!(map.inside(&["b", "c"]).as_str(), None);
 }
 
+#[test]
+fn an_unsigned_number_is_a_whole_number_if_it_fits() {
+    let number = |source: &str| compile(source, Yields::Any).evaluate(&Variables::new()).unwrap().as_i64();
+    assert_eq!(number("7u"), Some(7));
+    assert_eq!(number("9223372036854775807u"), Some(i64::MAX));
+    assert_eq!(number("9223372036854775808u"), None);
+}
+
 /// Each accessor has a value only for its own type.
 #[test]
 fn an_accessor_takes_nothing_of_another_type() {

@@ -12,6 +12,8 @@ const REFUSED: &[(&str, &str)] = &[
     (r"1 == 2 || 'ab\q' == 'x'", "column 14 of the expression"),
     ("doc.metadata.name == 'a' && )", "column 29 of the expression: expected a value here, found `)`"),
     ("doc.metadata.name == ", "column 22 of the expression: expected a value here, found the end"),
+    ("in [1]", "column 1 of the expression: expected a value here, found `in`"),
+    ("1 in in", "column 6 of the expression: expected a value here, found `in`"),
     ("(true", "column 6 of the expression: expected `)` here, found the end"),
     ("true true", "column 6 of the expression"),
     ("[1 2] == []", "column 4 of the expression: expected `]` here, found a number"),
