@@ -7,15 +7,11 @@ use nodegate_policy::{
 };
 use serde_json::{Value as Json, json};
 
-/// The verdict on a label that `user` adds, with one expression.
-fn verdict(expression: &str, mode: &str, user: &str) -> Verdict {
-    let set = compile_inline(&json!({"governance": {
-        "expressions": [{"name": "e", "expression": expression, "mode": mode}],
-        "breakGlass": {"users": ["oncall"]},
-    }}));
+/// The verdict on a label that `user` adds to a node without labels.
+fn verdict_on(policy: &Json, label: &str, user: &str) -> Verdict {
     let node = |labels: Json| json!({"metadata": {"name": "n", "uid": "u", "labels": labels}});
     let scene = Scene {
-        node: node(json!({"a": "b"})),
+        node: node(json!({label: "b"})),
         old: Some(node(json!({}))),
         status: false,
         username: user.to_owned(),
@@ -23,7 +19,16 @@ fn verdict(expression: &str, mode: &str, user: &str) -> Verdict {
         saved: None,
         pending_taint: None,
     };
-    simulate(&set.unwrap(), &scene, &Exemptions::default()).unwrap().verdict
+    simulate(&compile_inline(policy).unwrap(), &scene, &Exemptions::default()).unwrap().verdict
+}
+
+/// The same, with one expression.
+fn verdict(expression: &str, mode: &str, user: &str) -> Verdict {
+    let governance = json!({
+        "expressions": [{"name": "e", "expression": expression, "mode": mode}],
+        "breakGlass": {"users": ["oncall"]},
+    });
+    verdict_on(&json!({"governance": governance}), "a", user)
 }
 
 #[test]
@@ -80,21 +85,9 @@ fn an_expression_that_reads_a_part_alone_pays_for_the_length_of_the_whole_node()
 
 #[test]
 fn who_may_override_a_policy_may_override_its_presets() {
-    let set =
-        compile_inline(&json!({"presets": ["vendor-guard"], "governance": {"breakGlass": {"users": ["oncall"]}}}));
-    let set = set.unwrap();
-    let node = |labels: Json| json!({"metadata": {"name": "n", "uid": "u", "labels": labels}});
+    let policy = json!({"presets": ["vendor-guard"], "governance": {"breakGlass": {"users": ["oncall"]}}});
     let denied = |user: &str| {
-        let scene = Scene {
-            node: node(json!({"nvidia.com/gpu.count": "8"})),
-            old: Some(node(json!({}))),
-            status: false,
-            username: user.to_owned(),
-            groups: Vec::new(),
-            saved: None,
-            pending_taint: None,
-        };
-        let verdict = simulate(&set, &scene, &Exemptions::default()).unwrap().verdict;
+        let verdict = verdict_on(&policy, "nvidia.com/gpu.count", user);
         (verdict.violations.len(), verdict.denial().is_some())
     };
     assert_eq!(denied("alice"), (1, true));
