@@ -1,13 +1,13 @@
 //! Which policies a command uses, and whether the cluster has the same ones in force.
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use kube::Client;
 
 use super::connect::ClusterTarget;
 use super::output;
 use crate::controller::policies::{self, Combined};
-use crate::controller::published::{self, Published};
-use crate::files::Loaded;
+use crate::controller::published::{self, InForce, Published};
+use crate::files::{Loaded, Sources};
 use crate::kube_error::in_words;
 use nodegate_policy::PolicySet;
 
@@ -26,6 +26,32 @@ pub(super) async fn combined(
         output::note(&format!("note: NodePolicy {name}: {complaint}"));
     }
     Ok(combined)
+}
+
+/// The policies that `serve` has in force in the cluster. If it has not published them, the ones that files and objects
+/// would put in force, with a note.
+///
+/// # Errors
+/// Returns an error if neither can be read.
+pub(super) async fn in_force(client: &Client, place: &ClusterTarget, sources: &Sources) -> anyhow::Result<PolicySet> {
+    let because = match published::read_set(client.clone(), &place.namespace).await {
+        Ok(Some(InForce { set: Ok(set), .. })) => return Ok(set),
+        Ok(Some(InForce { set: Err(why), published })) => {
+            format!("cannot read the policies in force ({published}): {why}")
+        }
+        Ok(None) => format!(
+            "cannot tell which policies are in force: ConfigMap {} does not exist in namespace {}, because no `nodegate serve` has been \
+             leader in this namespace",
+            published::NAME,
+            place.namespace
+        ),
+        Err(error) => format!("cannot tell which policies are in force: {}", in_words(&error)),
+    };
+    let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
+    let combined =
+        combined(client, Some(&place.namespace), &loaded).await.context("could not read the NodePolicy objects")?;
+    output::note(&format!("note: {because}; using: {}", Published::of(&combined.set)));
+    Ok(combined.set)
 }
 
 /// Compares a set of policies with the one that `serve` has in force.

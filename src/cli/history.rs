@@ -1,16 +1,12 @@
 //! `nodegate history NODE`: the recorded changes of a node, and how to revert one.
 
 use anyhow::{Context as _, bail};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::ListParams;
 
 use super::connect::ConnectArgs;
 use super::output::{self, Format};
 use super::revert::revert;
-use super::{Findings, telemetry_for_command};
-use crate::state::{NAME_PREFIX, STATE_KEY};
-use nodegate_policy::api::state::{Change, SavedState};
+use super::{Findings, saved_state, telemetry_for_command};
+use nodegate_policy::api::state::Change;
 
 /// Show the recorded changes of a node's labels and taints: when, by whom and how.
 #[derive(Debug, clap::Args)]
@@ -38,8 +34,8 @@ pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Findings> {
 async fn history(args: &HistoryArgs) -> anyhow::Result<Findings> {
     let place = args.connect.place()?.context("no cluster is selected; set --kubeconfig and --namespace")?;
     let client = place.client().await?;
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &place.namespace);
-    let Some(state) = find(&maps, &args.node).await? else {
+    let saved = saved_state::in_cluster(&client, &place.namespace, &args.node).await;
+    let Some(state) = saved.context("could not read saved state")? else {
         bail!("no saved state for node {} in namespace {}; check the name and --namespace", args.node, place.namespace);
     };
     if let Some(id) = args.revert {
@@ -51,21 +47,6 @@ async fn history(args: &HistoryArgs) -> anyhow::Result<Findings> {
     }
     output::print(&text(&state.history, args.output)?)?;
     Ok(Findings::None)
-}
-
-/// Finds the saved state of a node.
-async fn find(maps: &Api<ConfigMap>, node: &str) -> anyhow::Result<Option<SavedState>> {
-    let of_node = |map: &ConfigMap| {
-        let text = map.data.as_ref()?.get(STATE_KEY)?;
-        serde_json::from_str::<SavedState>(text).ok().filter(|state| state.node_name == node)
-    };
-    let plain = maps.get_opt(&format!("{NAME_PREFIX}{node}")).await.context("could not read saved state")?;
-    if let Some(state) = plain.as_ref().and_then(of_node) {
-        return Ok(Some(state));
-    }
-    // A record whose node name is too long, or whose ConfigMap name is taken, is stored under another name.
-    let all = maps.list(&ListParams::default()).await.context("could not read saved state")?;
-    Ok(all.items.iter().find_map(of_node))
 }
 
 fn text(history: &[Change], format: Format) -> anyhow::Result<String> {

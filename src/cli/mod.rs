@@ -7,6 +7,7 @@ mod completions;
 mod connect;
 mod demo;
 mod effective_policies;
+mod explain;
 mod export;
 mod failure_policy;
 mod history;
@@ -17,6 +18,7 @@ mod reach;
 mod render;
 mod report;
 mod revert;
+mod saved_state;
 mod serve;
 mod test;
 
@@ -54,6 +56,7 @@ enum Command {
     Plan(plan::PlanArgs),
     Test(test::TestArgs),
     Check(check::CheckArgs),
+    Explain(Box<explain::ExplainArgs>),
     Render(render::RenderArgs),
     Export(export::ExportArgs),
     Apply(apply::ApplyArgs),
@@ -100,6 +103,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Apply(args) => apply::run(&args),

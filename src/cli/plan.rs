@@ -6,12 +6,11 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::Findings;
 use super::nodes::{self, Found};
 use super::output::{self, Format};
+use super::{Findings, saved_state};
 use crate::controller::published::Published;
 use crate::files::Sources;
-use crate::state;
 use crate::text::on_a_line;
 use nodegate_policy::simulate::{Scene, Simulated, identity, node_name, simulate, taints};
 use nodegate_policy::{Decision, Exemptions, NodeChange};
@@ -83,20 +82,11 @@ pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Findings> {
     let sources =
         Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
     let set = sources.load().map_err(|errors| output::load_errors(&errors))?;
-    let saved = match &args.state_dir {
-        Some(directory) => {
-            let (states, errors) = state::read(directory, &Default::default());
-            if let Some(error) = errors.into_iter().next() {
-                return Err(error.into());
-            }
-            states
-        }
-        None => Default::default(),
-    };
+    let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?.unwrap_or_default();
     let mut plans = Vec::new();
     for found in nodes::read(&args.nodes)? {
         let mut scene = scene(args, &found);
-        scene.saved = saved.get(node_name(&found.node)).map(|state| (**state).clone());
+        scene.saved = saved.get(node_name(&found.node)).cloned();
         let simulated = simulate(&set, &scene, &Exemptions::default()).with_context(|| found.file.clone())?;
         plans.push(plan(&found, &simulated));
     }

@@ -10,6 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
 use super::node::{self, NodeObject, machine};
+use super::observed;
 use super::outcome::{Done, Failure};
 use super::policies::Reports;
 use super::queue::{self, Again, Queue, Urgency, Wakes};
@@ -29,6 +30,8 @@ pub struct LeaderSessionConfig {
     pub resync: Duration,
     /// The name of the webhook configurations.
     pub configuration: String,
+    /// The namespace of saved state.
+    pub namespace: String,
     /// Whether `ClusterReport` objects are written.
     pub reports: bool,
     /// A session ends if the watch of nodes has failed for this long.
@@ -95,6 +98,7 @@ impl LeaderSession {
             () = self.work(store.clone(), wakes) => Ended::Anew,
             () = self.survey(store.clone(), &queue) => Ended::Anew,
             () = self.collect(store.clone()) => Ended::Anew,
+            () = self.publish(store.clone()) => Ended::Anew,
             () = self.follow_touched(&queue) => Ended::Anew,
             () = registration::follow_created(&self.client, configuration, |since| reconciler.registered(since)) => Ended::Anew,
             () = self.watch_health.failing_for(self.config.blind_after) => {
@@ -203,10 +207,12 @@ impl LeaderSession {
         if let Some(brake) = brake.filter(|brake| before.as_ref() != Some(brake)) {
             tracing::error!(nodes = losing, "{brake}");
         }
-        for ((field, key), writers, policy) in memory.reverts.given_up() {
+        for (_, (field, key), writers, policy) in memory.reverts.given_up() {
             let text = format!("{field} {key} is no longer repaired; last changed by {writers}");
             findings.contested.entry(policy.to_owned()).or_default().insert(text);
         }
+        drop(memory);
+        self.reconciler.news().notify_one();
         findings
     }
 
@@ -236,6 +242,13 @@ impl LeaderSession {
                     tracing::warn!(%error, "could not update the saved state of a deleted node");
                 }
             }
+        }
+    }
+
+    /// Publishes what the controller does not write, for the command line.
+    async fn publish(&self, store: Store<NodeObject>) {
+        if store.wait_until_ready().await.is_ok() {
+            observed::keep(self.client.clone(), &self.config.namespace, &self.reconciler, &store).await;
         }
     }
 

@@ -15,6 +15,7 @@ mod limit;
 mod memory;
 pub mod native;
 mod node;
+pub mod observed;
 mod outcome;
 mod patching;
 pub mod policies;

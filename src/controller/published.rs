@@ -1,28 +1,39 @@
-//! The names and the hash of the policies in force, in a ConfigMap that the leader maintains for the command line.
+//! The policies in force, in a ConfigMap that the leader maintains for the command line.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::digest::{SHA256, digest};
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 
 use super::history::FIELD_MANAGER;
-use nodegate_policy::PolicySet;
+use nodegate_policy::{PolicyDocument, PolicySet};
 
 /// The name of the ConfigMap, in the namespace of saved state.
 pub const NAME: &str = "nodegate-in-force";
-/// The data key of the document.
+/// The data key of the names and the hash.
 const KEY: &str = "policies.json";
+/// The data key of the documents.
+const DOCUMENTS_KEY: &str = "documents.json.gz";
+/// Maximum size of the compressed documents, in bytes; a ConfigMap holds 1 MiB
+/// (`k8s.io/kubernetes/pkg/apis/core/validation`, `ValidateConfigMap`).
+const COMPRESSED_MAX: usize = 900 * 1024;
+/// Maximum size of the documents, in bytes.
+const DOCUMENTS_MAX: u64 = 256 * 1024 * 1024;
 /// How soon a failed write is retried, and how soon a change of the ConfigMap by others is reverted.
-const RETRY: Duration = Duration::from_secs(5);
+pub(super) const RETRY: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// Identifies a set of policies.
@@ -37,9 +48,7 @@ pub struct Published {
 impl Published {
     /// Identifies `set`. The result does not depend on the order or the formatting of the documents.
     pub fn of(set: &PolicySet) -> Self {
-        let documents: Vec<_> =
-            set.documents().iter().map(|document| json!({"name": document.name, "spec": *document.spec})).collect();
-        let hash = digest(&SHA256, json!(documents).to_string().as_bytes());
+        let hash = digest(&SHA256, text_of(set).as_bytes());
         let mut text = "sha256:".to_owned();
         for byte in hash.as_ref() {
             // Writing to a String cannot fail.
@@ -59,6 +68,86 @@ impl std::fmt::Display for Published {
     }
 }
 
+/// The documents of a set as text, in one order.
+fn text_of(set: &PolicySet) -> String {
+    let document = |document: &PolicyDocument| {
+        let mut json = json!({"name": document.name, "spec": *document.spec});
+        if let Some(grace) = document.flat_grace() {
+            json[FLAT_GRACE] = grace.as_secs().into();
+        }
+        json
+    };
+    Json::Array(set.documents().iter().map(document).collect()).to_string()
+}
+
+/// The field with the grace period of documents that come from flat label files.
+const FLAT_GRACE: &str = "flatGraceSeconds";
+
+fn compressed(text: &str) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text.as_bytes())?;
+    encoder.finish()
+}
+
+/// The policies in force, compiled again from the published documents.
+///
+/// # Errors
+/// Returns a sentence if the documents are absent or cannot be read, or if they mean something else to this version of
+/// nodegate.
+fn compile(published: &Published, documents: Option<&[u8]>) -> Result<PolicySet, String> {
+    let Some(documents) = documents else {
+        return Err("they were published without their documents, by an older version of nodegate or because they are too large".to_owned());
+    };
+    let mut text = String::new();
+    GzDecoder::new(documents)
+        .take(DOCUMENTS_MAX)
+        .read_to_string(&mut text)
+        .map_err(|error| format!("their documents cannot be decompressed: {error}"))?;
+    let documents: Vec<Json> =
+        serde_json::from_str(&text).map_err(|error| format!("their documents are not JSON: {error}"))?;
+    let fault = |error: &nodegate_policy::PolicyError| format!("this version of nodegate refuses them: {error}");
+    let mut read = Vec::new();
+    // The presets that a document names are added when it is compiled.
+    let is_preset = |name: &str| name.starts_with(PRESET);
+    for document in documents.iter().filter(|document| !document["name"].as_str().is_some_and(is_preset)) {
+        let name = document["name"].as_str().unwrap_or_default();
+        let parsed = PolicyDocument::of_object(name, &document["spec"])
+            .map_err(|errors| errors.first().map(fault).unwrap_or_default())?;
+        read.push(match document[FLAT_GRACE].as_u64() {
+            Some(seconds) => parsed.with_flat_grace(Duration::from_secs(seconds)),
+            None => parsed,
+        });
+    }
+    let set = PolicySet::compile(&read).map_err(|errors| errors.first().map(fault).unwrap_or_default())?;
+    if Published::of(&set).hash != published.hash {
+        return Err("this version of nodegate has other presets than the one in the cluster".to_owned());
+    }
+    Ok(set)
+}
+
+/// The prefix of the names of presets.
+const PRESET: &str = "preset:";
+
+/// What is published about the policies in force.
+#[derive(Debug)]
+pub struct InForce {
+    /// Their names and hash.
+    pub published: Published,
+    /// The compiled policies, or why they cannot be compiled again.
+    pub set: Result<PolicySet, String>,
+}
+
+/// Reads the policies in force in the cluster; `None` if no leader has published them.
+///
+/// # Errors
+/// Returns an error if the API server refuses or cannot be reached.
+pub async fn read_set(client: Client, namespace: &str) -> Result<Option<InForce>, kube::Error> {
+    let Some(map) = map(client, namespace).await? else { return Ok(None) };
+    let documents = map.binary_data.as_ref().and_then(|data| data.get(DOCUMENTS_KEY));
+    Ok(read_from(&map)
+        .map(|published| InForce { set: compile(&published, documents.map(|bytes| &*bytes.0)), published }))
+}
+
 fn read_from(map: &ConfigMap) -> Option<Published> {
     serde_json::from_str(map.data.as_ref()?.get(KEY)?).ok()
 }
@@ -68,8 +157,7 @@ fn read_from(map: &ConfigMap) -> Option<Published> {
 /// # Errors
 /// Returns an error if the API server refuses or cannot be reached.
 pub async fn read(client: Client, namespace: &str) -> Result<Option<Published>, kube::Error> {
-    let api: Api<ConfigMap> = Api::namespaced(client, namespace);
-    Ok(api.get_opt(NAME).await?.as_ref().and_then(read_from))
+    Ok(map(client, namespace).await?.as_ref().and_then(read_from))
 }
 
 /// Keeps the ConfigMap equal to `policies`; runs until dropped. Only the leader runs this, and it writes only what
@@ -80,11 +168,12 @@ pub async fn keep(
     policies: Arc<ArcSwap<PolicySet>>,
     mut generation: watch::Receiver<u64>,
 ) {
-    let api: Api<ConfigMap> = Api::namespaced(client, namespace);
     loop {
         generation.borrow_and_update();
-        let wanted = Published::of(&policies.load());
-        let failed = write(&api, &wanted).await.err();
+        let failed = match content(&policies.load()) {
+            Ok(wanted) => write(client.clone(), namespace, wanted).await.err(),
+            Err(error) => Some(error),
+        };
         if let Some(error) = &failed {
             tracing::warn!(%error, config_map = NAME, "could not publish which policies are in force; retrying");
         }
@@ -95,21 +184,47 @@ pub async fn keep(
     }
 }
 
-async fn write(api: &Api<ConfigMap>, wanted: &Published) -> Result<(), kube::Error> {
-    let there = api.get_opt(NAME).await?;
-    if there.as_ref().and_then(read_from).as_ref() == Some(wanted) {
-        return Ok(());
-    }
-    let text = serde_json::to_string(wanted).map_err(kube::Error::SerdeError)?;
+/// The data and the binary data about the policies.
+type Content = (String, Option<ByteString>);
+
+fn content(set: &PolicySet) -> Result<Content, kube::Error> {
+    let text = serde_json::to_string(&Published::of(set)).map_err(kube::Error::SerdeError)?;
+    let documents = compressed(&text_of(set)).map_err(|error| kube::Error::Service(error.into()))?;
+    Ok((text, Some(ByteString(documents)).filter(|documents| documents.0.len() <= COMPRESSED_MAX)))
+}
+
+async fn write(client: Client, namespace: &str, (text, documents): Content) -> Result<(), kube::Error> {
+    edit(client, namespace, |map| {
+        map.data.get_or_insert_default().insert(KEY.to_owned(), text.clone());
+        let binary = map.binary_data.get_or_insert_default();
+        binary.remove(DOCUMENTS_KEY);
+        binary.extend(documents.clone().map(|documents| (DOCUMENTS_KEY.to_owned(), documents)));
+    })
+    .await
+}
+
+/// The ConfigMap, if there is one.
+pub(super) async fn map(client: Client, namespace: &str) -> Result<Option<ConfigMap>, kube::Error> {
+    Api::<ConfigMap>::namespaced(client, namespace).get_opt(NAME).await
+}
+
+/// Edits the ConfigMap, which is created if it does not exist. Writes only what differs.
+///
+/// # Errors
+/// Returns an error also if the ConfigMap was changed at the same time. Try again.
+pub(super) async fn edit(client: Client, namespace: &str, change: impl Fn(&mut ConfigMap)) -> Result<(), kube::Error> {
+    let there = map(client.clone(), namespace).await?;
+    let mut wanted = there.clone().unwrap_or_default();
+    change(&mut wanted);
+    let api: Api<ConfigMap> = Api::namespaced(client, namespace);
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    let data = Some(BTreeMap::from([(KEY.to_owned(), text)]));
     match there {
-        // The resource version is the one that was read, so a concurrent write makes this one fail, and it is
-        // retried.
-        Some(there) => api.replace(NAME, &parameters, &ConfigMap { data, ..there }).await.map(drop),
+        Some(there) if there == wanted => Ok(()),
+        // The resource version is the one that was read, so a concurrent write makes this one fail.
+        Some(_) => api.replace(NAME, &parameters, &wanted).await.map(drop),
         None => {
-            let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
-            api.create(&parameters, &ConfigMap { metadata, data, ..ConfigMap::default() }).await.map(drop)
+            wanted.metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
+            api.create(&parameters, &wanted).await.map(drop)
         }
     }
 }
@@ -132,5 +247,24 @@ mod tests {
         assert_eq!(both, of(&[("two", json!({"presets": ["baseline"]})), ("one", rule("x"))]));
         assert_ne!(both.hash, of(&[("one", rule("y")), ("two", json!({"presets": ["baseline"]}))]).hash);
         assert_eq!(both.to_string(), format!("one, preset:baseline, two ({})", &both.hash[..19]));
+    }
+    #[test]
+    fn published_documents_compile_to_the_same_policies() {
+        let spec = json!({"presets": ["baseline"], "rules": [{"name": "r", "match": {"names": ["gpu-*"]}, "labels": {"a": "x"}}]});
+        let flat = PolicyDocument::of_object("flat", &json!({"rules": [{"name": "f", "labels": {"b": "y"}}]})).unwrap();
+        let documents =
+            [PolicyDocument::of_object("one", &spec).unwrap(), flat.with_flat_grace(Duration::from_secs(7))];
+        let set = PolicySet::compile(&documents).unwrap();
+        let (text, documents) = content(&set).unwrap();
+        let (published, documents) = (serde_json::from_str::<Published>(&text).unwrap(), documents.unwrap().0);
+        let again = compile(&published, Some(&documents)).unwrap();
+        assert_eq!(Published::of(&again), published);
+        let grace = |set: &PolicySet| set.documents().iter().filter_map(PolicyDocument::flat_grace).collect::<Vec<_>>();
+        assert_eq!(grace(&again), [Duration::from_secs(7)]);
+        let other = Published { hash: "sha256:0".to_owned(), ..published.clone() };
+        let error = |published: &Published, bytes: Option<&[u8]>| compile(published, bytes).unwrap_err();
+        assert!(error(&other, Some(&documents)).contains("other presets"));
+        assert!(error(&published, Some(b"no")).contains("cannot be decompressed"));
+        assert!(error(&published, None).contains("without their documents"));
     }
 }

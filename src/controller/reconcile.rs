@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use kube::Client;
+use tokio::sync::Notify;
 
 use super::change::{reverts, summary};
 use super::events::Events;
@@ -56,6 +57,7 @@ pub struct Reconciler {
     memory: Mutex<Memory>,
     events: Events,
     metrics: Arc<Metrics>,
+    news: Notify,
 }
 
 impl Reconciler {
@@ -79,6 +81,7 @@ impl Reconciler {
             config,
             events,
             metrics,
+            news: Notify::new(),
         }
     }
 
@@ -108,6 +111,11 @@ impl Reconciler {
 
     pub(super) fn maps(&self) -> &ConfigMaps {
         &self.maps
+    }
+
+    /// Notified when the controller begins or ends to leave something alone.
+    pub(super) fn news(&self) -> &Notify {
+        &self.news
     }
 
     pub(super) fn events(&self) -> &Events {

@@ -142,10 +142,12 @@ impl RevertTracker {
         Some(count.named())
     }
 
-    /// Every key that is not repaired, with its last writers and the policy that sets it.
-    pub(super) fn given_up(&self) -> impl Iterator<Item = (&RevertKey, String, &str)> {
-        let counts = self.nodes.values().flatten();
-        counts.filter_map(|(revert_key, count)| Some((revert_key, count.named(), count.given_up.as_deref()?)))
+    /// Every key that is not repaired: the uid of its node, the key, its last writers, and the policy that sets it.
+    pub(super) fn given_up(&self) -> impl Iterator<Item = (&str, &RevertKey, String, &str)> {
+        let counts = self.nodes.iter().flat_map(|(uid, counts)| counts.iter().map(move |count| (uid, count)));
+        counts.filter_map(|(uid, (revert_key, count))| {
+            Some((&**uid, revert_key, count.named(), count.given_up.as_deref()?))
+        })
     }
 
     /// Records that the policies have changed: every key is repaired again.

@@ -72,6 +72,7 @@ impl Reconciler {
             let rule = rule.map(ToString::to_string).unwrap_or_default();
             tracing::warn!(node = node.name(), %field, key, writers, rule, "no longer repairing this key: others keep reverting it");
             self.metrics().controller.keys_left_alone.inc();
+            self.news().notify_one();
             let note = format!(
                 "{field} {key}: others reverted the value of rule {rule} five times in ten minutes, last {writers}; nodegate does \
                  not repair it until the policies change"

@@ -58,6 +58,8 @@ fn editors_get_a_schema_for_each_kind_of_file_in_which_every_field_is_described(
     for (arguments, kind, field) in [
         (&["schema"] as &[&str], "NodePolicy", "/properties/spec/properties/rules/items/properties/labels"),
         (&["schema", "PolicyTest"], "PolicyTest", "/properties/cases/items/properties/expect"),
+        (&["schema", "explain"], "explain", "/properties/entries/items/properties/removedWhen"),
+        (&["schema", "why-not"], "why-not", "/properties/rules/items/properties/conditions"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("render").args(arguments).output().unwrap();
         assert!(output.status.success());

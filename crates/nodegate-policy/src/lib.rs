@@ -8,6 +8,7 @@ pub mod api;
 pub mod cel;
 mod compile;
 mod decide;
+pub mod explain;
 mod facts;
 mod judge;
 mod keys;

@@ -1,7 +1,8 @@
-//! `nodegate render schema`: JSON Schemas for editors.
+//! `nodegate render schema`: JSON Schemas of files, for editors, and of what commands print, for other programs.
 
 use nodegate_policy::api::case::PolicyTest;
-use nodegate_policy::api::schema::{document_schema, schema_of};
+use nodegate_policy::api::schema::{document_schema, output_schema_of, schema_of};
+use nodegate_policy::explain::{Explanation, WhyNot};
 use serde_json::{Value as Json, json};
 
 #[derive(Debug, clap::Args)]
@@ -19,12 +20,18 @@ enum Kind {
     /// Test cases of `nodegate test`
     #[value(name = "PolicyTest")]
     PolicyTest,
+    /// What `nodegate explain -o json` prints
+    Explain,
+    /// What `nodegate explain --why-not -o json` prints
+    WhyNot,
 }
 
 pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
     let (title, of_kind) = match args.kind {
         Kind::NodePolicy => ("NodePolicy", document_schema().clone()),
         Kind::PolicyTest => ("PolicyTest", schema_of::<PolicyTest>()),
+        Kind::Explain => ("explain", output_schema_of::<Explanation>()),
+        Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
     };
     let mut schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title});
     if let (Some(schema), Json::Object(of_kind)) = (schema.as_object_mut(), of_kind) {

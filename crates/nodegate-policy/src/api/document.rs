@@ -96,6 +96,11 @@ impl PolicyDocument {
         Self { flat_grace: Some(grace), ..self }
     }
 
+    /// The grace period of a document of flat label files.
+    pub fn flat_grace(&self) -> Option<Duration> {
+        self.flat_grace
+    }
+
     /// Parses every `NodePolicy` of a YAML or JSON text. `v1/List` objects are split.
     ///
     /// Errors are added to `errors`. A document that does not conform to the schema is returned without

@@ -36,6 +36,36 @@ pub fn schema_of<T: JsonSchema>() -> Json {
     schema
 }
 
+/// The schema of what a command prints: [`schema_of`], with the meaning of each value of an enum in its description.
+pub fn output_schema_of<T: JsonSchema>() -> Json {
+    let settings = SchemaSettings::default().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    describe_values(&mut schema);
+    simplify(&mut schema);
+    schema
+}
+
+/// Adds the descriptions of the values of enums to the description of the enum.
+fn describe_values(schema: &mut Json) {
+    if let Some(values) = schema.get("oneOf").and_then(Json::as_array) {
+        let text = |value: &Json, field: &str| value.get(field).and_then(Json::as_str).map(str::to_owned);
+        let described = values
+            .iter()
+            .filter_map(|value| Some(format!("`{}`: {}", text(value, "const")?, text(value, "description")?)));
+        let of_enum = text(schema, "description").into_iter();
+        let whole: Vec<String> = of_enum.chain(described).map(|sentence| sentence.replace('\n', " ")).collect();
+        schema["description"] = whole.join(" ").into();
+    }
+    match schema {
+        Json::Object(fields) => fields.values_mut().for_each(describe_values),
+        Json::Array(items) => items.iter_mut().for_each(describe_values),
+        _ => {}
+    }
+}
+
 /// The schema of a whole `NodePolicy` file. It is generated only once, because that takes longer than parsing most files.
 pub fn document_schema() -> &'static Json {
     static SCHEMA: LazyLock<Json> = LazyLock::new(make_document_schema);

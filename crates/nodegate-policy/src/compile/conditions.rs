@@ -62,8 +62,10 @@ fn conditions(
         found.push(Condition::Gpu(gpu_condition(spec, &path.key("gpu"), faults)));
     }
     for (field, list) in [(NodeInfoField::OsImage, os_image), (NodeInfoField::Kernel, kernel)] {
-        let list = list.as_ref().map(|list| patterns(list, InfoPattern::parse, &path.key(field.in_policies()), faults));
-        found.extend(list.map(|patterns| Condition::NodeInfo(NodeInfoCondition { field, patterns })));
+        let Some(list) = list else { continue };
+        let patterns = patterns(list, InfoPattern::parse, &path.key(field.in_policies()), faults);
+        let written = list.iter().map(|text| text.as_str().into()).collect();
+        found.push(Condition::NodeInfo(NodeInfoCondition { field, patterns, written }));
     }
     if let Some(source) = expression {
         let compiled = node_expression(source, Yields::Bool, &path.key("expression"), faults);

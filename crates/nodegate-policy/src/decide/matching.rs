@@ -47,7 +47,8 @@ impl Conditions {
 }
 
 impl Condition {
-    fn evaluate(&self, view: &View<'_>) -> Kleene {
+    /// Whether it holds.
+    pub(crate) fn evaluate(&self, view: &View<'_>) -> Kleene {
         match self {
             Self::Names(group) => view.is_named(*group).into(),
             Self::Label(requirement) => requirement.evaluate(view),

@@ -3,6 +3,7 @@
 //! Source: `k8s.io/apimachinery/pkg/api/resource/quantity.go`.
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::str::FromStr;
 
 /// A quantity in nano-units (Kubernetes' finest), so `100m`, `1Ki` and `2` compare exactly.
@@ -151,6 +152,27 @@ impl Comparison {
     }
 }
 
+/// As policies write it, with the largest binary suffix that keeps the quantity exact.
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+        let Quantity(nanos) = self.with;
+        f.write_str(self.sign())?;
+        match (nanos % NANO, nanos % (NANO / 1000)) {
+            (0, _) => {
+                // Small numbers count things.
+                let (mut number, mut suffix) = (nanos / NANO, 0);
+                while number != 0 && number % 1024 == 0 && suffix + 1 < SUFFIXES.len() && nanos / NANO >= 1 << 20 {
+                    (number, suffix) = (number / 1024, suffix + 1);
+                }
+                write!(f, "{number}{}", SUFFIXES[suffix])
+            }
+            (_, 0) => write!(f, "{}m", nanos / (NANO / 1000)),
+            _ => write!(f, "{nanos}n"),
+        }
+    }
+}
+
 impl FromStr for Comparison {
     type Err = String;
 
@@ -205,15 +227,17 @@ mod tests {
 
     #[test]
     fn a_comparison_writes_its_quantity_exactly() {
-        for (text, with) in [
-            (">=16", "16"),
-            ("<64Gi", "68719476736"),
-            ("==0", "0"),
-            (">500m", "500000000n"),
-            ("<=-1.5", "-1500000000n"),
+        for (text, with, shown) in [
+            (">=16", "16", ">=16"),
+            ("<64Gi", "68719476736", "<64Gi"),
+            (">2048", "2048", ">2048"),
+            ("==0", "0", "==0"),
+            (">500m", "500000000n", ">500m"),
+            ("<=-1.5", "-1500000000n", "<=-1500m"),
+            ("<1u", "1000n", "<1000n"),
         ] {
             let comparison: Comparison = text.parse().unwrap();
-            assert_eq!(comparison.with(), with, "{text}");
+            assert_eq!((comparison.with().as_str(), comparison.to_string().as_str()), (with, shown), "{text}");
             assert_eq!(with.parse(), Ok(comparison.with), "{text}");
         }
     }

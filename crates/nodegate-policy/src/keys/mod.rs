@@ -17,6 +17,13 @@ pub enum Field {
     Taint,
 }
 
+impl Field {
+    /// The field with this name, as [`fmt::Display`] writes it.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Label, Self::Annotation, Self::Taint].into_iter().find(|field| field.to_string() == name)
+    }
+}
+
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

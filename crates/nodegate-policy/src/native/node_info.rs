@@ -58,7 +58,7 @@ pub(super) fn variables() -> impl Iterator<Item = (&'static str, String)> {
 
 /// Why such a condition cannot be exported.
 pub(super) fn why_not(condition: &NodeInfoCondition) -> Option<&'static str> {
-    let NodeInfoCondition { field, patterns } = condition;
+    let NodeInfoCondition { field, patterns, written: _ } = condition;
     // nodegate matches bytes and RE2 matches characters, and a kubelet may send any characters.
     let counts = |text: &str| is_glob(text) && (text.contains(['?', '[', '\\']) || !text.is_ascii());
     patterns.iter().flat_map(InfoPattern::glob).any(counts).then_some(match field {

@@ -9,7 +9,7 @@ use std::time::Duration;
 mod capture;
 mod record;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod unseen;
 
 use capture::Captured;
@@ -88,6 +88,8 @@ pub struct ReconcilePlan {
     restores: bool,
     recorded_uid: Option<String>,
     captured: Captured,
+    /// Labels that rules do not see, because a kubelet may have set them.
+    pub(crate) set_aside: Vec<String>,
 }
 
 /// Computes what a stored node needs.
@@ -124,6 +126,23 @@ pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan
     planner.finish()
 }
 
+/// A stored node as rules see it: without the keys that nodegate owns, pending taints, and labels to set aside.
+pub(crate) fn stored_view<'a>(
+    set: &'a PolicySet,
+    stored: &StoredNode<'a>,
+    first_sight: bool,
+    set_aside: impl Iterator<Item = &'a str>,
+) -> View<'a> {
+    let mut view = View::new(set, stored.node, None);
+    view.mask_pending(stored.pending);
+    if !first_sight {
+        mask_owned(&mut view, stored.saved);
+        view.remember_publishers(&stored.saved.publishers);
+    }
+    set_aside.for_each(|key| view.mask_label(key, None));
+    view
+}
+
 struct Planner<'a> {
     set: &'a PolicySet,
     stored: &'a StoredNode<'a>,
@@ -142,15 +161,7 @@ impl<'a> Planner<'a> {
         first_sight: bool,
         suspects: &[&'a str],
     ) -> Self {
-        let mut view = View::new(set, stored.node, None);
-        view.mask_pending(stored.pending);
-        if !first_sight {
-            mask_owned(&mut view, stored.saved);
-            view.remember_publishers(&stored.saved.publishers);
-        }
-        for key in suspects {
-            view.mask_label(key, None);
-        }
+        let view = stored_view(set, stored, first_sight, suspects.iter().copied());
         let saved = (first_sight && stored.identified).then_some(stored.saved);
         let sources = Sources { defaults: first_sight, saved };
         let (builder, evaluation) =
@@ -194,6 +205,7 @@ impl<'a> Planner<'a> {
             restores,
             recorded_uid: self.stored.saved.node_uid.clone(),
             captured,
+            set_aside: self.suspects.iter().map(|key| (*key).to_owned()).collect(),
         }
     }
 

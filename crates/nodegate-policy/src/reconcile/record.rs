@@ -126,7 +126,17 @@ impl ReconcilePlan {
         self.desired(field, key).map(|desired| &desired.by)
     }
 
-    fn desired(&self, field: Field, key: &str) -> Option<&Desired> {
+    /// Whether nodegate owns a key of the node (`key:Effect` for a taint).
+    pub(crate) fn owns(&self, field: Field, key: &str) -> bool {
+        match field {
+            Field::Label => self.kept.labels.contains_key(key),
+            Field::Annotation => self.kept.annotations.contains_key(key),
+            Field::Taint => self.kept.taints.iter().any(|taint| taint.id().is_ok_and(|id| id.to_string() == key)),
+        }
+    }
+
+    /// The desired value of a key (`key:Effect` for a taint).
+    pub(crate) fn desired(&self, field: Field, key: &str) -> Option<&Desired> {
         match field {
             Field::Label => self.decision.labels.get(key),
             Field::Annotation => self.decision.annotations.get(key),

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod scene;
+pub(crate) mod scene;
 
 use serde_json::{Value as Json, json};
 

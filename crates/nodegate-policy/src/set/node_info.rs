@@ -38,7 +38,7 @@ impl NodeInfoField {
     }
 
     /// The text of the node; `None` if it is not reported yet, or longer than [`LONGEST`] characters.
-    fn of<'f>(self, facts: &'f NodeFacts<'_>) -> Option<&'f str> {
+    pub(crate) fn of<'f>(self, facts: &'f NodeFacts<'_>) -> Option<&'f str> {
         let text = match self {
             Self::OsImage => facts.os_image.as_deref(),
             Self::Kernel => facts.kernel_version.as_deref(),
@@ -59,12 +59,14 @@ pub(crate) const VERSION: &str = r"[0-9]{1,18}(\.[0-9]{1,18})*";
 pub(crate) struct NodeInfoCondition {
     pub(crate) field: NodeInfoField,
     pub(crate) patterns: Vec<InfoPattern>,
+    /// The patterns as written, for explanations.
+    pub(crate) written: Box<[Box<str>]>,
 }
 
 impl NodeInfoCondition {
     /// Whether one matches. Unknown until the kubelet has reported the text.
     pub(crate) fn evaluate(&self, facts: &NodeFacts<'_>) -> Kleene {
-        let Self { field, patterns } = self;
+        let Self { field, patterns, written: _ } = self;
         field.of(facts).map_or(Kleene::Unknown, |text| patterns.iter().any(|pattern| pattern.matches(text)).into())
     }
 }

@@ -176,6 +176,7 @@ impl Cluster {
         let config = LeaderSessionConfig {
             resync: self.config.resync,
             configuration: self.config.webhook_configuration.clone(),
+            namespace: self.config.place.namespace.clone(),
             reports: self.config.cluster_reports,
             blind_after: self.config.lease * 2,
         };

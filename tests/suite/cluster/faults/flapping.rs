@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::super::commands::run;
 use super::super::control_plane::{ControlPlane, exclusive};
 use super::super::keeping::{config_maps, eventually_state, node, until_led};
 use super::super::nodegate::{Nodegate, Setup};
@@ -59,6 +60,17 @@ async fn a_key_is_no_longer_repaired_after_five_reverts_by_a_writer_that_changes
     assert!((5..=7).contains(&repaired), "it was there {repaired} times: at first, and after five reverts");
     let told = until_told(cluster.plane, &nodegate, "kept-names", "LeftAlone").await;
     assert!(["writer-3", "writer-4", "writer-5"].iter().all(|writer| told.contains(writer)), "{told:?}");
+    let arguments = ["explain", "kept-names", "hardware.tier", "--namespace", &nodegate.namespace, "-o", "json"];
+    let mut why = String::new();
+    for _ in 0..50 {
+        let explained: serde_json::Value = serde_json::from_str(&run(cluster.plane, None, &arguments).with(0)).unwrap();
+        why = explained["missing"][0]["why"].as_str().unwrap_or_default().to_owned();
+        if why == "fight" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(why, "fight", "the controller publishes what it leaves alone");
     admin.delete("kept-names").await;
 }
 

@@ -9,26 +9,26 @@ use crate::facts::managed_fields::Claims;
 use crate::reconcile::{ReconcilePlan, StoredNode, plan_reconcile};
 use crate::{Origin, PolicyDocument, PolicySet, patch};
 
-pub(super) const BEFORE: &str = "uid-1";
+pub(crate) const BEFORE: &str = "uid-1";
 
-pub(super) fn set(spec: Json) -> PolicySet {
+pub(crate) fn set(spec: Json) -> PolicySet {
     let spec = serde_json::from_value(spec).unwrap();
     PolicySet::compile(&[PolicyDocument::new("p", Origin::Object, spec)]).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 /// A node with these labels; those of `claimed` are claimed by a field manager.
-pub(super) struct Scene {
-    pub(super) node: Json,
-    pub(super) claims: Claims,
-    pub(super) saved: SavedState,
-    pub(super) registered: bool,
-    pub(super) identified: bool,
-    pub(super) adopt: bool,
-    pub(super) patched: &'static [&'static str],
+pub(crate) struct Scene {
+    pub(crate) node: Json,
+    pub(crate) claims: Claims,
+    pub(crate) saved: SavedState,
+    pub(crate) registered: bool,
+    pub(crate) identified: bool,
+    pub(crate) adopt: bool,
+    pub(crate) patched: &'static [&'static str],
 }
 
 impl Scene {
-    pub(super) fn new(labels: Json) -> Self {
+    pub(crate) fn new(labels: Json) -> Self {
         let node = json!({"metadata": {"name": "n1", "uid": BEFORE, "labels": labels}, "spec": {},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
         let claims = Claims::default();
@@ -43,7 +43,7 @@ impl Scene {
         }
     }
 
-    pub(super) fn claimed(mut self, keys: &[&str]) -> Self {
+    pub(crate) fn claimed(mut self, keys: &[&str]) -> Self {
         let fields: serde_json::Map<String, Json> = keys.iter().map(|key| (format!("f:{key}"), json!({}))).collect();
         let managed_fields = json!([{"manager": "m", "time": "2026-01-01T00:00:00Z",
             "fieldsV1": {"f:metadata": {"f:labels": fields}}}]);
@@ -51,26 +51,30 @@ impl Scene {
         self
     }
 
-    pub(super) fn tainted(mut self, taints: Json) -> Self {
+    pub(crate) fn tainted(mut self, taints: Json) -> Self {
         self.node["spec"]["taints"] = taints;
         self
     }
 
     /// Sets the owned keys that are recorded for this node object.
-    pub(super) fn owning(mut self, owned: Json) -> Self {
+    pub(crate) fn owning(mut self, owned: Json) -> Self {
         self.saved.node_uid = Some(BEFORE.to_owned());
         self.saved.owned = Some(serde_json::from_value(owned).unwrap());
         self
     }
 
     /// Sets the labels that were saved for an earlier node object of this name.
-    pub(super) fn saved(mut self, labels: Json) -> Self {
+    pub(crate) fn saved(mut self, labels: Json) -> Self {
         self.saved.labels = serde_json::from_value(labels).unwrap();
         self.saved.node_uid = Some("uid-0".to_owned());
         self
     }
 
-    pub(super) fn keep<T>(&self, set: &PolicySet, look: impl FnOnce(ReconcilePlan) -> T) -> T {
+    pub(crate) fn keep<T>(&self, set: &PolicySet, look: impl FnOnce(ReconcilePlan) -> T) -> T {
+        self.with_stored(|stored| look(plan_reconcile(set, stored)))
+    }
+
+    pub(crate) fn with_stored<T>(&self, look: impl FnOnce(&StoredNode<'_>) -> T) -> T {
         let text = self.node.to_string();
         let facts = NodeFacts::parse(&text).unwrap();
         let pending = [TaintId {
@@ -87,11 +91,11 @@ impl Scene {
             adopt: self.adopt,
             patched_taints: &self.patched.iter().map(|id| (*id).to_owned()).collect(),
         };
-        look(plan_reconcile(set, &stored))
+        look(&stored)
     }
 
     /// Makes the change (with all removals) and records it. Asserts that a second plan is empty.
-    pub(super) fn settle(mut self, set: &PolicySet) -> Self {
+    pub(crate) fn settle(mut self, set: &PolicySet) -> Self {
         let (change, record) = self.keep(set, |plan| {
             let change = plan.change(|_| true, |_, _| false);
             let record = plan.record(change.as_ref());
@@ -110,7 +114,7 @@ impl Scene {
         self
     }
 
-    pub(super) fn label(&self, key: &str) -> Option<&str> {
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.node["metadata"]["labels"][key].as_str()
     }
 }

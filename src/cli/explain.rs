@@ -1,0 +1,233 @@
+//! `nodegate explain NODE [KEY]`: why a node has each label, annotation and taint, and lacks others.
+
+mod text;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::{Api, Client};
+
+use super::connect::{ClusterTarget, ConnectArgs};
+use super::output::{self, Format};
+use super::{Findings, effective_policies, nodes, saved_state, telemetry_for_command};
+use crate::controller::observed::{self, Observed};
+use crate::controller::{FIELD_MANAGER, NodeApi, NodeObject};
+use crate::files::Sources;
+use crate::kube_error::in_words;
+use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
+use nodegate_policy::api::state::SavedState;
+use nodegate_policy::explain::{Subject, explain, why_not};
+use nodegate_policy::simulate::node_name;
+use nodegate_policy::{Field, PolicySet, StoredNode};
+
+/// Explain why a node has each label, annotation and taint: the source of the value, since when it is there, what else
+/// was to be set, and what would remove it. Also list what the node lacks and why
+///
+/// In a cluster, the policies are the ones in force there. With --nodes, the node comes from files, and the policies from
+/// --policy.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExplainArgs {
+    /// Name of the node
+    #[arg(value_name = "NODE")]
+    node: String,
+    /// Explain only this label, annotation or taint, even if the node does not have it
+    #[arg(value_name = "KEY")]
+    key: Option<String>,
+    /// Show each rule that could set this key, with the result of each of its conditions
+    #[arg(long, value_name = "KEY", conflicts_with = "key")]
+    why_not: Option<String>,
+    /// Files or directories with Nodes, as printed by `kubectl get nodes -o yaml --show-managed-fields`; - for standard
+    /// input [default: the nodes of the cluster]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "namespace"])]
+    nodes: Vec<PathBuf>,
+    /// NodePolicy file, or directory of them, for --nodes [default: the preset `baseline`]. In a cluster it is used only
+    /// if the cluster does not publish which policies are in force
+    #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
+    policies: Vec<PathBuf>,
+    /// Directory of flat label files; like --policy
+    #[arg(long, value_name = "DIR", env = "NODEGATE_LABELS_DIR")]
+    labels_dir: Option<PathBuf>,
+    /// Directory of saved state, one <node>.json per node, for --nodes
+    #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", conflicts_with_all = ["kubeconfig", "namespace"])]
+    state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Key of the pending taint
+    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
+    pending_taint_key: LabelKey,
+    /// Name of the mutating webhook configuration
+    #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
+    webhook_configuration: String,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// A node, the policies for it, and what is known about its past.
+struct Gathered {
+    set: PolicySet,
+    node: NodeObject,
+    saved: SavedState,
+    /// Whether the node was created while the webhook was registered.
+    registered: bool,
+    /// Taints that a webhook's patch added, as far as it is known.
+    patched_taints: BTreeSet<String>,
+    /// Keys of this node that the controller does not repair anymore.
+    left_alone: Vec<(Field, String)>,
+    /// Whether the controller holds removals back.
+    braked: bool,
+}
+
+pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<Findings> {
+    telemetry_for_command()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let gathered = if args.nodes.is_empty() { runtime.block_on(of_cluster(args))? } else { of_files(args)? };
+    output::print(&explained(args, &gathered)?)?;
+    Ok(Findings::None)
+}
+
+fn explained(args: &ExplainArgs, gathered: &Gathered) -> anyhow::Result<String> {
+    let Gathered { set, node, saved, registered, patched_taints, left_alone, braked } = gathered;
+    let facts = node.facts()?;
+    let pending = [TaintId { key: args.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }];
+    let created = node.created().map(|time| time.to_string());
+    let subject = Subject {
+        stored: StoredNode {
+            node: &facts,
+            claims: &node.claims,
+            saved,
+            registered: *registered,
+            identified: true,
+            pending: &pending,
+            adopt: false,
+            patched_taints,
+        },
+        own_manager: FIELD_MANAGER,
+        created: created.as_deref(),
+        left_alone,
+        braked: *braked,
+    };
+    if let Some(key) = &args.why_not {
+        let answer = why_not(set, &subject, key);
+        return match args.output {
+            Format::Table => Ok(text::of_rules(&answer)),
+            format => output::structured(format, &answer),
+        };
+    }
+    let answer = explain(set, &subject, args.key.as_deref());
+    match (args.output, &args.key) {
+        (Format::Table, Some(key)) => Ok(text::of_key(&answer, key)),
+        (Format::Table, None) => Ok(text::of_node(&answer)),
+        (format, _) => output::structured(format, &answer),
+    }
+}
+
+/// The node and its past from files.
+fn of_files(args: &ExplainArgs) -> anyhow::Result<Gathered> {
+    let set = sources(args).load().map_err(|errors| output::load_errors(&errors))?;
+    let all = nodes::read(&args.nodes)?;
+    let Some(found) = all.iter().find(|found| node_name(&found.node) == args.node) else {
+        let mut names: Vec<&str> = all.iter().map(|found| node_name(&found.node)).collect();
+        names.sort_unstable();
+        let more = if names.len() > 5 { ", …" } else { "" };
+        bail!("no node {} in the files; they contain {}{more}", args.node, names[..names.len().min(5)].join(", "));
+    };
+    let node = NodeObject::read(&found.node.to_string())?;
+    let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?;
+    // Without saved state, it is assumed that admission handled the node and that it did not join just now.
+    let assumed = || SavedState {
+        node_name: args.node.clone(),
+        node_uid: Some(node.uid().to_owned()).filter(|uid| !uid.is_empty()),
+        ..SavedState::default()
+    };
+    let saved = saved.and_then(|mut saved| saved.remove(&args.node));
+    let patched_taints = match &saved {
+        Some(_) => BTreeSet::new(),
+        None => taint_ids(&node)?,
+    };
+    let saved = saved.unwrap_or_else(assumed);
+    Ok(Gathered { set, saved, registered: true, patched_taints, node, left_alone: Vec::new(), braked: false })
+}
+
+/// The taints of a node, as `key:Effect`.
+fn taint_ids(node: &NodeObject) -> anyhow::Result<BTreeSet<String>> {
+    Ok(node.facts()?.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect())
+}
+
+/// The node and its past from the cluster.
+async fn of_cluster(args: &ExplainArgs) -> anyhow::Result<Gathered> {
+    let Some(place) = args.connect.place()? else {
+        bail!("no node is selected; pass files with --nodes, or select a cluster with --kubeconfig and --namespace");
+    };
+    let client = place.client().await?;
+    let node = match NodeApi::new(client.clone()).get(&args.node).await.context("could not read the node")? {
+        Some(node) => node?,
+        None => bail!("no node {} in the cluster; `kubectl get nodes` lists them", args.node),
+    };
+    let set = effective_policies::in_force(&client, &place, &sources(args)).await?;
+    let saved = saved_of(&client, &place, &args.node).await;
+    let registered = registered_at(&client, &args.webhook_configuration).await;
+    let registered = registered.zip(node.created()).is_some_and(|(since, created)| created > since);
+    let observed = observed_in(&client, &place).await;
+    let of_node = observed.left_alone.iter().filter(|key| key.node == args.node);
+    let left_alone = of_node.filter_map(|key| Some((Field::parse(&key.field)?, key.key.clone()))).collect();
+    let braked = observed.held_back.is_some();
+    Ok(Gathered { set, node, saved, registered, patched_taints: BTreeSet::new(), left_alone, braked })
+}
+
+/// The saved state of a node. Without it, the rest can still be explained.
+async fn saved_of(client: &Client, place: &ClusterTarget, node: &str) -> SavedState {
+    match saved_state::in_cluster(client, &place.namespace, node).await {
+        Ok(Some(saved)) => saved,
+        Ok(None) => {
+            output::note(&format!(
+                "note: namespace {} has no saved state for node {node}, so it is unknown what nodegate owns",
+                place.namespace
+            ));
+            SavedState::default()
+        }
+        Err(error) => {
+            output::note(&format!(
+                "note: could not read saved state, so it is unknown what nodegate owns: {}",
+                in_words(&error)
+            ));
+            SavedState::default()
+        }
+    }
+}
+
+/// What the leader has published about keys that it does not write.
+async fn observed_in(client: &Client, place: &ClusterTarget) -> Observed {
+    match observed::read(client.clone(), &place.namespace).await {
+        Ok(observed) => observed.unwrap_or_default(),
+        Err(error) => {
+            output::note(&format!(
+                "note: could not read what the controller leaves alone, so that may be missing: {}",
+                in_words(&error)
+            ));
+            Observed::default()
+        }
+    }
+}
+
+/// When the webhook was registered.
+async fn registered_at(client: &Client, name: &str) -> Option<Timestamp> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    match api.get_opt(name).await {
+        Ok(found) => found?.metadata.creation_timestamp.map(|time| time.0),
+        Err(error) => {
+            output::note(&format!(
+                "note: could not read webhook configuration {name}, so it is unknown whether admission handled this node: {}",
+                in_words(&error)
+            ));
+            None
+        }
+    }
+}
+
+fn sources(args: &ExplainArgs) -> Sources {
+    Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() }
+}

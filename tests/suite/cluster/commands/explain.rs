@@ -1,0 +1,77 @@
+//! `nodegate explain` in a cluster.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::control_plane::exclusive;
+use super::super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
+use super::super::nodegate::{Nodegate, Setup};
+use super::super::requester::Requester;
+use super::{needs_a_cluster_and_permission, run};
+use crate::output::assert_conforms;
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn explain_uses_what_is_in_force_and_what_is_recorded() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];
+    let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    // Times of objects have seconds: what is created in the second of the registration counts as older.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    admin.delete("kept-why").await;
+    let kubelet = Requester::kubelet(plane, "kept-why").await;
+    kubelet.create(&node("kept-why", json!({"kubernetes.io/arch": "amd64"}))).await.unwrap();
+    admin.eventually("kept-why", "not pending", |node| !is_pending(node)).await;
+    admin.label("kept-why", "note", json!("mine")).await.unwrap();
+    let maps = config_maps(plane, &nodegate.namespace).await;
+    let recorded =
+        |state: &Value| state["history"].as_array().is_some_and(|all| all.iter().any(|change| change["key"] == "note"));
+    eventually_state(&maps, "kept-why", "has recorded the label", recorded).await;
+
+    // The policies of --policy are known to nodegate only, and no flag names them here.
+    let arguments = ["explain", "kept-why", "--namespace", &nodegate.namespace, "-o", "json"];
+    let ran = run(plane, None, &arguments);
+    assert_eq!(ran.errors, "");
+    let answer: Value = serde_json::from_str(&ran.with(0)).unwrap();
+    assert_conforms("explain", &answer);
+    let entry = |key: &str| {
+        let found = answer["entries"].as_array().unwrap().iter().find(|entry| entry["key"] == key);
+        found.unwrap_or_else(|| panic!("{key} is not explained: {answer:#}"))
+    };
+    let rule = json!({"kind": "rule", "policy": "keeping", "rule": "role", "priority": 0, "mode": "enforced"});
+    for key in ["hardware.tier", "node-role.kubernetes.io/worker", "fleet"] {
+        assert_eq!((&entry(key)["source"], &entry(key)["owned"]), (&rule, &json!(true)), "{key}: {answer:#}");
+    }
+    // Admission set it in the CREATE; the other one was deferred, so the controller wrote it a moment later.
+    let created = admin.get("kept-why").await["metadata"]["creationTimestamp"].clone();
+    assert_eq!(entry("hardware.tier")["since"], created);
+    assert!(entry("node-role.kubernetes.io/worker")["since"].as_str() >= created.as_str(), "{answer:#}");
+    assert_eq!(entry("kubernetes.io/arch")["source"]["kind"], "kubelet");
+    assert_eq!((&entry("note")["source"]["kind"], &entry("note")["owned"]), (&json!("user"), &json!(false)));
+    assert!(entry("note")["since"].is_string());
+    assert_eq!(answer["missing"], json!([]));
+
+    let why_not = run(
+        plane,
+        None,
+        &["explain", "kept-why", "--why-not", "team.example.com/quota", "--namespace", &nodegate.namespace],
+    );
+    let expected = "rule keeping/by-label (priority 0): false on node kept-why\n  false    label team In [ml]   (label team is absent)\n";
+    assert_eq!(why_not.with(0), expected);
+    let absent = run(plane, None, &["explain", "kept-nobody", "--namespace", &nodegate.namespace]);
+    assert!(absent.code == 2 && absent.errors.contains("no node kept-nobody in the cluster"), "{}", absent.errors);
+    needs_a_cluster_and_permission(plane, &["explain", "kept-why", "--namespace", &nodegate.namespace]);
+    // Where nobody serves, that is said, and the node is explained as far as it goes.
+    let elsewhere = run(plane, None, &["explain", "kept-why", "--namespace", "default", "--policy", policies[0]]);
+    assert!(
+        elsewhere.errors.contains("ConfigMap nodegate-in-force does not exist in namespace default"),
+        "{}",
+        elsewhere.errors
+    );
+    assert!(elsewhere.errors.contains("no saved state for node kept-why"), "{}", elsewhere.errors);
+    assert!(elsewhere.with(0).contains("hardware.tier"));
+    admin.delete("kept-why").await;
+}
