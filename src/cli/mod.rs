@@ -11,6 +11,7 @@ mod explain;
 mod export;
 mod failure_policy;
 mod history;
+mod member;
 mod nodes;
 mod output;
 mod plan;

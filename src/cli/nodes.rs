@@ -52,6 +52,20 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Found>> {
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Vec<Found>> {
+    let (name, documents) = documents(path)?;
+    let found: Vec<Found> = documents.into_iter().map(|document| one(&name, document)).collect::<Result<_, _>>()?;
+    anyhow::ensure!(
+        !found.is_empty(),
+        "{name}: contains no Node; expected a Node, a List of Nodes or an AdmissionReview of a Node"
+    );
+    Ok(found)
+}
+
+/// The name of a file (`-` is standard input) and its objects, with those of lists one by one.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, is not YAML, or has labels or annotations without a value.
+pub(super) fn documents(path: &Path) -> anyhow::Result<(String, Vec<Json>)> {
     let (name, text) = if path == Path::new("-") {
         ("standard input".to_owned(), std::io::read_to_string(std::io::stdin()).context("standard input")?)
     } else {
@@ -72,19 +86,14 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<Found>> {
             );
         }
         let document = document.to_json();
-        let items = match document["kind"].as_str() {
-            Some("List" | "NodeList") => document["items"].as_array().cloned().unwrap_or_default(),
-            _ => vec![document],
-        };
-        for item in items {
-            found.push(one(&name, item)?);
+        match document["kind"].as_str() {
+            Some(kind) if kind.ends_with("List") => {
+                found.extend(document["items"].as_array().cloned().unwrap_or_default());
+            }
+            _ => found.push(document),
         }
     }
-    anyhow::ensure!(
-        !found.is_empty(),
-        "{name}: contains no Node; expected a Node, a List of Nodes or an AdmissionReview of a Node"
-    );
-    Ok(found)
+    Ok((name, found))
 }
 
 /// A label or an annotation that has a key but no value, and would be lost.

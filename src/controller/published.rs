@@ -118,6 +118,10 @@ fn compile(published: &Published, documents: Option<&[u8]>) -> Result<PolicySet,
             None => parsed,
         });
     }
+    // A preset stands in where there is no policy.
+    if read.is_empty() && documents.iter().any(|document| document["name"] == nodegate_policy::baseline().name) {
+        read.push(nodegate_policy::baseline());
+    }
     let set = PolicySet::compile(&read).map_err(|errors| errors.first().map(fault).unwrap_or_default())?;
     if Published::of(&set).hash != published.hash {
         return Err("this version of nodegate has other presets than the one in the cluster".to_owned());
@@ -248,6 +252,16 @@ mod tests {
         assert_ne!(both.hash, of(&[("one", rule("y")), ("two", json!({"presets": ["baseline"]}))]).hash);
         assert_eq!(both.to_string(), format!("one, preset:baseline, two ({})", &both.hash[..19]));
     }
+
+    #[test]
+    fn the_preset_that_stands_in_for_policies_compiles_again() {
+        let set = PolicySet::compile(&[nodegate_policy::baseline()]).unwrap();
+        let (text, documents) = content(&set).unwrap();
+        let published = serde_json::from_str::<Published>(&text).unwrap();
+        let again = compile(&published, documents.as_ref().map(|bytes| &*bytes.0)).unwrap();
+        assert_eq!(Published::of(&again), published);
+    }
+
     #[test]
     fn published_documents_compile_to_the_same_policies() {
         let spec = json!({"presets": ["baseline"], "rules": [{"name": "r", "match": {"names": ["gpu-*"]}, "labels": {"a": "x"}}]});

@@ -20,6 +20,7 @@ mod image;
 mod large_nodes;
 mod layering;
 mod output;
+mod plan;
 mod report;
 mod runner;
 mod security;

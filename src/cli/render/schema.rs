@@ -1,5 +1,6 @@
 //! `nodegate render schema`: JSON Schemas of files, for editors, and of what commands print, for other programs.
 
+use crate::cli::plan::Plan;
 use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::schema::{document_schema, output_schema_of, schema_of};
 use nodegate_policy::explain::{Explanation, WhyNot};
@@ -20,6 +21,8 @@ enum Kind {
     /// Test cases of `nodegate test`
     #[value(name = "PolicyTest")]
     PolicyTest,
+    /// What `nodegate plan -o json` prints
+    Plan,
     /// What `nodegate explain -o json` prints
     Explain,
     /// What `nodegate explain --why-not -o json` prints
@@ -30,6 +33,7 @@ pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
     let (title, of_kind) = match args.kind {
         Kind::NodePolicy => ("NodePolicy", document_schema().clone()),
         Kind::PolicyTest => ("PolicyTest", schema_of::<PolicyTest>()),
+        Kind::Plan => ("plan", output_schema_of::<Plan>()),
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
     };
