@@ -85,8 +85,7 @@ pub(super) async fn proposed(
         false => sources.load_documents().map_err(|errors| output::load_errors(&errors))?.documents,
     };
     let in_force = in_force(client, place, &Sources::default()).await?;
-    // Presets are added when the policies that name them are compiled. Without any policy, a preset is in force that
-    // stands in for them.
+    // Presets, and what stands in for absent policies, follow from the other documents.
     let present = || in_force.documents().iter().filter(|document| document.origin != Origin::Preset);
     let named = |documents: &[PolicyDocument], name: &str| documents.iter().any(|document| document.name == name);
     let mut documents: Vec<PolicyDocument> = given.clone();

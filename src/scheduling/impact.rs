@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Taint, Toleration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Mismatch, NO_EXECUTE, NO_SCHEDULE, NodeState, PodSpec, Requirements};
+use super::{Mismatch, NO_EXECUTE, NodeState, PodSpec, Requirements};
 
 /// A node before and after the change.
 #[derive(Clone, Debug)]
@@ -373,23 +373,14 @@ impl Impact {
     }
 }
 
-/// The requirements of the pods of a DaemonSet, with the tolerations that its controller adds
+/// The requirements of the pods of a DaemonSet, with the NoExecute tolerations that its controller adds
 /// (`AddOrUpdateDaemonPodTolerations`).
 fn of_daemon_set(spec: &PodSpec) -> Requirements {
     let mut requirements = Requirements::of(spec);
-    let network = spec.host_network.unwrap_or_default().then_some(("network-unavailable", NO_SCHEDULE));
-    let conditions = [
-        ("not-ready", NO_EXECUTE),
-        ("unreachable", NO_EXECUTE),
-        ("disk-pressure", NO_SCHEDULE),
-        ("memory-pressure", NO_SCHEDULE),
-        ("pid-pressure", NO_SCHEDULE),
-        ("unschedulable", NO_SCHEDULE),
-    ];
-    requirements.tolerations.extend(conditions.into_iter().chain(network).map(|(condition, effect)| Toleration {
+    requirements.tolerations.extend(["not-ready", "unreachable"].map(|condition| Toleration {
         key: Some(format!("node.kubernetes.io/{condition}")),
         operator: Some("Exists".to_owned()),
-        effect: Some(effect.to_owned()),
+        effect: Some(NO_EXECUTE.to_owned()),
         ..Toleration::default()
     }));
     requirements

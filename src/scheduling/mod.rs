@@ -40,7 +40,6 @@ pub struct PodSpec {
     tolerations: Option<Vec<Toleration>>,
     topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
     scheduling_gates: Option<Vec<serde::de::IgnoredAny>>,
-    host_network: Option<bool>,
 }
 
 /// What a pod requires of the labels and taints of its node.
@@ -92,6 +91,9 @@ fn taint_text(taint: &Taint) -> String {
     format!("{}{equals}{value}:{}", taint.key, taint.effect)
 }
 
+/// The prefix of the taints for conditions of a node (`not-ready`, `memory-pressure`, …) and for cordoned nodes. They come
+/// and go, so they do not decide whether a node accepts a pod.
+const CONDITIONS: &str = "node.kubernetes.io/";
 const NO_EXECUTE: &str = "NoExecute";
 const NO_SCHEDULE: &str = "NoSchedule";
 
@@ -118,13 +120,15 @@ impl Requirements {
         }
     }
 
-    /// Whether the node accepts the pod.
+    /// Whether the node accepts the pod, taints for node conditions aside.
     ///
     /// # Errors
     /// Returns the first reason why not.
     pub fn fits(&self, node: &NodeState) -> Result<(), Mismatch> {
         self.selects(node)?;
-        let refusing = |taint: &&Taint| taint.effect == NO_SCHEDULE || taint.effect == NO_EXECUTE;
+        let refusing = |taint: &&Taint| {
+            (taint.effect == NO_SCHEDULE || taint.effect == NO_EXECUTE) && !taint.key.starts_with(CONDITIONS)
+        };
         if let Some(taint) = node.taints.iter().filter(refusing).find(|taint| self.toleration_of(taint).is_none()) {
             return Err(Mismatch::Taint(taint.clone()));
         }

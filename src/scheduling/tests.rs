@@ -27,7 +27,11 @@ fn affinity(term: Json) -> Json {
 
 #[test]
 fn a_node_accepts_a_pod_as_the_scheduler_decides() {
-    let node = node("n1", json!({"zone": "a", "cpus": "16"}), &["dedicated=gpu:NoSchedule", "soft:PreferNoSchedule"]);
+    let node = node(
+        "n1",
+        json!({"zone": "a", "cpus": "16"}),
+        &["dedicated=gpu:NoSchedule", "soft:PreferNoSchedule", "node.kubernetes.io/not-ready:NoSchedule"],
+    );
     let expression = |key: &str, operator: &str, values: &[&str]| {
         affinity(json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]))
     };
@@ -187,7 +191,7 @@ fn pending_pods_can_start_where_a_label_comes_and_cannot_where_the_last_one_goes
 #[test]
 fn daemon_sets_start_and_stop_pods_as_their_controller_does() {
     let before = node("n1", json!({"pool": "a"}), &[]);
-    let after = node("n1", json!({"pool": "c"}), &["node.kubernetes.io/unschedulable:NoSchedule", "keep:NoSchedule"]);
+    let after = node("n1", json!({"pool": "c"}), &["node.kubernetes.io/not-ready:NoExecute", "keep:NoSchedule"]);
     let mut impact = impact(before, after);
     let set = |name: &str, spec: Json| {
         let set = json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"template": {"spec": spec}}});

@@ -75,7 +75,6 @@ fn each_change_is_shown_once_with_its_nodes_and_then_what_happens_to_pods() {
 ~ label tier=gold, was tin (rule fleet/gold): gpu-1
 + taint dedicated=gpu:NoSchedule (rule fleet/gold): 6 nodes (gpu-0, gpu-1, gpu-2, …)
 unknown: rule fleet/big could not be evaluated: a fact that it reads has not been reported yet: 6 nodes (gpu-0, gpu-1, gpu-2, …)
-note: label tier is kept at \"gold\" by rule fleet/gold: gpu-1
 unschedulable: 2 pods of shop/ReplicaSet/web on gpu-0, gpu-2: taint dedicated=gpu:NoSchedule is not tolerated; 6 nodes accept such a pod
 schedulable: pod ml/train on gpu-0: its node selector, affinity and tolerations match a node that they did not match before
 DaemonSet kube-system/agent: starts pods on 5 nodes (cpu-0, cpu-2, cpu-3, …); stops pods on gpu-1

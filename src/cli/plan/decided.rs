@@ -52,10 +52,12 @@ pub(super) fn of_stored(
             change.rule = Some(by.rule.to_string());
         }
     }
-    noted(NodePlan { node: stored.node.name.to_string(), changes, ..NodePlan::default() }, &plan.decision.notes)
+    let planned = NodePlan { node: stored.node.name.to_string(), changes, ..NodePlan::default() };
+    // Nobody's write is reverted here: the change itself is listed.
+    noted(planned, plan.decision.notes.iter().filter(|note| !matches!(note, Note::Reverted { .. })))
 }
 
-fn noted(mut plan: NodePlan, notes: &[Note]) -> NodePlan {
+fn noted<'a>(mut plan: NodePlan, notes: impl IntoIterator<Item = &'a Note>) -> NodePlan {
     for note in notes {
         match Noted::from(note) {
             Noted::Unknown(unknown) => plan.unknown.push(unknown),

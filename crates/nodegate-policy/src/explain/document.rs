@@ -52,11 +52,11 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum FieldName {
-    /// `metadata.labels`
+    /// `metadata.labels`.
     Label,
-    /// `metadata.annotations`
+    /// `metadata.annotations`.
     Annotation,
-    /// `spec.taints`
+    /// `spec.taints`.
     Taint,
 }
 

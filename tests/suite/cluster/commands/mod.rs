@@ -1,6 +1,7 @@
 //! Commands that read a cluster, at a real API server.
 
 mod explain;
+mod plan;
 
 use std::process::{Command, Stdio};
 
