@@ -15,6 +15,7 @@ mod explain;
 mod export;
 mod fuzzing;
 mod generated;
+mod history;
 mod hostile;
 mod image;
 mod large_nodes;

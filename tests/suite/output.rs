@@ -39,10 +39,11 @@ fn a_missing_an_unknown_and_a_wrong_field_do_not_conform() {
 
 const PAGE: &str = "docs/reference/json.md";
 /// What `render schema` calls it, and the command.
-const DOCUMENTED: [(&str, &str); 3] = [
+const DOCUMENTED: [(&str, &str); 4] = [
     ("plan", "nodegate plan -o json"),
     ("explain", "nodegate explain NODE -o json"),
     ("why-not", "nodegate explain NODE --why-not KEY -o json"),
+    ("history", "nodegate history NODE -o json"),
 ];
 
 /// The fields of an object and of the objects in it, as rows of a table.
@@ -81,10 +82,14 @@ fn page() -> String {
         .to_owned();
     for (name, command) in DOCUMENTED {
         let schema = schema(name);
+        let (list, schema, path) = match schema.get("items") {
+            Some(items) => ("A list. ", items, "[]."),
+            None => ("", &schema, ""),
+        };
         let meaning = schema["description"].as_str().unwrap();
-        write!(page, "\n## `{command}`\n\n{meaning} Schema: `nodegate render schema {name}`.\n\n").unwrap();
+        write!(page, "\n## `{command}`\n\n{list}{meaning} Schema: `nodegate render schema {name}`.\n\n").unwrap();
         page.push_str("| field | type | meaning |\n|---|---|---|\n");
-        rows(&schema, "", &mut page);
+        rows(schema, path, &mut page);
     }
     page
 }

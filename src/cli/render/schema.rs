@@ -1,5 +1,6 @@
 //! `nodegate render schema`: JSON Schemas of files, for editors, and of what commands print, for other programs.
 
+use crate::cli::history::Entry;
 use crate::cli::plan::Plan;
 use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::schema::{document_schema, output_schema_of, schema_of};
@@ -23,6 +24,8 @@ enum Kind {
     PolicyTest,
     /// What `nodegate plan -o json` prints
     Plan,
+    /// What `nodegate history -o json` prints
+    History,
     /// What `nodegate explain -o json` prints
     Explain,
     /// What `nodegate explain --why-not -o json` prints
@@ -34,6 +37,7 @@ pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
         Kind::NodePolicy => ("NodePolicy", document_schema().clone()),
         Kind::PolicyTest => ("PolicyTest", schema_of::<PolicyTest>()),
         Kind::Plan => ("plan", output_schema_of::<Plan>()),
+        Kind::History => ("history", output_schema_of::<Vec<Entry>>()),
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
     };
