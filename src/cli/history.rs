@@ -128,13 +128,13 @@ fn entries(states: &[SavedState], since: Option<i64>) -> Vec<Entry> {
         // A time that cannot be read may be recent.
         .filter(|(time, _)| since.is_none_or(|since| time.is_none_or(|time| time.as_second() >= since)))
         .collect();
-    entries.sort_by(|(one_time, one), (other_time, other)| {
+    match states {
         // The changes of one node have an order of their own.
-        if one.node == other.node {
-            return one.id.cmp(&other.id);
-        }
-        (one_time, &one.node, one.id).cmp(&(other_time, &other.node, other.id))
-    });
+        [_] => entries.sort_by_key(|(_, entry)| entry.id),
+        _ => entries.sort_by(|(one_time, one), (other_time, other)| {
+            (one_time, &one.node, one.id).cmp(&(other_time, &other.node, other.id))
+        }),
+    }
     entries.into_iter().map(|(_, entry)| entry).collect()
 }
 

@@ -1,15 +1,19 @@
 //! A stored node with what is known about its past, as the controller sees it; from a cluster or from files.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{Api, Client};
 use serde_json::Value as Json;
 
+use super::connect::ClusterTarget;
 use super::output;
-use crate::controller::{NodeObject, Unreadable};
+use crate::controller::{NodeApi, NodeObject, Unreadable, machine};
 use crate::kube_error::in_words;
+use crate::state::{ConfigMaps, Identity, Problem, SavedStates};
 use nodegate_policy::api::names::TaintId;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{FactsError, NodeFacts, StoredNode};
@@ -74,6 +78,48 @@ impl Member {
             pending,
             adopt: false,
             patched_taints,
+        }
+    }
+}
+
+/// How the past of the nodes of a cluster is found.
+pub(super) struct Known<'a> {
+    /// How saved state is matched to nodes.
+    pub(super) identity: Identity,
+    /// The name of the mutating webhook configuration.
+    pub(super) webhook_configuration: &'a str,
+}
+
+/// Reads all nodes of a cluster, page by page, with what is known about their past.
+///
+/// # Errors
+/// Returns an error if nodes or saved state cannot be read, or the first error of `take`.
+pub(super) async fn each(
+    client: &Client,
+    place: &ClusterTarget,
+    known: &Known<'_>,
+    mut take: impl FnMut(Result<Member, Unreadable>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let maps = ConfigMaps::new(client.clone(), &place.namespace, Arc::new(SavedStates::new(known.identity)));
+    let unreadable = |problem: Problem| {
+        let Problem { config_map, why, .. } = problem;
+        output::note(&format!("note: saved state in ConfigMap {config_map} is unreadable: {why}"));
+    };
+    maps.read(unreadable).await.context("could not read saved state")?;
+    let since = webhook_since(client, known.webhook_configuration).await;
+    let (api, mut next) = (NodeApi::new(client.clone()), None);
+    loop {
+        let mut read = Vec::new();
+        let page = api.page(next.as_deref(), |node| read.push(node)).await.context("could not list nodes")?;
+        for node in read {
+            take(node.map(|node| {
+                let saved = node.facts().ok().and_then(|facts| maps.states().get(machine(&facts)));
+                Member::of_cluster(node, saved.map(|saved| (*saved).clone()).unwrap_or_default(), since)
+            }))?;
+        }
+        next = page.next;
+        if next.is_none() {
+            return Ok(());
         }
     }
 }

@@ -1,30 +1,29 @@
 //! `nodegate plan`: shows what policies would change on nodes and what that does to pods, without changing anything.
 
-mod decided;
-mod document;
-mod pods;
-mod text;
+pub(super) mod decided;
+pub(super) mod document;
+pub(super) mod pods;
+pub(super) mod text;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use kube::Client;
 
 use super::connect::{ClusterTarget, ConnectArgs};
 use super::effective_policies::{self, Proposal};
-use super::member::{self, Member};
+use super::member::{self, Known, Member};
 use super::nodes::{self, Found};
 use super::output::{self, Format};
 use super::{Findings, saved_state, telemetry_for_command};
 use crate::controller::observed;
 use crate::controller::published::Published;
-use crate::controller::{MaxRemovals, NodeApi};
+use crate::controller::{MaxRemovals, Unreadable};
 use crate::files::Sources;
 use crate::kube_error::in_words;
 use crate::scheduling::{Impact, Transition};
-use crate::state::{ConfigMaps, Identity, SavedStates};
+use crate::state::Identity;
 pub(crate) use document::Plan;
 use document::{NodePlan, Op, Policies, Summary};
 use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
@@ -164,42 +163,22 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Plan> {
     let proposal = effective_policies::proposed(&client, &place, &sources(args), args.only).await?;
     let Proposal { in_force, set, added, replaced, removed } = &proposal;
     let (now, then) = (Published::of(in_force), Published::of(set));
-    let states = Arc::new(SavedStates::new(args.identity));
-    let maps = ConfigMaps::new(client.clone(), &place.namespace, states);
-    maps.read(|problem| {
-        output::note(&format!("note: saved state in ConfigMap {} is unreadable: {}", problem.config_map, problem.why));
-    })
-    .await
-    .context("could not read saved state")?;
-    let since = member::webhook_since(&client, &args.webhook_configuration).await;
     // A change of policies makes the controller repair these keys again.
     let left_alone = if now == then { left_alone(&client, &place).await } else { HashSet::new() };
     let mut draft = Draft::default();
-    let (api, mut next) = (NodeApi::new(client.clone()), None);
-    loop {
-        let mut read = Vec::new();
-        let page = api.page(next.as_deref(), |node| read.push(node)).await.context("could not list nodes")?;
-        for node in read {
-            let planned = match node {
-                Ok(node) => {
-                    let saved =
-                        node.facts().ok().and_then(|facts| maps.states().get(crate::controller::machine(&facts)));
-                    let member =
-                        Member::of_cluster(node, saved.map(|saved| (*saved).clone()).unwrap_or_default(), since);
-                    draft.add_member(args, set, Some(in_force), &member, &left_alone)?
-                }
-                Err(error) => NodePlan { node: error.name, unreadable: Some(error.why), ..NodePlan::default() },
-            };
-            draft.nodes.push(planned);
-        }
-        next = page.next;
-        if next.is_none() {
-            break;
-        }
-    }
+    let known = Known { identity: args.identity, webhook_configuration: &args.webhook_configuration };
+    let take = |member: Result<Member, Unreadable>| {
+        let planned = match member {
+            Ok(member) => draft.add_member(args, set, Some(in_force), &member, &left_alone)?,
+            Err(error) => NodePlan { node: error.name, unreadable: Some(error.why), ..NodePlan::default() },
+        };
+        draft.nodes.push(planned);
+        Ok(())
+    };
+    member::each(&client, &place, &known, take).await?;
     anyhow::ensure!(!draft.nodes.is_empty(), "the cluster has no nodes, so there is nothing to plan");
     let mut impact = Impact::new(std::mem::take(&mut draft.transitions));
-    let known = match () {
+    let listed = match () {
         () if impact.is_none() => Ok(()),
         () if args.no_pods => Err("--no-pods is set".to_owned()),
         () => pods::of_cluster(&client, &mut impact).await,
@@ -207,7 +186,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Plan> {
     let Published { names, hash } = then;
     let (added, replaced, removed) = (added.clone(), replaced.clone(), removed.clone());
     let policies = Policies { names, hash, in_force: Some(now.hash), added, replaced, removed };
-    Ok(draft.finish(args, policies, set, known.map(|()| impact)))
+    Ok(draft.finish(args, policies, set, listed.map(|()| impact)))
 }
 
 impl Draft {

@@ -33,6 +33,14 @@ pub struct Pod {
     status: PodStatus,
 }
 
+impl Pod {
+    /// Whether it has ended or is being deleted.
+    fn is_over(&self) -> bool {
+        let ended = matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        ended || self.metadata.deletion_timestamp.is_some()
+    }
+}
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Metadata {
@@ -214,8 +222,8 @@ pub struct AffectedDaemonSet {
 #[derive(Debug)]
 pub struct Impact {
     nodes: Vec<Transition>,
-    /// Where each node that changes is in `nodes`.
-    changed: HashMap<String, usize>,
+    /// Where each node is in `nodes`.
+    places: HashMap<String, usize>,
     daemon_sets: HashMap<(String, String), Requirements>,
     affected_sets: Vec<AffectedDaemonSet>,
     pods: Vec<AffectedPod>,
@@ -235,9 +243,8 @@ struct Accepting {
 impl Impact {
     /// The impact of these changes, without any pods yet.
     pub fn new(nodes: Vec<Transition>) -> Self {
-        let changed = nodes.iter().enumerate().filter(|(_, node)| node.after.is_some());
         Self {
-            changed: changed.map(|(at, node)| (node.before.name.clone(), at)).collect(),
+            places: nodes.iter().enumerate().map(|(at, node)| (node.before.name.clone(), at)).collect(),
             nodes,
             daemon_sets: HashMap::new(),
             affected_sets: Vec::new(),
@@ -248,7 +255,7 @@ impl Impact {
 
     /// Whether no node changes, so that no pod is affected.
     pub fn is_none(&self) -> bool {
-        self.changed.is_empty()
+        self.nodes.iter().all(|node| node.after.is_none())
     }
 
     /// Takes a DaemonSet into account.
@@ -278,15 +285,29 @@ impl Impact {
 
     /// Takes a pod into account.
     pub fn add_pod(&mut self, pod: &Pod) {
-        let over = matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-        if over || pod.metadata.deletion_timestamp.is_some() {
+        if pod.is_over() {
             return;
         }
         let affected = match pod.spec.node_name.as_deref().filter(|name| !name.is_empty()) {
-            Some(node) => self.changed.get(node).copied().and_then(|at| self.running(pod, at)),
+            Some(node) => self.places.get(node).copied().and_then(|at| self.running(pod, at)),
             None => self.pending(pod),
         };
         self.pods.extend(affected);
+    }
+
+    /// A running pod that its node would not accept again, as the node is now. Pods of DaemonSets and static pods are not
+    /// scheduled, so they never count.
+    pub fn stranded(&mut self, pod: &Pod) -> Option<AffectedPod> {
+        let at = self.places.get(pod.spec.node_name.as_deref()?).copied()?;
+        let scheduled = owner(pod).is_none_or(|owner| owner.kind != "DaemonSet" && owner.kind != "Node");
+        if pod.is_over() || !scheduled {
+            return None;
+        }
+        let requirements = Requirements::of(&pod.spec);
+        let mismatch = requirements.fits(self.nodes[at].after()).err()?;
+        let node = Some(self.nodes[at].before.name.clone());
+        let found = affected(pod, node, Effect::Unschedulable, Cause::from(&mismatch), &mismatch);
+        Some(AffectedPod { nodes_left: Some(self.accepting(&requirements).after), ..found })
     }
 
     /// The affected pods, the ones that are evicted first, and the affected DaemonSets.
@@ -300,9 +321,13 @@ impl Impact {
 
     /// The effect on a pod that runs on the node at `at`.
     fn running(&mut self, pod: &Pod, at: usize) -> Option<AffectedPod> {
-        let (before, after) = (self.nodes[at].before.clone(), self.nodes[at].after().clone());
+        let (before, after) = (self.nodes[at].before.clone(), self.nodes[at].after.clone()?);
         let node = Some(before.name.clone());
         let requirements = Requirements::of(&pod.spec);
+        // The owner of a static pod is its node, whose kubelet runs it whatever the taints are.
+        if owner(pod).is_some_and(|owner| owner.kind == "Node") {
+            return None;
+        }
         if let Some(owner) = owner(pod).filter(|owner| owner.kind == "DaemonSet") {
             let namespace = pod.metadata.namespace.clone().unwrap_or_default();
             let set = self.daemon_sets.get(&(namespace, owner.name.clone()));
@@ -335,7 +360,7 @@ impl Impact {
     fn pending(&mut self, pod: &Pod) -> Option<AffectedPod> {
         let gated = pod.spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
         // The DaemonSet controller chooses the nodes of its pods.
-        if gated || self.changed.is_empty() || owner(pod).is_some_and(|owner| owner.kind == "DaemonSet") {
+        if gated || owner(pod).is_some_and(|owner| owner.kind == "DaemonSet") {
             return None;
         }
         let Accepting { before, after, new } = self.accepting(&Requirements::of(&pod.spec)).clone();

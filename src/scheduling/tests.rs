@@ -117,14 +117,36 @@ fn pod(name: &str, node: Option<&str>, owner: Option<&str>, spec: Json) -> Pod {
     serde_json::from_value(pod).unwrap()
 }
 
+fn line(pod: &AffectedPod) -> String {
+    let AffectedPod { name, node, owner, effect, after_seconds, nodes_left, reason, .. } = pod;
+    let node = node.as_deref().unwrap_or("-");
+    let owner = owner.as_deref().unwrap_or("-");
+    format!("{name} {node} {owner} {} {after_seconds:?} {nodes_left:?} {reason}", effect.as_str())
+}
+
 fn effects(impact: Impact) -> Vec<String> {
-    let line = |pod: &AffectedPod| {
-        let AffectedPod { name, node, owner, effect, after_seconds, nodes_left, reason, .. } = pod;
-        let node = node.as_deref().unwrap_or("-");
-        let owner = owner.as_deref().unwrap_or("-");
-        format!("{name} {node} {owner} {} {after_seconds:?} {nodes_left:?} {reason}", effect.as_str())
-    };
     impact.finish().0.iter().map(line).collect()
+}
+
+#[test]
+fn a_pod_is_stranded_where_its_node_would_not_accept_it_again() {
+    let stays =
+        |name: &str, pool: &str, taints| Transition { before: node(name, json!({"pool": pool}), taints), after: None };
+    let mut impact = Impact::new(vec![stays("n1", "a", &["own:NoExecute"]), stays("n2", "b", &[])]);
+    let mut stranded = |name: &str, node: Option<&str>, owner: Option<&str>, spec: Json| {
+        impact.stranded(&pod(name, node, owner, spec)).as_ref().map(line)
+    };
+    let tainted =
+        Some("web n1 ReplicaSet/web unschedulable None Some(1) taint own:NoExecute is not tolerated".to_owned());
+    assert_eq!(stranded("web", Some("n1"), Some("ReplicaSet/web"), json!({})), tainted);
+    let selects = json!({"nodeSelector": {"pool": "a"}});
+    let gone = Some("lone n2 - unschedulable None Some(0) nodeSelector pool=a does not match".to_owned());
+    assert_eq!(stranded("lone", Some("n2"), None, selects.clone()), gone);
+    assert_eq!(stranded("fine", Some("n2"), None, json!({})), None);
+    assert_eq!(stranded("agent", Some("n2"), Some("DaemonSet/agent"), selects.clone()), None);
+    assert_eq!(stranded("static", Some("n2"), Some("Node/n2"), selects.clone()), None);
+    assert_eq!(stranded("pending", None, None, selects.clone()), None);
+    assert_eq!(stranded("elsewhere", Some("n3"), None, selects), None);
 }
 
 /// Node `n1` changes from `before` to `after`; `n2` and `n3` stay as they are.

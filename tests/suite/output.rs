@@ -39,10 +39,12 @@ fn a_missing_an_unknown_and_a_wrong_field_do_not_conform() {
 
 const PAGE: &str = "docs/reference/json.md";
 /// What `render schema` calls it, and the command.
-const DOCUMENTED: [(&str, &str); 4] = [
+const DOCUMENTED: [(&str, &str); 6] = [
     ("plan", "nodegate plan -o json"),
     ("explain", "nodegate explain NODE -o json"),
     ("why-not", "nodegate explain NODE --why-not KEY -o json"),
+    ("report", "nodegate report -o json"),
+    ("violations", "nodegate report --violations -o json"),
     ("history", "nodegate history NODE -o json"),
 ];
 
@@ -56,7 +58,7 @@ fn rows(schema: &Value, path: &str, rows: &mut String) {
         let kind = match inner["type"].as_str().unwrap() {
             "object" => "objects",
             "string" => "strings",
-            "integer" => "numbers",
+            "integer" | "number" => "numbers",
             "boolean" => "booleans",
             other => panic!("{path}: no word for {other}"),
         };

@@ -8,7 +8,7 @@ use nodegate_policy::simulate::Simulated;
 use nodegate_policy::{Decision, Desired, Field, NodeChange, NodeFacts, Note, PolicySet, ReconcilePlan, StoredNode};
 
 /// The plan of a write, such as a kubelet's CREATE.
-pub(super) fn of_write(node: &NodeFacts<'_>, simulated: &Simulated) -> NodePlan {
+pub(in crate::cli) fn of_write(node: &NodeFacts<'_>, simulated: &Simulated) -> NodePlan {
     let Decision { change, deferred, notes, .. } = &simulated.decision;
     let changes = |change: &Option<NodeChange>| {
         change.as_ref().map(|change| changes(node, change, &simulated.decision)).unwrap_or_default()
@@ -31,7 +31,7 @@ pub(super) fn of_write(node: &NodeFacts<'_>, simulated: &Simulated) -> NodePlan 
 }
 
 /// The plan of a stored node: what the controller changes. `in_force` tells which rules assign what is removed.
-pub(super) fn of_stored(
+pub(in crate::cli) fn of_stored(
     stored: &StoredNode<'_>,
     plan: &ReconcilePlan,
     change: Option<&NodeChange>,
@@ -73,7 +73,7 @@ fn noted<'a>(mut plan: NodePlan, notes: impl IntoIterator<Item = &'a Note>) -> N
 
 impl Change {
     /// The key, or `key:Effect`.
-    pub(super) fn id(&self) -> String {
+    pub(in crate::cli) fn id(&self) -> String {
         self.effect.as_ref().map_or_else(|| self.key.clone(), |effect| format!("{}:{effect}", self.key))
     }
 }
@@ -128,7 +128,7 @@ fn one(
 }
 
 /// The labels and taints of a node, as the scheduler sees them.
-pub(super) fn state(node: &NodeFacts<'_>) -> NodeState {
+pub(in crate::cli) fn state(node: &NodeFacts<'_>) -> NodeState {
     NodeState {
         name: node.name.to_string(),
         labels: node.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
@@ -146,7 +146,10 @@ pub(super) fn state(node: &NodeFacts<'_>) -> NodeState {
 }
 
 /// The state after these changes; `None` if they change neither labels nor taints.
-pub(super) fn state_after<'a>(before: &NodeState, changes: impl Iterator<Item = &'a Change>) -> Option<NodeState> {
+pub(in crate::cli) fn state_after<'a>(
+    before: &NodeState,
+    changes: impl Iterator<Item = &'a Change>,
+) -> Option<NodeState> {
     let mut after = before.clone();
     for change in changes {
         match (change.field, &change.value) {

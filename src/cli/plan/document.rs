@@ -12,20 +12,20 @@ use nodegate_policy::{Field, LeftOut, Note, RuleId};
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Plan {
     /// The policies that were planned.
-    pub(super) policies: Policies,
+    pub(in crate::cli) policies: Policies,
     /// Every node, sorted by name.
-    pub(super) nodes: Vec<NodePlan>,
+    pub(in crate::cli) nodes: Vec<NodePlan>,
     /// The pods that the changes affect.
-    pub(super) pods: Vec<AffectedPod>,
+    pub(in crate::cli) pods: Vec<AffectedPod>,
     /// The DaemonSets that start or stop pods.
-    pub(super) daemon_sets: Vec<AffectedDaemonSet>,
+    pub(in crate::cli) daemon_sets: Vec<AffectedDaemonSet>,
     /// Why the effect on pods is unknown, if it is: `pods` and `daemonSets` are empty then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) pods_unknown: Option<String>,
+    pub(in crate::cli) pods_unknown: Option<String>,
     /// Rules that trust values set by kubelets (`trustKubelet`), as `policy/rule`.
-    pub(super) trusting: Vec<String>,
+    pub(in crate::cli) trusting: Vec<String>,
     /// The numbers of all that.
-    pub(super) summary: Summary,
+    pub(in crate::cli) summary: Summary,
 }
 
 /// The planned policies, and how they differ from the ones in force.
@@ -33,18 +33,18 @@ pub(crate) struct Plan {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Policies {
     /// The names of all policies, sorted.
-    pub(super) names: Vec<String>,
+    pub(in crate::cli) names: Vec<String>,
     /// A hash of their content.
-    pub(super) hash: String,
+    pub(in crate::cli) hash: String,
     /// The hash of the policies in force in the cluster. Absent for nodes from files.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) in_force: Option<String>,
+    pub(in crate::cli) in_force: Option<String>,
     /// The given policies that are not in force yet.
-    pub(super) added: Vec<String>,
+    pub(in crate::cli) added: Vec<String>,
     /// The given policies that replace one in force with the same name and other content.
-    pub(super) replaced: Vec<String>,
+    pub(in crate::cli) replaced: Vec<String>,
     /// The policies in force that are removed (`--only`).
-    pub(super) removed: Vec<String>,
+    pub(in crate::cli) removed: Vec<String>,
 }
 
 /// The plan of one node.
@@ -52,23 +52,23 @@ pub(crate) struct Policies {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodePlan {
     /// The name of the node.
-    pub(super) node: String,
+    pub(in crate::cli) node: String,
     /// The file that it was read from.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) file: Option<String>,
+    pub(in crate::cli) file: Option<String>,
     /// What changes at once: with the planned write, or with the controller's next one.
-    pub(super) changes: Vec<Change>,
+    pub(in crate::cli) changes: Vec<Change>,
     /// What the controller changes later, because the request may not carry it.
-    pub(super) deferred: Vec<Change>,
+    pub(in crate::cli) deferred: Vec<Change>,
     /// The rules for which it is unknown whether they match, or whose values could not be computed.
-    pub(super) unknown: Vec<Unknown>,
+    pub(in crate::cli) unknown: Vec<Unknown>,
     /// Conflicts and other remarks.
-    pub(super) notes: Vec<Remark>,
+    pub(in crate::cli) notes: Vec<Remark>,
     /// Violations of governance by the planned write itself. Always empty for nodes of a cluster.
-    pub(super) violations: Vec<Violated>,
+    pub(in crate::cli) violations: Vec<Violated>,
     /// Why nothing can be planned for this node: it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) unreadable: Option<String>,
+    pub(in crate::cli) unreadable: Option<String>,
 }
 
 /// One change of a node.
@@ -76,30 +76,30 @@ pub(crate) struct NodePlan {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Change {
     /// What happens to the key.
-    pub(super) op: Op,
+    pub(in crate::cli) op: Op,
     /// The part of the node.
-    pub(super) field: FieldName,
+    pub(in crate::cli) field: FieldName,
     /// The key.
-    pub(super) key: String,
+    pub(in crate::cli) key: String,
     /// The new value; empty for a taint without a value. Absent if the key is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) value: Option<String>,
+    pub(in crate::cli) value: Option<String>,
     /// The effect of a taint.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) effect: Option<String>,
+    pub(in crate::cli) effect: Option<String>,
     /// The present value. Absent if the key is added.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) was: Option<String>,
+    pub(in crate::cli) was: Option<String>,
     /// The policy of the rule that assigns the value; for a removal of the rule that assigns it now. Absent if no rule
     /// does, or if that is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) policy: Option<String>,
+    pub(in crate::cli) policy: Option<String>,
     /// The rule in it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) rule: Option<String>,
+    pub(in crate::cli) rule: Option<String>,
     /// How long after the controller notices that no rule assigns the key anymore it removes it, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) after_seconds: Option<u64>,
+    pub(in crate::cli) after_seconds: Option<u64>,
 }
 
 /// What happens to a key.
@@ -118,44 +118,44 @@ pub(crate) enum Op {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub(crate) struct Unknown {
     /// The policy.
-    pub(super) policy: String,
+    pub(in crate::cli) policy: String,
     /// The rule in it.
-    pub(super) rule: String,
+    pub(in crate::cli) rule: String,
     /// Why it is unknown whether the rule matches.
-    pub(super) reason: String,
+    pub(in crate::cli) reason: String,
 }
 
 /// A remark on a decision.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub(crate) struct Remark {
     /// What it is about.
-    pub(super) kind: RemarkKind,
+    pub(in crate::cli) kind: RemarkKind,
     /// The part of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) field: Option<FieldName>,
+    pub(in crate::cli) field: Option<FieldName>,
     /// The key; for a taint `key:Effect`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) key: Option<String>,
+    pub(in crate::cli) key: Option<String>,
     /// The policy of the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) policy: Option<String>,
+    pub(in crate::cli) policy: Option<String>,
     /// The rule in it; in a conflict the one that takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) rule: Option<String>,
+    pub(in crate::cli) rule: Option<String>,
     /// In a conflict the other rule.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) over: Option<Over>,
+    pub(in crate::cli) over: Option<Over>,
     /// The remark in words.
-    pub(super) message: String,
+    pub(in crate::cli) message: String,
 }
 
 /// A rule that another one takes precedence over.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub(crate) struct Over {
     /// The policy.
-    pub(super) policy: String,
+    pub(in crate::cli) policy: String,
     /// The rule in it.
-    pub(super) rule: String,
+    pub(in crate::cli) rule: String,
 }
 
 /// The kinds of remarks.
@@ -186,15 +186,15 @@ pub(crate) enum RemarkKind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub(crate) struct Violated {
     /// The policy.
-    pub(super) policy: String,
+    pub(in crate::cli) policy: String,
     /// The entry in it.
-    pub(super) rule: String,
+    pub(in crate::cli) rule: String,
     /// The part of the node.
-    pub(super) field: FieldName,
+    pub(in crate::cli) field: FieldName,
     /// The key; empty if the violation concerns the node as a whole.
-    pub(super) key: String,
+    pub(in crate::cli) key: String,
     /// The violation in words.
-    pub(super) message: String,
+    pub(in crate::cli) message: String,
 }
 
 /// Numbers.
@@ -202,26 +202,26 @@ pub(crate) struct Violated {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Summary {
     /// All nodes.
-    pub(super) nodes: usize,
+    pub(in crate::cli) nodes: usize,
     /// The nodes that change at once.
-    pub(super) changed: usize,
+    pub(in crate::cli) changed: usize,
     /// The nodes with deferred changes.
-    pub(super) deferred: usize,
+    pub(in crate::cli) deferred: usize,
     /// The nodes that lose keys that nodegate owns.
-    pub(super) removals: usize,
+    pub(in crate::cli) removals: usize,
     /// Whether the controller holds these removals back until `nodegate apply --confirm`, because they affect too many
     /// nodes (`--max-removals`).
-    pub(super) held_back: bool,
+    pub(in crate::cli) held_back: bool,
     /// The nodes that cannot be read.
-    pub(super) unreadable: usize,
+    pub(in crate::cli) unreadable: usize,
     /// The affected pods.
-    pub(super) pods: usize,
+    pub(in crate::cli) pods: usize,
     /// The pods that are evicted.
-    pub(super) evicted: usize,
+    pub(in crate::cli) evicted: usize,
 }
 
 /// A note of a decision as an unknown rule or as a remark; neither if `deferred` says the same.
-pub(super) enum Noted {
+pub(in crate::cli) enum Noted {
     Unknown(Unknown),
     Remark(Remark),
     SaidElsewhere,

@@ -39,11 +39,19 @@ struct PageMetadata {
 ///
 /// # Errors
 /// Returns a sentence if they cannot be listed.
-pub(super) async fn of_cluster(client: &Client, impact: &mut Impact) -> Result<(), String> {
+pub(in crate::cli) async fn of_cluster(client: &Client, impact: &mut Impact) -> Result<(), String> {
     let sets = each(client, &DaemonSetObject::url_path(&(), None), |set: DaemonSet| impact.add_daemon_set(&set)).await;
     sets.map_err(|error| format!("could not list DaemonSets: {}", in_words(&error)))?;
-    let pods = each(client, &PodObject::url_path(&(), None), |pod: Pod| impact.add_pod(&pod)).await;
+    let pods = each_of_cluster(client, |pod| impact.add_pod(&pod)).await;
     pods.map_err(|error| format!("could not list pods: {}", in_words(&error)))
+}
+
+/// Reads every pod of the cluster.
+///
+/// # Errors
+/// Returns an error if the API server refuses or cannot be reached.
+pub(in crate::cli) async fn each_of_cluster(client: &Client, take: impl FnMut(Pod)) -> Result<(), kube::Error> {
+    each(client, &PodObject::url_path(&(), None), take).await
 }
 
 async fn each<T: DeserializeOwned>(client: &Client, path: &str, mut take: impl FnMut(T)) -> Result<(), kube::Error> {
@@ -73,26 +81,39 @@ async fn each<T: DeserializeOwned>(client: &Client, path: &str, mut take: impl F
 ///
 /// # Errors
 /// Returns an error if a file cannot be read or contains neither.
-pub(super) fn of_files(paths: &[PathBuf], impact: &mut Impact) -> anyhow::Result<()> {
-    let mut pods = Vec::new();
+pub(in crate::cli) fn of_files(paths: &[PathBuf], impact: &mut Impact) -> anyhow::Result<()> {
+    let (sets, pods) = objects(paths)?;
+    sets.iter().for_each(|set| impact.add_daemon_set(set));
+    pods.iter().for_each(|pod| impact.add_pod(pod));
+    Ok(())
+}
+
+/// Reads every pod of files.
+///
+/// # Errors
+/// See [`of_files`].
+pub(in crate::cli) fn each_of_files(paths: &[PathBuf], take: impl FnMut(&Pod)) -> anyhow::Result<()> {
+    objects(paths)?.1.iter().for_each(take);
+    Ok(())
+}
+
+fn objects(paths: &[PathBuf]) -> anyhow::Result<(Vec<DaemonSet>, Vec<Pod>)> {
+    let (mut sets, mut pods) = (Vec::new(), Vec::new());
     for path in paths {
         let (file, documents) = nodes::documents(path)?;
-        let mut found = false;
+        anyhow::ensure!(!documents.is_empty(), "{file}: contains no Pod and no DaemonSet");
         for document in documents {
-            found = true;
             match document["kind"].as_str() {
-                Some("DaemonSet") => impact.add_daemon_set(&read::<DaemonSet>(&file, document)?),
-                Some("Pod") => pods.push(read::<Pod>(&file, document)?),
+                Some("DaemonSet") => sets.push(read(&file, document)?),
+                Some("Pod") => pods.push(read(&file, document)?),
                 other => anyhow::bail!(
                     "{file}: kind is {:?}; expected Pod, DaemonSet or a List of them",
                     other.unwrap_or_default()
                 ),
             }
         }
-        anyhow::ensure!(found, "{file}: contains no Pod and no DaemonSet");
     }
-    pods.iter().for_each(|pod| impact.add_pod(pod));
-    Ok(())
+    Ok((sets, pods))
 }
 
 fn read<T: DeserializeOwned>(file: &str, document: Json) -> anyhow::Result<T> {

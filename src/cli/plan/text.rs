@@ -73,6 +73,13 @@ fn remarks(plan: &NodePlan) -> impl Iterator<Item = String> {
     notes.chain(violations).chain(unreadable)
 }
 
+/// A rule that could not be evaluated: how often for each reason, and on which nodes.
+#[derive(Default)]
+struct Fault<'a> {
+    reasons: BTreeMap<&'a str, usize>,
+    nodes: Vec<&'a str>,
+}
+
 /// A rule that could not be evaluated, on one node or on several.
 fn unknown(policy: &str, rule: &str, reasons: &BTreeMap<&str, usize>) -> String {
     let most = reasons.iter().max_by_key(|(_, nodes)| **nodes).map(|(reason, _)| *reason).unwrap_or_default();
@@ -88,10 +95,10 @@ fn unknown(policy: &str, rule: &str, reasons: &BTreeMap<&str, usize>) -> String 
 fn of_changes(nodes: &[NodePlan]) -> Vec<String> {
     let mut changes: BTreeMap<(bool, Change), Vec<&str>> = BTreeMap::new();
     let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    let mut faults: BTreeMap<(&str, &str), (BTreeMap<&str, usize>, Vec<&str>)> = BTreeMap::new();
+    let mut faults: BTreeMap<(&str, &str), Fault<'_>> = BTreeMap::new();
     for node in nodes {
         for fault in &node.unknown {
-            let (reasons, nodes) = faults.entry((&fault.policy, &fault.rule)).or_default();
+            let Fault { reasons, nodes } = faults.entry((&fault.policy, &fault.rule)).or_default();
             *reasons.entry(&fault.reason).or_default() += 1;
             nodes.push(&node.node);
         }
@@ -120,9 +127,9 @@ fn of_changes(nodes: &[NodePlan]) -> Vec<String> {
         nodes.sort_unstable();
         format!("{}{text}: {}", deferred(later), named(&nodes))
     });
-    let faults = faults
-        .into_iter()
-        .map(|((policy, rule), (reasons, nodes))| format!("{}: {}", unknown(policy, rule, &reasons), named(&nodes)));
+    let faults = faults.into_iter().map(|((policy, rule), Fault { reasons, nodes })| {
+        format!("{}: {}", unknown(policy, rule, &reasons), named(&nodes))
+    });
     let said = said.into_iter().map(|(remark, nodes)| format!("{remark}: {}", named(&nodes)));
     changes.chain(faults).chain(said).collect()
 }
@@ -132,7 +139,7 @@ fn without_values(change: &Change) -> Change {
 }
 
 /// `+ label tier=gold (rule fleet/gold)`
-fn with_rule(change: &Change) -> String {
+pub(in crate::cli) fn with_rule(change: &Change) -> String {
     let equals = change.value.as_deref().or(change.was.as_deref());
     let equals = equals.filter(|value| !value.is_empty() || change.field != FieldName::Taint);
     let equals = equals.map(|value| format!("={value}")).unwrap_or_default();
@@ -175,7 +182,7 @@ fn end(change: &Change) -> String {
 }
 
 /// Nodes in a line: all names, or the number and some names.
-fn named(nodes: &[&str]) -> String {
+pub(in crate::cli) fn named(nodes: &[&str]) -> String {
     match nodes.len() {
         0..=NAMED => nodes.join(", "),
         count => format!("{count} nodes ({}, …)", nodes[..NAMED].join(", ")),
@@ -183,7 +190,7 @@ fn named(nodes: &[&str]) -> String {
 }
 
 /// A number with its noun.
-fn count(number: usize, noun: &str) -> String {
+pub(in crate::cli) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::cli::history::Entry;
 use crate::cli::plan::Plan;
+use crate::cli::report::{Report, Violations};
 use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::schema::{document_schema, output_schema_of, schema_of};
 use nodegate_policy::explain::{Explanation, WhyNot};
@@ -24,6 +25,10 @@ enum Kind {
     PolicyTest,
     /// What `nodegate plan -o json` prints
     Plan,
+    /// What `nodegate report -o json` prints
+    Report,
+    /// What `nodegate report --violations -o json` prints
+    Violations,
     /// What `nodegate history -o json` prints
     History,
     /// What `nodegate explain -o json` prints
@@ -37,6 +42,8 @@ pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
         Kind::NodePolicy => ("NodePolicy", document_schema().clone()),
         Kind::PolicyTest => ("PolicyTest", schema_of::<PolicyTest>()),
         Kind::Plan => ("plan", output_schema_of::<Plan>()),
+        Kind::Report => ("report", output_schema_of::<Report>()),
+        Kind::Violations => ("violations", output_schema_of::<Violations>()),
         Kind::History => ("history", output_schema_of::<Vec<Entry>>()),
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),

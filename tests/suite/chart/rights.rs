@@ -172,6 +172,7 @@ async fn the_account_can_do_its_work_and_nothing_more() {
         &["plan", "--policy", file.path().to_str().unwrap()] as &[&str],
         &["explain", "kept-rights"],
         &["history", "kept-rights"],
+        &["report", "--stranded-pods"],
     ] {
         let ran = commands::run(plane, Some("reader"), &[command, &["--namespace", NAMESPACE]].concat());
         assert!(ran.code == 0 && !ran.errors.contains("could not"), "{command:?}: {}", ran.errors);

@@ -3,6 +3,7 @@
 mod explain;
 mod history;
 mod plan;
+mod report;
 
 use std::process::{Command, Stdio};
 
