@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::connect::ConnectArgs;
+use super::invocation::Invocation;
 use super::nodes;
 use super::output::{self, Format};
 use super::{Findings, effective_policies, telemetry_for_command};
@@ -71,10 +72,10 @@ struct Line {
     message: String,
 }
 
-pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Findings> {
+pub(super) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let Gathered { set, policies, nodes, unreadable } = runtime.block_on(gather(args))?;
+    let Gathered { set, policies, nodes, unreadable } = runtime.block_on(gather(args, invocation))?;
     let count = nodes.len() + unreadable.len();
     let mut violations = unreadable;
     for node in &nodes {
@@ -99,7 +100,7 @@ struct Gathered {
 }
 
 /// Reads the policies and the nodes.
-async fn gather(args: &ReportArgs) -> anyhow::Result<Gathered> {
+async fn gather(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Gathered> {
     let sources =
         Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
     let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
@@ -108,7 +109,9 @@ async fn gather(args: &ReportArgs) -> anyhow::Result<Gathered> {
     if !args.nodes.is_empty() {
         found.extend(nodes::read(&args.nodes)?.into_iter().map(|found| found.node));
     }
-    let Some(place) = args.connect.reading_place()? else {
+    // Nodes in files need no cluster, so the current context is not used for them.
+    let invocation = if args.nodes.is_empty() { invocation } else { Invocation::Nodegate };
+    let Some(place) = args.connect.reading_place(invocation)? else {
         if args.nodes.is_empty() {
             bail!(
                 "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig"

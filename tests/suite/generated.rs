@@ -74,6 +74,15 @@ fn editors_get_a_schema_for_each_kind_of_file_in_which_every_field_is_described(
 }
 
 #[test]
+fn keys_that_a_first_policy_leaves_out_are_documented_with_the_reason() {
+    let documented = include_str!("../../docs/guides/first-policy.md");
+    for (key, reason) in nodegate_policy::init::maintained_keys() {
+        let row = format!("| `{key}` | {reason} |");
+        assert!(documented.contains(&row), "docs/guides/first-policy.md lacks: {row}");
+    }
+}
+
+#[test]
 fn keys_that_are_never_saved_are_documented_with_the_reason() {
     let documented = include_str!("../../docs/reference/saved-state.md");
     for (key, reason) in nodegate_policy::never_persisted::table() {

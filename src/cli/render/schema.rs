@@ -41,6 +41,14 @@ pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
     };
+    document(title, of_kind)
+}
+
+/// The text of a schema file.
+///
+/// # Errors
+/// Returns an error if the schema cannot be serialized, which is a bug in nodegate.
+pub(in crate::cli) fn document(title: &str, of_kind: Json) -> anyhow::Result<String> {
     let mut schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title});
     if let (Some(schema), Json::Object(of_kind)) = (schema.as_object_mut(), of_kind) {
         schema.extend(of_kind.into_iter().filter(|(field, _)| field != "title"));
