@@ -1,5 +1,6 @@
 //! `nodegate init`: a first policy from the labels and taints that nodes have today.
 
+mod document;
 mod text;
 
 use std::fs::{self, File, OpenOptions};
@@ -8,13 +9,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use kube::Client;
-use serde::Serialize;
 
 use super::connect::ConnectArgs;
 use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::{Findings, nodes, telemetry_for_command};
 use crate::controller::{NodeApi, NodeObject, Unreadable};
+pub(crate) use document::Summary;
+use document::UnreadableNode;
 use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::names::{LabelKey, is_dns_subdomain};
 use nodegate_policy::api::schema::{document_schema, schema_of};
@@ -58,41 +60,6 @@ fn policy_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// The summary.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Summary {
-    /// The number of nodes that were read.
-    nodes: usize,
-    /// The files that were written.
-    files: Vec<String>,
-    rules: Vec<RuleLine>,
-    cases: usize,
-    left_out: Vec<LeftOutLine>,
-    /// Nodes that could not be read. No rule matches them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    unreadable: Vec<String>,
-}
-
-/// A rule of the policy.
-#[derive(Serialize)]
-struct RuleLine {
-    rule: String,
-    nodes: usize,
-    names: Vec<String>,
-    /// `key=value`, and `key=value:Effect` for taints.
-    sets: Vec<String>,
-}
-
-/// Labels or taints that are not in the policy.
-#[derive(Serialize)]
-struct LeftOutLine {
-    field: String,
-    key: String,
-    nodes: usize,
-    reason: String,
-}
-
 pub(super) fn run(args: &InitArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
@@ -124,8 +91,7 @@ fn shown(args: &InitArgs, invocation: Invocation, summary: &Summary) -> anyhow::
 #[derive(Default)]
 struct Fleet {
     nodes: Vec<FleetNode>,
-    /// Errors of nodes that could not be read.
-    unreadable: Vec<String>,
+    unreadable: Vec<UnreadableNode>,
 }
 
 fn of_files(args: &InitArgs) -> anyhow::Result<Fleet> {
@@ -171,40 +137,8 @@ impl Fleet {
             Err(error) => {
                 // No glob may match a node whose labels are unknown.
                 self.nodes.extend(Some(FleetNode::named(&error.name)).filter(|_| !error.name.is_empty()));
-                self.unreadable.push(error.to_string());
+                self.unreadable.push(UnreadableNode { node: error.name, reason: error.why });
             }
-        }
-    }
-}
-
-impl Summary {
-    fn of(first: &FirstPolicy, unreadable: Vec<String>) -> Self {
-        let rules = first.rules.iter().map(|rule| {
-            let labels = rule.rule.labels.iter().map(|(key, value)| format!("{key}={value}"));
-            let taints = rule.rule.taints.iter().map(|taint| match taint.value.as_str() {
-                "" => format!("{}:{}", taint.key, taint.effect),
-                value => format!("{}={value}:{}", taint.key, taint.effect),
-            });
-            RuleLine {
-                rule: rule.rule.name.clone(),
-                nodes: rule.nodes,
-                names: rule.names().to_vec(),
-                sets: labels.chain(taints).collect(),
-            }
-        });
-        let left_out = first.left_out.iter().map(|left| LeftOutLine {
-            field: left.field.to_string(),
-            key: left.key.clone(),
-            nodes: left.nodes,
-            reason: left.reason.clone(),
-        });
-        Self {
-            nodes: first.nodes,
-            files: Vec::new(),
-            rules: rules.collect(),
-            cases: first.cases.len(),
-            left_out: left_out.collect(),
-            unreadable,
         }
     }
 }

@@ -58,6 +58,7 @@ fn editors_get_a_schema_for_each_kind_of_file_in_which_every_field_is_described(
     for (arguments, kind, field) in [
         (&["schema"] as &[&str], "NodePolicy", "/properties/spec/properties/rules/items/properties/labels"),
         (&["schema", "PolicyTest"], "PolicyTest", "/properties/cases/items/properties/expect"),
+        (&["schema", "init"], "init", "/properties/rules/items/properties/sets"),
         (&["schema", "explain"], "explain", "/properties/entries/items/properties/removedWhen"),
         (&["schema", "why-not"], "why-not", "/properties/rules/items/properties/conditions"),
     ] {

@@ -106,10 +106,12 @@ fn the_summary_is_structured_too() {
     let text = printed(directory.path(), &["init", "nodes.json", "-o", "json"], 0);
     let summary: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&summary["nodes"], &summary["cases"]), (&json!(4), &json!(4)));
-    assert_eq!(
-        summary["rules"][0],
-        json!({"rule": "cpu-1-and-gpu", "nodes": 3, "names": ["cpu-1", "gpu-*"], "sets": ["team=ml"]})
-    );
+    assert_conforms("init", &summary);
+    let team = json!({"field": "label", "key": "team", "value": "ml"});
+    let rule = json!({"rule": "cpu-1-and-gpu", "nodes": 3, "names": ["cpu-1", "gpu-*"], "sets": [team]});
+    assert_eq!(summary["rules"][0], rule);
+    let taint = json!({"field": "taint", "key": "dedicated", "value": "gpu", "effect": "NoSchedule"});
+    assert_eq!(summary["rules"][1]["sets"][2], taint);
     let left = json!({"field": "label", "key": "kubernetes.io/hostname", "nodes": 2, "reason": "the kubelet sets it"});
     assert_eq!(summary["leftOut"][0], left);
     assert_eq!(summary["files"].as_array().unwrap().len(), 4);

@@ -1,6 +1,6 @@
 //! The summary of `init` as text.
 
-use super::Summary;
+use super::document::{SetValue, Summary, UnreadableNode};
 use crate::cli::output;
 use crate::text::on_a_line;
 
@@ -16,7 +16,8 @@ pub(super) fn of(summary: &Summary, program: &str) -> String {
     if !rules.is_empty() {
         let mut table = output::table(&["rule", "nodes", "names", "sets"]);
         for rule in rules.iter().take(RULES_SHOWN) {
-            table.add_row([&rule.rule, &rule.nodes.to_string(), &first(&rule.names), &first(&rule.sets)]);
+            let sets: Vec<String> = rule.sets.iter().map(set).collect();
+            table.add_row([&rule.rule, &rule.nodes.to_string(), &first(&rule.names), &first(&sets)]);
         }
         text.push_str(&format!("{}\n", table.trim_fmt()));
         if rules.len() > RULES_SHOWN {
@@ -27,12 +28,12 @@ pub(super) fn of(summary: &Summary, program: &str) -> String {
     if !left_out.is_empty() {
         let mut table = output::table(&["left out", "key", "nodes", "reason"]);
         for left in left_out {
-            table.add_row([&left.field, &left.key, &left.nodes.to_string(), &left.reason]);
+            table.add_row([left.field.as_str(), &left.key, &left.nodes.to_string(), &left.reason]);
         }
         text.push_str(&format!("{}\n\n", table.trim_fmt()));
     }
-    for error in unreadable {
-        text.push_str(&format!("left out: {}\n", on_a_line(error)));
+    for UnreadableNode { node, reason } in unreadable {
+        text.push_str(&format!("node {} cannot be read: {}\n", on_a_line(node), on_a_line(reason)));
     }
     let read = format!("read {}", counted(*nodes, "node"));
     let [policy, test, ..] = files.as_slice() else { return format!("{text}{read}\n") };
@@ -46,6 +47,16 @@ pub(super) fn of(summary: &Summary, program: &str) -> String {
         counted(*cases, "case")
     ));
     text
+}
+
+/// `key=value`, and `key=value:Effect` for a taint.
+fn set(value: &SetValue) -> String {
+    let SetValue { field: _, key, value, effect } = value;
+    match effect {
+        None => format!("{key}={value}"),
+        Some(effect) if value.is_empty() => format!("{key}:{effect}"),
+        Some(effect) => format!("{key}={value}:{effect}"),
+    }
 }
 
 fn counted(count: usize, what: &str) -> String {

@@ -1,6 +1,7 @@
 //! `nodegate render schema`: JSON Schemas of files, for editors, and of what commands print, for other programs.
 
 use crate::cli::history::Entry;
+use crate::cli::init::Summary;
 use crate::cli::plan::Plan;
 use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::schema::{document_schema, output_schema_of, schema_of};
@@ -26,6 +27,8 @@ enum Kind {
     Plan,
     /// What `nodegate history -o json` prints
     History,
+    /// What `nodegate init -o json` prints
+    Init,
     /// What `nodegate explain -o json` prints
     Explain,
     /// What `nodegate explain --why-not -o json` prints
@@ -38,6 +41,7 @@ pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
         Kind::PolicyTest => ("PolicyTest", schema_of::<PolicyTest>()),
         Kind::Plan => ("plan", output_schema_of::<Plan>()),
         Kind::History => ("history", output_schema_of::<Vec<Entry>>()),
+        Kind::Init => ("init", output_schema_of::<Summary>()),
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
     };

@@ -15,7 +15,8 @@ const LABELS: [(&str, &str); 8] = [
     ("projectcalico.org/ds-ready", "the network plugin sets it"),
 ];
 
-const LABEL_PREFIXES: [(&str, &str); 23] = [
+/// Namespaces in which all labels and taints are maintained.
+const PREFIXES: [(&str, &str); 23] = [
     ("alpha.eksctl.io", "the cloud provider sets it"),
     ("cloud.google.com", "the cloud provider sets it"),
     ("eks.amazonaws.com", "the cloud provider sets it"),
@@ -84,7 +85,7 @@ pub(crate) fn label(key: &str) -> Option<&'static str> {
     let prefix = prefix_of(key);
     never_persisted::label(key)
         .or_else(|| listed(&LABELS, key))
-        .or_else(|| listed(&LABEL_PREFIXES, prefix))
+        .or_else(|| listed(&PREFIXES, prefix))
         .or_else(|| publisher_of(key).map(|_| DISCOVERED))
         .or_else(|| prefix.ends_with(".feature.node.kubernetes.io").then_some(DISCOVERED))
         .or_else(|| is_storage_topology(prefix).then_some("a storage driver sets it"))
@@ -92,13 +93,13 @@ pub(crate) fn label(key: &str) -> Option<&'static str> {
 
 /// Who maintains this taint, as a reason to leave it out; `None` if people set it, as far as its key tells.
 pub(crate) fn taint(key: &str) -> Option<&'static str> {
-    never_persisted::taint(key).or_else(|| listed(&TAINTS, key))
+    never_persisted::taint(key).or_else(|| listed(&TAINTS, key)).or_else(|| listed(&PREFIXES, prefix_of(key)))
 }
 
 /// All entries that [`never_persisted::table`] does not have, for the documentation: key or `prefix/*`, and the reason.
 pub fn table() -> impl Iterator<Item = (String, &'static str)> {
     let exact = LABELS.iter().map(|(key, reason)| ((*key).to_owned(), *reason));
-    let prefixes = LABEL_PREFIXES.iter().map(|(prefix, reason)| (format!("{prefix}/*"), *reason));
+    let prefixes = PREFIXES.iter().map(|(prefix, reason)| (format!("{prefix}/*"), *reason));
     let discovered = PUBLISHERS.iter().map(|prefix| (format!("{prefix}/*"), DISCOVERED));
     exact.chain(prefixes).chain(discovered)
 }
@@ -124,7 +125,12 @@ mod tests {
         ]) {
             assert!(label(key).is_some(), "{key}");
         }
-        for key in ["node.kubernetes.io/not-ready", "nodegate.dev/pending", "node-role.kubernetes.io/control-plane"] {
+        for key in [
+            "node.kubernetes.io/not-ready",
+            "nodegate.dev/pending",
+            "node-role.kubernetes.io/control-plane",
+            "kubernetes.azure.com/scalesetpriority",
+        ] {
             assert!(taint(key).is_some(), "{key}");
         }
     }

@@ -3,11 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nodegate_policy::api::case::PolicyTest;
+use nodegate_policy::api::names::{TaintEffect, TaintId};
 use nodegate_policy::api::schema::{check, schema_of};
 use nodegate_policy::api::source::{FieldPath, parse_documents};
+use nodegate_policy::api::state::SavedState;
 use nodegate_policy::init::{FirstPolicy, FleetNode, InitError, first_policy};
 use nodegate_policy::simulate::{Scene, identity, node_name, node_of, run_case, simulate};
-use nodegate_policy::{Exemptions, Field, NodeFacts, Origin, PolicyDocument, PolicySet};
+use nodegate_policy::{
+    Claims, Exemptions, Field, NodeFacts, Origin, PolicyDocument, PolicySet, StoredNode, plan_reconcile,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -41,6 +45,31 @@ fn tests(first: &FirstPolicy) -> PolicyTest {
     serde_json::from_value(trees[0].to_json()).unwrap()
 }
 
+/// Asserts that the controller changes nothing on a stored node, whether it has seen the node before or not. It removes only
+/// the pending taint, which it does by any policy.
+fn assert_the_controller_changes_nothing(set: &PolicySet, node: &Value) {
+    let text = node.to_string();
+    let facts = NodeFacts::parse(&text).unwrap();
+    let pending = [TaintId { key: "nodegate.dev/pending".parse().unwrap(), effect: TaintEffect::NoSchedule }];
+    for registered in [true, false] {
+        let stored = StoredNode {
+            node: &facts,
+            claims: &Claims::default(),
+            saved: &SavedState::default(),
+            registered,
+            identified: true,
+            pending: &pending,
+            adopt: false,
+            patched_taints: &BTreeSet::new(),
+        };
+        if let Some(change) = plan_reconcile(set, &stored).change(|_| true, |_, _| false) {
+            let others = change.taints().keys().any(|id| !pending.contains(id));
+            let labels: Vec<&String> = change.labels().keys().filter(|key| !key.starts_with("nodegate.dev/")).collect();
+            assert!(labels.is_empty() && !others && change.annotations().is_empty(), "{change:#?} on {node:#}");
+        }
+    }
+}
+
 /// Asserts what holds for every first policy.
 fn assert_holds(nodes: &[Value], first: &FirstPolicy) {
     let (set, test) = (compiled(first), tests(first));
@@ -51,6 +80,7 @@ fn assert_holds(nodes: &[Value], first: &FirstPolicy) {
     }
     let left_out: BTreeSet<(Field, &str)> = first.left_out.iter().map(|out| (out.field, out.key.as_str())).collect();
     for node in nodes {
+        assert_the_controller_changes_nothing(&set, node);
         for (requester, old) in [("admin", Some(node.clone())), ("admin", None), ("kubelet", None)] {
             let (username, groups) = identity(requester, node_name(node), &[]);
             let scene =
