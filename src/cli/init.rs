@@ -82,8 +82,24 @@ pub(super) fn run(args: &InitArgs, invocation: Invocation) -> anyhow::Result<Fin
 
 fn shown(args: &InitArgs, invocation: Invocation, summary: &Summary) -> anyhow::Result<String> {
     match args.output {
-        Format::Table => Ok(text::of(summary, invocation.program())),
+        Format::Table => Ok(text::of(summary, invocation.program(), &selected(args, invocation))),
         format => output::structured(format, summary),
+    }
+}
+
+/// The arguments with which `plan` reads the same nodes, each after a space.
+fn selected(args: &InitArgs, invocation: Invocation) -> String {
+    let context = args.connect.context.iter().map(|context| format!(" --context {context}"));
+    let cluster = match (&args.connect.kubeconfig, invocation) {
+        (Some(file), _) => {
+            format!(" --kubeconfig {}{} --namespace NAMESPACE", file.display(), context.collect::<String>())
+        }
+        (None, Invocation::KubectlPlugin) => context.collect(),
+        (None, Invocation::Nodegate) => " --namespace NAMESPACE".to_owned(),
+    };
+    match args.nodes.as_slice() {
+        [] => cluster,
+        files => files.iter().map(|file| format!(" {}", file.display())).collect(),
     }
 }
 

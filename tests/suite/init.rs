@@ -65,7 +65,7 @@ read 4 nodes, wrote policy/policy.yaml (2 rules) and policy/test.yaml (4 cases)
 
 Next, review the names in policy/policy.yaml, run its tests, and see that it changes nothing:
   nodegate test policy/test.yaml
-  nodegate plan --policy policy/policy.yaml NODES
+  nodegate plan --policy policy/policy.yaml nodes.json
 ";
 
 #[test]

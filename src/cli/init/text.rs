@@ -9,8 +9,9 @@ const SHOWN: usize = 4;
 /// Maximum number of rules that are shown; the file has all of them.
 const RULES_SHOWN: usize = 40;
 
-/// The summary. `program` is how the commands that it names are called.
-pub(super) fn of(summary: &Summary, program: &str) -> String {
+/// The summary. `program` is how the commands that it names are called, `selected` the arguments that
+/// select the same nodes.
+pub(super) fn of(summary: &Summary, program: &str, selected: &str) -> String {
     let Summary { nodes, files, rules, cases, left_out, unreadable } = summary;
     let mut text = String::new();
     if !rules.is_empty() {
@@ -37,12 +38,12 @@ pub(super) fn of(summary: &Summary, program: &str) -> String {
     }
     let read = format!("read {}", counted(*nodes, "node"));
     let [policy, test, ..] = files.as_slice() else { return format!("{text}{read}\n") };
-    let (policy, test) = (on_a_line(policy), on_a_line(test));
+    let (policy, test, selected) = (on_a_line(policy), on_a_line(test), on_a_line(selected));
     text.push_str(&format!(
         "{read}, wrote {policy} ({}) and {test} ({})\n\n\
          Next, review the names in {policy}, run its tests, and see that it changes nothing:\n  \
          {program} test {test}\n  \
-         {program} plan --policy {policy} NODES\n",
+         {program} plan --policy {policy}{selected}\n",
         counted(rules.len(), "rule"),
         counted(*cases, "case")
     ));

@@ -41,6 +41,7 @@ async fn init_reads_the_nodes_of_a_cluster_and_its_policy_changes_nothing_there(
     let ran = run(plane, None, &["init", "--dir", &at]);
     assert_eq!(ran.errors, "");
     let summary = ran.with(0);
+    assert!(summary.ends_with("commands-admin.kubeconfig --namespace NAMESPACE\n"), "{summary}");
     assert!(summary.contains(" first-gpu-*") && summary.contains("first.example.com/tier=gold"), "{summary}");
     let nodes = directory.path().join("nodes.yaml");
     std::fs::write(&nodes, plane.kubectl(&["get", "nodes", "-o", "yaml"], None).unwrap()).unwrap();
@@ -61,7 +62,8 @@ async fn init_reads_the_nodes_of_a_cluster_and_its_policy_changes_nothing_there(
         "{}",
         ran.errors
     );
-    assert!(ran.with(0).contains("\n  kubectl nodegate test as-plugin/test.yaml\n"));
+    let next = "  kubectl nodegate test as-plugin/test.yaml\n  kubectl nodegate plan --policy as-plugin/policy.yaml\n";
+    assert!(ran.with(0).ends_with(next));
     let written = |of: &str| std::fs::read_to_string(directory.path().join(of).join("policy.yaml")).unwrap();
     assert_eq!(written("as-plugin"), written("policy"));
     // On the files, and on the cluster itself.
