@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use clap::Command;
+use clap::builder::StyledStr;
 
 /// kubectl runs a program with this name on `PATH` as `kubectl nodegate`.
 const PLUGIN: &str = "kubectl-nodegate";
@@ -39,21 +40,17 @@ impl Invocation {
         match self {
             Self::Nodegate => command,
             Self::KubectlPlugin => {
-                let names: Vec<String> =
+                let commands: Vec<String> =
                     command.get_subcommands().map(|command| format!("nodegate {}", command.get_name())).collect();
-                renamed(command.bin_name(self.program()), &names)
+                described(command.bin_name(self.program()), &commands)
             }
         }
     }
 }
 
 /// Writes `kubectl nodegate plan` for `nodegate plan` in the descriptions of a command and of those below it.
-fn renamed(mut command: Command, names: &[String]) -> Command {
-    let text = |text: Option<&clap::builder::StyledStr>| {
-        text.map(|text| {
-            names.iter().fold(text.to_string(), |text, name| text.replace(name, &format!("kubectl {name}")))
-        })
-    };
+fn described(mut command: Command, commands: &[String]) -> Command {
+    let text = |text: Option<&StyledStr>| text.map(|text| renamed(text.to_string(), commands));
     if let Some(about) = text(command.get_about()) {
         command = command.about(about);
     }
@@ -63,7 +60,22 @@ fn renamed(mut command: Command, names: &[String]) -> Command {
     if let Some(help) = text(command.get_after_help()) {
         command = command.after_help(help);
     }
-    command.mut_subcommands(|below| renamed(below, names))
+    command.mut_subcommands(|below| described(below, commands))
+}
+
+/// Writes `kubectl` before each of these commands, where it ends with a word.
+fn renamed(text: String, commands: &[String]) -> String {
+    let ends = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '-');
+    commands.iter().fold(text, |text, command| {
+        let mut parts = text.split(command.as_str());
+        let mut renamed = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            renamed.push_str(if ends(part) { "kubectl " } else { "" });
+            renamed.push_str(command);
+            renamed.push_str(part);
+        }
+        renamed
+    })
 }
 
 #[cfg(test)]
@@ -81,5 +93,13 @@ mod tests {
             assert_eq!(Invocation::of(Some(OsStr::new(program))), expected, "{program}");
         }
         assert_eq!(Invocation::of(None), Invocation::Nodegate);
+    }
+
+    #[test]
+    fn only_whole_commands_are_renamed() {
+        let commands = ["nodegate plan".to_owned(), "nodegate man".to_owned()];
+        let text = "run `nodegate plan`, nodegate man: what nodegate manages; nodegate plan-b; nodegate plan";
+        let expected = "run `kubectl nodegate plan`, kubectl nodegate man: what nodegate manages; nodegate plan-b; kubectl nodegate plan";
+        assert_eq!(renamed(text.to_owned(), &commands), expected);
     }
 }

@@ -25,8 +25,8 @@ use crate::facts::NodeFacts;
 use crate::keys::Field;
 use names::FleetNames;
 
-/// A key whose value differs on more than half of the nodes that have it is left out if it has more values than this. A rule
-/// for each node does not describe a fleet.
+/// A label is left out if it has more values than this, and more than half as many values as nodes. A rule for each node does
+/// not describe a fleet.
 const VALUES_MAX: usize = 20;
 
 /// A node of the fleet, as far as a first policy is concerned.
@@ -148,22 +148,6 @@ enum Value<'a> {
     Taint { id: TaintId, value: &'a str },
 }
 
-impl Value<'_> {
-    fn field(&self) -> Field {
-        match self {
-            Self::Label { .. } => Field::Label,
-            Self::Taint { .. } => Field::Taint,
-        }
-    }
-
-    fn key(&self) -> &str {
-        match self {
-            Self::Label { key, .. } => key,
-            Self::Taint { id, .. } => id.key.as_str(),
-        }
-    }
-}
-
 /// The labels and taints of a fleet: what is in the policy, with the nodes that have it, and what is not.
 struct Sorted<'a> {
     assigned: BTreeMap<Value<'a>, Vec<usize>>,
@@ -187,11 +171,11 @@ impl<'a> Sorted<'a> {
                 }
             }
         }
-        for (field, key) in individual(&assigned) {
+        for key in individual(&assigned) {
             let reason = "it has a different value on most nodes; `persist` can keep it when a node is created again";
-            let nodes = left_out.entry((field, key, reason.to_owned())).or_default();
+            let nodes = left_out.entry((Field::Label, key, reason.to_owned())).or_default();
             assigned.retain(|value, of| {
-                let keep = value.field() != field || value.key() != key;
+                let keep = !matches!(value, Value::Label { key: other, .. } if *other == key);
                 if !keep {
                     nodes.extend(of.iter());
                 }
@@ -232,8 +216,8 @@ fn taint<'a>(key: &'a str, effect: &str, value: &'a str, pending: &LabelKey) -> 
     Ok(Value::Taint { id: id().map_err(|error| error.to_string())?, value })
 }
 
-/// The keys with a value for each node, or nearly so.
-fn individual<'a>(assigned: &BTreeMap<Value<'a>, Vec<usize>>) -> Vec<(Field, &'a str)> {
+/// The labels with a value for each node, or nearly so.
+fn individual<'a>(assigned: &BTreeMap<Value<'a>, Vec<usize>>) -> Vec<&'a str> {
     let mut counts: BTreeMap<&'a str, (usize, usize)> = BTreeMap::new();
     for (value, nodes) in assigned {
         if let Value::Label { key, .. } = value {
@@ -243,5 +227,5 @@ fn individual<'a>(assigned: &BTreeMap<Value<'a>, Vec<usize>>) -> Vec<(Field, &'a
         }
     }
     let individual = counts.into_iter().filter(|(_, (values, nodes))| *values > VALUES_MAX && values * 2 > *nodes);
-    individual.map(|(key, _)| (Field::Label, key)).collect()
+    individual.map(|(key, _)| key).collect()
 }
