@@ -195,3 +195,19 @@ fn write_file(path: &Path, text: &str, overwrite: bool) -> std::io::Result<()> {
     };
     file.write_all(text.as_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_cannot_be_read_is_reported_and_keeps_its_name() {
+        let mut fleet = Fleet::default();
+        fleet.add(NodeObject::read(r#"{"metadata": {"name": "a", "labels": {"tier": "x"}}}"#));
+        fleet.add(NodeObject::read(r#"{"metadata": {"name": "b", "labels": "none"}}"#));
+        fleet.add(NodeObject::read("[]"));
+        assert_eq!(fleet.nodes[1..], [FleetNode::named("b")]);
+        let named: Vec<&str> = fleet.unreadable.iter().map(|node| node.node.as_str()).collect();
+        assert_eq!(named, ["b", ""]);
+    }
+}
