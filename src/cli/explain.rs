@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use kube::Client;
 
 use super::connect::{ClusterTarget, ConnectArgs};
+use super::invocation::Invocation;
 use super::member::{self, Member};
 use super::output::{self, Format};
 use super::{Findings, effective_policies, nodes, saved_state, telemetry_for_command};
@@ -74,10 +75,11 @@ struct Gathered {
     braked: bool,
 }
 
-pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<Findings> {
+pub(super) fn run(args: &ExplainArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let gathered = if args.nodes.is_empty() { runtime.block_on(of_cluster(args))? } else { of_files(args)? };
+    let gathered =
+        if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
     output::print(&explained(args, &gathered)?)?;
     Ok(Findings::None)
 }
@@ -125,8 +127,8 @@ fn of_files(args: &ExplainArgs) -> anyhow::Result<Gathered> {
 }
 
 /// The node and its past from the cluster.
-async fn of_cluster(args: &ExplainArgs) -> anyhow::Result<Gathered> {
-    let Some(place) = args.connect.place()? else {
+async fn of_cluster(args: &ExplainArgs, invocation: Invocation) -> anyhow::Result<Gathered> {
+    let Some(place) = args.connect.place_to_read(invocation)? else {
         bail!("no node is selected; pass files with --nodes, or select a cluster with --kubeconfig and --namespace");
     };
     let client = place.client().await?;

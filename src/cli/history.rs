@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use jiff::{Span, SpanRelativeTo, Timestamp};
 
 use super::connect::{ClusterTarget, ConnectArgs};
+use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::revert::revert;
 use super::{Findings, saved_state, telemetry_for_command};
@@ -57,17 +58,20 @@ fn seconds(span: Span) -> Option<i64> {
     Some(span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?.as_secs())
 }
 
-pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Findings> {
+pub(super) fn run(args: &HistoryArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    runtime.block_on(history(args))
+    runtime.block_on(history(args, invocation))
 }
 
-async fn history(args: &HistoryArgs) -> anyhow::Result<Findings> {
+async fn history(args: &HistoryArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     let states = match &args.state_dir {
         Some(directory) => of_directory(args, directory)?,
         None => {
-            let place = args.connect.place()?;
+            let place = match args.revert {
+                Some(_) => args.connect.place(invocation)?,
+                None => args.connect.place_to_read(invocation)?,
+            };
             let place = place.context("no cluster is selected; set --kubeconfig and --namespace, or --state-dir")?;
             let client = place.client().await?;
             let states = of_cluster(args, &client, &place).await?;

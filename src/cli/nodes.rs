@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::Value as Json;
 
-use nodegate_policy::api::source::{Field, Node, Tree, parse_documents};
+use nodegate_policy::api::source::{Field, Node, SyntaxError, Tree, parse_documents};
 
 /// A node that was read from a file.
 #[derive(Clone, Debug)]
@@ -71,12 +71,12 @@ pub(super) fn documents(path: &Path) -> anyhow::Result<(String, Vec<Json>)> {
     } else {
         (path.display().to_string(), std::fs::read_to_string(path).with_context(|| path.display().to_string())?)
     };
-    let documents = parse_documents(&text).map_err(|error| match error.place {
-        Some(place) => anyhow::anyhow!("{name}:{}:{}: {error}", place.line, place.column),
-        None => anyhow::anyhow!("{name}: {error}"),
-    })?;
     let mut found = Vec::new();
-    for document in documents {
+    if let Some(document) = whole_json(&text) {
+        found.extend(items(document));
+        return Ok((name, found));
+    }
+    for document in parse_documents(&text).map_err(|error| syntax_error(&name, &error))? {
         if let Some(entry) = valueless(&document) {
             anyhow::bail!(
                 "{name}:{}:{}: {:?} has no value; write \"\" for an empty value, or remove the key",
@@ -85,15 +85,38 @@ pub(super) fn documents(path: &Path) -> anyhow::Result<(String, Vec<Json>)> {
                 entry.key
             );
         }
-        let document = document.to_json();
-        match document["kind"].as_str() {
-            Some(kind) if kind.ends_with("List") => {
-                found.extend(document["items"].as_array().cloned().unwrap_or_default());
-            }
-            _ => found.push(document),
-        }
+        found.extend(items(document.to_json()));
     }
     Ok((name, found))
+}
+
+/// A text that is one JSON object. The YAML parser remembers the position of each value, within a budget that a list of some
+/// hundred nodes exceeds. Positions are needed only for errors.
+fn whole_json(text: &str) -> Option<Json> {
+    let document: Json = serde_json::from_str(text).ok().filter(Json::is_object)?;
+    let null = |field: &str| document["metadata"][field].as_object().is_some_and(|all| all.values().any(Json::is_null));
+    (!null("labels") && !null("annotations")).then_some(document)
+}
+
+/// The items of a list, or the object itself.
+fn items(mut document: Json) -> Vec<Json> {
+    match document["kind"].as_str() {
+        Some(kind) if kind.ends_with("List") => match document["items"].take() {
+            Json::Array(items) => items,
+            _ => Vec::new(),
+        },
+        _ => vec![document],
+    }
+}
+
+fn syntax_error(name: &str, error: &SyntaxError) -> anyhow::Error {
+    let place = error.place.map(|place| format!("{}:{}:", place.line, place.column)).unwrap_or_default();
+    match error.exceeds_budget {
+        true => anyhow::anyhow!(
+            "{name}:{place} the text is too large or nested too deep to be read as YAML ({error}); write a large list as JSON, as `kubectl get -o json` does"
+        ),
+        false => anyhow::anyhow!("{name}:{place} {error}"),
+    }
 }
 
 /// A label or an annotation that has a key but no value, and would be lost.

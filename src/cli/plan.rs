@@ -13,6 +13,7 @@ use kube::Client;
 
 use super::connect::{ClusterTarget, ConnectArgs};
 use super::effective_policies::{self, Proposal};
+use super::invocation::Invocation;
 use super::member::{self, Known, Member};
 use super::nodes::{self, Found};
 use super::output::{self, Format};
@@ -114,10 +115,10 @@ struct Draft {
     transitions: Vec<Transition>,
 }
 
-pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Findings> {
+pub(super) fn run(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let plan = if args.nodes.is_empty() { runtime.block_on(of_cluster(args))? } else { of_files(args)? };
+    let plan = if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
     match args.output {
         Format::Table => output::print(&text::of(&plan, args.by == By::Node))?,
         format => output::print(&output::structured(format, &plan)?)?,
@@ -153,8 +154,8 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Plan> {
     Ok(draft.finish(args, policies, &set, Ok(impact)))
 }
 
-async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Plan> {
-    let Some(place) = args.connect.place()? else {
+async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<Plan> {
+    let Some(place) = args.connect.place_to_read(invocation)? else {
         bail!(
             "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig and --namespace"
         );

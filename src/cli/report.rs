@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 
 use super::connect::ConnectArgs;
+use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::{Findings, telemetry_for_command};
 use crate::state::Identity;
@@ -99,17 +100,17 @@ impl ReportFormat {
     }
 }
 
-pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Findings> {
+pub(super) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
     anyhow::ensure!(
         args.output != ReportFormat::Csv || args.cost,
         "-o csv requires --cost: only costs are a single table"
     );
     if args.violations {
-        return violations::run(args);
+        return violations::run(args, invocation);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let report = runtime.block_on(fleet::report(args))?;
+    let report = runtime.block_on(fleet::report(args, invocation))?;
     match args.output {
         ReportFormat::Csv => output::print(&cost::csv(&report.cost)?)?,
         ReportFormat::Table => output::print(&text::of(&report))?,

@@ -39,8 +39,9 @@ fn a_missing_an_unknown_and_a_wrong_field_do_not_conform() {
 
 const PAGE: &str = "docs/reference/json.md";
 /// What `render schema` calls it, and the command.
-const DOCUMENTED: [(&str, &str); 6] = [
+const DOCUMENTED: [(&str, &str); 7] = [
     ("plan", "nodegate plan -o json"),
+    ("init", "nodegate init -o json"),
     ("explain", "nodegate explain NODE -o json"),
     ("why-not", "nodegate explain NODE --why-not KEY -o json"),
     ("report", "nodegate report -o json"),

@@ -1,6 +1,7 @@
 //! `nodegate render schema`: JSON Schemas of files, for editors, and of what commands print, for other programs.
 
 use crate::cli::history::Entry;
+use crate::cli::init::Summary;
 use crate::cli::plan::Plan;
 use crate::cli::report::{Report, Violations};
 use nodegate_policy::api::case::PolicyTest;
@@ -31,6 +32,8 @@ enum Kind {
     Violations,
     /// What `nodegate history -o json` prints
     History,
+    /// What `nodegate init -o json` prints
+    Init,
     /// What `nodegate explain -o json` prints
     Explain,
     /// What `nodegate explain --why-not -o json` prints
@@ -45,9 +48,18 @@ pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
         Kind::Report => ("report", output_schema_of::<Report>()),
         Kind::Violations => ("violations", output_schema_of::<Violations>()),
         Kind::History => ("history", output_schema_of::<Vec<Entry>>()),
+        Kind::Init => ("init", output_schema_of::<Summary>()),
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
     };
+    document(title, of_kind)
+}
+
+/// The text of a schema file.
+///
+/// # Errors
+/// Returns an error if the schema cannot be serialized, which is a bug in nodegate.
+pub(in crate::cli) fn document(title: &str, of_kind: Json) -> anyhow::Result<String> {
     let mut schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title});
     if let (Some(schema), Json::Object(of_kind)) = (schema.as_object_mut(), of_kind) {
         schema.extend(of_kind.into_iter().filter(|(field, _)| field != "title"));

@@ -10,6 +10,7 @@ use super::cost::{Prices, Sums};
 use super::document::{Conflict, Drift, Lacking, LeftAlone, Missed, MissedWrite, Report, Violation, ViolationMode};
 use super::violations::judge;
 use crate::cli::connect::ClusterTarget;
+use crate::cli::invocation::Invocation;
 use crate::cli::member::{self, Known, Member};
 use crate::cli::plan::document::{Over, Remark, RemarkKind};
 use crate::cli::plan::{decided, pods};
@@ -46,7 +47,7 @@ struct Gathering<'a> {
 ///
 /// # Errors
 /// Returns an error if the policies, the nodes or the prices cannot be read, or if there are no nodes.
-pub(super) async fn report(args: &ReportArgs) -> anyhow::Result<Report> {
+pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Report> {
     let prices = args.prices.as_deref().map(Prices::read).transpose()?;
     let sources =
         Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
@@ -64,7 +65,7 @@ pub(super) async fn report(args: &ReportArgs) -> anyhow::Result<Report> {
         pods::each_of_files(&args.pods, |pod| stranded.extend(impact.stranded(pod)))?;
         return Ok(gathering.finish(stranded));
     }
-    let Some(place) = args.connect.place()? else {
+    let Some(place) = args.connect.place_to_read(invocation)? else {
         bail!(
             "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig and --namespace"
         );

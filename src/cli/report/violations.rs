@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 use super::ReportArgs;
 use super::document::{Policies, Violation, ViolationMode};
+use crate::cli::invocation::Invocation;
 use crate::cli::{Findings, effective_policies, nodes, output};
 use crate::controller::published::Published;
 use crate::controller::{NodeApi, Unreadable};
@@ -27,9 +28,9 @@ pub(crate) struct Violations {
     violations: Vec<Violation>,
 }
 
-pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Findings> {
+pub(super) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let Gathered { set, policies, nodes, unreadable } = runtime.block_on(gather(args))?;
+    let Gathered { set, policies, nodes, unreadable } = runtime.block_on(gather(args, invocation))?;
     let count = nodes.len() + unreadable.len();
     let mut violations = unreadable;
     for node in &nodes {
@@ -55,7 +56,7 @@ struct Gathered {
 }
 
 /// Reads the policies and the nodes.
-async fn gather(args: &ReportArgs) -> anyhow::Result<Gathered> {
+async fn gather(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Gathered> {
     let sources =
         Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
     let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
@@ -64,7 +65,9 @@ async fn gather(args: &ReportArgs) -> anyhow::Result<Gathered> {
     if !args.nodes.is_empty() {
         found.extend(nodes::read(&args.nodes)?.into_iter().map(|found| found.node));
     }
-    let Some(place) = args.connect.reading_place()? else {
+    // Nodes in files need no cluster, so the current context is not used for them.
+    let invocation = if args.nodes.is_empty() { invocation } else { Invocation::Nodegate };
+    let Some(place) = args.connect.reading_place(invocation)? else {
         if args.nodes.is_empty() {
             bail!(
                 "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig"

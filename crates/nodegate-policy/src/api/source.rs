@@ -127,6 +127,8 @@ pub struct SyntaxError {
     pub place: Option<SourcePosition>,
     /// What is wrong.
     pub message: String,
+    /// Whether the text exceeds the parser's budget, and may be YAML otherwise.
+    pub exceeds_budget: bool,
 }
 
 /// Parses all documents of a YAML text, which may be JSON. The parser's budget limits anchors and nesting,
@@ -146,6 +148,7 @@ pub fn parse_documents(text: &str) -> Result<Vec<Tree>, SyntaxError> {
         Err(error) => Err(SyntaxError {
             place: error.location().map(SourcePosition::from).filter(|place| place.line > 0),
             message: error.without_snippet().to_string(),
+            exceeds_budget: matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. }),
         }),
     }
 }

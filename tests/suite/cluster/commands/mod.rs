@@ -2,6 +2,7 @@
 
 mod explain;
 mod history;
+mod init;
 mod plan;
 mod report;
 
