@@ -10,8 +10,6 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a bench that cannot run ends")]
 #![allow(dead_code, reason = "shared with the tests")]
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,6 +24,8 @@ use serde_json::{Value, json};
 mod burst;
 #[path = "../tests/suite/cluster/control_plane.rs"]
 mod control_plane;
+#[path = "support/probe.rs"]
+mod probe;
 #[path = "support/process.rs"]
 mod process;
 #[path = "support/review.rs"]
@@ -92,11 +92,7 @@ fn replica(plane: &ControlPlane, directory: &Path, policy: &Path, name: &str) ->
 
 impl Replica {
     fn get(&self, path: &str) -> String {
-        let mut answer = String::new();
-        let Ok(mut stream) = TcpStream::connect(&self.probe) else { return answer };
-        let _ = write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        let _ = stream.read_to_string(&mut answer);
-        answer
+        probe::get(&self.probe, path)
     }
 
     /// The sum of a metric over its labels.
@@ -107,9 +103,7 @@ impl Replica {
     }
 
     fn memory_mb(&self) -> f64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.0.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-        line.split_whitespace().next().and_then(|kilobytes| kilobytes.parse::<f64>().ok()).unwrap_or_default() / 1024.0
+        probe::memory_mb(self.server.0.id(), "VmRSS:")
     }
 }
 
