@@ -3,6 +3,7 @@
 mod apply;
 mod certs;
 mod check;
+mod cleanup;
 mod completions;
 mod connect;
 mod demo;
@@ -62,6 +63,7 @@ enum Command {
     Apply(apply::ApplyArgs),
     Report(report::ReportArgs),
     History(history::HistoryArgs),
+    Cleanup(Box<cleanup::CleanupArgs>),
     Certs(certs::CertsArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -109,6 +111,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Apply(args) => apply::run(&args),
         Command::Report(args) => report::run(&args),
         Command::History(args) => history::run(&args),
+        Command::Cleanup(args) => cleanup::run(&args),
         Command::Certs(args) => certs::run(&args),
         Command::Completions(args) => completions::run(&args),
     };

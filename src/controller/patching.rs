@@ -9,7 +9,7 @@ use kube::api::PatchParams;
 
 use super::change::describe;
 use super::history::FIELD_MANAGER;
-use super::node::NodeObject;
+use super::node::{NodeApi, NodeObject};
 use super::outcome::Failure;
 use super::queue::Urgency;
 use super::reconcile::Reconciler;
@@ -64,19 +64,17 @@ impl Reconciler {
         change: &NodeChange,
         urgency: Urgency,
     ) -> Result<(), Failure> {
-        let guarded = of_version(node.resource_version(), patch(facts, change));
         self.turn(urgency).await;
-        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let made = self.nodes().patch(node.name(), &parameters, guarded).await;
+        let made = write_change(self.nodes(), node, facts, change, FIELD_MANAGER).await;
         self.metrics().controller.wrote("node", made.is_ok());
         match made {
-            Ok(()) => {
+            Ok(Made::Written) => {
                 tracing::info!(node = node.name(), change = %describe(change), "changed");
                 self.memory().wrote(node, Instant::now());
                 Ok(())
             }
-            Err(kube::Error::Api(status)) if is_stale(&status) => Err(Failure::Conflict(node.name().to_owned())),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Ok(Made::Stale) => Err(Failure::Conflict(node.name().to_owned())),
+            Ok(Made::Gone) => Ok(()),
             Err(error) => Err(Failure::Patch { node: node.name().to_owned(), error: Box::new(error) }),
         }
     }
@@ -90,6 +88,38 @@ impl Reconciler {
             return Ok(());
         }
         self.make(node, &facts, &change, Urgency::Joining).await
+    }
+}
+
+/// The result of writing a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// The API server accepted it.
+    Written,
+    /// The node has changed since it was read, so nothing was written.
+    Stale,
+    /// The node does not exist anymore.
+    Gone,
+}
+
+/// Writes a change to the version of the node that was read, or not at all.
+///
+/// # Errors
+/// Returns an error if the API server refuses or cannot be reached.
+pub async fn write_change(
+    nodes: &NodeApi,
+    node: &NodeObject,
+    facts: &NodeFacts<'_>,
+    change: &NodeChange,
+    manager: &str,
+) -> Result<Made, kube::Error> {
+    let guarded = of_version(node.resource_version(), patch(facts, change));
+    let parameters = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+    match nodes.patch(node.name(), &parameters, guarded).await {
+        Ok(()) => Ok(Made::Written),
+        Err(kube::Error::Api(status)) if is_stale(&status) => Ok(Made::Stale),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Made::Gone),
+        Err(error) => Err(error),
     }
 }
 

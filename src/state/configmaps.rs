@@ -14,6 +14,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::broadcast;
 
+use super::stored_map::StoredMap;
 use super::{Identity, SavedStates};
 use crate::kube_error::in_words;
 use crate::telemetry::brief;
@@ -131,11 +132,30 @@ impl ConfigMaps {
     /// # Errors
     /// Returns an error if the API server refuses or cannot be reached.
     pub async fn read(&self, mut report: impl FnMut(Problem)) -> Result<(), kube::Error> {
+        self.read_each(&mut report, |_| {}).await
+    }
+
+    /// Reads all ConfigMaps once, and returns those that hold saved state.
+    ///
+    /// # Errors
+    /// Returns an error if the API server refuses or cannot be reached.
+    pub async fn stored(&self) -> Result<Vec<StoredMap>, kube::Error> {
+        let mut stored = Vec::new();
+        self.read_each(&mut drop, |config_map| stored.extend(StoredMap::of(config_map))).await?;
+        Ok(stored)
+    }
+
+    async fn read_each(
+        &self,
+        report: &mut impl FnMut(Problem),
+        mut each: impl FnMut(&ConfigMap),
+    ) -> Result<(), kube::Error> {
         let mut next = kube::api::ListParams::default().limit(500);
         loop {
             let page = self.api.list(&next).await?;
             for config_map in &page.items {
-                self.apply(config_map, &mut report);
+                self.apply(config_map, report);
+                each(config_map);
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => next = next.continue_token(&token),

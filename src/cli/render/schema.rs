@@ -2,6 +2,7 @@
 
 use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::schema::{document_schema, output_schema_of, schema_of};
+use nodegate_policy::cleanup::Cleanup;
 use nodegate_policy::explain::{Explanation, WhyNot};
 use serde_json::{Value as Json, json};
 
@@ -24,6 +25,8 @@ enum Kind {
     Explain,
     /// What `nodegate explain --why-not -o json` prints
     WhyNot,
+    /// What `nodegate cleanup -o json` prints
+    Cleanup,
 }
 
 pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
@@ -32,6 +35,7 @@ pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
         Kind::PolicyTest => ("PolicyTest", schema_of::<PolicyTest>()),
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
+        Kind::Cleanup => ("cleanup", output_schema_of::<Cleanup>()),
     };
     let mut schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title});
     if let (Some(schema), Json::Object(of_kind)) = (schema.as_object_mut(), of_kind) {

@@ -167,8 +167,10 @@ impl<'a> Planner<'a> {
         let uid = self.stored.node.uid.as_deref();
         let id = given.id();
         let assigned = self.plan.as_ref().and_then(|plan| plan.giver(given.field, &id)).cloned();
-        let is_leftover = |plan: &ReconcilePlan| plan.removals.iter().any(|one| one.field == given.field && one.key == id);
-        let guarded = self.scope.running.is_some() || matches!(self.scope.extent, Extent::Policies { leftovers: true, .. });
+        let is_leftover =
+            |plan: &ReconcilePlan| plan.removals.iter().any(|one| one.field == given.field && one.key == id);
+        let guarded =
+            self.scope.running.is_some() || matches!(self.scope.extent, Extent::Policies { leftovers: true, .. });
         let why = if found != given.value {
             Some(KeptBecause::Changed)
         } else if uid.is_none() || self.stored.saved.node_uid.as_deref() != uid {

@@ -17,11 +17,12 @@ fn fleet() -> PolicySet {
 fn scene() -> Scene {
     let owned = json!({"labels": {"tier": "gold", "quota": "large", "gone": "x"}, "annotations": {"note": "x"},
         "taints": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}], "removeAfter": {"quota": 5}});
-    let mut scene = Scene::new(json!({"tier": "gold", "quota": "large", "mine": "stays"})).owning(owned).tainted(json!([
-        {"key": "dedicated", "value": "ml", "effect": "NoSchedule"},
-        {"key": "nodegate.dev/pending", "effect": "NoSchedule"},
-        {"key": "others", "effect": "NoExecute"}
-    ]));
+    let mut scene =
+        Scene::new(json!({"tier": "gold", "quota": "large", "mine": "stays"})).owning(owned).tainted(json!([
+            {"key": "dedicated", "value": "ml", "effect": "NoSchedule"},
+            {"key": "nodegate.dev/pending", "effect": "NoSchedule"},
+            {"key": "others", "effect": "NoExecute"}
+        ]));
     scene.node["metadata"]["annotations"] = json!({"note": "x", (LAST_CHANGE): "alice", "foreign": "y"});
     scene
 }
@@ -67,8 +68,12 @@ fn a_key_whose_value_others_changed_stays_and_its_value_is_told() {
     scene.node["metadata"]["labels"]["tier"] = json!("tin");
     scene.node["spec"]["taints"][0]["value"] = json!("web");
     let plan = planned(&EVERYTHING, &scene);
-    let found: Vec<_> =
-        plan.keys.iter().filter(|key| key.why == Some(KeptBecause::Changed)).map(|key| (&*key.key, &key.found)).collect();
+    let found: Vec<_> = plan
+        .keys
+        .iter()
+        .filter(|key| key.why == Some(KeptBecause::Changed))
+        .map(|key| (&*key.key, &key.found))
+        .collect();
     assert_eq!(found, [("tier", &Some("tin".to_owned())), ("dedicated", &Some("web".to_owned()))]);
     assert!(!plan.change.unwrap().labels().contains_key("tier"));
 }
