@@ -9,6 +9,7 @@ mod text;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -27,6 +28,10 @@ use nodegate_policy::cleanup::{Cleanup, CleanupResult, CleanupScope, Extent, Kep
 
 /// The field manager of the command's writes.
 const MANAGER: &str = "nodegate-cleanup";
+
+/// How long API servers may go on applying an admission policy after it was deleted: they look for changes once per second
+/// (`k8s.io/apiserver/pkg/admission/plugin/policy/generic`, `policyRefreshIntervalDefault`).
+const POLICIES_LINGER: Duration = Duration::from_secs(3);
 
 /// Remove what nodegate has set on nodes, and its own objects: before it is uninstalled, or for some nodes or policies.
 /// Only list it unless --confirm is given
@@ -196,6 +201,10 @@ async fn of_cluster(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
     // they say what is left to do if the command is interrupted.
     let (judging, others): (Vec<_>, Vec<_>) = own.into_iter().partition(|object| object.judges_nodes);
     let mut objects = cleaner.own_objects(&judging).await?;
+    if args.confirm && !objects.is_empty() {
+        output::note("note: waiting until the API server no longer applies the deleted admission policies");
+        tokio::time::sleep(POLICIES_LINGER).await;
+    }
     let fleet = cleaner.fleet(&stored).await?;
     objects.extend(cleaner.records(&stored, &fleet).await?);
     objects.extend(cleaner.own_objects(&others).await?);

@@ -1,6 +1,7 @@
 //! Cleans up nodes.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures_util::StreamExt as _;
@@ -17,7 +18,7 @@ use nodegate_policy::{NodeChange, NodeFacts, StoredNode};
 /// Number of nodes that are processed concurrently.
 const CONCURRENCY: usize = 16;
 /// Number of attempts for a node that changes concurrently.
-const TRIES: usize = 5;
+const TRIES: u32 = 5;
 
 /// A node after it was cleaned up.
 struct Cleaned {
@@ -26,9 +27,15 @@ struct Cleaned {
     identity: Option<String>,
 }
 
+/// The pause before the first further attempt for a node on which something was set again; it doubles each time. The API
+/// server goes on calling webhooks and applying policies for a moment after they were deleted.
+const SET_AGAIN: Duration = Duration::from_millis(250);
+
 /// One attempt.
 enum Attempt {
     Done(NodeCleanup),
+    /// Something was set again after it had been removed.
+    SetAgain(NodeCleanup),
     /// The node has changed since it was read.
     Stale,
     /// The node does not exist anymore.
@@ -122,19 +129,31 @@ impl Cleaner<'_> {
         let identity = self.identity(&node);
         let name = node.name().to_owned();
         let cleaned = |node: NodeCleanup| Ok(Cleaned { node, identity: identity.clone() });
-        for _ in 0..TRIES {
+        let mut removed = Vec::new();
+        let mut last = None;
+        for attempt in 0..TRIES {
             match self.attempt(&node).await? {
-                Attempt::Done(done) => return cleaned(done),
+                Attempt::Done(done) => return cleaned(with(done, removed)),
+                Attempt::SetAgain(again) => {
+                    let (done, failed) = again.keys.into_iter().partition(|key| key.result == CleanupResult::Removed);
+                    removed.extend::<Vec<_>>(done);
+                    last = Some(NodeCleanup { keys: failed, ..again });
+                    tokio::time::sleep(SET_AGAIN * 2_u32.pow(attempt)).await;
+                }
                 Attempt::Gone => return cleaned(NodeCleanup { node: name, ..NodeCleanup::default() }),
-                Attempt::Stale => match self.nodes.get(&name).await? {
-                    Some(Ok(fresh)) => node = fresh,
-                    Some(Err(node)) => return Ok(unreadable(node)),
-                    None => return cleaned(NodeCleanup { node: name, ..NodeCleanup::default() }),
-                },
+                Attempt::Stale => {}
+            }
+            match self.nodes.get(&name).await? {
+                Some(Ok(fresh)) => node = fresh,
+                Some(Err(node)) => return Ok(unreadable(node)),
+                None => return cleaned(NodeCleanup { node: name, ..NodeCleanup::default() }),
             }
         }
-        let error = Some("the node kept changing concurrently".to_owned());
-        cleaned(NodeCleanup { node: name, error, ..NodeCleanup::default() })
+        let stale = || {
+            let error = Some("the node kept changing concurrently".to_owned());
+            NodeCleanup { node: name, error, ..NodeCleanup::default() }
+        };
+        cleaned(with(last.unwrap_or_else(stale), removed))
     }
 
     async fn attempt(&self, node: &NodeObject) -> anyhow::Result<Attempt> {
@@ -175,7 +194,9 @@ impl Cleaner<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        Ok(Attempt::Done(NodeCleanup { node: name, keys, error }))
+        let is_back = keys.iter().any(|key| key.why == Some(KeptBecause::SetAgain));
+        let node = NodeCleanup { node: name, keys, error };
+        Ok(if is_back { Attempt::SetAgain(node) } else { Attempt::Done(node) })
     }
 
     /// Compares the stored node with what was written.
@@ -205,6 +226,15 @@ impl Cleaner<'_> {
         let written = self.writer.write(saved, &record_without(saved, change), &[]).await;
         written.err().map(|error| format!("could not write saved state: {error}"))
     }
+}
+
+/// The result of the last attempt, with what earlier ones removed for good.
+fn with(mut last: NodeCleanup, removed: Vec<KeyCleanup>) -> NodeCleanup {
+    let id = |key: &KeyCleanup| (key.field, key.key.clone(), key.effect.clone());
+    let there: BTreeSet<_> = last.keys.iter().map(id).collect();
+    last.keys.extend(removed.into_iter().filter(|key| !there.contains(&id(key))));
+    last.keys.sort();
+    last
 }
 
 /// The keys that were to be removed.
