@@ -288,3 +288,50 @@ async fn a_part_is_cleaned_up_while_nodegate_runs_as_far_as_no_rule_assigns_it()
     assert!(node.contains("0 keys and 1 object removed"), "{node}");
     admin.delete("kept-part").await;
 }
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
+async fn the_charts_roles_for_cleanup_are_enough() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    let Some(chart) = crate::chart::manifests(&json!({"nativePolicies": {"enabled": true}})) else { return };
+    let namespace = "nodegate";
+    let existing = plane.kubectl(&["create", "namespace", namespace], None);
+    assert!(existing.is_ok() || existing.as_ref().is_err_and(|error| error.contains("AlreadyExists")), "{existing:?}");
+    let is_role = |text: &&str| text.contains("Role\nmetadata:\n  name: nodegate-cleanup\n");
+    let roles: Vec<&str> = chart.split("\n---\n").filter(is_role).collect();
+    assert_eq!(roles.len(), 2);
+    let subject = "subjects: [{kind: User, name: cleaner, apiGroup: rbac.authorization.k8s.io}]";
+    let binding = |kind: &str| {
+        format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata: {{name: cleaner, namespace: {namespace}}}\n\
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: nodegate-cleanup}}\n{subject}"
+        )
+    };
+    let rights = format!("{}\n---\n{}\n---\n{}", roles.join("\n---\n"), binding("Role"), binding("ClusterRole"));
+    plane.kubectl(&["apply", "-f", "-"], Some(&rights)).unwrap();
+    let maps = config_maps(plane, namespace).await;
+    owned(&admin, &maps, "permitted-1").await;
+    let record = json!({"nodeName": "permitted-2", "nodeUID": "u", "labels": {}}).to_string();
+    store(&maps, "node-labels-permitted-2", &[("state.json", record), ("notes.txt", "mine".to_owned())]).await;
+    store(&maps, "nodegate-in-force", &[]).await;
+    let label = format!("{{nodegate.dev/kept-by: {namespace}}}");
+    let objects = format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{name: nodegate-tls, namespace: {namespace}}}\n---\n\
+         apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {{name: nodegate, namespace: {namespace}}}\n---\n\
+         apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {{name: cleaner, labels: {label}}}\n\
+         spec: {{policyName: absent, validationActions: [Audit], matchResources: {{namespaceSelector: {{matchLabels: {{a: absent}}}}}}}}"
+    );
+    plane.kubectl(&["apply", "--server-side", "--field-manager=nodegate", "-f", "-"], Some(&objects)).unwrap();
+
+    let answer =
+        json_of(run(plane, Some("cleaner"), &["cleanup", "--namespace", namespace, "--confirm", "-o", "json"]), 0);
+    let kinds: Vec<_> = answer["objects"].as_array().unwrap().iter().map(|one| &one["kind"]).collect();
+    let expected = ["ConfigMap", "ConfigMap", "ConfigMap", "Lease", "Secret", "ValidatingAdmissionPolicyBinding"];
+    assert_eq!(kinds, expected, "{answer:#}");
+    let rest = maps.get("node-labels-permitted-2").await.unwrap().data.unwrap_or_default();
+    assert_eq!(rest.keys().collect::<Vec<_>>(), ["notes.txt"], "the data of others");
+    plane.kubectl(&["delete", "-f", "-"], Some(&rights)).unwrap();
+    plane.kubectl(&["-n", namespace, "delete", "configmap", "node-labels-permitted-2"], None).unwrap();
+    admin.delete("permitted-1").await;
+}
