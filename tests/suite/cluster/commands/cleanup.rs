@@ -262,6 +262,14 @@ async fn a_part_is_cleaned_up_while_nodegate_runs_as_far_as_no_rule_assigns_it()
     let patch = json!({"data": {"state.json": record.to_string()}}).to_string();
     plane.kubectl(&["-n", &namespace, "patch", "configmap", "node-labels-kept-part", "-p", &patch], None).unwrap();
 
+    let published = async || {
+        let map = maps.get_opt("nodegate-in-force").await.unwrap();
+        map.and_then(|map| map.data).is_some_and(|data| data.contains_key("policies.json"))
+    };
+    while !published().await {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+
     let unknown = cleanup(plane, &namespace, &["--policy", "nothing", "--confirm"]);
     assert!(unknown.code == 2 && unknown.errors.contains("policy nothing is not in force"), "{}", unknown.errors);
     let absent = cleanup(plane, &namespace, &["--node", "nowhere", "--confirm"]);
@@ -295,9 +303,10 @@ async fn the_charts_roles_for_cleanup_are_enough() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     let Some(chart) = crate::chart::manifests(&json!({"nativePolicies": {"enabled": true}})) else { return };
-    let namespace = "nodegate";
-    let existing = plane.kubectl(&["create", "namespace", namespace], None);
-    assert!(existing.is_ok() || existing.as_ref().is_err_and(|error| error.contains("AlreadyExists")), "{existing:?}");
+    // Other tests leave objects in the namespace of the chart.
+    let namespace = "cleanup-roles";
+    let chart = chart.replace("\n  namespace: nodegate\n", "\n  namespace: cleanup-roles\n");
+    plane.kubectl(&["create", "namespace", namespace], None).unwrap();
     let is_role = |text: &&str| text.contains("Role\nmetadata:\n  name: nodegate-cleanup\n");
     let roles: Vec<&str> = chart.split("\n---\n").filter(is_role).collect();
     assert_eq!(roles.len(), 2);
@@ -317,7 +326,7 @@ async fn the_charts_roles_for_cleanup_are_enough() {
     store(&maps, "nodegate-in-force", &[]).await;
     let label = format!("{{nodegate.dev/kept-by: {namespace}}}");
     let objects = format!(
-        "apiVersion: v1\nkind: Secret\nmetadata: {{name: nodegate-tls, namespace: {namespace}}}\n---\n\
+        "apiVersion: v1\nkind: Secret\nmetadata: {{name: nodegate-tls, namespace: {namespace}}}\ndata: {{phase: YQ==}}\n---\n\
          apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {{name: nodegate, namespace: {namespace}}}\n---\n\
          apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata: {{name: cleaner, labels: {label}}}\n\
          spec: {{policyName: absent, validationActions: [Audit], matchResources: {{namespaceSelector: {{matchLabels: {{a: absent}}}}}}}}"
@@ -332,6 +341,5 @@ async fn the_charts_roles_for_cleanup_are_enough() {
     let rest = maps.get("node-labels-permitted-2").await.unwrap().data.unwrap_or_default();
     assert_eq!(rest.keys().collect::<Vec<_>>(), ["notes.txt"], "the data of others");
     plane.kubectl(&["delete", "-f", "-"], Some(&rights)).unwrap();
-    plane.kubectl(&["-n", namespace, "delete", "configmap", "node-labels-permitted-2"], None).unwrap();
     admin.delete("permitted-1").await;
 }
