@@ -43,11 +43,7 @@ impl Cleaner<'_> {
         self.bar.inc_length(meant.len() as u64);
         let mut done = Vec::new();
         for map in meant {
-            let why = if map.is_unreadable {
-                Some(KeptBecause::Unreadable)
-            } else {
-                map.nodes.iter().any(|node| fleet.failed.contains(node)).then_some(KeptBecause::NodeFailed)
-            };
+            let why = stays_because(map, fleet);
             let mut line = ObjectCleanup {
                 kind: "ConfigMap".to_owned(),
                 name: map.name.clone(),
@@ -81,6 +77,21 @@ impl Cleaner<'_> {
         }
         // A leader would write the record of a living node again.
         !self.is_running || !map.nodes.iter().any(|node| fleet.names.contains(node))
+    }
+}
+
+/// Why a record stays: without it, nothing tells what nodegate owns on its node.
+fn stays_because(map: &StoredMap, fleet: &Fleet) -> Option<KeptBecause> {
+    let is_unmatched = || {
+        let exists = map.nodes.iter().any(|node| fleet.names.contains(node));
+        exists && !map.is_of(|identity| fleet.identities.contains(identity))
+    };
+    if map.is_unreadable {
+        Some(KeptBecause::Unreadable)
+    } else if map.nodes.iter().any(|node| fleet.failed.contains(node)) {
+        Some(KeptBecause::NodeFailed)
+    } else {
+        is_unmatched().then_some(KeptBecause::OtherMachine)
     }
 }
 

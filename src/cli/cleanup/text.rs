@@ -87,6 +87,9 @@ fn plain(result: CleanupResult, why: Option<KeptBecause>) -> String {
         Some(KeptBecause::Unknown) => "it is unknown whether a rule still assigns it",
         Some(KeptBecause::Running) => "nodegate is running and removes it when it is no longer needed",
         Some(KeptBecause::SetAgain) => "another webhook, policy or controller set it again",
+        Some(KeptBecause::OtherMachine) => {
+            "it is of another machine of this name, or --identity differs from that of serve"
+        }
         Some(KeptBecause::Unreadable) => "it cannot be read; delete it with kubectl when its node is clean",
         Some(KeptBecause::NodeFailed) => "its node could not be cleaned up",
     };

@@ -115,6 +115,8 @@ pub enum KeptBecause {
     Running,
     /// It was there again after it had been removed: another admission webhook or policy, or a running nodegate, sets it.
     SetAgain,
+    /// The record is of another machine with the node's name, or `--identity` differs from that of `serve`.
+    OtherMachine,
     /// The record cannot be read, so it is unknown what nodegate owns on the node.
     Unreadable,
     /// Its node could not be cleaned up.

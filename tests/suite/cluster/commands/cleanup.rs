@@ -229,6 +229,10 @@ async fn what_cannot_be_written_fails_with_its_node_and_its_record_stays() {
     let answer = json_of(ran, 1);
     assert_eq!(keys(&answer, "refused-1")["old.test/tier"], is("failed", ""));
     assert!(answer["nodes"][0]["error"].as_str().unwrap().contains("forbidden"), "{answer:#}");
+    // With another --identity the record does not match the node, and nothing would tell what nodegate owns.
+    let other = run(plane, None, &[&arguments[..], &["--identity", "systemUUID"]].concat());
+    let other = json_of(other, 1);
+    assert_eq!((&other["nodes"], &other["objects"][0]["why"]), (&json!([]), &json!("otherMachine")), "{other:#}");
     let whys: Vec<_> = answer["objects"].as_array().unwrap().iter().map(|object| &object["why"]).collect();
     assert_eq!(whys, ["nodeFailed", "unreadable"], "{answer:#}");
     let left = cleanup(plane, namespace, &["--confirm"]);
