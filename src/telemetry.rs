@@ -47,7 +47,8 @@ pub struct LevelError {
 }
 
 /// The filter from `RUST_LOG` (if set) or `LOG_LEVEL`. `LOG_LEVEL` accepts Python's names and numbers, as the label
-/// operator did, and `TRACE`.
+/// operator did, and `TRACE`. `DEBUG` and `TRACE` are about nodegate's own lines; `RUST_LOG` can ask libraries for more
+/// than INFO too.
 ///
 /// # Errors
 /// Returns an error if the value is invalid.
@@ -63,8 +64,8 @@ pub fn filter(rust_log: Option<&str>, log_level: Option<&str>) -> Result<EnvFilt
     let value = log_level.unwrap_or_default().trim();
     let level = match value.to_ascii_uppercase().as_str() {
         "" | "INFO" | "20" => "info",
-        "TRACE" | "5" => "trace",
-        "DEBUG" | "10" | "NOTSET" | "0" => "debug",
+        "TRACE" | "5" => "info,nodegate=trace",
+        "DEBUG" | "10" | "NOTSET" | "0" => "info,nodegate=debug",
         "WARNING" | "WARN" | "30" => "warn",
         "ERROR" | "40" | "CRITICAL" | "FATAL" | "50" => "error",
         _ => {
@@ -150,10 +151,12 @@ mod tests {
 
     #[test]
     fn log_level_accepts_pythons_names() {
-        for (name, level) in
-            [("WARNING", "warn"), ("warning", "warn"), ("10", "debug"), ("CRITICAL", "error"), ("", "info")]
-        {
+        for (name, level) in [("WARNING", "warn"), ("warning", "warn"), ("CRITICAL", "error"), ("", "info")] {
             assert_eq!(filter(None, Some(name)).unwrap().to_string(), format!("kube_client=off,{level}"), "{name}");
+        }
+        for (name, level) in [("10", "debug"), ("Debug", "debug"), ("trace", "trace")] {
+            let expected = format!("kube_client=off,nodegate={level},info");
+            assert_eq!(filter(None, Some(name)).unwrap().to_string(), expected, "libraries log as by default: {name}");
         }
         let error = filter(None, Some("LOUD")).unwrap_err().to_string();
         assert!(error.contains("LOG_LEVEL") && error.contains("WARNING"), "{error}");

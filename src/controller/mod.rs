@@ -9,6 +9,7 @@ mod events;
 pub mod failure_policy;
 pub mod guard;
 mod history;
+mod joins;
 pub mod kept_objects;
 pub mod leader;
 mod leader_session;

@@ -13,17 +13,18 @@ use super::node::{NodeApi, NodeObject};
 use super::outcome::Failure;
 use super::queue::Urgency;
 use super::reconcile::Reconciler;
-use nodegate_policy::{NodeChange, NodeFacts, fit, patch};
+use nodegate_policy::{NodeChange, NodeFacts, ReconcilePlan, fit, patch};
 
 impl Reconciler {
     /// Writes a change to the version of the node that was read, without the parts that the API server would refuse.
     /// If it refuses the rest as invalid, writes the change without its annotations: labels and taints never wait for
-    /// annotations.
+    /// annotations. The log names the rules of `plan`.
     pub(super) async fn make(
         &self,
         node: &NodeObject,
         facts: &NodeFacts<'_>,
         change: &NodeChange,
+        plan: Option<&ReconcilePlan>,
         urgency: Urgency,
     ) -> Result<(), Failure> {
         let (fitting, left_out) = fit(facts, change.clone());
@@ -32,14 +33,14 @@ impl Reconciler {
             self.leave_out(node, left_out.iter().map(|left_out| left_out.key.clone()).collect(), &reason);
         }
         let Some(change) = &fitting else { return Ok(()) };
-        let Err(refused) = self.write(node, facts, change, urgency).await else { return Ok(()) };
+        let Err(refused) = self.write(node, facts, change, plan, urgency).await else { return Ok(()) };
         let set: Vec<String> =
             change.annotations().iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key.clone()).collect();
         if set.is_empty() || !is_invalid(&refused) {
             return Err(refused);
         }
         if let Some(rest) = change.clone().without_set_annotations() {
-            self.write(node, facts, &rest, urgency).await?;
+            self.write(node, facts, &rest, plan, urgency).await?;
         }
         self.leave_out(node, set, &refused.to_string());
         Ok(())
@@ -62,6 +63,7 @@ impl Reconciler {
         node: &NodeObject,
         facts: &NodeFacts<'_>,
         change: &NodeChange,
+        plan: Option<&ReconcilePlan>,
         urgency: Urgency,
     ) -> Result<(), Failure> {
         self.turn(urgency).await;
@@ -69,7 +71,7 @@ impl Reconciler {
         self.metrics().controller.wrote("node", made.is_ok());
         match made {
             Ok(Made::Written) => {
-                tracing::info!(node = node.name(), change = %describe(change), "changed");
+                tracing::info!(node = node.name(), change = %describe(change, plan), "changed");
                 self.memory().wrote(node, Instant::now());
                 Ok(())
             }
@@ -87,7 +89,7 @@ impl Reconciler {
         if self.afford(node, 1).is_err() {
             return Ok(());
         }
-        self.make(node, &facts, &change, Urgency::Joining).await
+        self.make(node, &facts, &change, None, Urgency::Joining).await
     }
 }
 

@@ -159,6 +159,11 @@ impl Reconciler {
         (stored, saved)
     }
 
+    /// Whether a node was created while the mutating webhook was registered.
+    pub(super) fn was_admitted(&self, node: &NodeObject) -> bool {
+        self.registered_at.load().zip(node.created()).is_some_and(|(since, created)| created > since)
+    }
+
     /// The change that a node needs, according to the data in memory.
     pub(super) fn look(
         &self,
@@ -167,13 +172,12 @@ impl Reconciler {
         set: &PolicySet,
         saved: &SavedState,
     ) -> ReconcilePlan {
-        let registered = self.registered_at.load();
         let patched_taints = self.memory().arrivals.patched(node);
         let stored_node = StoredNode {
             node: facts,
             claims: &node.claims,
             saved,
-            registered: registered.zip(node.created()).is_some_and(|(since, created)| created > since),
+            registered: self.was_admitted(node),
             identified: self.maps.states().identity().of(machine(facts)).is_some(),
             pending: &self.config.pending,
             adopt: self.config.adopt,
@@ -222,7 +226,8 @@ impl Reconciler {
             if let Some(before) = before {
                 done.remembered(self.record(node, &stored, before, &[], urgency).await?);
             }
-            self.make(node, &facts, change, urgency).await?;
+            self.make(node, &facts, change, Some(&plan), urgency).await?;
+            self.report_join(node, &facts, &plan, Some(change));
             self.count_reverts(node, &plan, &reverts, change);
             self.report(node, &plan);
             if urgency == Urgency::Joining {
@@ -231,6 +236,9 @@ impl Reconciler {
                 return Ok(done);
             }
             stored = self.stored(&facts);
+        }
+        if change.is_none() {
+            self.report_join(node, &facts, &plan, None);
         }
         self.record_rest(node, &facts, &stored, &plan, change.as_ref(), &mut done).await?;
         done.made = change;

@@ -47,6 +47,65 @@ async fn published(plane: &ControlPlane, namespace: &str, policies: &str) -> Val
     panic!("{policies} were never published");
 }
 
+/// The lines of a log with this message.
+fn lines(log: &str, message: &str) -> Vec<Value> {
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|line| line["message"] == message).collect()
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn events_and_logs_tell_what_a_node_got_and_who_was_denied() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];
+    let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    // Times of objects have seconds: what is created in the second of the registration counts as older.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    admin.delete("kept-told").await;
+    let kubelet = Requester::kubelet(plane, "kept-told").await;
+    let created = kubelet.create(&node("kept-told", json!({}))).await.unwrap();
+    let uid = created["metadata"]["uid"].as_str().unwrap().to_owned();
+    let selector = format!("--field-selector=involvedObject.uid={uid},type=Normal");
+    let mut notes = std::collections::BTreeMap::new();
+    for _ in 0..200 {
+        let text = plane.kubectl(&["get", "events", "-n", "default", &selector, "-o", "json"], None).unwrap();
+        let events: Value = serde_json::from_str(&text).unwrap();
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        let all = events["items"].as_array().unwrap().iter();
+        notes = all.map(|event| (text(event, "reason"), text(event, "message"))).collect();
+        if notes.len() == 3 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let by = |key: &str| format!("{key} (policy keeping, rule role)");
+    let admitted = format!("set at admission: {}, {}", by("hardware.tier=standard"), by("fleet=kept:NoSchedule"));
+    let completed = format!("set by the controller after admission: {}", by("node-role.kubernetes.io/worker="));
+    assert_eq!(notes.get("Admitted"), Some(&admitted), "{notes:#?}\n{}", nodegate.log());
+    assert_eq!(notes.get("Completed"), Some(&completed), "{notes:#?}");
+    assert!(notes.contains_key("Released"), "{notes:#?}");
+    let changes = lines(&nodegate.log(), "changed");
+    let change = format!("+{} -nodegate.dev/pending:NoSchedule", by("node-role.kubernetes.io/worker="));
+    assert!(changes.iter().any(|line| line["change"] == change && line["level"] == "INFO"), "{changes:#?}");
+
+    // The kubelet asserts a persisted key again and again; others are still told.
+    let assertion = json!({"metadata": {"labels": {"persist.demo/a": "forged"}}});
+    for _ in 0..15 {
+        kubelet.merge_status("kept-told", assertion.clone()).await.unwrap_err();
+    }
+    let denied = lines(&nodegate.log(), "denied a write");
+    assert_eq!(denied.len(), 10, "{denied:#?}");
+    let line = &denied[0];
+    assert_eq!(
+        (&line["level"], &line["node"], &line["user"]),
+        (&json!("INFO"), &json!("kept-told"), &json!("system:node:kept-told"))
+    );
+    assert!(line["denial"].as_str().unwrap().contains("persist.demo/a"), "{line:#}");
+    admin.delete("kept-told").await;
+}
+
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn history_reports_policy_and_rule_of_a_revert_that_a_rule_undoes() {

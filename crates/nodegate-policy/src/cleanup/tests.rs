@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use serde_json::{Value as Json, json};
 
 use super::*;
@@ -53,7 +55,7 @@ fn everything_that_is_owned_goes_and_what_others_set_stays() {
     let plan = planned(&EVERYTHING, &scene);
     let all = ["quota", "tier", "nodegate.dev/last-change", "note", "dedicated", "nodegate.dev/pending"];
     assert_eq!(results(&plan), all.map(|key| (key, None)), "the label that is gone is not mentioned");
-    let mut node = scene.node.clone();
+    let mut node = scene.node;
     let text = node.to_string();
     let operations = crate::patch(&NodeFacts::parse(&text).unwrap(), &plan.change.unwrap());
     json_patch::patch(&mut node, &operations).unwrap();
