@@ -3,9 +3,13 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal as _};
 
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer};
 
+use crate::api_server;
 use crate::text::log_line;
 
 /// The client library logs each retry of a failed request, and warns with the complete text of an answer that it
@@ -93,13 +97,42 @@ impl<W: io::Write> io::Write for Lines<W> {
     }
 }
 
+/// Leaves out what an outage of the API server explains: warnings and errors about requests, whose text is in the field
+/// `error`. [`api_server`] reports the outage itself.
+struct DuringOutage {
+    is_failing: fn() -> bool,
+}
+
+/// The parts that report errors of requests to the API server.
+const REQUESTERS: [&str; 3] = ["nodegate::controller", "nodegate::state", "kube_lease_manager"];
+
+impl<S: Subscriber> Layer<S> for DuringOutage {
+    fn event_enabled(&self, event: &Event<'_>, _context: Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        let is_explained = *metadata.level() <= Level::WARN
+            && metadata.fields().field("error").is_some()
+            && REQUESTERS.iter().any(|requester| metadata.target().starts_with(requester));
+        // Who looks into nodegate wants to see all of them.
+        let is_wanted = || LevelFilter::current() >= LevelFilter::DEBUG;
+        !is_explained || is_wanted() || !(self.is_failing)()
+    }
+}
+
 /// Sends logs to standard error. A second call has no effect.
 pub fn init(filter: EnvFilter) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Lines(io::stderr()));
+    let outage = DuringOutage { is_failing: api_server::is_failing };
     let started = if std::io::stderr().is_terminal() {
-        builder.with_target(false).with_ansi(false).finish().try_init()
+        builder.with_target(false).with_ansi(false).finish().with(outage).try_init()
     } else {
-        builder.json().flatten_event(true).with_current_span(false).with_span_list(false).finish().try_init()
+        builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .finish()
+            .with(outage)
+            .try_init()
     };
     // Only a second subscriber in one process fails, and then the first one stays.
     drop(started);
@@ -140,6 +173,33 @@ mod tests {
         let text = logged("evil\u{1b}[2J\u{1b}]0;title\u{7}\r\u{9b}31m\u{202e}\nWARN forged");
         assert_eq!(text.matches('\n').count(), 1, "{text:?}");
         assert!(!text.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')), "{text:?}");
+    }
+
+    #[test]
+    fn what_an_outage_explains_is_left_out_and_everything_else_is_logged() {
+        #[derive(Clone, Default)]
+        struct Seen(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+        impl<S: Subscriber> Layer<S> for Seen {
+            fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+                self.0.lock().unwrap().push(event.metadata().target().to_owned());
+            }
+        }
+        let logged = |is_failing: fn() -> bool| {
+            let seen = Seen::default();
+            let subscriber = tracing_subscriber::registry()
+                .with(LevelFilter::INFO)
+                .with(seen.clone())
+                .with(DuringOutage { is_failing });
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::warn!(target: "nodegate::controller::queue", error = "refused", "a request failed");
+                tracing::error!(target: "kube_lease_manager::manager", error = "refused", "a request failed");
+                tracing::warn!(target: "nodegate::controller::leader", "no error");
+                tracing::info!(target: "nodegate::controller::queue", error = "x", "not a failure");
+                tracing::error!(target: "nodegate::cli::serve", error = "x", "not a request");
+            });
+            seen.0.lock().unwrap().len()
+        };
+        assert_eq!((logged(|| true), logged(|| false)), (3, 5));
     }
 
     #[test]

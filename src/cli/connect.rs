@@ -3,10 +3,15 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, bail};
+use hyper::Response;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use tower::BoxError;
+use tower::util::MapResultLayer;
 
+use crate::api_server;
 use crate::kube_error::in_words;
 
 /// The token of the pod's service account.
@@ -94,8 +99,18 @@ impl ClusterTarget {
             }
             None => Config::incluster().context("could not load this pod's service account")?,
         };
-        Ok(Client::try_from(config)?)
+        Ok(ClientBuilder::try_from(config)?.with_layer(&MapResultLayer::new(noted)).build())
     }
+}
+
+/// Notes whether a request was answered. A proxy answers for an API server that does not.
+fn noted<B>(outcome: Result<Response<B>, BoxError>) -> Result<Response<B>, BoxError> {
+    match &outcome {
+        Ok(answer) if !matches!(answer.status().as_u16(), 502..=504) => api_server::answered(),
+        Ok(answer) => api_server::failed(&answer.status()),
+        Err(error) => api_server::failed(&in_words(&**error)),
+    }
+    outcome
 }
 
 /// Asks the API server for nodegate's own user name.

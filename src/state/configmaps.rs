@@ -16,7 +16,7 @@ use tokio::sync::broadcast;
 
 use super::stored_map::StoredMap;
 use super::{Identity, SavedStates};
-use crate::kube_error::in_words;
+use crate::kube_error::{in_words, is_expired};
 use crate::telemetry::brief;
 use nodegate_policy::api::state::SavedState;
 
@@ -116,6 +116,7 @@ impl ConfigMaps {
                 }
                 Ok(Event::Apply(config_map)) => self.apply(&config_map, &mut report),
                 Ok(Event::Delete(config_map)) => self.forget(&config_map.name_any()),
+                Err(error) if is_expired(&error) => {}
                 Err(error) => {
                     let error = brief(in_words(&error));
                     if failing.as_ref() != Some(&error) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
-use super::keeping::{config_maps, node, state, until_led};
+use super::keeping::{config_maps, led_within, node, state, until_led};
 use super::last_good::leave_policies_unjudged;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
@@ -225,4 +225,50 @@ async fn commands_print_the_policies_they_use_and_refuse_others_than_those_in_fo
     admin.delete("told-2").await;
     drop(nodegate);
     plane.remove_definition();
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn an_outage_of_the_api_server_is_two_lines() {
+    let cluster = exclusive();
+    cluster.plane.install_definition();
+    let setup = Setup {
+        policies: &["tests/suite/cluster/keeping.yaml"],
+        cluster: true,
+        own_certificates: true,
+        serve: &["--native-policies"],
+        // So long that the outage does not end the leadership, which would be lines of its own.
+        lease_seconds: 60,
+        environment: &[("RUST_LOG", ""), ("LOG_LEVEL", "INFO")],
+        ..Setup::default()
+    };
+    let nodegate = Nodegate::start(cluster.plane, &setup);
+    led_within(&nodegate, Duration::from_secs(40)).await;
+    // Until the first certificates and native policies are written.
+    let quiet = async || {
+        loop {
+            let before = nodegate.log().lines().count();
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            if nodegate.log().lines().count() == before {
+                return before;
+            }
+        }
+    };
+    let before = quiet().await;
+    cluster.plane.restart_api_server(Duration::from_secs(8));
+    for _ in 0..300 {
+        if !lines(&nodegate.log(), "the API server answers again").is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    quiet().await;
+    let log = nodegate.log();
+    let told: Vec<Value> = log.lines().skip(before).map(|line| serde_json::from_str(line).unwrap()).collect();
+    let messages: Vec<_> = told.iter().map(|line| (&line["level"], &line["message"])).collect();
+    let expected = [
+        (&json!("WARN"), &json!("cannot reach the API server; retrying")),
+        (&json!("INFO"), &json!("the API server answers again")),
+    ];
+    assert_eq!(messages, expected, "{told:#?}");
 }
