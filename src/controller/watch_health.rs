@@ -202,7 +202,9 @@ impl<'a, Wake: FnMut(&NodeObject)> WatchHandler<'a, Wake> {
         let is_first = matches!(error, NodesError::Broken(_)) && self.watch_health.failing.borrow().is_none();
         let is_news = !is_first && !error.is_expired() && !api_server::is_failing();
         let error = error.to_string();
-        if is_news && self.last_error.as_ref() != Some(&error) {
+        if !is_news {
+            tracing::debug!(%error, "the watch of nodes failed; retrying");
+        } else if self.last_error.as_ref() != Some(&error) {
             tracing::warn!(%error, "the watch of nodes failed; retrying");
             self.last_error = Some(error);
         }
