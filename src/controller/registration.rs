@@ -318,8 +318,10 @@ impl ErrorBackoff {
 
     /// Records an error. Returns how long to wait before the next attempt.
     pub(super) fn failed(&mut self, error: &str) -> Duration {
-        // An outage is reported elsewhere, and its end resolves this.
-        if self.last.as_deref() != Some(error) && !api_server::is_failing() {
+        if api_server::is_failing() {
+            // The outage is reported elsewhere, and its end resolves this.
+            tracing::debug!(error, "{}", self.consequence);
+        } else if self.last.as_deref() != Some(error) {
             tracing::error!(error, "{}", self.consequence);
             self.last = Some(error.to_owned());
         }

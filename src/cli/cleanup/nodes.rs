@@ -52,6 +52,7 @@ impl Cleaner<'_> {
         let mut fleet = Fleet::default();
         if named.is_empty() || self.args.decommissioned {
             self.pages(&mut fleet).await?;
+            self.known(named, &fleet, stored)?;
         } else {
             let mut nodes = Vec::new();
             for name in named {
@@ -62,7 +63,6 @@ impl Cleaner<'_> {
             self.bar.set_length(nodes.len() as u64);
             self.each(nodes, &mut fleet).await?;
         }
-        self.known(named, &fleet, stored)?;
         fleet.nodes.sort_by(|one, other| one.node.cmp(&other.node));
         Ok(fleet)
     }

@@ -156,7 +156,7 @@ async fn cleanup_refuses_while_nodegate_runs_and_then_removes_everything_that_it
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn an_interrupted_cleanup_goes_on_where_it_was() {
     let cluster = exclusive();
@@ -164,33 +164,47 @@ async fn an_interrupted_cleanup_goes_on_where_it_was() {
     let namespace = "cleanup-interrupted";
     plane.kubectl(&["create", "namespace", namespace], None).unwrap();
     let maps = config_maps(plane, namespace).await;
-    let nodes: Vec<String> = (0..6).map(|number| format!("interrupted-{number}")).collect();
+    let nodes: Vec<String> = (0..8).map(|number| format!("interrupted-{number}")).collect();
     for name in &nodes {
         owned(&admin, &maps, name).await;
     }
     let has_label = async |name: &str| label(&admin.get(name).await, "old.test/tier").is_some();
-    let mut left = Vec::new();
-    let kubeconfig = plane.kubeconfig_file("cleanup", None);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_nodegate"))
-        .args(["cleanup", "--confirm", "--writes-per-second", "1", "--namespace", namespace, "--kubeconfig"])
-        .arg(kubeconfig)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while left.is_empty() || left.len() == nodes.len() {
-        assert!(Instant::now() < deadline, "no node was cleaned up");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        left.clear();
-        for name in &nodes {
-            if has_label(name).await {
-                left.push(name.clone());
+    // Begins, and returns when fewer nodes than so many are left.
+    let begun = async |before: usize| {
+        let child = Command::new(env!("CARGO_BIN_EXE_nodegate"))
+            .args(["cleanup", "--confirm", "--writes-per-second", "1", "--namespace", namespace, "--kubeconfig"])
+            .arg(plane.kubeconfig_file("cleanup", None))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            assert!(Instant::now() < deadline, "no node was cleaned up");
+            let mut left = 0;
+            for name in &nodes {
+                left += usize::from(has_label(name).await);
             }
+            if left < before {
+                return (child, left);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-    }
+    };
+    let (mut child, left) = begun(nodes.len()).await;
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success() && !child.wait().unwrap().success());
     assert_eq!(names(&maps).await.len(), nodes.len(), "records go last");
+
+    // The same when the connection is lost.
+    let (child, left) = begun(left).await;
+    tokio::task::block_in_place(|| plane.restart_api_server(Duration::from_secs(20)));
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("run the command again to continue"), "{said}");
+    assert!(left > 0 && names(&maps).await.len() == nodes.len(), "records go last");
 
     let answer = json_of(cleanup(plane, namespace, &["--confirm", "-o", "json"]), 0);
     assert!(answer["nodes"].as_array().unwrap().len() < nodes.len(), "the first ones were done: {answer:#}");
