@@ -86,6 +86,8 @@ impl Cleaner<'_> {
         }
     }
 
+    /// Checks the names of nodes.
+    ///
     /// # Errors
     /// Returns an error if a node that was named does not exist, and has no saved state either.
     fn known(&self, named: &[String], fleet: &Fleet, stored: &[StoredMap]) -> anyhow::Result<()> {
@@ -185,7 +187,9 @@ impl Cleaner<'_> {
             Ok(Made::Stale) => return Ok(Attempt::Stale),
             Ok(Made::Gone) => return Ok(Attempt::Gone),
             Ok(Made::Written) => {
-                self.read_back(&name, &change, &mut keys).await?;
+                if self.read_back(&name, &change, &mut keys).await? {
+                    return Ok(Attempt::SetAgain(NodeCleanup { node: name, keys, error: None }));
+                }
                 self.record(&saved, &change).await
             }
             Err(error @ kube::Error::Api(_)) => {
@@ -194,13 +198,11 @@ impl Cleaner<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        let is_back = keys.iter().any(|key| key.why == Some(KeptBecause::SetAgain));
-        let node = NodeCleanup { node: name, keys, error };
-        Ok(if is_back { Attempt::SetAgain(node) } else { Attempt::Done(node) })
+        Ok(Attempt::Done(NodeCleanup { node: name, keys, error }))
     }
 
-    /// Compares the stored node with what was written.
-    async fn read_back(&self, node: &str, change: &NodeChange, keys: &mut [KeyCleanup]) -> anyhow::Result<()> {
+    /// Compares the stored node with what was written. Returns whether something was set again.
+    async fn read_back(&self, node: &str, change: &NodeChange, keys: &mut [KeyCleanup]) -> anyhow::Result<bool> {
         let there = match self.nodes.get(node).await? {
             Some(Ok(stored)) => {
                 stored.facts().map_or_else(|_| Vec::new(), |facts: NodeFacts<'_>| not_taken(&facts, change))
@@ -213,7 +215,7 @@ impl Cleaner<'_> {
             key.result = if set_again { CleanupResult::Failed } else { CleanupResult::Removed };
             key.why = set_again.then_some(KeptBecause::SetAgain);
         }
-        Ok(())
+        Ok(!there.is_empty())
     }
 
     /// Records what nodegate does not own anymore. A leader does this itself, and with the whole record to be deleted it is

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cli::output;
+use crate::text::on_a_line;
 use nodegate_policy::cleanup::{Cleanup, CleanupResult, KeptBecause, KeyCleanup, ObjectCleanup};
 
 /// How many names a row shows.
@@ -39,7 +40,7 @@ pub(super) fn of(cleanup: &Cleanup) -> String {
     }
     for node in &cleanup.nodes {
         if let Some(error) = &node.error {
-            text.push_str(&format!("node {}: {error}\n", crate::text::on_a_line(&node.node)));
+            text.push_str(&format!("node {}: {}\n", on_a_line(&node.node), on_a_line(error)));
         }
     }
     text.push_str(&summary(cleanup, text.is_empty()));

@@ -16,7 +16,7 @@ use crate::facts::NodeFacts;
 use crate::keys::Field;
 use crate::reconcile::{ReconcilePlan, StoredNode, normalize_owned, plan_reconcile};
 use crate::set::PolicySet;
-use crate::set::rule::Rule;
+use crate::set::rule::{Rule, Strength};
 
 /// Which of nodegate's keys are meant.
 #[derive(Clone, Copy, Debug)]
@@ -106,8 +106,11 @@ impl Given<'_> {
         }
     }
 
-    /// Whether a rule may set it.
+    /// Whether nodegate may own it because of this rule.
     fn is_of(&self, rule: &Rule) -> bool {
+        if rule.strength != Strength::Enforced {
+            return false;
+        }
         match (self.field, &self.id) {
             (Field::Label, _) => rule.may_write_label(self.key),
             (Field::Annotation, _) => rule.may_write_annotation(self.key),

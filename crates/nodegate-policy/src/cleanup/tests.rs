@@ -149,3 +149,10 @@ fn the_record_loses_what_was_removed_and_nothing_else() {
     let rest = record_without(&scene.saved, &everything).owned.unwrap();
     assert_eq!(rest.labels.into_keys().collect::<Vec<_>>(), ["gone"]);
 }
+
+#[test]
+fn a_persist_section_gives_no_owned_key() {
+    let set = set(json!({"persist": {"labels": ["quota"]}}));
+    let extent = Extent::Policies { set: &set, names: &[POLICY.to_owned()], leftovers: false };
+    assert_eq!(results(&planned(&CleanupScope { extent, running: None }, &scene())), []);
+}
