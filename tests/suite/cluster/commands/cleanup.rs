@@ -158,6 +158,7 @@ async fn cleanup_refuses_while_nodegate_runs_and_then_removes_everything_that_it
 
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[allow(clippy::zombie_processes, reason = "it is waited for unless the test fails")]
 async fn an_interrupted_cleanup_goes_on_where_it_was() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
