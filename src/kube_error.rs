@@ -27,6 +27,13 @@ pub fn in_words(error: &(dyn Error + 'static)) -> String {
     words.join(": ")
 }
 
+/// Whether a watch has to list everything again, because the API server no longer has the version that it continues from.
+/// The watch does so by itself.
+pub fn is_expired(error: &kube::runtime::watcher::Error) -> bool {
+    let chain = std::iter::successors(Some(error as &(dyn Error + 'static)), |error| Error::source(*error));
+    chain.filter_map(answer).any(|status| status.code == 410)
+}
+
 /// Formats an error of a command with its whole context, outermost first; an error of `kube` is formatted by
 /// [`in_words`].
 pub(crate) fn with_context(error: &anyhow::Error) -> String {
@@ -62,6 +69,10 @@ mod tests {
         let watching = kube::runtime::watcher::Error::InitialListFailed(kube::Error::Api(status()));
         assert_eq!(in_words(&watching), said);
         assert_eq!(in_words(&kube::runtime::watcher::Error::WatchError(status())), said);
+        assert!(!is_expired(&kube::runtime::watcher::Error::WatchError(status())));
+        let expired = || Box::new(Status::failure("too old resource version: 1 (2)", "Expired").with_code(410));
+        assert!(is_expired(&kube::runtime::watcher::Error::WatchError(expired())));
+        assert!(is_expired(&kube::runtime::watcher::Error::WatchStartFailed(kube::Error::Api(expired()))));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! ARCHITECTURE.md has an overview. Each folder is a layer.
 
 pub mod admission;
+pub mod api_server;
 pub mod cli;
 pub mod controller;
 pub mod files;

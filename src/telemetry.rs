@@ -3,9 +3,13 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal as _};
 
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer};
 
+use crate::api_server;
 use crate::text::log_line;
 
 /// The client library logs each retry of a failed request, and warns with the complete text of an answer that it
@@ -47,7 +51,8 @@ pub struct LevelError {
 }
 
 /// The filter from `RUST_LOG` (if set) or `LOG_LEVEL`. `LOG_LEVEL` accepts Python's names and numbers, as the label
-/// operator did, and `TRACE`.
+/// operator did, and `TRACE`. `DEBUG` and `TRACE` are about nodegate's own lines; `RUST_LOG` can ask libraries for more
+/// than INFO too.
 ///
 /// # Errors
 /// Returns an error if the value is invalid.
@@ -63,8 +68,8 @@ pub fn filter(rust_log: Option<&str>, log_level: Option<&str>) -> Result<EnvFilt
     let value = log_level.unwrap_or_default().trim();
     let level = match value.to_ascii_uppercase().as_str() {
         "" | "INFO" | "20" => "info",
-        "TRACE" | "5" => "trace",
-        "DEBUG" | "10" | "NOTSET" | "0" => "debug",
+        "TRACE" | "5" => "info,nodegate=trace",
+        "DEBUG" | "10" | "NOTSET" | "0" => "info,nodegate=debug",
         "WARNING" | "WARN" | "30" => "warn",
         "ERROR" | "40" | "CRITICAL" | "FATAL" | "50" => "error",
         _ => {
@@ -92,13 +97,42 @@ impl<W: io::Write> io::Write for Lines<W> {
     }
 }
 
+/// Leaves out what an outage of the API server explains: warnings and errors about requests, whose text is in the field
+/// `error`. [`api_server`] reports the outage itself.
+struct DuringOutage {
+    is_failing: fn() -> bool,
+}
+
+/// The parts that report errors of requests to the API server.
+const REQUESTERS: [&str; 3] = ["nodegate::controller", "nodegate::state", "kube_lease_manager"];
+
+impl<S: Subscriber> Layer<S> for DuringOutage {
+    fn event_enabled(&self, event: &Event<'_>, _context: Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        let is_explained = *metadata.level() <= Level::WARN
+            && metadata.fields().field("error").is_some()
+            && REQUESTERS.iter().any(|requester| metadata.target().starts_with(requester));
+        // Who looks into nodegate wants to see all of them.
+        let is_wanted = || LevelFilter::current() >= LevelFilter::DEBUG;
+        !is_explained || is_wanted() || !(self.is_failing)()
+    }
+}
+
 /// Sends logs to standard error. A second call has no effect.
 pub fn init(filter: EnvFilter) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Lines(io::stderr()));
+    let outage = DuringOutage { is_failing: api_server::is_failing };
     let started = if std::io::stderr().is_terminal() {
-        builder.with_target(false).with_ansi(false).finish().try_init()
+        builder.with_target(false).with_ansi(false).finish().with(outage).try_init()
     } else {
-        builder.json().flatten_event(true).with_current_span(false).with_span_list(false).finish().try_init()
+        builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .finish()
+            .with(outage)
+            .try_init()
     };
     // Only a second subscriber in one process fails, and then the first one stays.
     drop(started);
@@ -142,6 +176,33 @@ mod tests {
     }
 
     #[test]
+    fn what_an_outage_explains_is_left_out_and_everything_else_is_logged() {
+        #[derive(Clone, Default)]
+        struct Seen(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+        impl<S: Subscriber> Layer<S> for Seen {
+            fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+                self.0.lock().unwrap().push(event.metadata().target().to_owned());
+            }
+        }
+        let logged = |is_failing: fn() -> bool| {
+            let seen = Seen::default();
+            let subscriber = tracing_subscriber::registry()
+                .with(LevelFilter::INFO)
+                .with(seen.clone())
+                .with(DuringOutage { is_failing });
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::warn!(target: "nodegate::controller::queue", error = "refused", "a request failed");
+                tracing::error!(target: "kube_lease_manager::manager", error = "refused", "a request failed");
+                tracing::warn!(target: "nodegate::controller::leader", "no error");
+                tracing::info!(target: "nodegate::controller::queue", error = "x", "not a failure");
+                tracing::error!(target: "nodegate::cli::serve", error = "x", "not a request");
+            });
+            seen.0.lock().unwrap().len()
+        };
+        assert_eq!((logged(|| true), logged(|| false)), (3, 5));
+    }
+
+    #[test]
     fn an_error_that_repeats_an_object_is_truncated() {
         assert_eq!(brief("short"), "short");
         let told = brief(format!("invalid type: string {:?}", "ü".repeat(1_000_000)));
@@ -150,10 +211,12 @@ mod tests {
 
     #[test]
     fn log_level_accepts_pythons_names() {
-        for (name, level) in
-            [("WARNING", "warn"), ("warning", "warn"), ("10", "debug"), ("CRITICAL", "error"), ("", "info")]
-        {
+        for (name, level) in [("WARNING", "warn"), ("warning", "warn"), ("CRITICAL", "error"), ("", "info")] {
             assert_eq!(filter(None, Some(name)).unwrap().to_string(), format!("kube_client=off,{level}"), "{name}");
+        }
+        for (name, level) in [("10", "debug"), ("Debug", "debug"), ("trace", "trace")] {
+            let expected = format!("kube_client=off,nodegate={level},info");
+            assert_eq!(filter(None, Some(name)).unwrap().to_string(), expected, "libraries log as by default: {name}");
         }
         let error = filter(None, Some("LOUD")).unwrap_err().to_string();
         assert!(error.contains("LOG_LEVEL") && error.contains("WARNING"), "{error}");

@@ -43,6 +43,7 @@ fn context(everything: bool) -> Context {
         pending_taint: everything.then(|| PendingTaint::new("nodegate.dev/pending".parse().unwrap(), || true)),
         synced: Arc::new(true.into()),
         records_last_change: everything,
+        denials: Default::default(),
         exemptions: Arc::new(ArcSwap::from_pointee(Exemptions {
             self_user: Some(SELF.to_owned()),
             break_glass_groups: Identities::parse(["everything:break-glass"]).unwrap(),

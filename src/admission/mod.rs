@@ -6,6 +6,7 @@
 mod answer;
 mod arrivals;
 mod bounds;
+mod denials;
 mod intake;
 mod large_places;
 mod policies;
@@ -25,6 +26,7 @@ use nodegate_policy::{Exemptions, PolicySet};
 
 pub use answer::{Answer, Rejection};
 pub use bounds::{Bounds, REVIEW_BYTES};
+pub use denials::Denials;
 pub use respond::{mutate, validate};
 pub use router::router;
 pub use wire::{Review, Subject};
@@ -76,4 +78,6 @@ pub struct Context {
     pub exemptions: Arc<ArcSwap<Exemptions>>,
     /// The metrics.
     pub metrics: Arc<Metrics>,
+    /// Which denials were logged lately.
+    pub denials: Denials,
 }

@@ -1,6 +1,7 @@
 //! Answers reviews, without I/O and without waiting: everything is in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use super::answer::{Answer, Rejection, cut, warning};
 use super::bounds::ORDINARY;
@@ -18,6 +19,8 @@ use nodegate_policy::{
 const WARNINGS_MAX: usize = 16;
 /// Maximum length of a denial, in bytes.
 const DENIAL_MAX: usize = 8192;
+/// Maximum length of a text in a log line, in bytes.
+const LOGGED_MAX: usize = 512;
 /// Maximum length of an audit annotation's value, in bytes.
 const AUDIT_MAX: usize = 1024;
 
@@ -113,6 +116,9 @@ pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -
         let (by, mode) = (&violation.by, consequence(violation));
         context.metrics.violated(&by.policy, &by.rule, mode, violation.denies());
     }
+    if let Some(denial) = &reply.denial {
+        log_denial(write, denial, &verdict, context);
+    }
     let outcome = if reply.denial.is_some() { Outcome::Denied } else { Outcome::Allowed };
     log(&review, write, "validate", outcome, &reply);
     finish(&review, &reply, outcome).map(Some)
@@ -169,6 +175,22 @@ fn log(review: &Review<'_>, write: &Write<'_>, endpoint: &str, outcome: Outcome,
         rules = reply.audit_annotations.get("rules").map(String::as_str),
         denial = reply.denial.as_deref(),
         "reviewed"
+    );
+}
+
+/// Logs a denial for operators, who see nothing of the answer to the requester.
+fn log_denial(write: &Write<'_>, denial: &str, verdict: &Verdict, context: &Context) {
+    let user = &*write.requester.username;
+    let Some(left_out) = context.denials.note(user, Instant::now()) else { return };
+    let rules: BTreeSet<String> =
+        verdict.violations.iter().filter(|one| one.denies()).map(|one| one.by.to_string()).collect();
+    tracing::info!(
+        node = &*write.node.name,
+        user,
+        rules = cut(rules.into_iter().collect::<Vec<_>>().join(","), LOGGED_MAX),
+        denial = cut(denial.to_owned(), LOGGED_MAX),
+        left_out = (left_out > 0).then_some(left_out),
+        "denied a write"
     );
 }
 

@@ -226,6 +226,7 @@ mod tests {
             synced: Arc::new(true.into()),
             records_last_change: false,
             exemptions: Arc::default(),
+            denials: Default::default(),
             metrics: crate::metrics::Metrics::new(),
         };
         let panics: Respond = |_, _, _| panic!("on purpose");

@@ -3,12 +3,17 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, bail};
+use hyper::Response;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use tower::BoxError;
+use tower::util::MapResultLayer;
 
 use super::invocation::Invocation;
 use super::output;
+use crate::api_server;
 use crate::kube_error::in_words;
 use crate::text::on_a_line;
 
@@ -163,8 +168,18 @@ impl ClusterTarget {
                 loaded.with_context(|| format!("context {context} of kubectl's configuration"))?
             }
         };
-        Ok(Client::try_from(config)?)
+        Ok(ClientBuilder::try_from(config)?.with_layer(&MapResultLayer::new(noted)).build())
     }
+}
+
+/// Notes whether a request was answered. A proxy answers for an API server that does not.
+fn noted<B>(outcome: Result<Response<B>, BoxError>) -> Result<Response<B>, BoxError> {
+    match &outcome {
+        Ok(answer) if !matches!(answer.status().as_u16(), 502..=504) => api_server::answered(),
+        Ok(answer) => api_server::failed(&answer.status()),
+        Err(error) => api_server::failed(&in_words(&**error)),
+    }
+    outcome
 }
 
 /// Asks the API server for nodegate's own user name.

@@ -3,6 +3,7 @@
 mod apply;
 mod certs;
 mod check;
+mod cleanup;
 mod completions;
 mod connect;
 mod demo;
@@ -68,6 +69,7 @@ enum Command {
     Apply(apply::ApplyArgs),
     Report(report::ReportArgs),
     History(history::HistoryArgs),
+    Cleanup(Box<cleanup::CleanupArgs>),
     Certs(certs::CertsArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
@@ -126,6 +128,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Apply(args) => apply::run(&args, invocation),
         Command::Report(args) => report::run(&args, invocation),
         Command::History(args) => history::run(&args, invocation),
+        Command::Cleanup(args) => cleanup::run(&args, invocation),
         Command::Certs(args) => certs::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -21,7 +21,7 @@ use super::registration::{
     CaBundle, ErrorBackoff, POLL, Registration, SPACING, in_time, is_conflict, is_gone, message, next_trigger, only,
     triggers, triggers_of,
 };
-use crate::kube_error::in_words;
+use crate::kube_error::{in_words, is_expired};
 use crate::tls::{self, Bundle, Pair, Step, SubjectName};
 
 /// Default name of the Secret.
@@ -83,6 +83,7 @@ impl ClusterCertificates {
                         bundle = Some(Bundle::parse(&content(&secret)));
                     }
                     Some(Ok(_)) => { watching.succeeded(self.poll); }
+                    Some(Err(error)) if is_expired(&error) => {}
                     Some(Err(error)) => { watching.failed(&in_words(&error)); }
                     None => std::future::pending().await,
                 },

@@ -7,8 +7,10 @@ use serde::Serialize;
 use super::node::NodeObject;
 use super::outcome::Done;
 use super::revert_tracker::RevertKey;
+use crate::text::cut;
+use nodegate_policy::api::names::TaintId;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{Claim, Field, NodeChange, NodeFacts, ReconcilePlan};
+use nodegate_policy::{Claim, Field, NodeChange, NodeFacts, ReconcilePlan, RuleId};
 
 /// An owned key that others have changed or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,21 +120,81 @@ pub fn not_taken(stored: &NodeFacts<'_>, change: &NodeChange) -> Vec<NotTaken> {
     found
 }
 
-/// Formats a change on one line, for logs.
-pub(super) fn describe(change: &NodeChange) -> String {
-    let sign = |value: bool| if value { "+" } else { "-" };
-    let labels = change.labels().iter().map(|(key, value)| format!("{}{key}", sign(value.is_some())));
-    let annotations = change.annotations().iter().map(|(key, value)| format!("{}{key}", sign(value.is_some())));
-    let taints = change.taints().iter().map(|(id, value)| format!("{}{id}", sign(value.is_some())));
-    labels.chain(annotations).chain(taints).collect::<Vec<_>>().join(" ")
+/// Formats a change on one line, for logs: `+tier=gold (policy fleet, rule gold) -old`.
+pub(super) fn describe(change: &NodeChange, plan: Option<&ReconcilePlan>) -> String {
+    let part = |field: Field, key: &str, value: Option<String>| match value {
+        None => format!("-{key}"),
+        Some(value) => format!("+{}", assignment(&value, plan.and_then(|plan| plan.giver(field, key)))),
+    };
+    let labels = change
+        .labels()
+        .iter()
+        .map(|(key, value)| part(Field::Label, key, value.as_deref().map(|value| pair(key, value))));
+    let annotations = change
+        .annotations()
+        .iter()
+        .map(|(key, value)| part(Field::Annotation, key, value.as_deref().map(|value| pair(key, value))));
+    let taints = change
+        .taints()
+        .iter()
+        .map(|(id, value)| part(Field::Taint, &id.to_string(), value.as_deref().map(|value| taint(id, value))));
+    let mut text = labels.chain(annotations).chain(taints).collect::<Vec<_>>().join(" ");
+    cut(&mut text, DESCRIPTION_MAX);
+    text
+}
+
+/// Maximum length of a described change, in bytes.
+const DESCRIPTION_MAX: usize = 4096;
+/// Maximum length of a value in it; an annotation can have 256 KiB.
+const VALUE_MAX: usize = 128;
+
+/// A label or an annotation, as people write it.
+pub(super) fn pair(key: &str, value: &str) -> String {
+    let mut value = value.to_owned();
+    cut(&mut value, VALUE_MAX);
+    format!("{key}={value}")
+}
+
+/// A taint, as people write it.
+pub(super) fn taint(id: &TaintId, value: &str) -> String {
+    if value.is_empty() { id.to_string() } else { format!("{}={value}:{}", id.key, id.effect) }
+}
+
+/// A value with the rule that assigns it.
+pub(super) fn assignment(value: &str, by: Option<&RuleId>) -> String {
+    match by {
+        Some(by) => format!("{value} (policy {}, rule {})", by.policy, by.rule),
+        None => value.to_owned(),
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::*;
+    use nodegate_policy::{PolicyDocument, PolicySet, StoredNode, plan_reconcile};
+
+    fn policies(spec: serde_json::Value) -> PolicySet {
+        PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap()
+    }
+
+    fn planned<T>(set: &PolicySet, node: &NodeObject, saved: &SavedState, look: impl FnOnce(&ReconcilePlan) -> T) -> T {
+        let stored = StoredNode {
+            node: &node.facts().unwrap(),
+            claims: &node.claims,
+            saved,
+            registered: true,
+            identified: true,
+            pending: &[],
+            adopt: false,
+            patched_taints: &BTreeSet::new(),
+        };
+        look(&plan_reconcile(set, &stored))
+    }
 
     #[test]
     fn a_key_whose_value_differs_from_the_owned_one_is_reverted_whoever_wrote_it() {
@@ -156,5 +218,28 @@ mod tests {
             found.iter().map(|revert| (revert.revert_key.1.as_str(), revert.writer.as_str())).collect();
         assert_eq!(found, [("gone", "writer-1"), ("tier", "writer-1")]);
         assert_eq!(reverts(&node, &facts, &owned(&["same"])), [], "its rule may set another value now");
+    }
+
+    #[test]
+    fn a_change_is_described_with_its_values_and_the_rules_that_assign_them() {
+        let set = policies(
+            json!({"rules": [{"name": "net", "labels": {"net.class": "x"}, "annotations": {"long": "y".repeat(500)},
+            "taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}]}),
+        );
+        let node =
+            NodeObject::read(&json!({"metadata": {"name": "n", "uid": "u", "labels": {"old": "a"}}}).to_string())
+                .unwrap();
+        let saved: SavedState =
+            serde_json::from_value(json!({"nodeName": "n", "nodeUID": "u", "owned": {"labels": {"old": "a"}}}))
+                .unwrap();
+        let (change, text) = planned(&set, &node, &saved, |plan| {
+            let change = plan.change(|_| true, |_, _| false).unwrap();
+            let text = describe(&change, Some(plan));
+            (change, text)
+        });
+        let rule = "(policy fleet, rule net)";
+        let long = format!("{}…", "y".repeat(VALUE_MAX - 3));
+        assert_eq!(text, format!("+net.class=x {rule} -old +long={long} {rule} +dedicated=gpu:NoSchedule {rule}"));
+        assert!(describe(&change, None).starts_with("+net.class=x -old "));
     }
 }

@@ -43,6 +43,11 @@ impl Events {
         self.send(warning(reason, note), reference(node));
     }
 
+    /// Publishes an event about a node that needs nobody's attention, in the background.
+    pub(super) fn tell(&self, node: &NodeObject, reason: &str, note: String) {
+        self.send(Event { type_: EventType::Normal, ..warning(reason, note) }, reference(node));
+    }
+
     /// Publishes a warning about any object in the background.
     pub fn later_for(&self, about: ObjectReference, reason: &str, note: String) {
         self.send(warning(reason, note), about);

@@ -16,19 +16,19 @@ const ROUTINE_BURST: u32 = 1;
 
 /// The cluster's write budget. Joining nodes have a separate share, so that repairs do not delay them.
 #[derive(Debug)]
-pub(super) struct WriteBudget {
+pub struct WriteBudget {
     joining: Bucket,
     routine: Bucket,
 }
 
 impl WriteBudget {
     /// Limits each share to this many writes per second, at least one.
-    pub(super) fn per_second(writes: u32) -> Self {
+    pub fn per_second(writes: u32) -> Self {
         Self { joining: Bucket::new(writes, JOINING_BURST), routine: Bucket::new(writes, ROUTINE_BURST) }
     }
 
     /// Returns when the next write may be made.
-    pub(super) async fn turn(&self, urgency: Urgency) {
+    pub async fn turn(&self, urgency: Urgency) {
         let bucket = match urgency {
             Urgency::Joining => &self.joining,
             Urgency::Routine => &self.routine,

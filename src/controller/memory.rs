@@ -27,6 +27,8 @@ pub(super) struct Memory {
     pub(super) arrivals: Arrivals,
     /// The uids of nodes that were processed in this term.
     pub(super) looked_at: HashSet<String>,
+    /// The uids of nodes whose join was reported in this term.
+    pub(super) joined: HashSet<String>,
     pub(super) budgets: NodeBudgets,
     pub(super) unrecorded: Unrecorded,
     pub(super) refusals: Refusals,
@@ -43,6 +45,7 @@ impl Memory {
             replaced: HashMap::new(),
             arrivals: Arrivals::default(),
             looked_at: HashSet::new(),
+            joined: HashSet::new(),
             budgets: NodeBudgets::default(),
             unrecorded: Unrecorded::default(),
             refusals: Refusals::default(),
@@ -58,6 +61,7 @@ impl Memory {
         self.replaced.remove(node.uid());
         self.arrivals.forget(node.name());
         self.looked_at.remove(node.uid());
+        self.joined.remove(node.uid());
         self.budgets.forget(node.uid());
         self.unrecorded.forget(node.uid());
         self.refusals.forget(node.uid());

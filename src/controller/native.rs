@@ -31,7 +31,7 @@ pub const KEPT_BY: &str = "nodegate.dev/kept-by";
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "nodegate");
 const GROUP: &str = "admissionregistration.k8s.io";
 /// Bindings are deleted before policies: a binding without its policy makes every write fail.
-const KINDS: [(&str, &str); 4] = [
+pub(super) const KINDS: [(&str, &str); 4] = [
     ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
     ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
     ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),

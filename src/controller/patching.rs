@@ -9,21 +9,22 @@ use kube::api::PatchParams;
 
 use super::change::describe;
 use super::history::FIELD_MANAGER;
-use super::node::NodeObject;
+use super::node::{NodeApi, NodeObject};
 use super::outcome::Failure;
 use super::queue::Urgency;
 use super::reconcile::Reconciler;
-use nodegate_policy::{NodeChange, NodeFacts, fit, patch};
+use nodegate_policy::{NodeChange, NodeFacts, ReconcilePlan, fit, patch};
 
 impl Reconciler {
     /// Writes a change to the version of the node that was read, without the parts that the API server would refuse.
     /// If it refuses the rest as invalid, writes the change without its annotations: labels and taints never wait for
-    /// annotations.
+    /// annotations. The log names the rules of `plan`.
     pub(super) async fn make(
         &self,
         node: &NodeObject,
         facts: &NodeFacts<'_>,
         change: &NodeChange,
+        plan: Option<&ReconcilePlan>,
         urgency: Urgency,
     ) -> Result<(), Failure> {
         let (fitting, left_out) = fit(facts, change.clone());
@@ -32,14 +33,14 @@ impl Reconciler {
             self.leave_out(node, left_out.iter().map(|left_out| left_out.key.clone()).collect(), &reason);
         }
         let Some(change) = &fitting else { return Ok(()) };
-        let Err(refused) = self.write(node, facts, change, urgency).await else { return Ok(()) };
+        let Err(refused) = self.write(node, facts, change, plan, urgency).await else { return Ok(()) };
         let set: Vec<String> =
             change.annotations().iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key.clone()).collect();
         if set.is_empty() || !is_invalid(&refused) {
             return Err(refused);
         }
         if let Some(rest) = change.clone().without_set_annotations() {
-            self.write(node, facts, &rest, urgency).await?;
+            self.write(node, facts, &rest, plan, urgency).await?;
         }
         self.leave_out(node, set, &refused.to_string());
         Ok(())
@@ -62,21 +63,20 @@ impl Reconciler {
         node: &NodeObject,
         facts: &NodeFacts<'_>,
         change: &NodeChange,
+        plan: Option<&ReconcilePlan>,
         urgency: Urgency,
     ) -> Result<(), Failure> {
-        let guarded = of_version(node.resource_version(), patch(facts, change));
         self.turn(urgency).await;
-        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let made = self.nodes().patch(node.name(), &parameters, guarded).await;
+        let made = write_change(self.nodes(), node, facts, change, FIELD_MANAGER).await;
         self.metrics().controller.wrote("node", made.is_ok());
         match made {
-            Ok(()) => {
-                tracing::info!(node = node.name(), change = %describe(change), "changed");
+            Ok(Made::Written) => {
+                tracing::info!(node = node.name(), change = %describe(change, plan), "changed");
                 self.memory().wrote(node, Instant::now());
                 Ok(())
             }
-            Err(kube::Error::Api(status)) if is_stale(&status) => Err(Failure::Conflict(node.name().to_owned())),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Ok(Made::Stale) => Err(Failure::Conflict(node.name().to_owned())),
+            Ok(Made::Gone) => Ok(()),
             Err(error) => Err(Failure::Patch { node: node.name().to_owned(), error: Box::new(error) }),
         }
     }
@@ -89,7 +89,39 @@ impl Reconciler {
         if self.afford(node, 1).is_err() {
             return Ok(());
         }
-        self.make(node, &facts, &change, Urgency::Joining).await
+        self.make(node, &facts, &change, None, Urgency::Joining).await
+    }
+}
+
+/// The result of writing a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// The API server accepted it.
+    Written,
+    /// The node has changed since it was read, so nothing was written.
+    Stale,
+    /// The node does not exist anymore.
+    Gone,
+}
+
+/// Writes a change to the version of the node that was read, or not at all.
+///
+/// # Errors
+/// Returns an error if the API server refuses or cannot be reached.
+pub async fn write_change(
+    nodes: &NodeApi,
+    node: &NodeObject,
+    facts: &NodeFacts<'_>,
+    change: &NodeChange,
+    manager: &str,
+) -> Result<Made, kube::Error> {
+    let guarded = of_version(node.resource_version(), patch(facts, change));
+    let parameters = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+    match nodes.patch(node.name(), &parameters, guarded).await {
+        Ok(()) => Ok(Made::Written),
+        Err(kube::Error::Api(status)) if is_stale(&status) => Ok(Made::Stale),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Made::Gone),
+        Err(error) => Err(error),
     }
 }
 

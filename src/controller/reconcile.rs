@@ -159,6 +159,11 @@ impl Reconciler {
         (stored, saved)
     }
 
+    /// Whether a node was created while the mutating webhook was registered.
+    pub(super) fn was_admitted(&self, node: &NodeObject) -> bool {
+        self.registered_at.load().zip(node.created()).is_some_and(|(since, created)| created > since)
+    }
+
     /// The change that a node needs, according to the data in memory.
     pub(super) fn look(
         &self,
@@ -172,19 +177,13 @@ impl Reconciler {
             node: facts,
             claims: &node.claims,
             saved,
-            registered: self.is_admitted(node),
+            registered: self.was_admitted(node),
             identified: self.maps.states().identity().of(machine(facts)).is_some(),
             pending: &self.config.pending,
             adopt: self.config.adopt,
             patched_taints: &patched_taints,
         };
         plan_reconcile(set, &stored_node)
-    }
-
-    /// Whether the webhook was registered when the node was created.
-    fn is_admitted(&self, node: &NodeObject) -> bool {
-        let registered = self.registered_at.load();
-        registered.zip(node.created()).is_some_and(|(since, created)| created > since)
     }
 
     /// Whether a node would lose owned keys, for the survey.
@@ -213,7 +212,7 @@ impl Reconciler {
         let plan = self.look(node, &facts, &set, &saved);
         self.report_unseen(node, &plan);
         if plan.first_sight {
-            let admitted = self.is_admitted(node);
+            let admitted = self.was_admitted(node);
             let returned = saved.node_uid.as_deref().is_some_and(|uid| uid != node.uid());
             let arrival = Arrival { decision: &plan.decision, returned, admitted };
             self.memory().history.arrived(node, &facts, &arrival);
@@ -234,7 +233,8 @@ impl Reconciler {
                 done.remembered(self.record(node, &stored, before, &[], urgency).await?);
             }
             self.memory().history.restores(node.name(), &plan.decision, change);
-            self.make(node, &facts, change, urgency).await?;
+            self.make(node, &facts, change, Some(&plan), urgency).await?;
+            self.report_join(node, &facts, &plan, Some(change));
             self.count_reverts(node, &plan, &reverts, change);
             self.report(node, &plan);
             if urgency == Urgency::Joining {
@@ -243,6 +243,9 @@ impl Reconciler {
                 return Ok(done);
             }
             stored = self.stored(&facts);
+        }
+        if change.is_none() {
+            self.report_join(node, &facts, &plan, None);
         }
         self.record_rest(node, &facts, &stored, &plan, change.as_ref(), &mut done).await?;
         done.made = change;

@@ -25,7 +25,8 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use super::history::FIELD_MANAGER;
-use crate::kube_error::in_words;
+use crate::api_server;
+use crate::kube_error::{in_words, is_expired};
 use crate::telemetry::brief;
 use crate::tls;
 use crate::watch::Changes;
@@ -88,6 +89,7 @@ pub(super) async fn follow_created(client: &Client, configuration: &str, mut sin
             }
             Ok(Event::Apply(found)) => since(found.metadata.creation_timestamp.map(|time| time.0)),
             Ok(Event::Delete(_)) => since(None),
+            Err(error) if is_expired(&error) => {}
             Err(error) => {
                 let error = brief(error);
                 if failing.as_ref() != Some(&error) {
@@ -283,6 +285,7 @@ where
         let trigger = match event {
             Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => Some(()),
             Ok(Event::Init | Event::InitApply(_)) => None,
+            Err(error) if is_expired(&error) => None,
             Err(error) => {
                 errors.failed(&format!("{}: {}", K::kind(&()), in_words(&error)));
                 None
@@ -315,7 +318,10 @@ impl ErrorBackoff {
 
     /// Records an error. Returns how long to wait before the next attempt.
     pub(super) fn failed(&mut self, error: &str) -> Duration {
-        if self.last.as_deref() != Some(error) {
+        if api_server::is_failing() {
+            // The outage is reported elsewhere, and its end resolves this.
+            tracing::debug!(error, "{}", self.consequence);
+        } else if self.last.as_deref() != Some(error) {
             tracing::error!(error, "{}", self.consequence);
             self.last = Some(error.to_owned());
         }

@@ -24,12 +24,12 @@ const RESULTS_MAX: usize = 100;
 /// Number of reports in one page.
 const PAGE: u32 = 500;
 /// Labels the objects that nodegate manages.
-const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "nodegate");
+pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "nodegate");
 
 /// The reports to write, by object name.
 pub(super) type Wanted = BTreeMap<String, Json>;
 
-fn resource() -> ApiResource {
+pub(super) fn resource() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("openreports.io", "v1alpha1", "ClusterReport"))
 }
 

@@ -9,8 +9,9 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
-use super::node::{NodeObject, Read, Seen, Unreadable};
+use super::node::{NodeObject, NodesError, Read, Seen, Unreadable};
 use super::reconcile::Reconciler;
+use crate::api_server;
 
 /// Minimum time between two events about one node, because its kubelet decides how often it changes.
 const REPORT_INTERVAL: Duration = Duration::from_secs(600);
@@ -116,7 +117,7 @@ impl<'a, Wake: FnMut(&NodeObject)> WatchHandler<'a, Wake> {
                     self.reconciler.memory().forget(&known);
                 }
             }
-            Seen::Failed(error) => self.watch_fails(error.to_string()),
+            Seen::Failed(error) => self.watch_fails(&error),
         }
         self.count();
     }
@@ -195,8 +196,15 @@ impl<'a, Wake: FnMut(&NodeObject)> WatchHandler<'a, Wake> {
         self.watch_health.failing.send_if_modified(|failing| failing.take().is_some());
     }
 
-    fn watch_fails(&mut self, error: String) {
-        if self.last_error.as_ref() != Some(&error) {
+    fn watch_fails(&mut self, error: &NodesError) {
+        // A connection that breaks for the first time is no news: what follows shows whether the API server is there. If
+        // the version has expired, all nodes are listed again.
+        let is_first = matches!(error, NodesError::Broken(_)) && self.watch_health.failing.borrow().is_none();
+        let is_news = !is_first && !error.is_expired() && !api_server::is_failing();
+        let error = error.to_string();
+        if !is_news {
+            tracing::debug!(%error, "the watch of nodes failed; retrying");
+        } else if self.last_error.as_ref() != Some(&error) {
             tracing::warn!(%error, "the watch of nodes failed; retrying");
             self.last_error = Some(error);
         }

@@ -14,8 +14,9 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::broadcast;
 
+use super::stored_map::StoredMap;
 use super::{Identity, SavedStates};
-use crate::kube_error::in_words;
+use crate::kube_error::{in_words, is_expired};
 use crate::telemetry::brief;
 use nodegate_policy::api::state::SavedState;
 
@@ -115,6 +116,7 @@ impl ConfigMaps {
                 }
                 Ok(Event::Apply(config_map)) => self.apply(&config_map, &mut report),
                 Ok(Event::Delete(config_map)) => self.forget(&config_map.name_any()),
+                Err(error) if is_expired(&error) => {}
                 Err(error) => {
                     let error = brief(in_words(&error));
                     if failing.as_ref() != Some(&error) {
@@ -131,11 +133,30 @@ impl ConfigMaps {
     /// # Errors
     /// Returns an error if the API server refuses or cannot be reached.
     pub async fn read(&self, mut report: impl FnMut(Problem)) -> Result<(), kube::Error> {
+        self.read_each(&mut report, |_| {}).await
+    }
+
+    /// Reads all ConfigMaps once, and returns those that hold saved state.
+    ///
+    /// # Errors
+    /// Returns an error if the API server refuses or cannot be reached.
+    pub async fn stored(&self) -> Result<Vec<StoredMap>, kube::Error> {
+        let mut stored = Vec::new();
+        self.read_each(&mut drop, |config_map| stored.extend(StoredMap::of(config_map))).await?;
+        Ok(stored)
+    }
+
+    async fn read_each(
+        &self,
+        report: &mut impl FnMut(Problem),
+        mut each: impl FnMut(&ConfigMap),
+    ) -> Result<(), kube::Error> {
         let mut next = kube::api::ListParams::default().limit(500);
         loop {
             let page = self.api.list(&next).await?;
             for config_map in &page.items {
-                self.apply(config_map, &mut report);
+                self.apply(config_map, report);
+                each(config_map);
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => next = next.continue_token(&token),

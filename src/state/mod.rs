@@ -5,6 +5,7 @@ mod directory;
 mod error;
 mod identity;
 mod merge;
+mod stored_map;
 mod writer;
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ pub use configmaps::{ConfigMaps, NAME_PREFIX, Problem, STATE_KEY};
 pub use directory::{StateError, StateObserver, read, watch};
 pub use error::WriteError;
 pub use identity::{Identity, Machine};
+pub use stored_map::{Deletion, StoredMap};
 pub use writer::{StateWriter, Written};
 
 /// Shards of the map that are replaced one by one, so that a change copies few entries.

@@ -46,6 +46,7 @@ pub(crate) fn context(policy: &str) -> Context {
         synced: Arc::new(true.into()),
         records_last_change: false,
         exemptions: Arc::default(),
+        denials: Default::default(),
         metrics: Metrics::new(),
     }
 }

@@ -7,6 +7,7 @@ mod callers;
 mod cases;
 mod chart;
 mod check;
+mod cleanup;
 mod cluster;
 mod completions;
 mod crowd;

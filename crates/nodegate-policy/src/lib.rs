@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod cel;
+pub mod cleanup;
 mod compile;
 mod decide;
 pub mod explain;

@@ -6,6 +6,7 @@ use crate::cli::plan::Plan;
 use crate::cli::report::{Report, Violations};
 use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::schema::{document_schema, output_schema_of, schema_of};
+use nodegate_policy::cleanup::Cleanup;
 use nodegate_policy::explain::{Explanation, WhyNot};
 use serde_json::{Value as Json, json};
 
@@ -38,6 +39,8 @@ enum Kind {
     Explain,
     /// What `nodegate explain --why-not -o json` prints
     WhyNot,
+    /// What `nodegate cleanup -o json` prints
+    Cleanup,
 }
 
 pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
@@ -51,6 +54,7 @@ pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
         Kind::Init => ("init", output_schema_of::<Summary>()),
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
+        Kind::Cleanup => ("cleanup", output_schema_of::<Cleanup>()),
     };
     document(title, of_kind)
 }

@@ -133,6 +133,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
         records_last_change: config.stamp_changes,
         exemptions: exemptions.clone(),
         metrics: process.metrics.clone(),
+        denials: admission::Denials::default(),
     };
     let cluster = cluster.map(|cluster| {
         cluster.start(Shared {

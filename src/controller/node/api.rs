@@ -46,7 +46,7 @@ impl NodesError {
     }
 
     /// Whether the requested version has expired, so that all nodes must be listed again.
-    pub(super) fn is_expired(&self) -> bool {
+    pub(in crate::controller) fn is_expired(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::revisions::{Revision, selector};
 use super::{Combined, Objects};
 use crate::files::Loaded;
-use crate::kube_error::in_words;
+use crate::kube_error::{in_words, is_expired};
 use crate::telemetry::brief;
 use nodegate_policy::api::policy::NodePolicy;
 
@@ -62,6 +62,7 @@ impl Seen {
                     return true;
                 }
             }
+            Err(error) if is_expired(&error) => {}
             Err(error) => {
                 tracing::warn!(error = brief(in_words(&error)), "the watch of NodePolicy objects failed; retrying");
             }
@@ -92,6 +93,7 @@ impl Seen {
                     return true;
                 }
             }
+            Err(error) if is_expired(&error) => {}
             Err(error) => tracing::warn!(
                 error = brief(error),
                 "cannot watch the ControllerRevisions with the last good generations of policies (the Role must allow get, list and watch); retrying"

@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub use follow::{follow, read};
 pub use objects::Objects;
 pub use revisions::keep_revisions;
+pub(super) use revisions::selector as revisions_selector;
 
 use nodegate_policy::{PolicyDocument, PolicySet};
 

@@ -34,7 +34,7 @@ const RETRY: ExponentialBuilder =
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// Selects nodegate's revisions in a namespace.
-pub(super) fn selector() -> String {
+pub(in crate::controller) fn selector() -> String {
     format!("{LABEL}={KIND}")
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
-use super::keeping::{config_maps, node, state, until_led};
+use super::keeping::{config_maps, led_within, node, state, until_led};
 use super::last_good::leave_policies_unjudged;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
@@ -45,6 +45,65 @@ async fn published(plane: &ControlPlane, namespace: &str, policies: &str) -> Val
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     panic!("{policies} were never published");
+}
+
+/// The lines of a log with this message.
+fn lines(log: &str, message: &str) -> Vec<Value> {
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|line| line["message"] == message).collect()
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn events_and_logs_tell_what_a_node_got_and_who_was_denied() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];
+    let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    // Times of objects have seconds: what is created in the second of the registration counts as older.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    admin.delete("kept-told").await;
+    let kubelet = Requester::kubelet(plane, "kept-told").await;
+    let created = kubelet.create(&node("kept-told", json!({}))).await.unwrap();
+    let uid = created["metadata"]["uid"].as_str().unwrap().to_owned();
+    let selector = format!("--field-selector=involvedObject.uid={uid},type=Normal");
+    let mut notes = std::collections::BTreeMap::new();
+    for _ in 0..200 {
+        let text = plane.kubectl(&["get", "events", "-n", "default", &selector, "-o", "json"], None).unwrap();
+        let events: Value = serde_json::from_str(&text).unwrap();
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+        let all = events["items"].as_array().unwrap().iter();
+        notes = all.map(|event| (text(event, "reason"), text(event, "message"))).collect();
+        if notes.len() == 3 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let by = |key: &str| format!("{key} (policy keeping, rule role)");
+    let admitted = format!("set at admission: {}, {}", by("hardware.tier=standard"), by("fleet=kept:NoSchedule"));
+    let completed = format!("set by the controller after admission: {}", by("node-role.kubernetes.io/worker="));
+    assert_eq!(notes.get("Admitted"), Some(&admitted), "{notes:#?}\n{}", nodegate.log());
+    assert_eq!(notes.get("Completed"), Some(&completed), "{notes:#?}");
+    assert!(notes.contains_key("Released"), "{notes:#?}");
+    let changes = lines(&nodegate.log(), "changed");
+    let change = format!("+{} -nodegate.dev/pending:NoSchedule", by("node-role.kubernetes.io/worker="));
+    assert!(changes.iter().any(|line| line["change"] == change && line["level"] == "INFO"), "{changes:#?}");
+
+    // The kubelet asserts a persisted key again and again; others are still told.
+    let assertion = json!({"metadata": {"labels": {"persist.demo/a": "forged"}}});
+    for _ in 0..15 {
+        kubelet.merge_status("kept-told", assertion.clone()).await.unwrap_err();
+    }
+    let denied = lines(&nodegate.log(), "denied a write");
+    assert_eq!(denied.len(), 10, "{denied:#?}");
+    let line = &denied[0];
+    assert_eq!(
+        (&line["level"], &line["node"], &line["user"]),
+        (&json!("INFO"), &json!("kept-told"), &json!("system:node:kept-told"))
+    );
+    assert!(line["denial"].as_str().unwrap().contains("persist.demo/a"), "{line:#}");
+    admin.delete("kept-told").await;
 }
 
 #[tokio::test]
@@ -166,4 +225,50 @@ async fn commands_print_the_policies_they_use_and_refuse_others_than_those_in_fo
     admin.delete("told-2").await;
     drop(nodegate);
     plane.remove_definition();
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn an_outage_of_the_api_server_is_two_lines() {
+    let cluster = exclusive();
+    cluster.plane.install_definition();
+    let setup = Setup {
+        policies: &["tests/suite/cluster/keeping.yaml"],
+        cluster: true,
+        own_certificates: true,
+        serve: &["--native-policies"],
+        // So long that the outage does not end the leadership, which would be lines of its own.
+        lease_seconds: 60,
+        environment: &[("RUST_LOG", ""), ("LOG_LEVEL", "INFO")],
+        ..Setup::default()
+    };
+    let nodegate = Nodegate::start(cluster.plane, &setup);
+    led_within(&nodegate, Duration::from_secs(40)).await;
+    // Until the first certificates and native policies are written.
+    let quiet = async || {
+        loop {
+            let before = nodegate.log().lines().count();
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            if nodegate.log().lines().count() == before {
+                return before;
+            }
+        }
+    };
+    let before = quiet().await;
+    cluster.plane.restart_api_server(Duration::from_secs(8));
+    for _ in 0..300 {
+        if !lines(&nodegate.log(), "the API server answers again").is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    quiet().await;
+    let log = nodegate.log();
+    let told: Vec<Value> = log.lines().skip(before).map(|line| serde_json::from_str(line).unwrap()).collect();
+    let messages: Vec<_> = told.iter().map(|line| (&line["level"], &line["message"])).collect();
+    let expected = [
+        (&json!("WARN"), &json!("cannot reach the API server; retrying")),
+        (&json!("INFO"), &json!("the API server answers again")),
+    ];
+    assert_eq!(messages, expected, "{told:#?}");
 }

@@ -14,6 +14,7 @@ mod unseen;
 
 use capture::Captured;
 pub use capture::{SAVED_LABELS_MAX, SAVED_TAINTS_MAX};
+pub(crate) use record::normalize_owned;
 use record::own;
 pub use unseen::Unseen;
 

@@ -95,26 +95,12 @@ impl ReconcilePlan {
             owned.annotations.retain(|key, _| change.annotations().get(key) != Some(&None));
             owned.taints.retain(|taint| taint.id().is_ok_and(|id| change.taints().get(&id) != Some(&None)));
         }
-        self.with_owned_of(record)
+        normalize_owned(record)
     }
 
     fn with_owned(&self, owned: Owned) -> SavedState {
         let Captured { labels, taints, left_out: _ } = self.captured.clone();
-        self.with_owned_of(SavedState { owned: Some(owned), labels, taints, ..self.base.clone() })
-    }
-
-    /// Normalizes the owned keys.
-    fn with_owned_of(&self, mut record: SavedState) -> SavedState {
-        let mut owned = record.owned.take().unwrap_or_default();
-        owned.taints.sort_unstable();
-        owned.taints.dedup();
-        let ids: BTreeSet<String> =
-            owned.taints.iter().filter_map(|taint| taint.id().ok()).map(|id| id.to_string()).collect();
-        let there =
-            |key: &String| owned.labels.contains_key(key) || owned.annotations.contains_key(key) || ids.contains(key);
-        owned.remove_after.retain(|key, _| there(key));
-        record.owned = (owned != Owned::default()).then_some(owned);
-        record
+        normalize_owned(SavedState { owned: Some(owned), labels, taints, ..self.base.clone() })
     }
 
     fn strength(&self, field: Field, key: &str) -> Option<Strength> {
@@ -143,6 +129,20 @@ impl ReconcilePlan {
             Field::Taint => self.decision.taints.iter().find(|(id, _)| id.to_string() == key).map(|(_, d)| d),
         }
     }
+}
+
+/// The record with its owned keys sorted, each once, and without grace periods of keys that it does not have.
+pub(crate) fn normalize_owned(mut record: SavedState) -> SavedState {
+    let mut owned = record.owned.take().unwrap_or_default();
+    owned.taints.sort_unstable();
+    owned.taints.dedup();
+    let ids: BTreeSet<String> =
+        owned.taints.iter().filter_map(|taint| taint.id().ok()).map(|id| id.to_string()).collect();
+    let there =
+        |key: &String| owned.labels.contains_key(key) || owned.annotations.contains_key(key) || ids.contains(key);
+    owned.remove_after.retain(|key, _| there(key));
+    record.owned = (owned != Owned::default()).then_some(owned);
+    record
 }
 
 /// Every key that a change sets.

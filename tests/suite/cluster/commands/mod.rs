@@ -1,5 +1,6 @@
 //! Commands that read a cluster, at a real API server.
 
+mod cleanup;
 mod explain;
 mod history;
 mod init;

@@ -1,0 +1,126 @@
+//! Tells in events what a node got when it joined, and from which rules.
+
+use super::change::{assignment, pair, taint};
+use super::node::NodeObject;
+use super::reconcile::Reconciler;
+use nodegate_policy::{Claims, Desired, NodeChange, NodeFacts, ReconcilePlan, Strength};
+
+/// What a node got when it joined, as people read it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Join {
+    /// What admission set in the node's CREATE.
+    by_admission: Vec<String>,
+    /// What the controller set after it.
+    by_controller: Vec<String>,
+    /// What was restored from saved state, by either of them.
+    restored: Vec<String>,
+}
+
+impl Reconciler {
+    /// Publishes events about a node that joined while the webhook was registered. Once for each node.
+    pub(super) fn report_join(
+        &self,
+        node: &NodeObject,
+        facts: &NodeFacts<'_>,
+        plan: &ReconcilePlan,
+        change: Option<&NodeChange>,
+    ) {
+        if plan.lifts_pending && change.is_some() {
+            self.events().tell(node, "Released", "removed the pending taint: nothing is deferred anymore".to_owned());
+        }
+        if !plan.first_sight || !self.was_admitted(node) || !self.memory().joined.insert(node.uid().to_owned()) {
+            return;
+        }
+        let Join { by_admission, by_controller, restored } = join(facts, &node.claims, plan, change);
+        for (reason, what, keys) in [
+            ("Admitted", "set at admission", by_admission),
+            ("Completed", "set by the controller after admission", by_controller),
+            ("Restored", "restored from saved state", restored),
+        ] {
+            if !keys.is_empty() {
+                self.events().tell(node, reason, format!("{what}: {}", keys.join(", ")));
+            }
+        }
+    }
+}
+
+fn join(facts: &NodeFacts<'_>, claims: &Claims, plan: &ReconcilePlan, change: Option<&NodeChange>) -> Join {
+    let mut join = Join::default();
+    // No field manager claims what a webhook's patch set. Taints have no claims of their own.
+    let mut note = |desired: &Desired, text: String, is_there: bool, is_claimed: bool, is_set: bool| {
+        let text = assignment(&text, Some(&desired.by));
+        match desired.strength {
+            Strength::Saved if is_set || (is_there && !is_claimed) => join.restored.push(text),
+            Strength::Saved => {}
+            Strength::Enforced | Strength::Default if is_set => join.by_controller.push(text),
+            Strength::Enforced | Strength::Default if is_there && !is_claimed => join.by_admission.push(text),
+            Strength::Enforced | Strength::Default => {}
+        }
+    };
+    for (key, desired) in &plan.decision.labels {
+        let is_set = change.is_some_and(|change| change.labels().get(key).is_some_and(Option::is_some));
+        let is_there = facts.label(key) == Some(&desired.value);
+        note(desired, pair(key, &desired.value), is_there, claims.has_label(key), is_set);
+    }
+    for (key, desired) in &plan.decision.annotations {
+        let is_set = change.is_some_and(|change| change.annotations().get(key).is_some_and(Option::is_some));
+        let is_there = facts.annotation(key) == Some(&desired.value);
+        note(desired, pair(key, &desired.value), is_there, claims.has_annotation(key), is_set);
+    }
+    for (id, desired) in &plan.decision.taints {
+        let is_set = change.is_some_and(|change| change.taints().get(id).is_some_and(Option::is_some));
+        let is_there = facts.taint(id.key.as_str(), id.effect) == Some(&desired.value);
+        note(desired, taint(id, &desired.value), is_there, false, is_set);
+    }
+    join
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+    use nodegate_policy::{PolicyDocument, PolicySet, StoredNode, plan_reconcile};
+
+    #[test]
+    fn what_admission_the_controller_and_saved_state_gave_is_told_apart() {
+        let spec = json!({
+            "rules": [{"name": "role", "labels": {"tier": "gold", "role": "worker", "own": "kubelet"},
+                       "taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}],
+            "persist": {"labels": ["persist.demo/*"]},
+        });
+        let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
+        let claims = json!([{"manager": "kubelet", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": {"f:own": {}}}}}]);
+        let node = json!({"metadata": {"name": "n", "uid": "u", "labels": {"tier": "gold", "own": "kubelet", "persist.demo/a": "1"},
+            "managedFields": claims}, "spec": {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}});
+        let node = NodeObject::read(&node.to_string()).unwrap();
+        let facts = node.facts().unwrap();
+        let saved =
+            json!({"nodeName": "n", "nodeUID": "before", "labels": {"persist.demo/a": "1", "persist.demo/b": "2"}});
+        let stored = StoredNode {
+            node: &facts,
+            claims: &node.claims,
+            saved: &serde_json::from_value(saved).unwrap(),
+            registered: true,
+            identified: true,
+            pending: &[],
+            adopt: false,
+            patched_taints: &BTreeSet::new(),
+        };
+        let plan = plan_reconcile(&set, &stored);
+        let change = plan.change(|_| true, |_, _| false);
+        let join = join(&facts, &node.claims, &plan, change.as_ref());
+        let of = |key: &str| format!("{key} (policy fleet, rule role)");
+        assert_eq!(
+            join.by_admission,
+            [of("tier=gold"), of("dedicated=gpu:NoSchedule")],
+            "a kubelet's own label is not told"
+        );
+        assert_eq!(join.by_controller, [of("role=worker")]);
+        let restored: Vec<&str> = join.restored.iter().map(|text| text.split(' ').next().unwrap()).collect();
+        assert_eq!(restored, ["persist.demo/a=1", "persist.demo/b=2"]);
+    }
+}
