@@ -170,8 +170,16 @@ async fn an_interrupted_cleanup_goes_on_where_it_was() {
         owned(&admin, &maps, name).await;
     }
     let has_label = async |name: &str| label(&admin.get(name).await, "old.test/tier").is_some();
-    // Begins, and returns when fewer nodes than so many are left.
-    let begun = async |before: usize| {
+    let count = async || {
+        let mut left = 0;
+        for name in &nodes {
+            left += usize::from(has_label(name).await);
+        }
+        left
+    };
+    // Begins, and returns when it has cleaned up a node.
+    let begun = async || {
+        let before = count().await;
         let child = Command::new(env!("CARGO_BIN_EXE_nodegate"))
             .args(["cleanup", "--confirm", "--writes-per-second", "1", "--namespace", namespace, "--kubeconfig"])
             .arg(plane.kubeconfig_file("cleanup", None))
@@ -183,29 +191,25 @@ async fn an_interrupted_cleanup_goes_on_where_it_was() {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             assert!(Instant::now() < deadline, "no node was cleaned up");
-            let mut left = 0;
-            for name in &nodes {
-                left += usize::from(has_label(name).await);
-            }
-            if left < before {
-                return (child, left);
+            if count().await < before {
+                return child;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let (mut child, left) = begun(nodes.len()).await;
+    let mut child = begun().await;
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success() && !child.wait().unwrap().success());
     assert_eq!(names(&maps).await.len(), nodes.len(), "records go last");
 
     // The same when the connection is lost.
-    let (child, left) = begun(left).await;
+    let child = begun().await;
     tokio::task::block_in_place(|| plane.restart_api_server(Duration::from_secs(20)));
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("run the command again to continue"), "{said}");
-    assert!(left > 0 && names(&maps).await.len() == nodes.len(), "records go last");
+    assert_eq!(names(&maps).await.len(), nodes.len(), "records go last");
 
     let answer = json_of(cleanup(plane, namespace, &["--confirm", "-o", "json"]), 0);
     assert!(answer["nodes"].as_array().unwrap().len() < nodes.len(), "the first ones were done: {answer:#}");
