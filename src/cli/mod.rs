@@ -10,6 +10,7 @@ mod effective_policies;
 mod explain;
 mod export;
 mod failure_policy;
+mod faults;
 mod history;
 mod nodes;
 mod output;

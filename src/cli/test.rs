@@ -115,7 +115,7 @@ fn collect(path: &Path, files: &mut Vec<(PathBuf, PolicyTest)>) -> anyhow::Resul
                     fault.place.line,
                     fault.place.column,
                     fault.path,
-                    fault.message
+                    fault.problem
                 )
             })
             .collect();

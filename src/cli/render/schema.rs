@@ -1,7 +1,7 @@
 //! `nodegate render schema`: JSON Schemas of files, for editors, and of what commands print, for other programs.
 
 use nodegate_policy::api::case::PolicyTest;
-use nodegate_policy::api::schema::{document_schema, output_schema_of, schema_of};
+use nodegate_policy::api::schema::{document_schema, for_editors, output_schema_of, schema_of};
 use nodegate_policy::explain::{Explanation, WhyNot};
 use serde_json::{Value as Json, json};
 
@@ -28,8 +28,8 @@ enum Kind {
 
 pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
     let (title, of_kind) = match args.kind {
-        Kind::NodePolicy => ("NodePolicy", document_schema().clone()),
-        Kind::PolicyTest => ("PolicyTest", schema_of::<PolicyTest>()),
+        Kind::NodePolicy => ("NodePolicy", for_editors(document_schema().clone())),
+        Kind::PolicyTest => ("PolicyTest", for_editors(schema_of::<PolicyTest>())),
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
     };

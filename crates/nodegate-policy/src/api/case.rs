@@ -76,6 +76,7 @@ pub struct ChangeCase {
     /// Annotations to set.
     pub annotations: BTreeMap<String, String>,
     /// All taints after the write, as `key=value:Effect`.
+    #[schemars(extend("x-nodegate" = "taint-text"))]
     pub taints: Option<Vec<String>>,
     /// Provider ID to set.
     #[serde(rename = "providerID")]
@@ -89,6 +90,7 @@ pub struct SavedCase {
     /// Persisted labels.
     pub labels: BTreeMap<String, String>,
     /// Persisted taints, as `key=value:Effect`.
+    #[schemars(extend("x-nodegate" = "taint-text"))]
     pub taints: Vec<String>,
     /// Labels that nodegate owns.
     pub owned_labels: BTreeMap<String, String>,
@@ -103,6 +105,7 @@ pub struct Expectation {
     /// Annotations of the node after the write.
     pub annotations: BTreeMap<String, String>,
     /// Taints of the node after the write, as `key=value:Effect`.
+    #[schemars(extend("x-nodegate" = "taint-text"))]
     pub taints: Vec<String>,
     /// Labels, annotations or taint keys that the node does not have after the write.
     pub absent: Vec<String>,

@@ -34,6 +34,7 @@ pub fn compile_inline(policy: &Json) -> Result<PolicySet, Vec<PolicyError>> {
     let documents: Vec<PolicyDocument> = documents.iter().flat_map(parse).collect();
     let compiled = PolicySet::compile(&documents);
     errors.extend(compiled.as_ref().err().cloned().unwrap_or_default());
+    PolicyError::sort(&mut errors);
     compiled.ok().filter(|_| errors.is_empty()).ok_or(errors)
 }
 
