@@ -6,7 +6,7 @@ use std::ops::Range;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 use crate::files::LoadError;
-use crate::text::on_a_line;
+use crate::text::{counted, on_a_line};
 use nodegate_policy::PolicyError;
 use nodegate_policy::api::source::SourcePosition;
 
@@ -20,11 +20,13 @@ pub(crate) struct Faults {
 impl Faults {
     /// The errors of policies that were to be loaded.
     pub(crate) fn of_policies(faults: &[LoadError]) -> Self {
-        let errors = match faults.len() {
-            1 => "1 error".to_owned(),
-            count => format!("{count} errors"),
-        };
+        let errors = counted(faults.len(), "error", "errors");
         Self::new(faults.to_vec(), format!("found {errors} in the policies; no policy was loaded"))
+    }
+
+    /// Errors of one file with what follows from them.
+    pub(crate) fn in_file(faults: Vec<PolicyError>, conclusion: String) -> Self {
+        Self::new(faults.into_iter().map(LoadError::Policy).collect(), conclusion)
     }
 
     /// Errors with what follows from them.

@@ -85,6 +85,12 @@ impl fmt::Display for PolicyError {
 }
 
 impl PolicyError {
+    /// An error in a file that is no policy.
+    pub(crate) fn in_file(origin: &Origin, text: &SourceText, path: FieldPath, problem: Problem) -> Self {
+        let (file, text) = (origin.file(), Some(text.clone()));
+        Self { file, place: None, policy: None, entry: None, path, problem, related: None, text }
+    }
+
     /// Sorts errors by their place, and removes those that say the same of one place.
     pub fn sort(errors: &mut Vec<Self>) {
         errors.sort_by(|a, b| (&a.file, a.place, &a.policy).cmp(&(&b.file, b.place, &b.policy)));

@@ -54,8 +54,7 @@ impl FromStr for Quantity {
     type Err = Problem;
 
     fn from_str(text: &str) -> Result<Self, Problem> {
-        let fault =
-            || Problem::new(format!("{text:?} is not a quantity"), "write a number such as 16, 1.5, 500m or 64Gi");
+        let fault = || not_a_quantity(text);
         let (negative, unsigned) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
             Some(b'+') => (false, &text[1..]),
@@ -79,6 +78,17 @@ impl FromStr for Quantity {
             / divide;
         Ok(Self(if negative { -nanos } else { nanos }))
     }
+}
+
+/// The problem of a text that is not a quantity.
+fn not_a_quantity(text: &str) -> Problem {
+    let what = format!("{text:?} is not a quantity");
+    // Kubernetes' suffixes do not name a unit.
+    let meant = text.trim_end_matches(['B', 'b']);
+    if meant.len() < text.len() && meant.parse::<Quantity>().is_ok() {
+        return Problem::new(what, format!("did you mean {meant:?}?"));
+    }
+    Problem::new(what, "write a number such as 16, 1.5, 500m or 64Gi")
 }
 
 /// A comparison such as `>=16`.
