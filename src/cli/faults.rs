@@ -146,3 +146,60 @@ fn shown(lines: &str) -> String {
     });
     lines.collect::<Vec<_>>().join("\n")
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use nodegate_policy::{Origin, PolicyDocument};
+
+    /// Control characters, a change of the writing direction, and a line that looks like another error.
+    const HOSTILE: &str = "ev\u{202e}il\u{2028}end";
+
+    fn faults(text: &str) -> Faults {
+        let mut errors = Vec::new();
+        let file = Origin::File(format!("{HOSTILE}\u{1b}[2J.yaml"));
+        PolicyDocument::parse_all(&file, text, &mut errors);
+        Faults::in_file(errors, "no policy was loaded".to_owned())
+    }
+
+    fn hostile() -> Faults {
+        faults(&format!("spec:\n  # {HOSTILE}\n  \"{HOSTILE}\": {HOSTILE}\n  \"a\\e[2J\": \"\t{HOSTILE}\"\n"))
+    }
+
+    #[test]
+    fn only_the_renderer_adds_escape_sequences() {
+        let plain = hostile().render(&Renderer::plain());
+        assert!(plain.contains("\"ev\\u202eil\\u2028end\": ev\\u202eil"), "{plain}");
+        assert_eq!(crate::text::lines(&plain), plain, "nothing is left to escape");
+        let styled = hostile().render(&Renderer::styled());
+        assert!(styled.contains("\u{1b}[1m"), "{styled:?}");
+        assert_eq!(anstream::adapter::strip_str(&styled).to_string(), plain, "the same text with and without colors");
+    }
+
+    #[test]
+    fn a_fault_is_shown_where_it_is_on_a_line_with_other_characters() {
+        let shown = faults("spec: {\tä: 1, \"日本\": 2, bad: 3}\r\n").render(&Renderer::plain());
+        let lines: Vec<&str> = shown.lines().collect();
+        let at = lines.iter().rposition(|line| line.contains("bad: 3")).unwrap();
+        let before = lines[at].split_once("bad").unwrap().0;
+        // Each of the two characters takes two columns.
+        let columns = before.chars().count() + 2;
+        assert_eq!(lines[at + 1].find('^').unwrap(), columns, "{shown}");
+        assert!(!shown.contains("\\u000d"), "{shown}");
+    }
+
+    #[test]
+    fn a_long_line_is_shown_in_part() {
+        let filler = "x: 1, ".repeat(2000);
+        let shown = faults(&format!("spec: {{{}bad: 3}}\n", filler.replace('x', "\"a b\""))).render(&Renderer::plain());
+        assert!(shown.lines().all(|line| line.chars().count() < 300), "{}", shown.len());
+    }
+
+    #[test]
+    fn each_fault_is_one_line_where_there_is_one_line() {
+        let text = hostile().to_string();
+        assert!(text.starts_with("no policy was loaded:\n  "), "{text}");
+        assert_eq!(crate::text::lines(&text), text);
+    }
+}

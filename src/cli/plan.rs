@@ -11,7 +11,7 @@ use super::output::{self, Format};
 use super::{Findings, saved_state};
 use crate::controller::published::Published;
 use crate::files::Sources;
-use crate::text::on_a_line;
+use crate::text::{counted, on_a_line};
 use nodegate_policy::simulate::{Scene, Simulated, identity, node_name, simulate, taints};
 use nodegate_policy::{Decision, Exemptions, NodeChange};
 
@@ -169,7 +169,8 @@ fn text(plans: &[NodePlan], trusting: &[String]) -> String {
     }
     let changed = plans.iter().filter(|plan| !plan.changes.is_empty()).count();
     let deferred = plans.iter().filter(|plan| !plan.deferred.is_empty()).count();
-    line("", &format!("{} nodes: {changed} to change, {deferred} with deferred changes", plans.len()));
+    let nodes = counted(plans.len(), "node", "nodes");
+    line("", &format!("{nodes}: {changed} to change, {deferred} with deferred changes"));
     if !trusting.is_empty() {
         line("", &format!("Rules that trust values set by kubelets (trustKubelet): {}", trusting.join(", ")));
     }

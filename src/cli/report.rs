@@ -14,6 +14,7 @@ use super::{Findings, effective_policies, telemetry_for_command};
 use crate::controller::published::Published;
 use crate::controller::{NodeApi, Unreadable};
 use crate::files::Sources;
+use crate::text::counted;
 use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::simulate::{Scene, identity, node_name, simulate};
 use nodegate_policy::{Exemptions, NodeFacts, PolicySet, violations};
@@ -217,15 +218,22 @@ fn text(report: &Report) -> String {
     }
     let (enforce, warn, audit, unknown) = (of("enforce"), of("warn"), of("audit"), of("unknown"));
     text.push_str(&format!(
-        "{nodes} nodes, {} with violations: {enforce} in enforce mode, {warn} in warn mode, {audit} in audit mode",
+        "{}, {} with violations: {enforce} in enforce mode, {warn} in warn mode, {audit} in audit mode",
+        counted(*nodes, "node", "nodes"),
         violating.len()
     ));
     if unknown > 0 {
-        text.push_str(&format!("; {unknown} expressions failed to evaluate, which counts as a finding"));
+        text.push_str(&format!(
+            "; {} failed to evaluate, which counts as a finding",
+            counted(unknown, "expression", "expressions")
+        ));
     }
     let unreadable = of("unreadable");
     if unreadable > 0 {
-        text.push_str(&format!("; {unreadable} nodes are unreadable, which counts as a finding"));
+        text.push_str(&format!(
+            "; {}, which counts as a finding",
+            counted(unreadable, "node is unreadable", "nodes are unreadable")
+        ));
     }
     text.push_str(&format!("\npolicies: {policies}\n"));
     text

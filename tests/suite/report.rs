@@ -77,7 +77,7 @@ fn nodes_without_violations_are_no_finding_and_no_nodes_are_an_error() {
     std::fs::write(directory.path().join("nodes.yaml"), node).unwrap();
     let output = report(directory.path(), &["--policy", "policy.yaml", "nodes.yaml"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 nodes, 0 with violations"));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 node, 0 with violations"));
     let output = report(directory.path(), &["--policy", "policy.yaml"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no nodes are selected"));

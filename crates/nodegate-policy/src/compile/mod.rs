@@ -6,6 +6,7 @@ mod conditions;
 mod conflicts;
 mod governance;
 mod order;
+mod resources;
 pub(crate) mod review;
 mod rules;
 mod sections;
