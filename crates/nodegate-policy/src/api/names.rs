@@ -55,13 +55,16 @@ impl From<&NameError> for Problem {
                 ),
             ),
             NameError::Key { key, why } => Self::new(
-                format!("{key:?} is not a valid label key: {why}"),
+                format!(
+                    "{key:?} is not a valid label key: {}",
+                    explained(key.split_once('/').map_or(key, |(_, name)| name), why)
+                ),
                 format!(
                     "write at most {NAME_MAX} letters, digits, '-', '_' or '.', starting and ending with a letter or digit, with an optional DNS prefix and one '/'"
                 ),
             ),
             NameError::Value { value, why } => Self::new(
-                format!("{value:?} is not a valid label value: {why}"),
+                format!("{value:?} is not a valid label value: {}", explained(value, why)),
                 format!(
                     "write nothing, or at most {VALUE_MAX} letters, digits, '-', '_' or '.', starting and ending with a letter or digit"
                 ),
@@ -93,6 +96,18 @@ fn is_name_character(c: u8) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.')
 }
 
+const NOT_ALLOWED: &str = "it has a character that is not allowed";
+
+/// What is wrong with a key or value, with the character that is not allowed.
+fn explained(name: &str, why: &str) -> String {
+    let not_allowed = |c: &char| !u8::try_from(*c).is_ok_and(is_name_character);
+    match name.chars().find(not_allowed).filter(|_| why == NOT_ALLOWED) {
+        Some(' ') => "it has a space".to_owned(),
+        Some(c) => format!("it has the character {c:?}"),
+        None => why.to_owned(),
+    }
+}
+
 fn qualified_name_fault(name: &str) -> Option<&'static str> {
     let bytes = name.as_bytes();
     match (bytes.first(), bytes.last()) {
@@ -100,7 +115,7 @@ fn qualified_name_fault(name: &str) -> Option<&'static str> {
             if bytes.len() > NAME_MAX {
                 Some("it is longer than 63 characters")
             } else if !bytes.iter().copied().all(is_name_character) {
-                Some("it has a character that is not allowed")
+                Some(NOT_ALLOWED)
             } else if !first.is_ascii_alphanumeric() || !last.is_ascii_alphanumeric() {
                 Some("it starts or ends with a character that is not a letter or digit")
             } else {

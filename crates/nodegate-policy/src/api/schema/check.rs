@@ -128,10 +128,16 @@ fn check_mapping(
     let open = schema.get("additionalProperties");
     let mut whole = true;
     for name in schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str) {
-        if !fields.iter().any(|field| field.key == name) {
+        if fields.iter().any(|field| field.key == name) {
+            continue;
+        }
+        whole = false;
+        // An unknown field that is most likely meant to be this one is the error.
+        let known: Vec<&str> = properties.into_iter().flat_map(|all| all.keys()).map(String::as_str).collect();
+        let is_mistyped = |field: &Field| !known.contains(&&*field.key) && nearest(&field.key, &known) == Some(name);
+        if !fields.iter().any(is_mistyped) {
             let problem = Problem::new(format!("the field {name:?} is missing"), "add it");
             faults.push(ShapeFault { place: at, path: path.clone(), problem });
-            whole = false;
         }
     }
     let required = |key: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|name| name == key));

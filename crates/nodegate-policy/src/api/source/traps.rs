@@ -228,6 +228,7 @@ pub(super) fn duplicate(key: Option<&str>, second: SourcePosition, documents: &[
         None => "a key is given twice".to_owned(),
     };
     let what = match first {
+        Some(first) if first.line == second.line => format!("{what} in line {}", second.line),
         Some(first) => format!("{what}, in lines {} and {}", first.line, second.line),
         None => what,
     };
@@ -251,5 +252,89 @@ fn first_of(value: &Value, second: SourcePosition) -> Option<SourcePosition> {
                 .map(|(key, _)| place(key))
                 .or_else(|| fields.iter().find_map(|(_, value)| first_of(&value.value, second)))
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::api::source::parse_documents;
+
+    /// The place and the message of the error in a text, and what is there.
+    fn error(text: &str) -> (u32, u32, String, String) {
+        let error = parse_documents(text).unwrap_err();
+        let place = error.place.unwrap();
+        (place.line, place.column, text[place.start..place.end].to_owned(), error.to_string())
+    }
+
+    #[test]
+    fn a_value_that_needs_quotes_is_shown_in_quotes() {
+        for (text, line, column, written, quoted) in [
+            ("a:\n  cpu: >=16 # cores\n", 2, 8, ">=16", "\">=16\""),
+            ("a: {cpu: >16}\n", 1, 10, ">16", "\">16\""),
+            ("a: [1, >=5.15 <6]\n", 1, 8, ">=5.15 <6", "\">=5.15 <6\""),
+            ("cpu: > 16\n", 1, 6, "> 16", "\"> 16\""),
+            ("cpu: >4\nb: 1\n", 1, 6, ">4", "\">4\""),
+            ("n: *\n", 1, 4, "*", "\"*\""),
+            ("- - *-gpu\n", 1, 5, "*-gpu", "\"*-gpu\""),
+            ("n: [a, *b*]\n", 1, 8, "*b*", "\"*b*\""),
+            ("e: !has(a.b) && c\n", 1, 4, "!has(a.b) && c", "\"!has(a.b) && c\""),
+            ("e: !a == \"b\"\n", 1, 4, "!a == \"b\"", "'!a == \"b\"'"),
+            ("- x\n- !a\n", 2, 3, "!a", "\"!a\""),
+            ("[x, !a]\n", 1, 5, "!a", "\"!a\""),
+            ("x: !a {b: c}\n", 1, 4, "!a {b: c}", "\"!a {b: c}\""),
+            ("x: @a\n", 1, 4, "@a", "\"@a\""),
+            ("x: a ? 'b' : \"c\"\n", 1, 4, "a ? 'b' : \"c\"", "'a ? ''b'' : \"c\"'"),
+            ("ä: x: y\n", 1, 4, "x: y", "\"x: y\""),
+            ("x: {a} b\n", 1, 4, "{a} b", "\"{a} b\""),
+        ] {
+            let (at_line, at_column, found, message) = error(text);
+            assert_eq!((at_line, at_column, found.as_str()), (line, column, written), "{text}: {message}");
+            assert!(message.starts_with("invalid YAML: "), "{text}: {message}");
+            assert!(message.ends_with(&format!("; write it in quotes: {quoted}")), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn valid_yaml_stays_valid() {
+        for text in [
+            "x: !!str 60\n",
+            "a: &n {b: 1}\nc: *n\n",
+            "a: >\n  text\nb: |\n  text\n",
+            "a: |2\n    text\n",
+            "a: [\"!x\", '!y', a!z]\nb: a>=4\nc: \"> 4\"\n",
+            "a: >-\n",
+            "# !x\na:\n  # !y\n  b: c\n",
+            "{\"a\": \"!x\", \"b\": [\"!y\"]}",
+        ] {
+            assert!(parse_documents(text).is_ok(), "{text}: {:?}", parse_documents(text));
+        }
+    }
+
+    #[test]
+    fn a_key_given_twice_names_both_lines() {
+        for (text, first) in [
+            ("a: 1\nb: {c: 1}\na: 2\n", Some((1, 1))),
+            ("x:\n  - y: {a: 0}\n    a: 1\n    a: 2\n", Some((3, 5))),
+            ("{a: 1, b: {a: 1, a: 2}}\n", Some((1, 12))),
+        ] {
+            let error = parse_documents(text).unwrap_err();
+            let related = error.related.as_ref().map(|related| (related.place.line, related.place.column));
+            assert_eq!(related, first, "{text}");
+            let (one, two) = (first.unwrap().0, error.place.unwrap().line);
+            let lines = if one == two { format!("twice in line {one};") } else { format!("in lines {one} and {two};") };
+            assert!(error.to_string().starts_with("the key \"a\" is given twice"), "{error}");
+            assert!(error.to_string().contains(&lines), "{error}");
+        }
+    }
+
+    #[test]
+    fn other_errors_keep_the_parsers_words_without_its_place() {
+        let (line, _, _, message) = error("a: 1\nb: \"x\n");
+        assert!(line >= 2 && message.starts_with("invalid YAML: ") && !message.contains(" at line "), "{message}");
+        assert!(error("a:\n\tb: 1\n").3.contains("indented with a tab"));
+        assert!(error("a: \"\\d\"\n").3.contains("single quotes"));
+        assert!(error("a: {{ .Values.x }}\n").3.contains("render the template first"));
+        assert!(error("{{- if x }}\na: b\n").3.contains("render the template first"));
     }
 }
