@@ -82,7 +82,7 @@ fn errors_for_other_programs_have_their_place_message_and_help_in_fields() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(
         error,
-        json!({"file": null, "line": 1, "column": 126, "policy": "wrong", "field": "spec.rules[0].labels.tier",
+        json!({"file": null, "line": 1, "column": 120, "policy": "wrong", "field": "spec.rules[0].labels.tier",
             "message": "expected a string, found 1.10", "help": "write it in quotes: \"1.10\""})
     );
     assert_eq!(checked["errors"].as_array().unwrap().len(), 1, "nothing follows from it: {checked}");

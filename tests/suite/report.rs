@@ -54,7 +54,7 @@ fn violations_of_nodes_in_files_are_listed_and_are_findings() {
     assert_eq!(found, expected);
     let table = report(directory.path(), &["--policy", "policy.yaml", "nodes.yaml"]);
     let table = String::from_utf8(table.stdout).unwrap();
-    let sum = "3 nodes, 2 with violations: 2 in enforce mode, 1 in warn mode, 1 in audit mode; 1 expressions failed to evaluate, \
+    let sum = "3 nodes, 2 with violations: 2 in enforce mode, 1 in warn mode, 1 in audit mode; 1 expression failed to evaluate, \
                which counts as a finding\npolicies: fleet (sha256:";
     assert!(table.contains("no slots") && table.contains(sum), "{table}");
 }
