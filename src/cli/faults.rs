@@ -104,13 +104,13 @@ impl<'e> Excerpt<'e> {
         let places = [Some(place), related.map(|related| related.place)];
         let first = places.iter().flatten().min()?;
         let last = places.iter().flatten().max()?;
-        let start = text.get(..first.start)?.rfind('\n').map_or(0, |at| at + 1);
-        let end = text.get(last.start..)?.find('\n').map_or(text.len(), |length| last.start + length);
+        let start = text.get(..first.start())?.rfind('\n').map_or(0, |at| at + 1);
+        let end = text.get(last.start()..)?.find('\n').map_or(text.len(), |length| last.start() + length);
         // What stands before a place decides how far right its escaped form begins.
         let escaped = |place: SourcePosition| {
-            let line_end = text.get(place.start..)?.find('\n').map_or(text.len(), |length| place.start + length);
-            let before = shown(text.get(start..place.start)?).len();
-            let length = shown(text.get(place.start..place.end.clamp(place.start, line_end))?.trim_end()).len();
+            let line_end = text.get(place.start()..)?.find('\n').map_or(text.len(), |length| place.start() + length);
+            let before = shown(text.get(start..place.start())?).len();
+            let length = shown(text.get(place.start()..place.end().clamp(place.start(), line_end))?.trim_end()).len();
             Some(before..before + length)
         };
         let related = match related {

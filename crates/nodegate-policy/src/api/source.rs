@@ -133,7 +133,7 @@ impl Tree {
         let name = self.field("name").filter(|name| matches!(name.tree.value, Node::Scalar(Json::String(_))));
         match (name, fields.first()) {
             (Some(name), _) => name.tree.place,
-            (None, Some(first)) if first.place.start == self.place.start => first.place,
+            (None, Some(first)) if first.place.start() == self.place.start() => first.place,
             (None, _) => self.place,
         }
     }

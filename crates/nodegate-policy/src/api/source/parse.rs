@@ -62,15 +62,15 @@ impl Reader<'_> {
         let mut tree = Tree { place, value: Node::Scalar(Json::Null), written: None };
         tree.value = match spanned.value {
             Value::Scalar(scalar) => {
-                let written = self.text.get(place.start..place.end).filter(|written| !written.is_empty());
+                let written = self.text.get(place.start()..place.end()).filter(|written| !written.is_empty());
                 tree.written = written.filter(|_| !scalar.is_string()).map(Into::into);
                 Node::Scalar(scalar)
             }
             Value::List(items) => {
-                let mut behind = place.start;
+                let mut behind = place.start();
                 let item = |(index, item): (usize, Spanned<Value>)| {
                     let after = behind;
-                    behind = SourcePosition::from(item.referenced).end;
+                    behind = SourcePosition::from(item.referenced).end();
                     (index, self.tree(item, after))
                 };
                 Node::List(items.into_iter().enumerate().map(item).collect())
@@ -78,7 +78,7 @@ impl Reader<'_> {
             Value::Mapping(fields) => {
                 let field = |(key, value): (Spanned<String>, Spanned<Value>)| {
                     let place = SourcePosition::from(key.referenced);
-                    Field { place, key: key.value, tree: self.tree(value, place.end) }
+                    Field { place, key: key.value, tree: self.tree(value, place.end()) }
                 };
                 Node::Mapping(fields.into_iter().map(field).collect())
             }

@@ -12,16 +12,14 @@ pub struct SourcePosition {
     pub line: u32,
     /// The column, in characters.
     pub column: u32,
-    /// The first byte of what is at this position.
-    pub start: usize,
-    /// The byte behind it. The same as `start` if it is unknown.
-    pub end: usize,
+    // Files have at most 16 MiB, and a set keeps the positions of all its documents.
+    start: u32,
+    end: u32,
 }
 
 impl From<Location> for SourcePosition {
     fn from(location: Location) -> Self {
-        let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        let byte = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok()).unwrap_or_default();
+        let byte = |n: Option<u64>| n.map(narrow).unwrap_or_default();
         let (start, length) = (byte(location.span().byte_offset()), byte(location.span().byte_len()));
         Self {
             line: narrow(location.line()),
@@ -58,22 +56,39 @@ impl fmt::Debug for SourceText {
 }
 
 impl SourcePosition {
+    /// The position of these bytes.
+    pub(super) fn new(line: u32, column: u32, bytes: std::ops::Range<usize>) -> Self {
+        Self { line, column, start: narrow(bytes.start), end: narrow(bytes.end) }
+    }
+
+    /// The first byte of what is at this position.
+    #[must_use]
+    pub fn start(&self) -> usize {
+        self.start as usize
+    }
+
+    /// The byte behind it. The same as the first one if it is unknown.
+    #[must_use]
+    pub fn end(&self) -> usize {
+        self.end as usize
+    }
+
     /// The position of the bytes `at` of `value`, the string that is written here in `text`: it may be quoted, folded or
     /// indented there. `None` if that is not certain.
     pub(crate) fn inside(self, text: &str, value: &str, at: std::ops::Range<usize>) -> Option<Self> {
-        let written = text.get(self.start..self.end)?;
+        let written = text.get(self.start()..self.end())?;
         let characters = [plain(written), single_quoted(written), double_quoted(written)];
         let places = characters.into_iter().flatten().find_map(|written| align(value, &written))?;
-        let place = |at: usize| Some(self.start + places.get(value.get(..at)?.chars().count())?);
+        let place = |at: usize| Some(self.start() + places.get(value.get(..at)?.chars().count())?);
         let (start, end) = (place(at.start)?, place(at.end)?);
-        let before = text.get(self.start..start)?;
+        let before = text.get(self.start()..start)?;
         let (line, column) = match before.rsplit_once('\n') {
             None => (self.line, self.column + narrow(before.chars().count())),
             Some((lines, last)) => {
                 (self.line + narrow(lines.matches('\n').count() + 1), 1 + narrow(last.chars().count()))
             }
         };
-        Some(Self { line, column, start, end })
+        Some(Self::new(line, column, start..end))
     }
 
     /// The position of the byte that a parser names by its line and column.
@@ -86,12 +101,12 @@ impl SourcePosition {
         let line = rest.split('\n').next().unwrap_or_default();
         let column = line.char_indices().nth((self.column as usize).saturating_sub(1));
         let start = line_start + column.map_or(line.len(), |(at, _)| at);
-        Self { start, end: start, ..self }
+        Self::new(self.line, self.column, start..start)
     }
 }
 
-fn narrow(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
+fn narrow(n: impl TryInto<u32>) -> u32 {
+    n.try_into().unwrap_or(u32::MAX)
 }
 
 /// The characters of a scalar with their bytes.
@@ -203,7 +218,7 @@ mod tests {
         let Node::Scalar(serde_json::Value::String(value)) = &field.tree.value else { panic!("{text}") };
         let at = value.find(wanted).unwrap();
         let place = field.tree.place.inside(text, value, at..at + wanted.len())?;
-        Some((place.line, place.column, text[place.start..place.end].to_owned()))
+        Some((place.line, place.column, text[place.start()..place.end()].to_owned()))
     }
 
     #[test]
@@ -228,7 +243,8 @@ mod tests {
 
     #[test]
     fn a_position_by_line_and_column_has_its_byte() {
-        let at = |line, column| SourcePosition { line, column, ..SourcePosition::default() }.in_text("aä\nbc\n").start;
+        let at =
+            |line, column| SourcePosition { line, column, ..SourcePosition::default() }.in_text("aä\nbc\n").start();
         assert_eq!([at(1, 1), at(1, 3), at(2, 2), at(3, 1), at(9, 9)], [0, 3, 5, 7, 7]);
     }
 

@@ -90,15 +90,15 @@ struct Mistake {
 
 impl<'t> Stop<'t> {
     fn at(text: &'t str, place: SourcePosition) -> Option<Self> {
-        let start = line_start(text, place.start)?;
+        let start = line_start(text, place.start())?;
         let line = text.get(start..)?.lines().next()?;
-        Some(Self { line, number: place.line, start, at: place.start - start, value: value_start(line) })
+        Some(Self { line, number: place.line, start, at: place.start() - start, value: value_start(line) })
     }
 
     fn place_of(&self, part: Range<usize>) -> SourcePosition {
         let before = self.line.get(..part.start).map_or(0, |before| before.chars().count());
         let column = u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1);
-        SourcePosition { line: self.number, column, start: self.start + part.start, end: self.start + part.end }
+        SourcePosition::new(self.number, column, self.start + part.start..self.start + part.end)
     }
 
     fn rest(&self, at: usize) -> &'t str {
@@ -204,11 +204,11 @@ pub(crate) fn quoted(text: &str) -> String {
 /// says. A tag that is not one of YAML's own (`!!str`) is an expression such as `!has(…)` without quotes, of which YAML
 /// drops the first word. A block of text without a line, but with an indentation, is a condition such as `>4`.
 pub(super) fn misread(text: &str, after: usize, value: SourcePosition) -> Option<SourcePosition> {
-    let between = text.get(after..value.start)?;
+    let between = text.get(after..value.start())?;
     let lead = between.len() - between.trim_start_matches([' ', ':', '-', ',', '[', '{', '\n', '\r', '?']).len();
     let rest = between.get(lead..)?;
     let is_tag = rest.starts_with('!') && !rest.starts_with("!!");
-    let is_condition = value.start == value.end
+    let is_condition = value.start() == value.end()
         && rest.strip_prefix('>').is_some_and(|header| header.starts_with(|c: char| c.is_ascii_digit()));
     if !is_tag && !is_condition {
         return None;
@@ -217,7 +217,7 @@ pub(super) fn misread(text: &str, after: usize, value: SourcePosition) -> Option
     let line_start = line_start(text, start)?;
     let line = u32::try_from(text.get(..line_start)?.matches('\n').count()).ok()? + 1;
     let column = u32::try_from(text.get(line_start..start)?.chars().count()).ok()? + 1;
-    Some(SourcePosition { line, column, start, end: start })
+    Some(SourcePosition::new(line, column, start..start))
 }
 
 /// The error of a key that a mapping has twice, with the place of the first one.
@@ -264,7 +264,7 @@ mod tests {
     fn error(text: &str) -> (u32, u32, String, String) {
         let error = parse_documents(text).unwrap_err();
         let place = error.place.unwrap();
-        (place.line, place.column, text[place.start..place.end].to_owned(), error.to_string())
+        (place.line, place.column, text[place.start()..place.end()].to_owned(), error.to_string())
     }
 
     #[test]
