@@ -93,7 +93,7 @@ impl Checker {
         if wanted.may_be(found.of) {
             return Ok(found);
         }
-        let problem = Problem::new(syntax.at, format!("{what} must be {}, this is {}", wanted.noun(), found.of.noun()));
+        let problem = Problem::new(syntax.at, format!("{what} must be {}, but is {}", wanted.noun(), found.of.noun()));
         Err(match (wanted, found.of) {
             (_, Type::Optional) => problem.remedy("take the value out of the optional with .orValue(…)"),
             (Type::Text, _) => problem.remedy("convert it with string(…)"),

@@ -38,12 +38,12 @@ const REFUSED: &[(&str, &str)] = &[
     // What an answer must be
     (
         "optional.of(true)",
-        "the expression must be a bool, this is an optional; take the value out of the optional with .orValue(…)",
+        "the expression must be a bool, but is an optional; take the value out of the optional with .orValue(…)",
     ),
-    ("doc.metadata.name", "the expression must be a bool, this is a string; compare it, such as … == \"true\""),
-    ("extra.count", "the expression must be a bool, this is an int; compare it with something"),
-    ("true ? extra.count : 1", "the expression must be a bool, this is an int"),
-    ("extra.count || true", "what `||` joins must be a bool, this is an int"),
+    ("doc.metadata.name", "the expression must be a bool, but is a string; compare it, such as … == \"true\""),
+    ("extra.count", "the expression must be a bool, but is an int; compare it with something"),
+    ("true ? extra.count : 1", "the expression must be a bool, but is an int"),
+    ("extra.count || true", "what `||` joins must be a bool, but is an int"),
     // Both branches are of the same type, so the choice is too.
     ("(true ? 1 : 2) + 'a' == 'b'", "`+` cannot take an int and a string"),
     ("-(true ? 'a' : 'b') == 1", "`-` cannot take a string"),
@@ -85,11 +85,11 @@ const REFUSED: &[(&str, &str)] = &[
     ("optional.of(1).map(x, x) == []", "this needs a list or a map before the dot, not an optional"),
     ("[1].all(x.y, true)", "the variable of a loop must be an identifier"),
     ("[1].all(doc, true)", "`doc` is already defined; choose another name for the variable of the loop"),
-    ("[1].all(x, 1)", "the condition must be a bool, this is an int"),
-    ("[1].map(x, 1, x) == []", "the condition must be a bool, this is an int"),
+    ("[1].all(x, 1)", "the condition must be a bool, but is an int"),
+    ("[1].map(x, 1, x) == []", "the condition must be a bool, but is an int"),
     ("optional.of(1).optFlatMap(x, x + 1) == optional.of(1)", "what optFlatMap yields must be an optional, this is"),
-    ("doc.metadata.name.orValue('a') == 'a'", "what has a default must be an optional, this is a string"),
-    ("doc.?metadata.or({}) == optional.of({})", "what `or` takes instead must be an optional, this is a map"),
+    ("doc.metadata.name.orValue('a') == 'a'", "what has a default must be an optional, but is a string"),
+    ("doc.?metadata.or({}) == optional.of({})", "what `or` takes instead must be an optional, but is a map"),
     // What is known of a value is known behind a macro and behind an empty default, too.
     ("doc.spec.taints.filter(t, true)[0].nope == 'a'", "has no field `nope`"),
     ("doc.spec.taints.sortBy(t, t.key)[0].nope == 'a'", "has no field `nope`"),
@@ -198,14 +198,14 @@ fn a_variable_hides_a_namespace() {
 #[test]
 fn each_entry_of_a_map_of_texts_is_checked() {
     let refusal = |source: &str| Expression::compile(source, &SCHEMA, Yields::TextMap).unwrap_err().to_string();
-    assert!(refusal("{'a': 1}").contains("a value of the map must be a string, this is an int"));
-    assert!(refusal("{1: 'a'}").contains("a key of the map must be a string, this is an int"));
-    assert!(refusal("{?1: optional.of('a')}").contains("a key of the map must be a string, this is an int"));
+    assert!(refusal("{'a': 1}").contains("a value of the map must be a string, but is an int"));
+    assert!(refusal("{1: 'a'}").contains("a key of the map must be a string, but is an int"));
+    assert!(refusal("{?1: optional.of('a')}").contains("a key of the map must be a string, but is an int"));
     assert!(refusal("true ? {'a': 1} : {}").contains("a value of the map"));
-    assert!(refusal("'a'").contains("the expression must be a map, this is a string; write {\"key\": \"value\"}"));
+    assert!(refusal("'a'").contains("the expression must be a map, but is a string; write {\"key\": \"value\"}"));
     assert!(Expression::compile("{'a': 'b', ?'c': optional.of('d')}", &SCHEMA, Yields::TextMap).is_ok());
     let text = Expression::compile("1", &SCHEMA, Yields::Text).unwrap_err().to_string();
-    assert!(text.contains("the expression must be a string, this is an int; convert it with string(…)"), "{text}");
+    assert!(text.contains("the expression must be a string, but is an int; convert it with string(…)"), "{text}");
 }
 
 /// A filter of a map yields a list of its keys, of which the structure of the values says nothing.
