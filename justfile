@@ -19,14 +19,17 @@ lint:
 deny:
     cargo deny --locked check bans licenses sources
 
-# Write the files that are rendered from the code (CRD, webhook configurations, guard, CLI reference), from the API server (the fields of a Node) and from the CEL specification (its conformance tests)
-generate: _node_fields _cli_reference cel-conformance (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/crds/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass")
+# Write the files that are rendered from the code (CRD, webhook configurations, guard, references of the command line and of JSON output), from the API server (the fields of a Node) and from the CEL specification (its conformance tests)
+generate: _node_fields _cli_reference _json_reference cel-conformance (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/crds/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass")
 
 _node_fields:
     NODEGATE_GENERATE=1 NODEGATE_REQUIRE_CLUSTER=1 cargo test --quiet --test suite -- --exact cluster::node_fields::expressions_know_the_fields_of_the_api_servers_nodes
 
 _cli_reference:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact docs::the_cli_reference_is_what_help_prints
+
+_json_reference:
+    NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact output::the_page_about_json_output_is_what_the_schemas_say
 
 # Write the CEL specification's conformance tests, of the version that tests/tools/cel-conformance/go.mod pins, as JSON
 cel-conformance:

@@ -10,6 +10,7 @@ pub mod files;
 pub mod health;
 pub mod kube_error;
 pub mod metrics;
+pub mod scheduling;
 pub mod state;
 pub mod telemetry;
 pub mod text;

@@ -13,6 +13,7 @@ use kube::Api;
 use serde::Serialize;
 
 use super::connect::ConnectArgs;
+use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::{Findings, effective_policies, telemetry_for_command};
 use crate::controller::published::Published;
@@ -97,14 +98,14 @@ struct Line {
     failed: Option<String>,
 }
 
-pub(super) fn run(args: &ApplyArgs) -> anyhow::Result<Findings> {
+pub(super) fn run(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
-    runtime.block_on(apply(args))
+    runtime.block_on(apply(args, invocation))
 }
 
-async fn apply(args: &ApplyArgs) -> anyhow::Result<Findings> {
-    let place = args.connect.place()?.context("no cluster is selected; set --kubeconfig and --namespace")?;
+async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Findings> {
+    let place = args.connect.place(invocation)?.context("no cluster is selected; set --kubeconfig and --namespace")?;
     let sources = Sources {
         policies: args.policies.clone(),
         labels_dir: args.labels_dir.clone(),

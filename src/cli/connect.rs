@@ -7,20 +7,24 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 
+use super::invocation::Invocation;
+use super::output;
 use crate::kube_error::in_words;
+use crate::text::on_a_line;
 
 /// The token of the pod's service account.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// How to connect to the cluster. The current context is never used implicitly: outside a pod, a file is required.
+/// How to connect to the cluster. Only commands that read, and that kubectl runs as its plugin, use kubectl's current context;
+/// otherwise, outside a pod, a file is required.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
     /// Kubeconfig file of the cluster. In a pod, --namespace without this flag selects the cluster that the pod runs
-    /// in.
+    /// in. As `kubectl nodegate`, commands that only read use kubectl's current context by default.
     #[arg(long, value_name = "FILE", env = "NODEGATE_KUBECONFIG")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig file [default: the file's current context]
-    #[arg(long, value_name = "NAME", env = "NODEGATE_CONTEXT", requires = "kubeconfig")]
+    #[arg(long, value_name = "NAME", env = "NODEGATE_CONTEXT")]
     pub(crate) context: Option<String>,
     /// Namespace for saved state, the Lease and the certificate.
     #[arg(long, value_name = "NAMESPACE", env = "NODEGATE_NAMESPACE")]
@@ -30,51 +34,111 @@ pub(crate) struct ConnectArgs {
 /// A cluster, and the namespace that nodegate uses in it.
 #[derive(Clone, Debug)]
 pub struct ClusterTarget {
-    kubeconfig: Option<PathBuf>,
-    context: Option<String>,
+    source: Source,
     /// The namespace of saved state, the Lease and the certificate.
     pub namespace: String,
+}
+
+/// Where address and credentials of the cluster come from.
+#[derive(Clone, Debug)]
+enum Source {
+    /// The service account of this pod.
+    Pod,
+    /// A kubeconfig file, and a context in it if not the file's current one.
+    File { path: PathBuf, context: Option<String> },
+    /// kubectl's configuration, and the context in it.
+    Kubectl { config: Box<Kubeconfig>, context: String },
 }
 
 impl ConnectArgs {
     /// The cluster that the flags select; `None` if they select none.
     ///
     /// # Errors
-    /// Returns an error if a kubeconfig is given without a namespace.
-    pub(crate) fn place(&self) -> anyhow::Result<Option<ClusterTarget>> {
+    /// Returns an error if a kubeconfig or a context is given without a namespace.
+    pub(crate) fn place(&self, invocation: Invocation) -> anyhow::Result<Option<ClusterTarget>> {
         // This is the label operator's variable. It may be set for other reasons, so it does not select cluster mode
         // by itself.
         let operator = || std::env::var("OPERATOR_NAMESPACE").ok().filter(|namespace| !namespace.is_empty());
-        let named = self.namespace.clone().filter(|namespace| !namespace.is_empty()).or_else(operator);
-        let place =
-            |namespace| ClusterTarget { kubeconfig: self.kubeconfig.clone(), context: self.context.clone(), namespace };
-        match (&self.kubeconfig, named) {
-            (Some(_), Some(namespace)) => Ok(Some(place(namespace))),
-            (Some(file), None) => {
+        let named = self.named_namespace().or_else(operator);
+        match (&self.kubeconfig, &self.context, named) {
+            (Some(path), context, Some(namespace)) => {
+                let source = Source::File { path: path.clone(), context: context.clone() };
+                Ok(Some(ClusterTarget { source, namespace }))
+            }
+            (Some(file), _, None) => {
                 bail!(
                     "--kubeconfig {} requires --namespace: set it to the namespace for saved state and the Lease",
                     file.display()
                 )
             }
-            (None, Some(namespace)) if std::path::Path::new(POD_TOKEN).exists() => Ok(Some(place(namespace))),
-            (None, _) if self.namespace.is_some() => bail!(
+            (None, Some(context), named) => match (invocation, named) {
+                (Invocation::Nodegate, _) => {
+                    bail!("--context {context} requires --kubeconfig: set it to the file that contains the context")
+                }
+                (Invocation::KubectlPlugin, None) => {
+                    bail!(
+                        "--context {context} requires --namespace: set it to the namespace for saved state and the Lease"
+                    )
+                }
+                (Invocation::KubectlPlugin, Some(_)) => self.kubectls_place().map(Some),
+            },
+            (None, None, Some(namespace)) if std::path::Path::new(POD_TOKEN).exists() => {
+                Ok(Some(ClusterTarget { source: Source::Pod, namespace }))
+            }
+            (None, None, _) if self.namespace.is_some() => bail!(
                 "--namespace without --kubeconfig works only in a pod with a service account token; set --kubeconfig to a kubeconfig file"
             ),
-            (None, _) => Ok(None),
+            (None, None, _) => Ok(None),
         }
     }
-}
 
-impl ConnectArgs {
-    /// The cluster that the flags select, for a command that only reads nodes and policies and so needs no namespace.
+    /// The cluster for a command that only reads. If kubectl runs it as its plugin, this is the cluster of kubectl's current
+    /// context, unless a flag selects another one.
     ///
     /// # Errors
-    /// See [`ConnectArgs::place`].
-    pub(crate) fn reading_place(&self) -> anyhow::Result<Option<ClusterTarget>> {
-        match (&self.kubeconfig, &self.namespace) {
-            (Some(_), None) => Self { namespace: Some("default".to_owned()), ..self.clone() }.place(),
-            _ => self.place(),
+    /// See [`ConnectArgs::place`]; also if kubectl's configuration cannot be read or has no such context.
+    pub(crate) fn place_to_read(&self, invocation: Invocation) -> anyhow::Result<Option<ClusterTarget>> {
+        match (invocation, &self.kubeconfig) {
+            (Invocation::KubectlPlugin, None) => self.kubectls_place().map(Some),
+            _ => self.place(invocation),
         }
+    }
+
+    /// As [`ConnectArgs::place_to_read`], for a command that reads only nodes and policies and so needs no namespace.
+    ///
+    /// # Errors
+    /// See [`ConnectArgs::place_to_read`].
+    pub(crate) fn reading_place(&self, invocation: Invocation) -> anyhow::Result<Option<ClusterTarget>> {
+        match (&self.kubeconfig, &self.namespace) {
+            (Some(_), None) => Self { namespace: Some("default".to_owned()), ..self.clone() }.place(invocation),
+            _ => self.place_to_read(invocation),
+        }
+    }
+
+    /// The cluster of a context of kubectl's configuration: the one that `--context` names, or the current one. Says on
+    /// standard error which one it is.
+    fn kubectls_place(&self) -> anyhow::Result<ClusterTarget> {
+        let config =
+            Kubeconfig::read().context("could not read kubectl's configuration; set --kubeconfig to a file")?;
+        let current = || config.current_context.clone().filter(|context| !context.is_empty());
+        let context = self.context.clone().or_else(current).context(
+            "kubectl has no current context; set one with `kubectl config use-context NAME`, or name one with --context",
+        )?;
+        let Some(found) = config.contexts.iter().find(|named| named.name == context) else {
+            bail!("kubectl's configuration has no context {context:?}; `kubectl config get-contexts` lists them");
+        };
+        let of_context = || found.context.as_ref().and_then(|context| context.namespace.clone());
+        let namespace = self.named_namespace().or_else(of_context).unwrap_or_else(|| "default".to_owned());
+        output::note(&format!(
+            "note: using kubectl's context {} and namespace {}",
+            on_a_line(&context),
+            on_a_line(&namespace)
+        ));
+        Ok(ClusterTarget { source: Source::Kubectl { config: Box::new(config), context }, namespace })
+    }
+
+    fn named_namespace(&self) -> Option<String> {
+        self.namespace.clone().filter(|namespace| !namespace.is_empty())
     }
 }
 
@@ -84,15 +148,20 @@ impl ClusterTarget {
     /// # Errors
     /// Returns an error if the kubeconfig cannot be read or does not contain the context.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
-        let config = match &self.kubeconfig {
-            Some(file) => {
-                let read = Kubeconfig::read_from(file).with_context(|| format!("--kubeconfig {}", file.display()))?;
-                let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-                Config::from_custom_kubeconfig(read, &options)
-                    .await
-                    .with_context(|| format!("--kubeconfig {}", file.display()))?
+        let of_context =
+            |context: &Option<String>| KubeConfigOptions { context: context.clone(), ..Default::default() };
+        let config = match &self.source {
+            Source::Pod => Config::incluster().context("could not load this pod's service account")?,
+            Source::File { path, context } => {
+                let flag = || format!("--kubeconfig {}", path.display());
+                let read = Kubeconfig::read_from(path).with_context(flag)?;
+                Config::from_custom_kubeconfig(read, &of_context(context)).await.with_context(flag)?
             }
-            None => Config::incluster().context("could not load this pod's service account")?,
+            Source::Kubectl { config, context } => {
+                let (config, options) = (Kubeconfig::clone(config), of_context(&Some(context.clone())));
+                let loaded = Config::from_custom_kubeconfig(config, &options).await;
+                loaded.with_context(|| format!("context {context} of kubectl's configuration"))?
+            }
         };
         Ok(Client::try_from(config)?)
     }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use kube::Client;
+use serde_json::json;
 
 use super::connect::ClusterTarget;
 use super::output;
@@ -9,7 +10,7 @@ use crate::controller::policies::{self, Combined};
 use crate::controller::published::{self, InForce, Published};
 use crate::files::{Loaded, Sources};
 use crate::kube_error::in_words;
-use nodegate_policy::PolicySet;
+use nodegate_policy::{Origin, PolicyDocument, PolicySet};
 
 /// Combines the policies of files with the NodePolicy objects of the cluster, as `serve` does.
 ///
@@ -52,6 +53,65 @@ pub(super) async fn in_force(client: &Client, place: &ClusterTarget, sources: &S
         combined(client, Some(&place.namespace), &loaded).await.context("could not read the NodePolicy objects")?;
     output::note(&format!("note: {because}; using: {}", Published::of(&combined.set)));
     Ok(combined.set)
+}
+
+/// The policies that given ones lead to, beside the ones in force.
+pub(super) struct Proposal {
+    /// The policies in force.
+    pub(super) in_force: PolicySet,
+    /// The policies that would be in force.
+    pub(super) set: PolicySet,
+    /// Names of policies that are not in force yet.
+    pub(super) added: Vec<String>,
+    /// Names of policies that replace one with other content.
+    pub(super) replaced: Vec<String>,
+    /// Names of policies that would not be in force anymore.
+    pub(super) removed: Vec<String>,
+}
+
+/// Adds the policies of files to the ones in force: each replaces the one with its name. With `only`, all others are
+/// removed.
+///
+/// # Errors
+/// Returns an error if the files or the policies in force cannot be read, or if they cannot be combined.
+pub(super) async fn proposed(
+    client: &Client,
+    place: &ClusterTarget,
+    sources: &Sources,
+    only: bool,
+) -> anyhow::Result<Proposal> {
+    let given = match sources.are_empty() {
+        true => Vec::new(),
+        false => sources.load_documents().map_err(|errors| output::load_errors(&errors))?.documents,
+    };
+    let in_force = in_force(client, place, &Sources::default()).await?;
+    // Presets, and what stands in for absent policies, follow from the other documents.
+    let present = || in_force.documents().iter().filter(|document| document.origin != Origin::Preset);
+    let named = |documents: &[PolicyDocument], name: &str| documents.iter().any(|document| document.name == name);
+    let mut documents: Vec<PolicyDocument> = given.clone();
+    let (mut added, mut replaced, mut removed) = (Vec::new(), Vec::new(), Vec::new());
+    for document in &given {
+        match present().find(|present| present.name == document.name) {
+            Some(present) if json!(*present.spec) == json!(*document.spec) => {}
+            Some(_) => replaced.push(document.name.clone()),
+            None => added.push(document.name.clone()),
+        }
+    }
+    for document in present().filter(|document| !named(&given, &document.name)) {
+        if only { removed.push(document.name.clone()) } else { documents.push(document.clone()) }
+    }
+    let set = if documents.is_empty() {
+        in_force.clone()
+    } else {
+        PolicySet::compile(&documents).map_err(|errors| {
+            let errors: Vec<_> = errors.into_iter().map(crate::files::LoadError::Policy).collect();
+            output::load_errors(&errors).context("the given policies and the ones in force cannot be combined")
+        })?
+    };
+    for names in [&mut added, &mut replaced, &mut removed] {
+        names.sort_unstable();
+    }
+    Ok(Proposal { in_force, set, added, replaced, removed })
 }
 
 /// Compares a set of policies with the one that `serve` has in force.

@@ -2,26 +2,25 @@
 
 mod text;
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use kube::{Api, Client};
+use kube::Client;
 
 use super::connect::{ClusterTarget, ConnectArgs};
+use super::invocation::Invocation;
+use super::member::{self, Member};
 use super::output::{self, Format};
 use super::{Findings, effective_policies, nodes, saved_state, telemetry_for_command};
 use crate::controller::observed::{self, Observed};
-use crate::controller::{FIELD_MANAGER, NodeApi, NodeObject};
+use crate::controller::{FIELD_MANAGER, NodeApi};
 use crate::files::Sources;
 use crate::kube_error::in_words;
 use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::explain::{Subject, explain, why_not};
 use nodegate_policy::simulate::node_name;
-use nodegate_policy::{Field, PolicySet, StoredNode};
+use nodegate_policy::{Field, PolicySet};
 
 /// Explain why a node has each label, annotation and taint: the source of the value, since when it is there, what else
 /// was to be set, and what would remove it. Also list what the node lacks and why
@@ -66,45 +65,32 @@ pub(crate) struct ExplainArgs {
     output: Format,
 }
 
-/// A node, the policies for it, and what is known about its past.
+/// A node and the policies for it.
 struct Gathered {
     set: PolicySet,
-    node: NodeObject,
-    saved: SavedState,
-    /// Whether the node was created while the webhook was registered.
-    registered: bool,
-    /// Taints that a webhook's patch added, as far as it is known.
-    patched_taints: BTreeSet<String>,
+    node: Member,
     /// Keys of this node that the controller does not repair anymore.
     left_alone: Vec<(Field, String)>,
     /// Whether the controller holds removals back.
     braked: bool,
 }
 
-pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<Findings> {
+pub(super) fn run(args: &ExplainArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let gathered = if args.nodes.is_empty() { runtime.block_on(of_cluster(args))? } else { of_files(args)? };
+    let gathered =
+        if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
     output::print(&explained(args, &gathered)?)?;
     Ok(Findings::None)
 }
 
 fn explained(args: &ExplainArgs, gathered: &Gathered) -> anyhow::Result<String> {
-    let Gathered { set, node, saved, registered, patched_taints, left_alone, braked } = gathered;
+    let Gathered { set, node, left_alone, braked } = gathered;
     let facts = node.facts()?;
     let pending = [TaintId { key: args.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }];
-    let created = node.created().map(|time| time.to_string());
+    let created = node.node.created().map(|time| time.to_string());
     let subject = Subject {
-        stored: StoredNode {
-            node: &facts,
-            claims: &node.claims,
-            saved,
-            registered: *registered,
-            identified: true,
-            pending: &pending,
-            adopt: false,
-            patched_taints,
-        },
+        stored: node.stored(&facts, &pending),
         own_manager: FIELD_MANAGER,
         created: created.as_deref(),
         left_alone,
@@ -135,31 +121,14 @@ fn of_files(args: &ExplainArgs) -> anyhow::Result<Gathered> {
         let more = if names.len() > 5 { ", …" } else { "" };
         bail!("no node {} in the files; they contain {}{more}", args.node, names[..names.len().min(5)].join(", "));
     };
-    let node = NodeObject::read(&found.node.to_string())?;
     let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?;
-    // Without saved state, it is assumed that admission handled the node and that it did not join just now.
-    let assumed = || SavedState {
-        node_name: args.node.clone(),
-        node_uid: Some(node.uid().to_owned()).filter(|uid| !uid.is_empty()),
-        ..SavedState::default()
-    };
-    let saved = saved.and_then(|mut saved| saved.remove(&args.node));
-    let patched_taints = match &saved {
-        Some(_) => BTreeSet::new(),
-        None => taint_ids(&node)?,
-    };
-    let saved = saved.unwrap_or_else(assumed);
-    Ok(Gathered { set, saved, registered: true, patched_taints, node, left_alone: Vec::new(), braked: false })
-}
-
-/// The taints of a node, as `key:Effect`.
-fn taint_ids(node: &NodeObject) -> anyhow::Result<BTreeSet<String>> {
-    Ok(node.facts()?.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect())
+    let node = Member::of_file(&found.node, saved.and_then(|mut saved| saved.remove(&args.node)))?;
+    Ok(Gathered { set, node, left_alone: Vec::new(), braked: false })
 }
 
 /// The node and its past from the cluster.
-async fn of_cluster(args: &ExplainArgs) -> anyhow::Result<Gathered> {
-    let Some(place) = args.connect.place()? else {
+async fn of_cluster(args: &ExplainArgs, invocation: Invocation) -> anyhow::Result<Gathered> {
+    let Some(place) = args.connect.place_to_read(invocation)? else {
         bail!("no node is selected; pass files with --nodes, or select a cluster with --kubeconfig and --namespace");
     };
     let client = place.client().await?;
@@ -169,13 +138,12 @@ async fn of_cluster(args: &ExplainArgs) -> anyhow::Result<Gathered> {
     };
     let set = effective_policies::in_force(&client, &place, &sources(args)).await?;
     let saved = saved_of(&client, &place, &args.node).await;
-    let registered = registered_at(&client, &args.webhook_configuration).await;
-    let registered = registered.zip(node.created()).is_some_and(|(since, created)| created > since);
+    let since = member::webhook_since(&client, &args.webhook_configuration).await;
     let observed = observed_in(&client, &place).await;
     let of_node = observed.left_alone.iter().filter(|key| key.node == args.node);
     let left_alone = of_node.filter_map(|key| Some((Field::parse(&key.field)?, key.key.clone()))).collect();
     let braked = observed.held_back.is_some();
-    Ok(Gathered { set, node, saved, registered, patched_taints: BTreeSet::new(), left_alone, braked })
+    Ok(Gathered { set, node: Member::of_cluster(node, saved, since), left_alone, braked })
 }
 
 /// The saved state of a node. Without it, the rest can still be explained.
@@ -209,21 +177,6 @@ async fn observed_in(client: &Client, place: &ClusterTarget) -> Observed {
                 in_words(&error)
             ));
             Observed::default()
-        }
-    }
-}
-
-/// When the webhook was registered.
-async fn registered_at(client: &Client, name: &str) -> Option<Timestamp> {
-    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    match api.get_opt(name).await {
-        Ok(found) => found?.metadata.creation_timestamp.map(|time| time.0),
-        Err(error) => {
-            output::note(&format!(
-                "note: could not read webhook configuration {name}, so it is unknown whether admission handled this node: {}",
-                in_words(&error)
-            ));
-            None
         }
     }
 }

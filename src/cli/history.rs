@@ -1,73 +1,180 @@
-//! `nodegate history NODE`: the recorded changes of a node, and how to revert one.
+//! `nodegate history NODE`: the recorded changes of nodes, and how to revert one.
+
+mod document;
+
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
+use jiff::{Span, SpanRelativeTo, Timestamp};
 
-use super::connect::ConnectArgs;
+use super::connect::{ClusterTarget, ConnectArgs};
+use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::revert::revert;
 use super::{Findings, saved_state, telemetry_for_command};
-use nodegate_policy::api::state::Change;
+pub(crate) use document::Entry;
+use document::{ByKind, FieldName};
+use nodegate_policy::api::state::SavedState;
 
-/// Show the recorded changes of a node's labels and taints: when, by whom and how.
+/// Show the recorded changes of a node's labels and taints: when, by whom and how. Also shows what nodegate set when the
+/// node joined, what it restored, and when the node was deleted and returned
+///
+/// The names of requesters are known only if the webhook stamps changes (`serve --stamp-changes`). Without that, the
+/// history has the names of field managers, which clients choose themselves.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HistoryArgs {
     /// Name of the node
-    #[arg(value_name = "NODE")]
-    node: String,
+    #[arg(value_name = "NODE", required_unless_present = "all", conflicts_with = "all")]
+    node: Option<String>,
+    /// Show the changes of all nodes, the newest last
+    #[arg(long)]
+    all: bool,
+    /// Show only changes of this last period, such as 30m, 12h or 7d
+    #[arg(long, value_name = "DURATION", value_parser = period)]
+    since: Option<Span>,
+    /// Directory of saved state, one <node>.json per node [default: the cluster]
+    #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", conflicts_with_all = ["kubeconfig", "namespace", "revert"])]
+    state_dir: Option<PathBuf>,
     #[command(flatten)]
     connect: ConnectArgs,
     /// Revert the change with this ID: set the key to its previous value. Exit with 1 if this fails, or if a rule
     /// will change the key again
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", conflicts_with_all = ["all", "since"])]
     revert: Option<u64>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
 
-pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Findings> {
-    telemetry_for_command()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    runtime.block_on(history(args))
+/// Parses a period such as `12h`.
+fn period(text: &str) -> Result<Span, String> {
+    let wrong = || format!("{text:?} is not a period; write a number with a unit, such as 30m, 12h or 7d");
+    let span: Span = text.parse().map_err(|_| wrong())?;
+    if span.is_positive() && seconds(span).is_some() { Ok(span) } else { Err(wrong()) }
 }
 
-async fn history(args: &HistoryArgs) -> anyhow::Result<Findings> {
-    let place = args.connect.place()?.context("no cluster is selected; set --kubeconfig and --namespace")?;
-    let client = place.client().await?;
-    let saved = saved_state::in_cluster(&client, &place.namespace, &args.node).await;
-    let Some(state) = saved.context("could not read saved state")? else {
-        bail!("no saved state for node {} in namespace {}; check the name and --namespace", args.node, place.namespace);
+/// The length of a period whose days have 24 hours; `None` for months and years.
+fn seconds(span: Span) -> Option<i64> {
+    Some(span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?.as_secs())
+}
+
+pub(super) fn run(args: &HistoryArgs, invocation: Invocation) -> anyhow::Result<Findings> {
+    telemetry_for_command()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    runtime.block_on(history(args, invocation))
+}
+
+async fn history(args: &HistoryArgs, invocation: Invocation) -> anyhow::Result<Findings> {
+    let states = match &args.state_dir {
+        Some(directory) => of_directory(args, directory)?,
+        None => {
+            let place = match args.revert {
+                Some(_) => args.connect.place(invocation)?,
+                None => args.connect.place_to_read(invocation)?,
+            };
+            let place = place.context("no cluster is selected; set --kubeconfig and --namespace, or --state-dir")?;
+            let client = place.client().await?;
+            let states = of_cluster(args, &client, &place).await?;
+            if let (Some(id), [state]) = (args.revert, states.as_slice()) {
+                let node = &state.node_name;
+                let change = state.history.iter().find(|change| change.id == id).with_context(|| {
+                    format!("node {node} has no change with ID {id}; run `nodegate history {node}` to list the changes")
+                })?;
+                return revert(&client, &place, node, change).await;
+            }
+            states
+        }
     };
-    if let Some(id) = args.revert {
-        let change = state.history.iter().find(|change| change.id == id);
-        let change = change.with_context(|| {
-            format!("node {} has no change with ID {id}; run `nodegate history {0}` to list the changes", args.node)
-        })?;
-        return revert(&client, &place, &args.node, change).await;
-    }
-    output::print(&text(&state.history, args.output)?)?;
+    let since = args.since.and_then(seconds).map(|seconds| Timestamp::now().as_second() - seconds);
+    let entries = entries(&states, since);
+    output::print(&text(&entries, args)?)?;
     Ok(Findings::None)
 }
 
-fn text(history: &[Change], format: Format) -> anyhow::Result<String> {
-    if format != Format::Table {
-        return output::structured(format, &history);
+/// The saved state of the one node, or of all.
+async fn of_cluster(
+    args: &HistoryArgs,
+    client: &kube::Client,
+    place: &ClusterTarget,
+) -> anyhow::Result<Vec<SavedState>> {
+    let Some(node) = &args.node else {
+        return saved_state::all_in_cluster(client, &place.namespace).await.context("could not read saved state");
+    };
+    let saved = saved_state::in_cluster(client, &place.namespace, node).await;
+    match saved.context("could not read saved state")? {
+        Some(state) => Ok(vec![state]),
+        None => {
+            bail!("no saved state for node {node} in namespace {}; check the name and --namespace", place.namespace)
+        }
     }
-    if history.is_empty() {
-        return Ok("no changes are recorded\n".to_owned());
+}
+
+fn of_directory(args: &HistoryArgs, directory: &std::path::Path) -> anyhow::Result<Vec<SavedState>> {
+    let mut states = saved_state::in_directory(directory)?;
+    match &args.node {
+        None => Ok(states.into_values().collect()),
+        Some(node) => match states.remove(node) {
+            Some(state) => Ok(vec![state]),
+            None => bail!("no saved state for node {node} in --state-dir {}", directory.display()),
+        },
     }
-    let mut table = output::table(&["id", "time", "by", "how", "what", "key", "change"]);
-    for change in history {
-        let value = |value: &Option<String>| value.as_deref().map_or("-".to_owned(), |value| format!("{value:?}"));
-        table.add_row([
-            change.id.to_string(),
-            change.time.split('.').next().unwrap_or_default().trim_end_matches('Z').to_owned(),
-            if change.by.is_empty() { "-".to_owned() } else { change.by.clone() },
-            change.how.clone(),
-            change.field.clone(),
-            change.key.clone(),
-            format!("{} → {}", value(&change.old), value(&change.new)),
-        ]);
+}
+
+/// The changes since `since` (seconds since 1970), the oldest first.
+fn entries(states: &[SavedState], since: Option<i64>) -> Vec<Entry> {
+    let of = |state: &SavedState| {
+        state.history.iter().map(|change| Entry::new(&state.node_name, change)).collect::<Vec<_>>()
+    };
+    let mut entries: Vec<(Option<Timestamp>, Entry)> = states
+        .iter()
+        .flat_map(of)
+        .map(|entry| (entry.time.parse::<Timestamp>().ok(), entry))
+        // A time that cannot be read may be recent.
+        .filter(|(time, _)| since.is_none_or(|since| time.is_none_or(|time| time.as_second() >= since)))
+        .collect();
+    match states {
+        // The changes of one node have an order of their own.
+        [_] => entries.sort_by_key(|(_, entry)| entry.id),
+        _ => entries.sort_by(|(one_time, one), (other_time, other)| {
+            (one_time, &one.node, one.id).cmp(&(other_time, &other.node, other.id))
+        }),
     }
-    Ok(format!("{}\n", table.trim_fmt()))
+    entries.into_iter().map(|(_, entry)| entry).collect()
+}
+
+fn text(entries: &[Entry], args: &HistoryArgs) -> anyhow::Result<String> {
+    if args.output != Format::Table {
+        return output::structured(args.output, &entries);
+    }
+    if entries.is_empty() {
+        return Ok(match args.since {
+            Some(since) => format!("no changes are recorded in the last {since:#}\n"),
+            None => "no changes are recorded\n".to_owned(),
+        });
+    }
+    let node: &[&str] = if args.all { &["node"] } else { &[] };
+    let mut table =
+        output::table(&[&["id", "time"] as &[&str], node, &["by", "how", "field", "key", "change"]].concat());
+    for entry in entries {
+        let Entry { time, node, op: _, field, key, effect, value, was, by, by_kind, how, id } = entry;
+        let brief = time.split('.').next().unwrap_or_default().trim_end_matches('Z').to_owned();
+        let by = match (by, by_kind) {
+            (Some(by), Some(ByKind::FieldManager)) => format!("({by})"),
+            (Some(by), _) => by.clone(),
+            (None, _) => "-".to_owned(),
+        };
+        let effect = effect.as_ref().map(|effect| format!(":{effect}")).unwrap_or_default();
+        let key = key.as_ref().map_or("-".to_owned(), |key| format!("{key}{effect}"));
+        let quoted = |value: &Option<String>| value.as_deref().map_or("-".to_owned(), |value| format!("{value:?}"));
+        let change =
+            if *field == FieldName::Node { "-".to_owned() } else { format!("{} → {}", quoted(was), quoted(value)) };
+        let node = args.all.then(|| node.clone());
+        let last = [by, how.as_str().to_owned(), field.as_str().to_owned(), key, change];
+        table.add_row([id.to_string(), format!("{brief}Z")].into_iter().chain(node).chain(last));
+    }
+    let mut text = format!("{}\n", table.trim_fmt());
+    if entries.iter().any(|entry| entry.by_kind == Some(ByKind::FieldManager)) {
+        text.push_str("\nNames in parentheses are field managers, which clients choose themselves.\n");
+    }
+    Ok(text)
 }

@@ -12,6 +12,10 @@ mod export;
 mod failure_policy;
 mod faults;
 mod history;
+mod init;
+mod invocation;
+mod man;
+mod member;
 mod nodes;
 mod output;
 mod plan;
@@ -26,8 +30,9 @@ mod test;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+use self::invocation::Invocation;
 use crate::telemetry;
 
 pub use serve::{ClusterConfig, PendingTaintMode, Running, ServeConfig, start};
@@ -56,6 +61,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Plan(plan::PlanArgs),
     Test(test::TestArgs),
+    Init(Box<init::InitArgs>),
     Check(check::CheckArgs),
     Explain(Box<explain::ExplainArgs>),
     Render(render::RenderArgs),
@@ -65,6 +71,7 @@ enum Command {
     History(history::HistoryArgs),
     Certs(certs::CertsArgs),
     Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 /// What a command found.
@@ -83,9 +90,18 @@ fn telemetry_for_command() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Parses the arguments, of which the first is the name of the program.
+fn parse(invocation: Invocation, arguments: impl Iterator<Item = OsString>) -> Result<Root, clap::Error> {
+    let mut command = invocation.named(Root::command());
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    Root::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
 /// Parses the arguments and runs the command. Exit code 0: success; 1: findings; 2: error.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let root = match Root::try_parse_from(arguments.into_iter().map(two_dashes)) {
+    let mut arguments = arguments.into_iter().peekable();
+    let invocation = Invocation::of(arguments.peek().map(OsString::as_os_str));
+    let root = match parse(invocation, arguments.map(two_dashes)) {
         Ok(root) => root,
         Err(error) => {
             if error.use_stderr() {
@@ -101,17 +117,19 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match root.command {
         Command::Serve(args) => serve::run(*args),
         Command::Demo(args) => demo::run(&args),
-        Command::Plan(args) => plan::run(&args),
+        Command::Plan(args) => plan::run(&args, invocation),
         Command::Test(args) => test::run(&args),
+        Command::Init(args) => init::run(&args, invocation),
         Command::Check(args) => check::run(&args),
-        Command::Explain(args) => explain::run(&args),
+        Command::Explain(args) => explain::run(&args, invocation),
         Command::Render(args) => render::run(&args),
         Command::Export(args) => export::run(&args),
-        Command::Apply(args) => apply::run(&args),
-        Command::Report(args) => report::run(&args),
-        Command::History(args) => history::run(&args),
+        Command::Apply(args) => apply::run(&args, invocation),
+        Command::Report(args) => report::run(&args, invocation),
+        Command::History(args) => history::run(&args, invocation),
         Command::Certs(args) => certs::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     };
     match outcome {
         Ok(Findings::None) => ExitCode::SUCCESS,

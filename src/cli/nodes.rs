@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::Value as Json;
 
-use nodegate_policy::api::source::{Field, Node, Tree, parse_documents};
+use nodegate_policy::api::source::{Field, Node, SyntaxError, Tree, parse_documents};
 
 /// A node that was read from a file.
 #[derive(Clone, Debug)]
@@ -52,17 +52,31 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Found>> {
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Vec<Found>> {
+    let (name, documents) = documents(path)?;
+    let found: Vec<Found> = documents.into_iter().map(|document| one(&name, document)).collect::<Result<_, _>>()?;
+    anyhow::ensure!(
+        !found.is_empty(),
+        "{name}: contains no Node; expected a Node, a List of Nodes or an AdmissionReview of a Node"
+    );
+    Ok(found)
+}
+
+/// The name of a file (`-` is standard input) and its objects, with those of lists one by one.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, is not YAML, or has labels or annotations without a value.
+pub(super) fn documents(path: &Path) -> anyhow::Result<(String, Vec<Json>)> {
     let (name, text) = if path == Path::new("-") {
         ("standard input".to_owned(), std::io::read_to_string(std::io::stdin()).context("standard input")?)
     } else {
         (path.display().to_string(), std::fs::read_to_string(path).with_context(|| path.display().to_string())?)
     };
-    let documents = parse_documents(&text).map_err(|error| match error.place {
-        Some(place) => anyhow::anyhow!("{name}:{}:{}: {error}", place.line, place.column),
-        None => anyhow::anyhow!("{name}: {error}"),
-    })?;
     let mut found = Vec::new();
-    for document in documents {
+    if let Some(document) = whole_json(&text) {
+        found.extend(items(document));
+        return Ok((name, found));
+    }
+    for document in parse_documents(&text).map_err(|error| syntax_error(&name, &error))? {
         if let Some(entry) = valueless(&document) {
             anyhow::bail!(
                 "{name}:{}:{}: {:?} has no value; write \"\" for an empty value, or remove the key",
@@ -71,20 +85,38 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<Found>> {
                 entry.key
             );
         }
-        let document = document.to_json();
-        let items = match document["kind"].as_str() {
-            Some("List" | "NodeList") => document["items"].as_array().cloned().unwrap_or_default(),
-            _ => vec![document],
-        };
-        for item in items {
-            found.push(one(&name, item)?);
-        }
+        found.extend(items(document.to_json()));
     }
-    anyhow::ensure!(
-        !found.is_empty(),
-        "{name}: contains no Node; expected a Node, a List of Nodes or an AdmissionReview of a Node"
-    );
-    Ok(found)
+    Ok((name, found))
+}
+
+/// A text that is one JSON object. The YAML parser remembers the position of each value, within a budget that a list of some
+/// hundred nodes exceeds. Positions are needed only for errors.
+fn whole_json(text: &str) -> Option<Json> {
+    let document: Json = serde_json::from_str(text).ok().filter(Json::is_object)?;
+    let null = |field: &str| document["metadata"][field].as_object().is_some_and(|all| all.values().any(Json::is_null));
+    (!null("labels") && !null("annotations")).then_some(document)
+}
+
+/// The items of a list, or the object itself.
+fn items(mut document: Json) -> Vec<Json> {
+    match document["kind"].as_str() {
+        Some(kind) if kind.ends_with("List") => match document["items"].take() {
+            Json::Array(items) => items,
+            _ => Vec::new(),
+        },
+        _ => vec![document],
+    }
+}
+
+fn syntax_error(name: &str, error: &SyntaxError) -> anyhow::Error {
+    let place = error.place.map(|place| format!("{}:{}:", place.line, place.column)).unwrap_or_default();
+    match error.exceeds_budget {
+        true => anyhow::anyhow!(
+            "{name}:{place} the text is too large or nested too deep to be read as YAML ({error}); write a large list as JSON, as `kubectl get -o json` does"
+        ),
+        false => anyhow::anyhow!("{name}:{place} {error}"),
+    }
 }
 
 /// A label or an annotation that has a key but no value, and would be lost.

@@ -1,105 +1,280 @@
-//! `nodegate plan`: shows the changes that policies would make to nodes in files.
+//! `nodegate plan`: shows what policies would change on nodes and what that does to pods, without changing anything.
 
+pub(super) mod decided;
+pub(super) mod document;
+pub(super) mod pods;
+pub(super) mod text;
+
+use std::collections::HashSet;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
-use serde::Serialize;
-use serde_json::Value as Json;
+use anyhow::{Context as _, bail};
+use kube::Client;
 
+use super::connect::{ClusterTarget, ConnectArgs};
+use super::effective_policies::{self, Proposal};
+use super::invocation::Invocation;
+use super::member::{self, Known, Member};
 use super::nodes::{self, Found};
 use super::output::{self, Format};
-use super::{Findings, saved_state};
+use super::{Findings, saved_state, telemetry_for_command};
+use crate::controller::observed;
 use crate::controller::published::Published;
+use crate::controller::{MaxRemovals, Unreadable};
 use crate::files::Sources;
-use crate::text::{counted, on_a_line};
-use nodegate_policy::simulate::{Scene, Simulated, identity, node_name, simulate, taints};
-use nodegate_policy::{Decision, Exemptions, NodeChange};
+use crate::kube_error::in_words;
+use crate::scheduling::{Impact, Transition};
+use crate::state::Identity;
+pub(crate) use document::Plan;
+use document::{NodePlan, Op, Policies, Summary};
+use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
+use nodegate_policy::simulate::{Scene, identity, node_name, simulate};
+use nodegate_policy::{Exemptions, Field, NodeFacts, PolicySet, plan_reconcile};
 
-/// Show what policies would change on nodes, without changing anything.
+/// Show what policies would change on nodes, and which pods that would affect, without changing anything
 ///
-/// Nodes come from files: the output of `kubectl get nodes -o yaml`, single Nodes, or AdmissionReviews (which contain
-/// their requester). By default, a Node is planned as an existing node; with --create, as a CREATE by its own
-/// kubelet.
+/// In a cluster, the given policies are added to the ones in force: each replaces the one with its name. Without any,
+/// shows what the policies in force still have to change.
+///
+/// Nodes can also come from files: the output of `kubectl get nodes -o yaml --show-managed-fields`, single Nodes, or
+/// AdmissionReviews (which contain their requester). By default, a Node is planned as an existing node; with --create, as
+/// a CREATE by its own kubelet.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PlanArgs {
-    /// Files or directories with Nodes, Lists or AdmissionReviews; - for standard input
-    #[arg(required = true, value_name = "PATH")]
+    /// Files or directories with Nodes, Lists or AdmissionReviews; - for standard input [default: the nodes of the
+    /// cluster]
+    #[arg(value_name = "PATH", conflicts_with_all = ["kubeconfig", "namespace"])]
     nodes: Vec<PathBuf>,
-    /// NodePolicy file, or directory of them [default: the preset `baseline`]
+    /// NodePolicy file, or directory of them [default for files: the preset `baseline`]
     #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
     policies: Vec<PathBuf>,
     /// Directory of flat label files
     #[arg(long, value_name = "DIR", env = "NODEGATE_LABELS_DIR")]
     labels_dir: Option<PathBuf>,
-    /// Directory of saved state, one <node>.json per node
-    #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR")]
-    state_dir: Option<PathBuf>,
-    /// Plan the CREATE of each node by its kubelet
+    /// Plan the given policies alone, as if all others in force in the cluster were removed
     #[arg(long)]
+    only: bool,
+    /// Directory of saved state, one <node>.json per node, for nodes from files
+    #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", conflicts_with_all = ["kubeconfig", "namespace"])]
+    state_dir: Option<PathBuf>,
+    /// Files with Pods and DaemonSets, as printed by `kubectl get daemonsets,pods --all-namespaces -o json`, for nodes
+    /// from files
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "namespace"])]
+    pods: Vec<PathBuf>,
+    /// Do not read the pods of the cluster
+    #[arg(long)]
+    no_pods: bool,
+    /// Plan the CREATE of each node by its kubelet, for nodes from files
+    #[arg(long, conflicts_with_all = ["kubeconfig", "namespace"])]
     create: bool,
-    /// The requester: `kubelet`, `admin` or a user name [default: admin, with --create kubelet]
-    #[arg(long = "as", value_name = "USER")]
+    /// The requester: `kubelet`, `admin` or a user name [default: the controller, with --create kubelet]
+    #[arg(long = "as", value_name = "USER", conflicts_with_all = ["kubeconfig", "namespace"])]
     requester: Option<String>,
     /// Additional group of the requester
-    #[arg(long = "as-group", value_name = "GROUP")]
+    #[arg(long = "as-group", value_name = "GROUP", conflicts_with_all = ["kubeconfig", "namespace"])]
     groups: Vec<String>,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// How saved state is matched to nodes; use the same value as for `serve`
+    #[arg(long, value_enum, env = "NODEGATE_IDENTITY", default_value_t = Identity::Name)]
+    identity: Identity,
+    /// How many nodes may lose keys at once before the controller holds the removals back; use the same value as for
+    /// `serve` [default: the larger of 10 and 10 %]
+    #[arg(long, value_name = "N", env = "NODEGATE_MAX_REMOVALS")]
+    max_removals: Option<usize>,
+    /// Key of the pending taint
+    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
+    pending_taint_key: LabelKey,
+    /// Name of the mutating webhook configuration
+    #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
+    webhook_configuration: String,
     /// Exit with 1 if something would change
     #[arg(long)]
     exit_code: bool,
+    /// How a table is ordered
+    #[arg(long, value_enum, default_value_t = By::Change)]
+    by: By,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
 
-/// The plan of all nodes.
-#[derive(Serialize)]
-struct Plan {
-    /// The policies that were used.
-    policies: Published,
+/// The order of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    /// Each change once, with its nodes
+    Change,
+    /// Each node with its changes
+    Node,
+}
+
+/// What is planned so far.
+#[derive(Default)]
+struct Draft {
     nodes: Vec<NodePlan>,
+    transitions: Vec<Transition>,
 }
 
-/// The plan of one node.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct NodePlan {
-    node: String,
-    file: String,
-    /// The changes in this write, one per line: `+` added, `~` changed, `-` removed.
-    changes: Vec<String>,
-    /// The changes that the controller makes later, because the request may not carry them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    deferred: Vec<String>,
-    /// Conflicts, conditions that could not be evaluated, and the like.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    notes: Vec<String>,
-    /// Violations of governance by the write itself.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    violations: Vec<String>,
-}
-
-pub(super) fn run(args: &PlanArgs) -> anyhow::Result<Findings> {
-    let sources =
-        Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
-    let set = sources.load().map_err(|errors| output::load_errors(&errors))?;
-    let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?.unwrap_or_default();
-    let mut plans = Vec::new();
-    for found in nodes::read(&args.nodes)? {
-        let mut scene = scene(args, &found);
-        scene.saved = saved.get(node_name(&found.node)).cloned();
-        let simulated = simulate(&set, &scene, &Exemptions::default()).with_context(|| found.file.clone())?;
-        plans.push(plan(&found, &simulated));
-    }
-    let plan = Plan { policies: Published::of(&set), nodes: plans };
+pub(super) fn run(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<Findings> {
+    telemetry_for_command()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let plan = if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
     match args.output {
-        Format::Table => output::print(&text(&plan.nodes, &set.trusting_rules().collect::<Vec<_>>()))?,
+        Format::Table => output::print(&text::of(&plan, args.by == By::Node))?,
         format => output::print(&output::structured(format, &plan)?)?,
     }
-    let pending = plan.nodes.iter().any(|plan| !plan.changes.is_empty() || !plan.deferred.is_empty());
-    Ok(if args.exit_code && pending { Findings::Some } else { Findings::None })
+    let Summary { changed, deferred, .. } = plan.summary;
+    Ok(if args.exit_code && changed + deferred > 0 { Findings::Some } else { Findings::None })
 }
 
-fn scene(args: &PlanArgs, found: &Found) -> Scene {
+fn of_files(args: &PlanArgs) -> anyhow::Result<Plan> {
+    let set = sources(args).load().map_err(|errors| output::load_errors(&errors))?;
+    let mut saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?.unwrap_or_default();
+    let mut draft = Draft::default();
+    for found in nodes::read(&args.nodes)? {
+        let saved = saved.remove(node_name(&found.node));
+        let as_write = args.create || args.requester.is_some() || !args.groups.is_empty() || found.review.is_some();
+        let mut planned = if as_write {
+            let Scene { node, .. } = &scene(args, &found, saved.clone());
+            let text = node.to_string();
+            let facts = NodeFacts::parse(&text).with_context(|| found.file.clone())?;
+            let simulated = simulate(&set, &scene(args, &found, saved), &Exemptions::default());
+            draft.add(&facts, decided::of_write(&facts, &simulated.with_context(|| found.file.clone())?))
+        } else {
+            let member = Member::of_file(&found.node, saved).with_context(|| found.file.clone())?;
+            draft.add_member(args, &set, None, &member, &HashSet::new()).with_context(|| found.file.clone())?
+        };
+        planned.file = Some(found.file);
+        draft.nodes.push(planned);
+    }
+    let mut impact = Impact::new(std::mem::take(&mut draft.transitions));
+    pods::of_files(&args.pods, &mut impact)?;
+    let Published { names, hash } = Published::of(&set);
+    let policies = Policies { names, hash, ..Policies::default() };
+    Ok(draft.finish(args, policies, &set, Ok(impact)))
+}
+
+async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<Plan> {
+    let Some(place) = args.connect.place_to_read(invocation)? else {
+        bail!(
+            "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig and --namespace"
+        );
+    };
+    let client = place.client().await?;
+    let proposal = effective_policies::proposed(&client, &place, &sources(args), args.only).await?;
+    let Proposal { in_force, set, added, replaced, removed } = &proposal;
+    let (now, then) = (Published::of(in_force), Published::of(set));
+    // A change of policies makes the controller repair these keys again.
+    let left_alone = if now == then { left_alone(&client, &place).await } else { HashSet::new() };
+    let mut draft = Draft::default();
+    let known = Known { identity: args.identity, webhook_configuration: &args.webhook_configuration };
+    let take = |member: Result<Member, Unreadable>| {
+        let planned = match member {
+            Ok(member) => draft.add_member(args, set, Some(in_force), &member, &left_alone)?,
+            Err(error) => NodePlan { node: error.name, unreadable: Some(error.why), ..NodePlan::default() },
+        };
+        draft.nodes.push(planned);
+        Ok(())
+    };
+    member::each(&client, &place, &known, take).await?;
+    anyhow::ensure!(!draft.nodes.is_empty(), "the cluster has no nodes, so there is nothing to plan");
+    let mut impact = Impact::new(std::mem::take(&mut draft.transitions));
+    let listed = match () {
+        () if impact.is_none() => Ok(()),
+        () if args.no_pods => Err("--no-pods is set".to_owned()),
+        () => pods::of_cluster(&client, &mut impact).await,
+    };
+    let Published { names, hash } = then;
+    let (added, replaced, removed) = (added.clone(), replaced.clone(), removed.clone());
+    let policies = Policies { names, hash, in_force: Some(now.hash), added, replaced, removed };
+    Ok(draft.finish(args, policies, set, listed.map(|()| impact)))
+}
+
+impl Draft {
+    /// Plans a stored node.
+    fn add_member(
+        &mut self,
+        args: &PlanArgs,
+        set: &PolicySet,
+        in_force: Option<&PolicySet>,
+        member: &Member,
+        left_alone: &HashSet<(String, Field, String)>,
+    ) -> anyhow::Result<NodePlan> {
+        let facts = match member.facts() {
+            Ok(facts) => facts,
+            Err(error) if in_force.is_some() => {
+                let unreadable = Some(error.to_string());
+                return Ok(NodePlan { node: member.node.name().to_owned(), unreadable, ..NodePlan::default() });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let pending = [TaintId { key: args.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }];
+        let stored = member.stored(&facts, &pending);
+        let plan = plan_reconcile(set, &stored);
+        let skipped = |field, key: &str| {
+            !left_alone.is_empty() && left_alone.contains(&(member.node.name().to_owned(), field, key.to_owned()))
+        };
+        let change = plan.change(|_| true, skipped);
+        Ok(self.add(&facts, decided::of_stored(&stored, &plan, change.as_ref(), in_force)))
+    }
+
+    /// Remembers how the scheduler sees the node before and after.
+    fn add(&mut self, facts: &NodeFacts<'_>, planned: NodePlan) -> NodePlan {
+        let before = decided::state(facts);
+        let after = decided::state_after(&before, planned.changes.iter().chain(&planned.deferred));
+        self.transitions.push(Transition { before, after });
+        planned
+    }
+
+    fn finish(self, args: &PlanArgs, policies: Policies, set: &PolicySet, impact: Result<Impact, String>) -> Plan {
+        let mut nodes = self.nodes;
+        nodes.sort_by(|one, other| one.node.cmp(&other.node));
+        let (pods_unknown, (pods, daemon_sets)) = match impact {
+            Ok(impact) => (None, impact.finish()),
+            Err(why) => (Some(why), Default::default()),
+        };
+        let of = |holds: &dyn Fn(&NodePlan) -> bool| nodes.iter().filter(|node| holds(node)).count();
+        let loses = |node: &NodePlan| {
+            node.changes.iter().any(|change| change.op == Op::Remove && change.after_seconds.is_some())
+        };
+        let removals = of(&loses);
+        let limit = args.max_removals.map_or(MaxRemovals::Tenth, MaxRemovals::Nodes).of(nodes.len());
+        let no_policy = set.documents().is_empty() && removals > 0;
+        let summary = Summary {
+            nodes: nodes.len(),
+            changed: of(&|node| !node.changes.is_empty()),
+            deferred: of(&|node| !node.deferred.is_empty()),
+            removals,
+            held_back: removals > limit || no_policy,
+            unreadable: of(&|node| node.unreadable.is_some()),
+            pods: pods.len(),
+            evicted: pods.iter().filter(|pod| pod.effect == crate::scheduling::Effect::Evicted).count(),
+        };
+        let trusting = set.trusting_rules().collect();
+        Plan { policies, nodes, pods, daemon_sets, pods_unknown, trusting, summary }
+    }
+}
+
+/// The keys that the controller does not repair, because others keep reverting them.
+async fn left_alone(client: &Client, place: &ClusterTarget) -> HashSet<(String, Field, String)> {
+    let keys = match observed::read(client.clone(), &place.namespace).await {
+        Ok(observed) => observed.unwrap_or_default().left_alone,
+        Err(error) => {
+            output::note(&format!("note: could not read what the controller leaves alone: {}", in_words(&error)));
+            return HashSet::new();
+        }
+    };
+    if !keys.is_empty() {
+        let noun = if keys.len() == 1 { "key is" } else { "keys are" };
+        output::note(&format!(
+            "note: {} {noun} not planned, because others kept reverting what nodegate wrote; `nodegate report` lists them",
+            keys.len()
+        ));
+    }
+    keys.into_iter().filter_map(|key| Some((key.node, Field::parse(&key.field)?, key.key))).collect()
+}
+
+fn scene(args: &PlanArgs, found: &Found, saved: Option<nodegate_policy::api::state::SavedState>) -> Scene {
     let (old, status, (username, groups)) = match &found.review {
         Some(review) => (review.old.clone(), review.status, (review.username.clone(), review.groups.clone())),
         None => {
@@ -108,71 +283,9 @@ fn scene(args: &PlanArgs, found: &Found) -> Scene {
             (old, false, identity(requester, node_name(&found.node), &args.groups))
         }
     };
-    Scene { node: found.node.clone(), old, status, username, groups, saved: None, pending_taint: None }
+    Scene { node: found.node.clone(), old, status, username, groups, saved, pending_taint: None }
 }
 
-fn plan(found: &Found, simulated: &Simulated) -> NodePlan {
-    let Decision { change, deferred, notes, .. } = &simulated.decision;
-    let lines = |change: &Option<NodeChange>| {
-        change.as_ref().map(|change| lines(&found.node, change, &simulated.decision)).unwrap_or_default()
-    };
-    NodePlan {
-        node: node_name(&found.node).to_owned(),
-        file: found.file.clone(),
-        changes: lines(change),
-        deferred: lines(deferred),
-        notes: notes.iter().map(ToString::to_string).collect(),
-        violations: simulated.verdict.violations.iter().map(|violation| violation.message.clone()).collect(),
-    }
-}
-
-/// Formats a change as lines, each with the rule it comes from.
-fn lines(node: &Json, change: &NodeChange, decision: &Decision) -> Vec<String> {
-    let mut lines = Vec::new();
-    let by = |desired: Option<&nodegate_policy::Desired>| {
-        desired.map(|desired| format!("   ({})", desired.by)).unwrap_or_default()
-    };
-    for (field, entries, desired) in
-        [("label", change.labels(), &decision.labels), ("annotation", change.annotations(), &decision.annotations)]
-    {
-        for (key, value) in entries {
-            let there = node["metadata"][format!("{field}s")].get(key).and_then(Json::as_str);
-            let why = by(desired.get(key));
-            lines.push(match (there, value) {
-                (None, Some(value)) => format!("+ {field} {key}={value}{why}"),
-                (Some(old), Some(value)) => format!("~ {field} {key}={value}, was {old}{why}"),
-                (_, None) => format!("- {field} {key}{why}"),
-            });
-        }
-    }
-    for (id, value) in change.taints() {
-        let sign = if taints(node).iter().any(|taint| taint.starts_with(id.key.as_str())) { '~' } else { '+' };
-        let sign = if value.is_some() { sign } else { '-' };
-        let value = value.as_deref().unwrap_or_default();
-        let equals = if value.is_empty() { String::new() } else { format!("={value}") };
-        lines.push(format!("{sign} taint {}{equals}:{}{}", id.key, id.effect, by(decision.taints.get(id))));
-    }
-    lines
-}
-
-fn text(plans: &[NodePlan], trusting: &[String]) -> String {
-    let mut text = String::new();
-    let mut line = |indent: &str, what: &str| text.push_str(&format!("{indent}{}\n", on_a_line(what)));
-    for plan in plans {
-        let sections = [("deferred", &plan.deferred), ("note", &plan.notes), ("violation", &plan.violations)];
-        let quiet = plan.changes.is_empty() && sections.iter().all(|(_, lines)| lines.is_empty());
-        line("", &format!("{}{}", plan.node, if quiet { "   no changes" } else { "" }));
-        plan.changes.iter().for_each(|change| line("  ", change));
-        for (name, lines) in sections {
-            lines.iter().for_each(|what| line("  ", &format!("{name}: {what}")));
-        }
-    }
-    let changed = plans.iter().filter(|plan| !plan.changes.is_empty()).count();
-    let deferred = plans.iter().filter(|plan| !plan.deferred.is_empty()).count();
-    let nodes = counted(plans.len(), "node", "nodes");
-    line("", &format!("{nodes}: {changed} to change, {deferred} with deferred changes"));
-    if !trusting.is_empty() {
-        line("", &format!("Rules that trust values set by kubelets (trustKubelet): {}", trusting.join(", ")));
-    }
-    text
+fn sources(args: &PlanArgs) -> Sources {
+    Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() }
 }

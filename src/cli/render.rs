@@ -1,7 +1,7 @@
 //! `nodegate render`: prints YAML for `kubectl apply -f -`.
 
 mod guard;
-mod schema;
+pub(super) mod schema;
 mod webhooks;
 
 use anyhow::Context as _;

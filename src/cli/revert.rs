@@ -45,6 +45,11 @@ pub(super) async fn revert(
     node: &str,
     change: &Change,
 ) -> anyhow::Result<Findings> {
+    anyhow::ensure!(
+        !change.key.is_empty(),
+        "change {} of node {node} is not the change of a key, so it cannot be reverted",
+        change.id
+    );
     let (stored, warnings) = write(client, node, change).await?;
     let messages =
         warnings.into_iter().filter(|warning| warning.starts_with("nodegate: ") && warning.contains(&change.key));

@@ -9,6 +9,7 @@ use kube::runtime::reflector::{self, ObjectRef, Store};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
+use super::history::deletion;
 use super::node::{self, NodeObject, machine};
 use super::observed;
 use super::outcome::{Done, Failure};
@@ -261,7 +262,7 @@ impl LeaderSession {
         let Some(deleted) = state.deleted_at.as_deref().and_then(|at| at.parse::<Timestamp>().ok()) else {
             self.reconciler.turn(Urgency::Routine).await;
             let ended = SavedState { deleted_at: Some(now.to_string()), ..state.clone() };
-            return self.reconciler.writer().write(state, &ended, &[]).await.map(drop);
+            return self.reconciler.writer().write(state, &ended, &[deletion(now)]).await.map(drop);
         };
         let gone_for = u64::try_from(now.as_second() - deleted.as_second()).unwrap_or_default();
         let keeps_nothing = state.labels.is_empty() && state.taints.is_empty();

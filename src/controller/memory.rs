@@ -51,7 +51,7 @@ impl Memory {
 
     /// Forgets a node that was deleted.
     pub(super) fn forget(&mut self, node: &NodeObject) {
-        self.history.forget(node.name());
+        self.history.forget(node);
         self.removals.forget(node.uid());
         self.reverts.forget(node.uid());
         self.failures.remove(node.name());

@@ -37,7 +37,7 @@ pub use change::{NotTaken, not_taken};
 pub use events::Events;
 pub use history::FIELD_MANAGER;
 pub use leader_session::{Ended, LeaderSession, LeaderSessionConfig};
-pub use node::{NodeApi, NodeObject, NodesError, Page, Read, Unreadable};
+pub use node::{NodeApi, NodeObject, NodesError, Page, Read, Unreadable, machine};
 pub use outcome::{Done, Failure};
 pub use queue::Urgency;
 pub use reconcile::{KeepConfig, Reconciler};

@@ -19,7 +19,7 @@ use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 
 use super::history::FIELD_MANAGER;
-use nodegate_policy::{PolicyDocument, PolicySet};
+use nodegate_policy::{Origin, PolicyDocument, PolicySet};
 
 /// The name of the ConfigMap, in the namespace of saved state.
 pub const NAME: &str = "nodegate-in-force";
@@ -32,6 +32,8 @@ const DOCUMENTS_KEY: &str = "documents.json.gz";
 const COMPRESSED_MAX: usize = 900 * 1024;
 /// Maximum size of the documents, in bytes.
 const DOCUMENTS_MAX: u64 = 256 * 1024 * 1024;
+/// How often a write is repeated at once because the ConfigMap has changed.
+const EDITS: usize = 4;
 /// How soon a failed write is retried, and how soon a change of the ConfigMap by others is reverted.
 pub(super) const RETRY: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(60);
@@ -75,13 +77,23 @@ fn text_of(set: &PolicySet) -> String {
         if let Some(grace) = document.flat_grace() {
             json[FLAT_GRACE] = grace.as_secs().into();
         }
+        if stands_in(document) {
+            json[STANDS_IN] = true.into();
+        }
         json
     };
     Json::Array(set.documents().iter().map(document).collect()).to_string()
 }
 
+/// The field of a document that is in force because there is no other.
+const STANDS_IN: &str = "standsIn";
 /// The field with the grace period of documents that come from flat label files.
 const FLAT_GRACE: &str = "flatGraceSeconds";
+
+/// Whether a document is in force only because there is no other policy.
+pub fn stands_in(document: &PolicyDocument) -> bool {
+    document.origin == Origin::Preset && !document.name.starts_with(PRESET)
+}
 
 fn compressed(text: &str) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -110,6 +122,10 @@ fn compile(published: &Published, documents: Option<&[u8]>) -> Result<PolicySet,
     // The presets that a document names are added when it is compiled.
     let is_preset = |name: &str| name.starts_with(PRESET);
     for document in documents.iter().filter(|document| !document["name"].as_str().is_some_and(is_preset)) {
+        if document[STANDS_IN] == true {
+            read.push(nodegate_policy::baseline());
+            continue;
+        }
         let name = document["name"].as_str().unwrap_or_default();
         let parsed = PolicyDocument::of_object(name, &document["spec"])
             .map_err(|errors| errors.first().map(fault).unwrap_or_default())?;
@@ -211,12 +227,26 @@ pub(super) async fn map(client: Client, namespace: &str) -> Result<Option<Config
 /// Edits the ConfigMap, which is created if it does not exist. Writes only what differs.
 ///
 /// # Errors
-/// Returns an error also if the ConfigMap was changed at the same time. Try again.
+/// Returns an error if the API server refuses or cannot be reached, or if the ConfigMap keeps changing.
 pub(super) async fn edit(client: Client, namespace: &str, change: impl Fn(&mut ConfigMap)) -> Result<(), kube::Error> {
+    let mut edited = edit_once(&client, namespace, &change).await;
+    for _ in 0..EDITS {
+        match &edited {
+            // The two parts of the ConfigMap are written independently of each other.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                edited = edit_once(&client, namespace, &change).await;
+            }
+            _ => break,
+        }
+    }
+    edited
+}
+
+async fn edit_once(client: &Client, namespace: &str, change: &impl Fn(&mut ConfigMap)) -> Result<(), kube::Error> {
     let there = map(client.clone(), namespace).await?;
     let mut wanted = there.clone().unwrap_or_default();
     change(&mut wanted);
-    let api: Api<ConfigMap> = Api::namespaced(client, namespace);
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     match there {
         Some(there) if there == wanted => Ok(()),
@@ -248,6 +278,20 @@ mod tests {
         assert_ne!(both.hash, of(&[("one", rule("y")), ("two", json!({"presets": ["baseline"]}))]).hash);
         assert_eq!(both.to_string(), format!("one, preset:baseline, two ({})", &both.hash[..19]));
     }
+
+    #[test]
+    fn the_preset_that_stands_in_for_policies_compiles_again() {
+        let set = PolicySet::compile(&[nodegate_policy::baseline()]).unwrap();
+        let (text, documents) = content(&set).unwrap();
+        let published = serde_json::from_str::<Published>(&text).unwrap();
+        let again = compile(&published, documents.as_ref().map(|bytes| &*bytes.0)).unwrap();
+        assert_eq!(Published::of(&again), published);
+        assert!(again.documents().iter().any(stands_in));
+        // A policy of the user's own with the same content is not a stand-in.
+        let own = PolicyDocument::of_object("default", &json!({"presets": ["baseline"]})).unwrap();
+        assert!(!PolicySet::compile(&[own]).unwrap().documents().iter().any(stands_in));
+    }
+
     #[test]
     fn published_documents_compile_to_the_same_policies() {
         let spec = json!({"presets": ["baseline"], "rules": [{"name": "r", "match": {"names": ["gpu-*"]}, "labels": {"a": "x"}}]});

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::change::{reverts, summary};
 use super::events::Events;
-use super::history::FIELD_MANAGER;
+use super::history::{Arrival, FIELD_MANAGER};
 use super::limit::WriteBudget;
 use super::memory::Memory;
 use super::node::{NodeApi, NodeObject, machine};
@@ -168,19 +168,24 @@ impl Reconciler {
         set: &PolicySet,
         saved: &SavedState,
     ) -> ReconcilePlan {
-        let registered = self.registered_at.load();
         let patched_taints = self.memory().arrivals.patched(node);
         let stored_node = StoredNode {
             node: facts,
             claims: &node.claims,
             saved,
-            registered: registered.zip(node.created()).is_some_and(|(since, created)| created > since),
+            registered: self.is_admitted(node),
             identified: self.maps.states().identity().of(machine(facts)).is_some(),
             pending: &self.config.pending,
             adopt: self.config.adopt,
             patched_taints: &patched_taints,
         };
         plan_reconcile(set, &stored_node)
+    }
+
+    /// Whether the webhook was registered when the node was created.
+    fn is_admitted(&self, node: &NodeObject) -> bool {
+        let registered = self.registered_at.load();
+        registered.zip(node.created()).is_some_and(|(since, created)| created > since)
     }
 
     /// Whether a node would lose owned keys, for the survey.
@@ -208,6 +213,12 @@ impl Reconciler {
         let (stored, saved) = self.stored_and_saved(node, &facts);
         let plan = self.look(node, &facts, &set, &saved);
         self.report_unseen(node, &plan);
+        if plan.first_sight {
+            let admitted = self.is_admitted(node);
+            let returned = saved.node_uid.as_deref().is_some_and(|uid| uid != node.uid());
+            let arrival = Arrival { decision: &plan.decision, returned, admitted };
+            self.memory().history.arrived(node, &facts, &arrival);
+        }
         let reverts = if plan.first_sight { Vec::new() } else { reverts(node, &facts, &saved) };
         let (change, again) = self.admissible(node, &set, &plan, &reverts);
         let mut done = summary(&facts, &plan, change.as_ref());
@@ -223,6 +234,7 @@ impl Reconciler {
             if let Some(before) = before {
                 done.remembered(self.record(node, &stored, before, &[], urgency).await?);
             }
+            self.memory().history.restores(node.name(), &plan.decision, change);
             self.make(node, &facts, change, urgency).await?;
             self.count_reverts(node, &plan, &reverts, change);
             self.report(node, &plan);

@@ -86,7 +86,7 @@ fn text_of(mut state: SavedState) -> Result<String, WriteError> {
 
 /// A change with its texts truncated for the history.
 fn bounded(mut change: Change) -> Change {
-    let Change { id: _, time: _, by, how: _, field: _, key, old, new } = &mut change;
+    let Change { id: _, time: _, by, by_requester: _, how: _, field: _, key, old, new } = &mut change;
     [by, key].into_iter().chain(old).chain(new).for_each(|text| text::cut(text, TEXT_MAX));
     change
 }

@@ -44,10 +44,10 @@ fn explained(arguments: &[&str]) -> String {
 
 #[test]
 fn a_node_is_explained_as_a_table() {
-    let expected = r#" FIELD  KEY        VALUE           SOURCE                        OWNED  SINCE
- label  team       ml              kubectl-label                 no     -
- label  tier       gold            rule fleet/gold (priority 10) yes    2026-11-20T10:00:00Z
- taint  dedicated  gpu:NoSchedule  rule fleet/gold (priority 10) yes    -
+    let expected = r#" FIELD  KEY        VALUE           SOURCE                         OWNED  SINCE
+ label  team       ml              kubectl-label                  no     -
+ label  tier       gold            rule fleet/gold (priority 10)  yes    2026-11-20T10:00:00Z
+ taint  dedicated  gpu:NoSchedule  rule fleet/gold (priority 10)  yes    -
 
 Other values that rules assign:
   label tier: rule fleet/tin (priority 0) assigns "tin": another rule has a higher priority

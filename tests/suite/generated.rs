@@ -58,6 +58,7 @@ fn editors_get_a_schema_for_each_kind_of_file_in_which_every_field_is_described(
     for (arguments, kind, field) in [
         (&["schema"] as &[&str], "NodePolicy", "/properties/spec/properties/rules/items/properties/labels"),
         (&["schema", "PolicyTest"], "PolicyTest", "/properties/cases/items/properties/expect"),
+        (&["schema", "init"], "init", "/properties/rules/items/properties/sets"),
         (&["schema", "explain"], "explain", "/properties/entries/items/properties/removedWhen"),
         (&["schema", "why-not"], "why-not", "/properties/rules/items/properties/conditions"),
     ] {
@@ -70,6 +71,15 @@ fn editors_get_a_schema_for_each_kind_of_file_in_which_every_field_is_described(
         let mut found = Vec::new();
         undescribed(&schema, "", &mut found);
         assert_eq!(found, [""; 0], "fields of {kind} without a description");
+    }
+}
+
+#[test]
+fn keys_that_a_first_policy_leaves_out_are_documented_with_the_reason() {
+    let documented = include_str!("../../docs/guides/first-policy.md");
+    for (key, reason) in nodegate_policy::init::maintained_keys() {
+        let row = format!("| `{key}` | {reason} |");
+        assert!(documented.contains(&row), "docs/guides/first-policy.md lacks: {row}");
     }
 }
 

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Layer, and the layers of this package it may use. Has to be the table in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("kube_error", &[]),
     ("state", &["kube_error", "watch", "telemetry", "text"]),
     ("files", &["watch"]),
     ("admission", &["state", "metrics", "text"]),
     ("tls", &["watch"]),
     ("controller", &["kube_error", "state", "files", "tls", "watch", "metrics", "telemetry", "text"]),
+    ("scheduling", &[]),
     ("metrics", &[]),
     ("health", &["metrics"]),
     ("telemetry", &["text"]),
@@ -20,7 +21,19 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("watch", &[]),
     (
         "cli",
-        &["kube_error", "state", "files", "admission", "tls", "controller", "metrics", "health", "telemetry", "text"],
+        &[
+            "kube_error",
+            "state",
+            "files",
+            "admission",
+            "tls",
+            "controller",
+            "scheduling",
+            "metrics",
+            "health",
+            "telemetry",
+            "text",
+        ],
     ),
 ];
 

@@ -1,9 +1,11 @@
-//! `nodegate report --violations` on files.
+//! `nodegate report` on files.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+
+use crate::output::assert_conforms;
 
 const POLICY: &str = r#"
 apiVersion: nodegate.dev/v1alpha1
@@ -81,4 +83,156 @@ fn nodes_without_violations_are_no_finding_and_no_nodes_are_an_error() {
     let output = report(directory.path(), &["--policy", "policy.yaml"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no nodes are selected"));
+}
+
+const FLEET: &str = r#"
+apiVersion: v1
+kind: List
+items:
+  - {apiVersion: v1, kind: Node, metadata: {name: gpu-1, labels: {tier: gold, node-type: gpu, team: ml, node.kubernetes.io/instance-type: p4d.24xlarge}},
+     status: {capacity: {cpu: "96", memory: 1Ti, nvidia.com/gpu: "8"}}}
+  - {apiVersion: v1, kind: Node, metadata: {name: gpu-2, labels: {tier: gold, node-type: cpu, team: ml}},
+     spec: {taints: [{key: dedicated, effect: NoSchedule}]}, status: {capacity: {cpu: 500m, memory: 2Gi}}}
+  - {apiVersion: v1, kind: Node, metadata: {name: cpu-1, labels: {tier: tin}}, status: {capacity: {}}}
+"#;
+
+const RULES: &str = r#"
+apiVersion: nodegate.dev/v1alpha1
+kind: NodePolicy
+metadata: {name: fleet}
+spec:
+  rules:
+    - {name: named, priority: 1, match: {names: ["gpu-*"]}, labels: {node-type: gpu}}
+    - {name: second, match: {names: [gpu-2]}, labels: {node-type: second}}
+  governance:
+    required: [{name: owner, keys: [team]}]
+    allowed: [{name: tiers, key: tier, values: [gold], mode: warn}]
+"#;
+
+const PODS: &str = r#"
+apiVersion: v1
+kind: List
+items:
+  - {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop}, spec: {nodeName: gpu-2}}
+  - {apiVersion: v1, kind: Pod, metadata: {name: fine, namespace: shop}, spec: {nodeName: gpu-1}}
+"#;
+
+/// A report on the fleet: exit code, standard output and standard error.
+fn fleet(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in [("policy.yaml", RULES), ("nodes.yaml", FLEET), ("pods.yaml", PODS)] {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    let prices = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/prices.yaml");
+    std::fs::copy(prices, directory.path().join("prices.yaml")).unwrap();
+    std::fs::write(directory.path().join("wrong.yaml"), "currency: EUR\nresources: {cpu: -1}\n").unwrap();
+    std::fs::write(directory.path().join("none.yaml"), "currency: EUR\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command.args(["report", "--policy", "policy.yaml"]).args(arguments).current_dir(directory.path());
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_report_says_what_the_fleet_is_and_what_is_wrong_with_it() {
+    let expected = "\
+3 nodes; policies: fleet
+
+By node-type:
+       1  gpu
+       1  cpu
+       1  (without the label)
+
+Violations:
+  enforce fleet/owner: label \"team\" is required and missing: cpu-1
+  warn fleet/tiers: label \"tier\" may not be \"tin\": the allowed values are gold: cpu-1
+
+Not as the policies want it:
+  ~ label node-type=gpu, was cpu (rule fleet/named): gpu-2
+
+Conflicts:
+  label node-type: rule fleet/named takes precedence over rule fleet/second: gpu-2
+
+No rule assigns anything to:
+  cpu-1
+
+Stranded pods:
+  pod shop/web on gpu-2: taint dedicated:NoSchedule is not tolerated
+";
+    let (code, text, errors) = fleet(&["nodes.yaml", "--stranded-pods", "--pods", "pods.yaml"]);
+    assert_eq!((code, errors.as_str()), (Some(1), ""));
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn json_of_a_report_has_the_documented_fields() {
+    let all = [
+        "nodes.yaml",
+        "--by",
+        "team",
+        "--by",
+        "tier",
+        "--cost",
+        "--prices",
+        "prices.yaml",
+        "--stranded-pods",
+        "--pods",
+        "pods.yaml",
+        "-o",
+        "json",
+    ];
+    let report: Value = serde_json::from_str(&fleet(&all).1).unwrap();
+    assert_conforms("report", &report);
+    assert_eq!(report["by"], json!({"team": {"ml": 2}, "tier": {"gold": 2, "tin": 1}}));
+    assert_eq!(report["without"], json!({"team": 1, "tier": 0}));
+    assert_eq!(report["missing"], json!([{"node": "cpu-1", "key": "team", "policy": "fleet", "rule": "owner"}]));
+    let change = json!({"op": "change", "field": "label", "key": "node-type", "value": "gpu", "was": "cpu", "policy": "fleet", "rule": "named"});
+    assert_eq!(report["drift"], json!([{"node": "gpu-2", "change": change}]));
+    assert_eq!((&report["unmanaged"], &report["stranded"][0]["name"]), (&json!(["cpu-1"]), &json!("web")));
+    let violations: Value = serde_json::from_str(&fleet(&["nodes.yaml", "--violations", "-o", "json"]).1).unwrap();
+    assert_conforms("violations", &violations);
+    assert_eq!(violations["violations"], report["violations"]);
+}
+
+#[test]
+fn cost_is_the_price_of_the_instance_type_or_of_the_resources() {
+    let (_, csv, errors) = fleet(&["nodes.yaml", "--cost", "--by", "team", "--prices", "prices.yaml", "-o", "csv"]);
+    // 30 for the p4d.24xlarge; half a core and 2 GiB cost 0.015 + 0.008.
+    let expected = "\
+label,value,nodes,cpu,memoryGib,gpu,perHour,perMonth,currency,unpriced
+team,,1,0,0.00,0,0.0000,0.0000,EUR,1
+team,ml,2,96.5,1026.00,8,30.0230,21916.7900,EUR,0
+";
+    assert_eq!((csv.as_str(), errors.as_str()), (expected, ""));
+    let table = fleet(&["nodes.yaml", "--cost", "--by", "team"]).1;
+    let expected = "\nCost by team:\n VALUE                NODES  CPU   GIB     GPU\n (without the label)  1      0     0.0     0\n ml                   2      96.5  1026.0  8\n";
+    assert!(table.ends_with(expected), "{table}");
+}
+
+#[test]
+fn wrong_input_of_a_report_is_an_error_that_says_what_is_wrong() {
+    for (arguments, expected) in [
+        (&[] as &[&str], "no nodes are selected; pass files with nodes"),
+        (&["absent.yaml"], "absent.yaml"),
+        (&["nodes.yaml", "--cost"], "--by"),
+        (&["nodes.yaml", "--by", "team", "--prices", "prices.yaml"], "--cost"),
+        (&["nodes.yaml", "--cost", "--by", "team", "--prices", "absent.yaml"], "--prices absent.yaml"),
+        (
+            &["nodes.yaml", "--cost", "--by", "team", "--prices", "wrong.yaml"],
+            "resources.cpu is -1; expected a price per hour",
+        ),
+        (
+            &["nodes.yaml", "--cost", "--by", "team", "--prices", "none.yaml"],
+            "contains no price; add instanceTypes or resources",
+        ),
+        (&["nodes.yaml", "--cost", "--by", "team", "--prices", "pods.yaml"], "unknown field"),
+        (&["nodes.yaml", "-o", "csv"], "-o csv requires --cost"),
+        (&["nodes.yaml", "--violations", "--cost", "--by", "x"], "cannot be used with"),
+        (&["nodes.yaml", "--by", "a b"], "a b"),
+    ] {
+        let (code, text, said) = fleet(arguments);
+        assert_eq!((code, text.as_str()), (Some(2), ""), "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
 }

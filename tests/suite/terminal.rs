@@ -65,6 +65,9 @@ fn text_of_a_node_is_escaped_for_the_terminal() {
     assert!(read.to_string().contains(json!(HOSTILE).to_string().trim_matches('"')), "{read}");
     let (_, text, _) = printed(&["plan", "--policy", &policy, "-o", "yaml", &file]);
     assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), read);
+    let at = directory.path().join("first").display().to_string();
+    let (code, left_out, error) = printed(&["init", "--dir", &at, &file]);
+    assert!(code == Some(2) && left_out.contains("evil\\u{1b}[2J"), "{left_out}{error}");
     let review = json!({"kind": "AdmissionReview", "request": {"userInfo": {"username": HOSTILE}, "object": node, "oldObject": node}});
     printed(&["plan", "--policy", &policy, &write(directory.path(), "review.json", &ascii(&review))]);
 }

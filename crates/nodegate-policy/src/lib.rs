@@ -10,6 +10,7 @@ mod compile;
 mod decide;
 pub mod explain;
 mod facts;
+pub mod init;
 mod judge;
 mod keys;
 pub mod native;

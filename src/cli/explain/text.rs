@@ -140,7 +140,10 @@ fn source(source: &Source) -> String {
         },
         (SourceKind::Controller, _) => "nodegate".to_owned(),
         (SourceKind::User, _) => manager.clone().unwrap_or_default(),
-        (SourceKind::Unknown, _) => "unknown (no field manager claims it)".to_owned(),
+        (SourceKind::Unknown, _) => match manager {
+            Some(manager) => format!("unknown ({manager} wrote the list of taints last)"),
+            None => "unknown (no field manager claims it)".to_owned(),
+        },
     }
 }
 

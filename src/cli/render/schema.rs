@@ -1,5 +1,9 @@
 //! `nodegate render schema`: JSON Schemas of files, for editors, and of what commands print, for other programs.
 
+use crate::cli::history::Entry;
+use crate::cli::init::Summary;
+use crate::cli::plan::Plan;
+use crate::cli::report::{Report, Violations};
 use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::schema::{document_schema, for_editors, output_schema_of, schema_of};
 use nodegate_policy::explain::{Explanation, WhyNot};
@@ -20,6 +24,16 @@ enum Kind {
     /// Test cases of `nodegate test`
     #[value(name = "PolicyTest")]
     PolicyTest,
+    /// What `nodegate plan -o json` prints
+    Plan,
+    /// What `nodegate report -o json` prints
+    Report,
+    /// What `nodegate report --violations -o json` prints
+    Violations,
+    /// What `nodegate history -o json` prints
+    History,
+    /// What `nodegate init -o json` prints
+    Init,
     /// What `nodegate explain -o json` prints
     Explain,
     /// What `nodegate explain --why-not -o json` prints
@@ -30,9 +44,22 @@ pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
     let (title, of_kind) = match args.kind {
         Kind::NodePolicy => ("NodePolicy", for_editors(document_schema().clone())),
         Kind::PolicyTest => ("PolicyTest", for_editors(schema_of::<PolicyTest>())),
+        Kind::Plan => ("plan", output_schema_of::<Plan>()),
+        Kind::Report => ("report", output_schema_of::<Report>()),
+        Kind::Violations => ("violations", output_schema_of::<Violations>()),
+        Kind::History => ("history", output_schema_of::<Vec<Entry>>()),
+        Kind::Init => ("init", output_schema_of::<Summary>()),
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
     };
+    document(title, of_kind)
+}
+
+/// The text of a schema file.
+///
+/// # Errors
+/// Returns an error if the schema cannot be serialized, which is a bug in nodegate.
+pub(in crate::cli) fn document(title: &str, of_kind: Json) -> anyhow::Result<String> {
     let mut schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title});
     if let (Some(schema), Json::Object(of_kind)) = (schema.as_object_mut(), of_kind) {
         schema.extend(of_kind.into_iter().filter(|(field, _)| field != "title"));

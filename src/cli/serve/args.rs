@@ -9,6 +9,7 @@ use super::controller_args::{ClusterConfig, ControllerArgs};
 use super::duration::duration;
 use crate::admission::{Bounds, REVIEW_BYTES};
 use crate::cli::connect::ConnectArgs;
+use crate::cli::invocation::Invocation;
 use crate::files::Sources;
 use crate::tls::{Limits, SubjectName};
 use nodegate_policy::api::names::LabelKey;
@@ -143,7 +144,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
     type Error = anyhow::Error;
 
     fn try_from(args: ServeArgs) -> anyhow::Result<Self> {
-        let cluster = args.connect.place()?.map(|place| args.controller.config(place));
+        let cluster = args.connect.place(Invocation::Nodegate)?.map(|place| args.controller.config(place));
         let local = [127, 0, 0, 1];
         let host = if in_container() { [0, 0, 0, 0] } else { local };
         let break_glass_groups = Identities::parse(args.break_glass_groups.iter().map(String::as_str))

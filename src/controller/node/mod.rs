@@ -195,7 +195,7 @@ fn add(json: &mut String, field: &str, value: &str, bound: Bound) -> bool {
 }
 
 /// The fields of a node that identify the machine.
-pub(super) fn machine<'a>(node: &'a NodeFacts<'_>) -> Machine<'a> {
+pub fn machine<'a>(node: &'a NodeFacts<'_>) -> Machine<'a> {
     Machine { name: &node.name, provider_id: node.provider_id.as_deref(), system_uuid: node.system_uuid.as_deref() }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{ACCOUNT, NAMESPACE, Objects, RELEASE, items};
+use crate::cluster::commands;
 use crate::cluster::control_plane::{ControlPlane, exclusive, run};
 use crate::cluster::keeping::{config_maps, is_pending, node, state, until_led};
 use crate::cluster::nodegate::{Nodegate, Setup};
@@ -156,6 +157,32 @@ async fn the_account_can_do_its_work_and_nothing_more() {
         assert!(!may(plane, verb, resource, namespace), "{RELEASE} may {verb} {resource} in {namespace:?}");
     }
     assert!(may(plane, "patch", "nodes", ""), "can-i itself works");
+    // A reader's rights are enough for the commands that write nothing, and for nothing else.
+    let role = |kind: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "nodegate-reader"});
+    let subjects = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}]);
+    let bindings = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "reader"}, "roleRef": role("ClusterRole"), "subjects": subjects},
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "reader", "namespace": NAMESPACE}, "roleRef": role("Role"), "subjects": subjects},
+    ]}).to_string();
+    plane.kubectl(&["apply", "-f", "-"], Some(&bindings)).unwrap();
+    let change = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: more}\nspec: {rules: [{name: r, labels: {more: x}}]}\n";
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    std::fs::write(file.path(), change).unwrap();
+    for command in [
+        &["plan", "--policy", file.path().to_str().unwrap()] as &[&str],
+        &["explain", "kept-rights"],
+        &["history", "kept-rights"],
+        &["report", "--stranded-pods"],
+    ] {
+        let ran = commands::run(plane, Some("reader"), &[command, &["--namespace", NAMESPACE]].concat());
+        assert!(ran.code == 0 && !ran.errors.contains("could not"), "{command:?}: {}", ran.errors);
+    }
+    for (verb, resource) in [("patch", "nodes"), ("update", "configmaps"), ("create", "configmaps"), ("get", "secrets")]
+    {
+        let allowed = plane.kubectl(&["auth", "can-i", verb, resource, "--as", "reader", "-n", NAMESPACE], None);
+        assert!(allowed.is_err(), "a reader may {verb} {resource}");
+    }
+    plane.kubectl(&["delete", "-f", "-"], Some(&bindings)).unwrap();
     drop(nodegate);
     // The command line's rights, as the example binds them, are enough for `apply`.
     let job = include_str!("../../../examples/apply-job/job.yaml");

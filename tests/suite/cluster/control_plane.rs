@@ -370,9 +370,13 @@ impl Drop for Component {
 }
 
 /// `kubectl` of the control plane's version if it was built, else the one in `PATH`.
-pub(crate) fn kubectl_command(kubeconfig: &Path) -> Command {
+pub(crate) fn kubectl_program() -> PathBuf {
     let built = assets().join("kubectl");
-    let mut command = Command::new(if built.is_file() { built } else { PathBuf::from("kubectl") });
+    if built.is_file() { built } else { PathBuf::from("kubectl") }
+}
+
+fn kubectl_command(kubeconfig: &Path) -> Command {
+    let mut command = Command::new(kubectl_program());
     command.arg("--kubeconfig").arg(kubeconfig).stdin(Stdio::null());
     command
 }

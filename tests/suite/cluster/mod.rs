@@ -7,7 +7,7 @@ pub(crate) mod requester;
 
 mod actors;
 mod certificates;
-mod commands;
+pub(crate) mod commands;
 mod conditions;
 mod expressions;
 mod faults;

@@ -20,19 +20,19 @@ pub struct PolicyTest {
     /// `PolicyTest`.
     pub kind: String,
     /// Policy files or directories, relative to this file.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
     /// Inline policies.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Json>,
     /// A directory of flat label files, relative to this file.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels_dir: Option<String>,
     /// The policies must be refused, with errors that contain all of these texts. Such a file has no cases.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expect_errors: Vec<String>,
     /// The cases.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cases: Vec<Case>,
 }
 
@@ -128,28 +128,28 @@ pub struct Case {
     /// The title, a sentence that says what is expected.
     pub name: String,
     /// The node: a whole Node, or the short form `{name, labels, annotations, taints, capacity, providerID}`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Json>,
     /// A file with the node, relative to the test file.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_file: Option<String>,
     /// The changes of an UPDATE; `node` is then the stored node. Without this field, the write is a CREATE.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<ChangeCase>,
     /// `kubelet` (the node's own), `admin`, or a user name. Defaults to `kubelet`.
-    #[serde(rename = "as", default)]
+    #[serde(rename = "as", default, skip_serializing_if = "Option::is_none")]
     pub requester: Option<String>,
     /// Additional groups of the requester.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
     /// Whether the write goes to `nodes/status`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<bool>,
     /// The saved state of the node.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<SavedCase>,
     /// Whether a controller is running, so that the pending taint may be set.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<bool>,
     /// The expected result.
     pub expect: Expectation,
@@ -191,25 +191,35 @@ pub struct SavedCase {
 #[serde(rename_all = "camelCase", default)]
 pub struct Expectation {
     /// Labels of the node after the write.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Annotations of the node after the write.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// Taints of the node after the write, as `key=value:Effect`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-nodegate" = "taint-text"))]
     pub taints: Vec<String>,
     /// Labels, annotations or taint keys that the node does not have after the write.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
     /// Exactly these keys are deferred.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deferred: Option<Vec<String>>,
     /// Whether the pending taint is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<bool>,
     /// Whether there is a patch.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<bool>,
     /// The verdict of governance.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictCase>,
     /// A text that the denial or a warning must contain.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Texts that the notes of the decision must contain.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 

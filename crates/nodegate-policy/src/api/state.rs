@@ -59,16 +59,20 @@ impl SavedState {
 pub struct Change {
     /// The number of the change, increasing per node; the ID for `history NODE --revert ID`.
     pub id: u64,
-    /// When nodegate noticed it (RFC 3339).
+    /// When it happened, or when nodegate noticed it (RFC 3339).
     pub time: String,
     /// The field manager that wrote it, or the requester in the last-change annotation; empty if nobody claims it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
-    /// `admission`, `controller`, `status` or `update`.
+    /// Whether `by` is the requester, whom the API server has authenticated. Clients choose the names of field managers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_requester: bool,
+    /// `admission`, `controller`, `restored`, `kubelet`, `user`, `deleted` or `returned`; `status` and `update` in records of
+    /// older versions.
     pub how: String,
-    /// `label`, `annotation` or `taint`.
+    /// `label`, `annotation` or `taint`; `node` if the node was deleted or has returned.
     pub field: String,
-    /// The key; for a taint `key:Effect`.
+    /// The key; for a taint `key:Effect`. Empty if the field is `node`.
     pub key: String,
     /// The value before; absent if the key was absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

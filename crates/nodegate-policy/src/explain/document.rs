@@ -52,11 +52,11 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum FieldName {
-    /// `metadata.labels`
+    /// `metadata.labels`.
     Label,
-    /// `metadata.annotations`
+    /// `metadata.annotations`.
     Annotation,
-    /// `spec.taints`
+    /// `spec.taints`.
     Taint,
 }
 
@@ -126,7 +126,8 @@ pub enum SourceKind {
     Controller,
     /// Another person or program.
     User,
-    /// Nobody claims the value, and no rule assigns it: an admission webhook or policy may have set it.
+    /// No rule assigns the value, and nobody claims it: an admission webhook or policy may have set it. Or it is a taint and
+    /// nodegate wrote the list of taints last, which says nothing about a single taint.
     Unknown,
 }
 

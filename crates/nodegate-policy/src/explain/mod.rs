@@ -182,6 +182,8 @@ impl<'a> Explainer<'a> {
         let kind = match claim {
             _ if is_own(held.key) || self.pending_taint(held).is_some() => SourceKind::Controller,
             None => SourceKind::Unknown,
+            // nodegate wrote the list of taints, which says nothing about a single one.
+            Some(_) if ours && held.field == Field::Taint => SourceKind::Unknown,
             Some(_) if ours => SourceKind::Controller,
             Some(claim) if claim.is_kubelets() => SourceKind::Kubelet,
             Some(_) => SourceKind::User,

@@ -16,6 +16,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Se
 use crate::api::names::TaintEffect;
 use crate::cel::{Budget, Excerpt, Paths};
 use crate::facts::json_borrow::{Capacity, Entries, Object, Text};
+use crate::facts::quantity::Quantity;
 
 /// A taint of a node.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -197,6 +198,16 @@ impl<'a> NodeFacts<'a> {
     /// The taints in the object's order.
     pub fn taints(&self) -> &[TaintFact<'a>] {
         self.taints.as_deref().unwrap_or_default()
+    }
+
+    /// The capacity of a resource, in its base unit: cores, bytes or devices. `None` if it is absent or not a quantity.
+    pub fn capacity_of(&self, resource: &str) -> Option<f64> {
+        self.capacity.get(resource)?.parse::<Quantity>().ok().map(Quantity::as_f64)
+    }
+
+    /// The GPUs inferred from labels and capacity; `None` if there is no sign of one.
+    pub fn gpus(&self) -> Option<gpu::GpuFacts> {
+        gpu::infer(self.labels(), &self.capacity)
     }
 
     /// The value of the taint `key:effect`, if present.

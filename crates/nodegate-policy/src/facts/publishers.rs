@@ -5,7 +5,7 @@ use crate::facts::NodeFacts;
 
 /// Publishers of label families: daemons whose labels may all be absent for a moment while they
 /// restart.
-const PUBLISHERS: [&str; 7] = [
+pub(crate) const PUBLISHERS: [&str; 7] = [
     "feature.node.kubernetes.io",
     "nvidia.com",
     "amd.com",

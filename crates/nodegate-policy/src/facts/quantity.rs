@@ -22,6 +22,11 @@ impl Quantity {
     pub(crate) fn whole(n: u64) -> Self {
         Self(i128::from(n) * NANO)
     }
+
+    /// The quantity as a number, for sums and prices. Rounded to the precision of a double.
+    pub(crate) fn as_f64(self) -> f64 {
+        self.0 as f64 / NANO as f64
+    }
 }
 
 fn scale(suffix: &str) -> Option<(i128, i128)> {

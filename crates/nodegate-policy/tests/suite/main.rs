@@ -5,6 +5,7 @@ mod cases;
 mod evaluation;
 mod exported;
 mod guard;
+mod init;
 mod model;
 mod native;
 mod pending;

@@ -1,16 +1,20 @@
 //! Commands that read a cluster, at a real API server.
 
 mod explain;
+mod history;
+mod init;
+mod plan;
+mod report;
 
 use std::process::{Command, Stdio};
 
 use super::control_plane::ControlPlane;
 
 /// The outcome of a command: exit code, output and errors.
-pub(super) struct Ran {
-    pub(super) code: i32,
-    pub(super) output: String,
-    pub(super) errors: String,
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) output: String,
+    pub(crate) errors: String,
 }
 
 impl Ran {
@@ -22,7 +26,7 @@ impl Ran {
 }
 
 /// Runs `nodegate` against the cluster as this user, or as an administrator.
-pub(super) fn run(plane: &ControlPlane, user: Option<&str>, arguments: &[&str]) -> Ran {
+pub(crate) fn run(plane: &ControlPlane, user: Option<&str>, arguments: &[&str]) -> Ran {
     let impersonated: Option<(&str, &[&str])> = user.map(|user| (user, &["system:authenticated"] as &[&str]));
     let file = plane.kubeconfig_file(&format!("commands-{}", user.unwrap_or("admin")), impersonated);
     let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));

@@ -104,7 +104,7 @@ async fn history_shows_who_changed_what_and_reverts_it() {
     }
     let (code, text) = command(cluster.plane, &nodegate.namespace, &["history", "history-1"]);
     assert_eq!(code, 0, "{text}");
-    for part in ["kubectl-label", "update", "color", r#""red" → "blue""#] {
+    for part in ["(kubectl-label)", "user", "color", r#""red" → "blue""#] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
     let id = history().await[0]["id"].to_string();

@@ -18,6 +18,8 @@ pub struct SyntaxError {
     pub problem: Problem,
     /// Another place that the error is about.
     pub related: Option<Related>,
+    /// Whether the text exceeds the parser's budget, and may be YAML otherwise.
+    pub exceeds_budget: bool,
 }
 
 /// Another place that an error is about.
@@ -51,10 +53,16 @@ pub(super) fn explain(text: &str, error: &serde_saphyr::Error) -> SyntaxError {
     let mistake = place.and_then(|place| Some((Stop::at(text, place)?, Stop::at(text, place)?.mistake(&message)?)));
     if let Some((stop, Mistake { what, remedy, part })) = mistake {
         let problem = Problem::new(format!("invalid YAML: {what}"), remedy);
-        return SyntaxError { place: Some(stop.place_of(part)), problem, related: None };
+        return SyntaxError { place: Some(stop.place_of(part)), problem, related: None, exceeds_budget: false };
     }
+    let exceeds_budget = matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. });
     let remedy = message.contains("bracket").then(|| "close each bracket, or write the text in quotes".to_owned());
-    SyntaxError { place, problem: Problem { what: format!("invalid YAML: {message}"), remedy }, related: None }
+    SyntaxError {
+        place,
+        problem: Problem { what: format!("invalid YAML: {message}"), remedy },
+        related: None,
+        exceeds_budget,
+    }
 }
 
 /// The error of a value that needs quotes.
@@ -62,10 +70,15 @@ pub(super) fn unquoted(text: &str, place: SourcePosition) -> SyntaxError {
     let found = Stop::at(text, place).and_then(|stop| {
         let Mistake { what, remedy, part } = stop.indicator()?;
         let problem = Problem::new(format!("invalid YAML: {what}"), remedy);
-        Some(SyntaxError { place: Some(stop.place_of(part)), problem, related: None })
+        Some(SyntaxError { place: Some(stop.place_of(part)), problem, related: None, exceeds_budget: false })
     });
     let problem = || Problem::new("invalid YAML: YAML reads this value as something else", "write it in quotes");
-    found.unwrap_or_else(|| SyntaxError { place: Some(place), problem: problem(), related: None })
+    found.unwrap_or_else(|| SyntaxError {
+        place: Some(place),
+        problem: problem(),
+        related: None,
+        exceeds_budget: false,
+    })
 }
 
 /// The line in which the parser stopped.
@@ -236,6 +249,7 @@ pub(super) fn duplicate(key: Option<&str>, second: SourcePosition, documents: &[
         place: Some(second),
         problem: Problem::new(what, "remove one of the two"),
         related: first.map(|place| Related { place, label: "the first one".to_owned() }),
+        exceeds_budget: false,
     }
 }
 

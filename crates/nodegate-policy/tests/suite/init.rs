@@ -1,0 +1,321 @@
+//! A first policy compiles, its tests pass, and it changes nothing on the nodes that it was made from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nodegate_policy::api::case::PolicyTest;
+use nodegate_policy::api::names::{TaintEffect, TaintId};
+use nodegate_policy::api::schema::{check, schema_of};
+use nodegate_policy::api::source::{FieldPath, parse_documents};
+use nodegate_policy::api::state::SavedState;
+use nodegate_policy::init::{FirstPolicy, FleetNode, InitError, first_policy};
+use nodegate_policy::simulate::{Scene, identity, node_name, node_of, run_case, simulate};
+use nodegate_policy::{
+    Claims, Exemptions, Field, NodeFacts, Origin, PolicyDocument, PolicySet, StoredNode, plan_reconcile,
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn fleet(nodes: &[Value]) -> Vec<FleetNode> {
+    nodes.iter().map(|node| FleetNode::of(&NodeFacts::parse(&node.to_string()).unwrap())).collect()
+}
+
+fn of_nodes(nodes: &[Value]) -> Result<FirstPolicy, InitError> {
+    first_policy(&fleet(nodes), &"nodegate.dev/pending".parse().unwrap())
+}
+
+/// The set that the policy's file compiles to. It has no fault and no warning.
+fn compiled(first: &FirstPolicy) -> PolicySet {
+    let yaml = first.policy_yaml("fleet", "nodepolicy.schema.json").unwrap();
+    let mut errors = Vec::new();
+    let documents = PolicyDocument::parse_all(&Origin::File("policy.yaml".to_owned()), &yaml, &mut errors);
+    assert!(errors.is_empty(), "{errors:#?}\n{yaml}");
+    let set = PolicySet::compile(&documents).unwrap_or_else(|errors| panic!("{errors:#?}\n{yaml}"));
+    assert_eq!(set.possible_conflicts(), [""; 0], "{yaml}");
+    assert_eq!(set.trusting_rules().count(), 0, "{yaml}");
+    set
+}
+
+/// The tests as their file has them.
+fn tests(first: &FirstPolicy) -> PolicyTest {
+    let yaml = first.test_yaml("policy.yaml", "policytest.schema.json").unwrap();
+    let mut trees = parse_documents(&yaml).unwrap_or_else(|error| panic!("{error}\n{yaml}"));
+    let mut faults = Vec::new();
+    check(&mut trees[0], &schema_of::<PolicyTest>(), &FieldPath::root(), &mut faults);
+    assert!(faults.is_empty(), "{faults:#?}\n{yaml}");
+    serde_json::from_value(trees[0].to_json()).unwrap()
+}
+
+/// Asserts that the controller changes nothing on a stored node, whether it has seen the node before or not. It removes only
+/// the pending taint, which it does by any policy.
+fn assert_the_controller_changes_nothing(set: &PolicySet, node: &Value) {
+    let text = node.to_string();
+    let facts = NodeFacts::parse(&text).unwrap();
+    let pending = [TaintId { key: "nodegate.dev/pending".parse().unwrap(), effect: TaintEffect::NoSchedule }];
+    for registered in [true, false] {
+        let stored = StoredNode {
+            node: &facts,
+            claims: &Claims::default(),
+            saved: &SavedState::default(),
+            registered,
+            identified: true,
+            pending: &pending,
+            adopt: false,
+            patched_taints: &BTreeSet::new(),
+        };
+        if let Some(change) = plan_reconcile(set, &stored).change(|_| true, |_, _| false) {
+            let others = change.taints().keys().any(|id| !pending.contains(id));
+            let labels: Vec<&String> = change.labels().keys().filter(|key| !key.starts_with("nodegate.dev/")).collect();
+            assert!(labels.is_empty() && !others && change.annotations().is_empty(), "{change:#?} on {node:#}");
+        }
+    }
+}
+
+/// Asserts what holds for every first policy.
+fn assert_holds(nodes: &[Value], first: &FirstPolicy) {
+    let (set, test) = (compiled(first), tests(first));
+    assert_eq!(test.cases, first.cases);
+    for case in &test.cases {
+        let node = node_of(case).unwrap().unwrap();
+        assert_eq!(run_case(&set, case, node).unwrap(), [""; 0], "{case:#?}\n{:#?}", first.rules);
+    }
+    let left_out: BTreeSet<(Field, &str)> = first.left_out.iter().map(|out| (out.field, out.key.as_str())).collect();
+    for node in nodes {
+        assert_the_controller_changes_nothing(&set, node);
+        for (requester, old) in [("admin", Some(node.clone())), ("admin", None), ("kubelet", None)] {
+            let (username, groups) = identity(requester, node_name(node), &[]);
+            let scene =
+                Scene { node: node.clone(), old, status: false, username, groups, saved: None, pending_taint: None };
+            let simulated = simulate(&set, &scene, &Exemptions::default()).unwrap();
+            let decision = &simulated.decision;
+            // A kubelet may not send a key of nodegate's own, whatever the policies say.
+            let own = |key: &String| key.starts_with("nodegate.dev/");
+            let change =
+                decision.change.iter().find(|change| !change.labels().keys().all(own) || !change.taints().is_empty());
+            assert!(change.is_none() && decision.deferred.is_none(), "{requester}: {decision:#?} on {node:#}");
+            for (key, value) in node["metadata"]["labels"].as_object().into_iter().flatten() {
+                let given = decision.labels.get(key).map(|desired| desired.value.as_str());
+                assert!(given == value.as_str() || left_out.contains(&(Field::Label, key)), "label {key} of {node:#}");
+            }
+            for taint in node["spec"]["taints"].as_array().into_iter().flatten() {
+                let key = taint["key"].as_str().unwrap();
+                let given =
+                    decision.taints.keys().any(|id| id.key.as_str() == key && taint["effect"] == id.effect.as_str());
+                assert!(given || left_out.contains(&(Field::Taint, key)), "taint {key} of {node:#}");
+            }
+        }
+    }
+}
+
+fn names() -> impl Strategy<Value = BTreeSet<String>> {
+    let host = (
+        prop::sample::select(vec!["gpu", "gpu-a", "cpu", "node", "ip-10-0", "x"]),
+        prop::sample::select(vec!["-", "", "-b-", "."]),
+        0_u8..13,
+        prop::sample::select(vec!["", ".east.example", ".west.example"]),
+    );
+    let name = host.prop_map(|(stem, separator, number, domain)| format!("{stem}{separator}{number}{domain}"));
+    prop::collection::btree_set(name, 1..14)
+}
+
+/// Labels of people, of programs, and values that YAML would read as something else.
+fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
+    let keys = vec![
+        "tier",
+        "team.example.com/owner",
+        "node-role.kubernetes.io/worker",
+        "node-role.kubernetes.io/control-plane",
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+        "nvidia.com/gpu",
+        "nvidia.com/gpu.product",
+        "feature.node.kubernetes.io/x",
+        "nodegate.dev/x",
+        "y",
+    ];
+    let values = vec!["", "true", "on", "1.10", "0x1F", "null", "1e3", "gold", "a_b.c", "2026-11-22", "0o17"];
+    prop::collection::btree_map(prop::sample::select(keys), prop::sample::select(values), 0..6)
+        .prop_map(|labels| labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+}
+
+fn taints() -> impl Strategy<Value = Vec<Value>> {
+    let keys = vec!["dedicated", "nvidia.com/gpu", "node.kubernetes.io/not-ready", "nodegate.dev/pending", "tier", "y"];
+    let effects = vec!["NoSchedule", "PreferNoSchedule", "NoExecute"];
+    let id = (prop::sample::select(keys), prop::sample::select(effects));
+    let values = prop::option::of(prop::sample::select(vec!["", "yes", "gpu", "7"]));
+    prop::collection::btree_map(id, values, 0..4).prop_map(|taints| {
+        let taint = |((key, effect), value): ((&str, &str), Option<&str>)| match value {
+            Some(value) => json!({"key": key, "value": value, "effect": effect}),
+            None => json!({"key": key, "effect": effect}),
+        };
+        taints.into_iter().map(taint).collect()
+    })
+}
+
+/// A fleet whose nodes have one of a few sets of labels and taints, and a few labels of their own.
+fn fleets() -> impl Strategy<Value = Vec<Value>> {
+    let pools = prop::collection::vec((labels(), taints()), 1..4);
+    (names(), pools).prop_flat_map(|(names, pools)| {
+        let each = (0..pools.len(), prop::option::weighted(0.2, labels()));
+        prop::collection::vec(each, names.len()).prop_map(move |chosen| {
+            let nodes = names.iter().zip(chosen).map(|(name, (pool, own))| {
+                let (mut labels, taints) = pools[pool].clone();
+                labels.extend(own.unwrap_or_default());
+                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}})
+            });
+            nodes.collect()
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_first_policy_loads_and_changes_nothing(nodes in fleets()) {
+        let first = of_nodes(&nodes).unwrap();
+        assert_holds(&nodes, &first);
+        let mut reversed = nodes;
+        reversed.reverse();
+        prop_assert_eq!(of_nodes(&reversed).unwrap(), first);
+    }
+}
+
+fn node(name: &str, labels: &Value, taints: &[&str]) -> Value {
+    let taints: Vec<Value> = taints.iter().map(|text| nodegate_policy::simulate::taint(text).unwrap()).collect();
+    json!({"kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}})
+}
+
+const POLICY: &str = "\
+# yaml-language-server: $schema=nodepolicy.schema.json
+# What `nodegate init` found on 4 nodes. Review the names: a glob such as gpu-* also matches nodes that join later.
+apiVersion: nodegate.dev/v1alpha1
+kind: NodePolicy
+metadata:
+  name: fleet
+spec:
+  presets:
+  - baseline
+  rules:
+  - name: cpu-1-and-gpu
+    match:
+      names:
+      - cpu-1
+      - gpu-*
+    labels:
+      team: ml
+  - name: gpu
+    match:
+      names:
+      - gpu-*
+    labels:
+      node-role.kubernetes.io/gpu: \"\"
+      tier: \"on\"
+    taints:
+    - key: dedicated
+      value: gpu
+      effect: NoSchedule
+";
+
+const TEST: &str = "\
+# yaml-language-server: $schema=policytest.schema.json
+apiVersion: nodegate.dev/v1alpha1
+kind: PolicyTest
+policies:
+- policy.yaml
+cases:
+- name: cpu-1 joins with its labels
+  node:
+    name: cpu-1
+  expect:
+    labels:
+      team: ml
+    absent:
+    - dedicated
+    - node-role.kubernetes.io/gpu
+    - tier
+    deferred: []
+    verdict: allow
+";
+
+#[test]
+fn nodes_with_the_same_labels_and_taints_share_a_rule() {
+    let gpu = json!({"tier": "on", "team": "ml", "node-role.kubernetes.io/gpu": "", "kubernetes.io/hostname": "x"});
+    let nodes = [
+        node("gpu-1", &gpu, &["dedicated=gpu:NoSchedule", "node.kubernetes.io/not-ready:NoSchedule"]),
+        node("gpu-2", &gpu, &["dedicated=gpu:NoSchedule"]),
+        node("cpu-1", &json!({"team": "ml"}), &[]),
+        node("cpu-2", &json!({}), &[]),
+    ];
+    let first = of_nodes(&nodes).unwrap();
+    assert_holds(&nodes, &first);
+    assert_eq!(first.policy_yaml("fleet", "nodepolicy.schema.json").unwrap(), POLICY);
+    let tests = first.test_yaml("policy.yaml", "policytest.schema.json").unwrap();
+    assert!(tests.starts_with(TEST), "{tests}");
+    let titles: Vec<&str> = first.cases.iter().map(|case| case.name.as_str()).collect();
+    assert_eq!(
+        titles,
+        [
+            "cpu-1 joins with its labels",
+            "gpu-1 joins with its labels and taints",
+            "gpu-1 gets the labels that a kubelet may not set from anyone else",
+            "cpu-2, which no rule matches, gets nothing",
+        ]
+    );
+    let left_out: Vec<(&str, usize, &str)> =
+        first.left_out.iter().map(|out| (out.key.as_str(), out.nodes, out.reason.as_str())).collect();
+    assert_eq!(
+        left_out,
+        [
+            ("kubernetes.io/hostname", 2, "the kubelet sets it"),
+            ("node.kubernetes.io/not-ready", 1, "it mirrors a node condition"),
+        ]
+    );
+}
+
+#[test]
+fn a_key_with_a_different_value_on_most_nodes_is_left_out_of_a_large_fleet_only() {
+    let fleet = |count: usize| -> Vec<Value> {
+        (0..count)
+            .map(|number| node(&format!("n{number}"), &json!({"asset": format!("a{number}"), "pool": "p"}), &[]))
+            .collect()
+    };
+    let (few, many) = (fleet(20), fleet(21));
+    let (first, other) = (of_nodes(&few).unwrap(), of_nodes(&many).unwrap());
+    assert_holds(&few, &first);
+    assert_holds(&many, &other);
+    assert_eq!((first.rules.len(), first.left_out.len()), (21, 0));
+    assert_eq!((other.rules.len(), other.left_out.len()), (1, 1));
+    assert_eq!((other.left_out[0].key.as_str(), other.left_out[0].nodes), ("asset", 21));
+}
+
+#[test]
+fn what_no_cluster_would_store_is_left_out_or_refused() {
+    let nodes = [node("a", &json!({"a b": "x", "c": "-", "ok": "x"}), &["t=-:NoSchedule", "t:Never"])];
+    let first = of_nodes(&nodes).unwrap();
+    assert_holds(&nodes, &first);
+    assert_eq!((first.rules.len(), first.left_out.len()), (1, 4), "{first:#?}");
+    assert_eq!(of_nodes(&[]), Err(InitError::NoNodes));
+    assert_eq!(of_nodes(&[node("a*", &json!({}), &[])]), Err(InitError::Name("a*".to_owned())));
+    let twice = [node("a", &json!({"x": "1"}), &[]), node("a", &json!({"x": "2"}), &[])];
+    assert_eq!(of_nodes(&twice), Err(InitError::Twice("a".to_owned())));
+    assert_eq!(of_nodes(&[nodes[0].clone(), nodes[0].clone()]).unwrap(), first);
+}
+
+#[test]
+fn no_glob_matches_a_node_of_which_only_the_name_is_known() {
+    let known = fleet(&[node("gpu-1", &json!({"tier": "x"}), &[]), node("gpu-2", &json!({"tier": "x"}), &[])]);
+    let names = |nodes: &[FleetNode]| {
+        let first = first_policy(nodes, &"nodegate.dev/pending".parse().unwrap()).unwrap();
+        first.rules[0].rule.match_.clone().unwrap().conditions.names.unwrap()
+    };
+    assert_eq!(names(&known), ["gpu-*"]);
+    assert_eq!(names(&[known, vec![FleetNode::named("gpu-3")]].concat()), ["gpu-1", "gpu-2"]);
+}
+
+#[test]
+fn another_key_of_the_pending_taint_is_left_out_too() {
+    let nodes = fleet(&[node("a", &json!({}), &["startup.example.com/wait:NoSchedule", "dedicated:NoSchedule"])]);
+    let first = first_policy(&nodes, &"startup.example.com/wait".parse().unwrap()).unwrap();
+    assert_eq!(first.rules[0].rule.taints.len(), 1);
+    assert_eq!(first.left_out[0].reason, "it is the pending taint, which the controller removes");
+}

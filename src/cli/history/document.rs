@@ -1,0 +1,174 @@
+//! What `nodegate history` prints for other programs. Fields are added, never renamed.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use nodegate_policy::api::state::Change;
+
+/// A recorded change of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Entry {
+    /// When it happened, or when nodegate noticed it (RFC 3339).
+    pub(super) time: String,
+    /// The name of the node.
+    pub(super) node: String,
+    /// What happened to the key. Absent if the node itself was deleted or has returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) op: Option<Op>,
+    /// The part of the node.
+    pub(super) field: FieldName,
+    /// The key. Absent if the node itself was deleted or has returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
+    /// The effect of a taint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) effect: Option<String>,
+    /// The value after the change. Absent if the key was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) value: Option<String>,
+    /// The value before the change. Absent if the key was added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) was: Option<String>,
+    /// Who made the change, as far as it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) by: Option<String>,
+    /// What `by` is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) by_kind: Option<ByKind>,
+    /// How the change came about.
+    pub(super) how: How,
+    /// The number of the change, increasing per node; for `nodegate history NODE --revert ID`.
+    pub(super) id: u64,
+}
+
+/// What happened to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Op {
+    /// It was added.
+    Add,
+    /// It got another value.
+    Change,
+    /// It was removed.
+    Remove,
+}
+
+/// A part of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum FieldName {
+    /// `metadata.labels`.
+    Label,
+    /// `metadata.annotations`.
+    Annotation,
+    /// `spec.taints`.
+    Taint,
+    /// The node as a whole: it was deleted or has returned.
+    Node,
+}
+
+impl FieldName {
+    /// The name as the documents write it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Label => "label",
+            Self::Annotation => "annotation",
+            Self::Taint => "taint",
+            Self::Node => "node",
+        }
+    }
+}
+
+/// What is known of who made a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum ByKind {
+    /// The requester, whom the API server has authenticated (`serve --stamp-changes`).
+    Requester,
+    /// A field manager. Clients choose these names.
+    FieldManager,
+}
+
+/// How a change came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum How {
+    /// nodegate's webhook set it in the request of another, such as the CREATE of the node.
+    Admission,
+    /// nodegate's controller wrote it.
+    Controller,
+    /// nodegate restored it from saved state.
+    Restored,
+    /// The node's kubelet wrote it, as far as it can be told by its field manager.
+    Kubelet,
+    /// Another person or program wrote it.
+    User,
+    /// The node was deleted.
+    Deleted,
+    /// A node with this name was created again.
+    Returned,
+}
+
+impl How {
+    /// The name as the documents write it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Admission => "admission",
+            Self::Controller => "controller",
+            Self::Restored => "restored",
+            Self::Kubelet => "kubelet",
+            Self::User => "user",
+            Self::Deleted => "deleted",
+            Self::Returned => "returned",
+        }
+    }
+}
+
+impl Entry {
+    /// A recorded change of `node`.
+    pub(super) fn new(node: &str, change: &Change) -> Self {
+        let Change { id, time, by, by_requester, how, field, key, old, new } = change;
+        let how = match how.as_str() {
+            "admission" => How::Admission,
+            "controller" => How::Controller,
+            "restored" => How::Restored,
+            // `status` is in records of older versions.
+            "kubelet" | "status" => How::Kubelet,
+            "deleted" => How::Deleted,
+            "returned" => How::Returned,
+            _ => How::User,
+        };
+        let (field, key, effect) = match field.as_str() {
+            "node" => (FieldName::Node, None, None),
+            "annotation" => (FieldName::Annotation, Some(key.as_str()), None),
+            "taint" => match key.rsplit_once(':') {
+                Some((key, effect)) => (FieldName::Taint, Some(key), Some(effect)),
+                None => (FieldName::Taint, Some(key.as_str()), None),
+            },
+            _ => (FieldName::Label, Some(key.as_str()), None),
+        };
+        let op = match (old, new) {
+            _ if field == FieldName::Node => None,
+            (None, _) => Some(Op::Add),
+            (Some(_), Some(_)) => Some(Op::Change),
+            (Some(_), None) => Some(Op::Remove),
+        };
+        let by = Some(by.clone()).filter(|by| !by.is_empty());
+        let by_kind = if *by_requester { ByKind::Requester } else { ByKind::FieldManager };
+        Self {
+            time: time.clone(),
+            node: node.to_owned(),
+            op,
+            field,
+            key: key.map(str::to_owned),
+            effect: effect.map(str::to_owned),
+            value: new.clone(),
+            was: old.clone(),
+            by_kind: by.is_some().then_some(by_kind),
+            by,
+            how,
+            id: *id,
+        }
+    }
+}

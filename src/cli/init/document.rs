@@ -1,0 +1,117 @@
+//! What `nodegate init` prints for other programs. Fields are added, never renamed.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use nodegate_policy::explain::FieldName;
+use nodegate_policy::init::{FirstPolicy, FirstRule, LeftOut};
+
+/// A first policy, and what is not in it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Summary {
+    /// The number of nodes that were read.
+    pub(super) nodes: usize,
+    /// The files that were written. Empty if there is no label or taint for a policy.
+    pub(super) files: Vec<String>,
+    /// The rules of the policy, those that match the most nodes first.
+    pub(super) rules: Vec<SummedRule>,
+    /// The number of test cases.
+    pub(super) cases: usize,
+    /// The labels and taints that are not in the policy.
+    pub(super) left_out: Vec<SummedLeftOut>,
+    /// Nodes that cannot be read. No rule matches them.
+    pub(super) unreadable: Vec<UnreadableNode>,
+}
+
+/// A rule of the policy.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SummedRule {
+    /// Its name.
+    pub(super) rule: String,
+    /// The number of nodes that it matches.
+    pub(super) nodes: usize,
+    /// The names and globs of these nodes, sorted.
+    pub(super) names: Vec<String>,
+    /// The labels and taints that it sets.
+    pub(super) sets: Vec<SetValue>,
+}
+
+/// A label or a taint that a rule sets.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SetValue {
+    /// The part of the node.
+    pub(super) field: FieldName,
+    /// The key.
+    pub(super) key: String,
+    /// The value; empty for a taint without a value.
+    pub(super) value: String,
+    /// The effect of a taint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) effect: Option<String>,
+}
+
+/// Labels or taints that are not in the policy.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SummedLeftOut {
+    /// The part of the node.
+    pub(super) field: FieldName,
+    /// The key.
+    pub(super) key: String,
+    /// The number of nodes that have it.
+    pub(super) nodes: usize,
+    /// The reason.
+    pub(super) reason: String,
+}
+
+/// A node that cannot be read.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct UnreadableNode {
+    /// Its name; empty if that cannot be read either.
+    pub(super) node: String,
+    /// The reason.
+    pub(super) reason: String,
+}
+
+impl Summary {
+    /// The summary of a policy whose files are not written yet.
+    pub(super) fn of(first: &FirstPolicy, unreadable: Vec<UnreadableNode>) -> Self {
+        Self {
+            nodes: first.nodes,
+            files: Vec::new(),
+            rules: first.rules.iter().map(SummedRule::of).collect(),
+            cases: first.cases.len(),
+            left_out: first.left_out.iter().map(SummedLeftOut::of).collect(),
+            unreadable,
+        }
+    }
+}
+
+impl SummedRule {
+    fn of(first: &FirstRule) -> Self {
+        let labels = first.rule.labels.iter().map(|(key, value)| SetValue {
+            field: FieldName::Label,
+            key: key.clone(),
+            value: value.clone(),
+            effect: None,
+        });
+        let taints = first.rule.taints.iter().map(|taint| SetValue {
+            field: FieldName::Taint,
+            key: taint.key.clone(),
+            value: taint.value.clone(),
+            effect: Some(taint.effect.clone()),
+        });
+        Self {
+            rule: first.rule.name.clone(),
+            nodes: first.nodes,
+            names: first.names().to_vec(),
+            sets: labels.chain(taints).collect(),
+        }
+    }
+}
+
+impl SummedLeftOut {
+    fn of(left: &LeftOut) -> Self {
+        Self { field: left.field.into(), key: left.key.clone(), nodes: left.nodes, reason: left.reason.clone() }
+    }
+}

@@ -1,0 +1,140 @@
+//! A stored node with what is known about its past, as the controller sees it; from a cluster or from files.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::{Api, Client};
+use serde_json::Value as Json;
+
+use super::connect::ClusterTarget;
+use super::output;
+use crate::controller::{NodeApi, NodeObject, Unreadable, machine};
+use crate::kube_error::in_words;
+use crate::state::{ConfigMaps, Identity, Problem, SavedStates};
+use nodegate_policy::api::names::TaintId;
+use nodegate_policy::api::state::SavedState;
+use nodegate_policy::{FactsError, NodeFacts, StoredNode};
+
+/// A stored node with what is known about its past.
+pub(super) struct Member {
+    /// The node.
+    pub(super) node: NodeObject,
+    /// Its saved state.
+    pub(super) saved: SavedState,
+    /// Whether the node was created while the webhook was registered.
+    registered: bool,
+    /// Taints that a webhook's patch added, as far as it is known.
+    patched_taints: BTreeSet<String>,
+}
+
+impl Member {
+    /// A node of a cluster. `webhook_since`: when the webhook was registered.
+    pub(super) fn of_cluster(node: NodeObject, saved: SavedState, webhook_since: Option<Timestamp>) -> Self {
+        let registered = webhook_since.zip(node.created()).is_some_and(|(since, created)| created > since);
+        Self { node, saved, registered, patched_taints: BTreeSet::new() }
+    }
+
+    /// A node of a file. Without saved state, it is assumed that admission handled the node and that it did not join just
+    /// now.
+    ///
+    /// # Errors
+    /// Returns an error if it is not a Node.
+    pub(super) fn of_file(node: &Json, saved: Option<SavedState>) -> anyhow::Result<Self> {
+        let node = NodeObject::read(&node.to_string()).map_err(|Unreadable { name, why }| {
+            anyhow::anyhow!("{}: {why}", if name.is_empty() { "a node without a name" } else { &name })
+        })?;
+        let patched_taints = match &saved {
+            Some(_) => BTreeSet::new(),
+            None => node.facts()?.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect(),
+        };
+        let saved = saved.unwrap_or_else(|| SavedState {
+            node_name: node.name().to_owned(),
+            node_uid: Some(node.uid().to_owned()).filter(|uid| !uid.is_empty()),
+            ..SavedState::default()
+        });
+        Ok(Self { node, saved, registered: true, patched_taints })
+    }
+
+    /// The facts of the node.
+    ///
+    /// # Errors
+    /// Returns an error if a field has an unexpected type.
+    pub(super) fn facts(&self) -> Result<NodeFacts<'_>, FactsError> {
+        self.node.facts()
+    }
+
+    /// The node as `plan_reconcile` takes it.
+    pub(super) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a [TaintId]) -> StoredNode<'a> {
+        let Self { node, saved, registered, patched_taints } = self;
+        StoredNode {
+            node: facts,
+            claims: &node.claims,
+            saved,
+            registered: *registered,
+            identified: true,
+            pending,
+            adopt: false,
+            patched_taints,
+        }
+    }
+}
+
+/// How the past of the nodes of a cluster is found.
+pub(super) struct Known<'a> {
+    /// How saved state is matched to nodes.
+    pub(super) identity: Identity,
+    /// The name of the mutating webhook configuration.
+    pub(super) webhook_configuration: &'a str,
+}
+
+/// Reads all nodes of a cluster, page by page, with what is known about their past.
+///
+/// # Errors
+/// Returns an error if nodes or saved state cannot be read, or the first error of `take`.
+pub(super) async fn each(
+    client: &Client,
+    place: &ClusterTarget,
+    known: &Known<'_>,
+    mut take: impl FnMut(Result<Member, Unreadable>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let maps = ConfigMaps::new(client.clone(), &place.namespace, Arc::new(SavedStates::new(known.identity)));
+    let unreadable = |problem: Problem| {
+        let Problem { config_map, why, .. } = problem;
+        output::note(&format!("note: saved state in ConfigMap {config_map} is unreadable: {why}"));
+    };
+    maps.read(unreadable).await.context("could not read saved state")?;
+    let since = webhook_since(client, known.webhook_configuration).await;
+    let (api, mut next) = (NodeApi::new(client.clone()), None);
+    loop {
+        let mut read = Vec::new();
+        let page = api.page(next.as_deref(), |node| read.push(node)).await.context("could not list nodes")?;
+        for node in read {
+            take(node.map(|node| {
+                let saved = node.facts().ok().and_then(|facts| maps.states().get(machine(&facts)));
+                Member::of_cluster(node, saved.map(|saved| (*saved).clone()).unwrap_or_default(), since)
+            }))?;
+        }
+        next = page.next;
+        if next.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// When the webhook was registered. If that cannot be read, prints a note.
+pub(super) async fn webhook_since(client: &Client, configuration: &str) -> Option<Timestamp> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    match api.get_opt(configuration).await {
+        Ok(found) => found?.metadata.creation_timestamp.map(|time| time.0),
+        Err(error) => {
+            output::note(&format!(
+                "note: could not read webhook configuration {configuration}, so it is unknown which nodes were created after it: {}",
+                in_words(&error)
+            ));
+            None
+        }
+    }
+}

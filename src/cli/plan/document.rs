@@ -1,0 +1,275 @@
+//! What `nodegate plan` prints for other programs. Fields are added, never renamed.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::scheduling::{AffectedDaemonSet, AffectedPod};
+use nodegate_policy::explain::FieldName;
+use nodegate_policy::{Field, LeftOut, Note, RuleId};
+
+/// What policies would change on nodes.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Plan {
+    /// The policies that were planned.
+    pub(in crate::cli) policies: Policies,
+    /// Every node, sorted by name.
+    pub(in crate::cli) nodes: Vec<NodePlan>,
+    /// The pods that the changes affect.
+    pub(in crate::cli) pods: Vec<AffectedPod>,
+    /// The DaemonSets that start or stop pods.
+    pub(in crate::cli) daemon_sets: Vec<AffectedDaemonSet>,
+    /// Why the effect on pods is unknown, if it is: `pods` and `daemonSets` are empty then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) pods_unknown: Option<String>,
+    /// Rules that trust values set by kubelets (`trustKubelet`), as `policy/rule`.
+    pub(in crate::cli) trusting: Vec<String>,
+    /// The numbers of all that.
+    pub(in crate::cli) summary: Summary,
+}
+
+/// The planned policies, and how they differ from the ones in force.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Policies {
+    /// The names of all policies, sorted.
+    pub(in crate::cli) names: Vec<String>,
+    /// A hash of their content.
+    pub(in crate::cli) hash: String,
+    /// The hash of the policies in force in the cluster. Absent for nodes from files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) in_force: Option<String>,
+    /// The given policies that are not in force yet.
+    pub(in crate::cli) added: Vec<String>,
+    /// The given policies that replace one in force with the same name and other content.
+    pub(in crate::cli) replaced: Vec<String>,
+    /// The policies in force that are removed (`--only`).
+    pub(in crate::cli) removed: Vec<String>,
+}
+
+/// The plan of one node.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NodePlan {
+    /// The name of the node.
+    pub(in crate::cli) node: String,
+    /// The file that it was read from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) file: Option<String>,
+    /// What changes at once: with the planned write, or with the controller's next one.
+    pub(in crate::cli) changes: Vec<Change>,
+    /// What the controller changes later, because the request may not carry it.
+    pub(in crate::cli) deferred: Vec<Change>,
+    /// The rules for which it is unknown whether they match, or whose values could not be computed.
+    pub(in crate::cli) unknown: Vec<Unknown>,
+    /// Conflicts and other remarks.
+    pub(in crate::cli) notes: Vec<Remark>,
+    /// Violations of governance by the planned write itself. Always empty for nodes of a cluster.
+    pub(in crate::cli) violations: Vec<Violated>,
+    /// Why nothing can be planned for this node: it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) unreadable: Option<String>,
+}
+
+/// One change of a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Change {
+    /// What happens to the key.
+    pub(in crate::cli) op: Op,
+    /// The part of the node.
+    pub(in crate::cli) field: FieldName,
+    /// The key.
+    pub(in crate::cli) key: String,
+    /// The new value; empty for a taint without a value. Absent if the key is removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) value: Option<String>,
+    /// The effect of a taint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) effect: Option<String>,
+    /// The present value. Absent if the key is added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) was: Option<String>,
+    /// The policy of the rule that assigns the value; for a removal of the rule that assigns it now. Absent if no rule
+    /// does, or if that is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) policy: Option<String>,
+    /// The rule in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) rule: Option<String>,
+    /// How long after the controller notices that no rule assigns the key anymore it removes it, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) after_seconds: Option<u64>,
+}
+
+/// What happens to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Op {
+    /// It is added.
+    Add,
+    /// It gets another value.
+    Change,
+    /// It is removed.
+    Remove,
+}
+
+/// A rule that could not be evaluated on a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub(crate) struct Unknown {
+    /// The policy.
+    pub(in crate::cli) policy: String,
+    /// The rule in it.
+    pub(in crate::cli) rule: String,
+    /// Why it is unknown whether the rule matches.
+    pub(in crate::cli) reason: String,
+}
+
+/// A remark on a decision.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub(crate) struct Remark {
+    /// What it is about.
+    pub(in crate::cli) kind: RemarkKind,
+    /// The part of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) field: Option<FieldName>,
+    /// The key; for a taint `key:Effect`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) key: Option<String>,
+    /// The policy of the rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) policy: Option<String>,
+    /// The rule in it; in a conflict the one that takes precedence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) rule: Option<String>,
+    /// In a conflict the other rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) over: Option<Over>,
+    /// The remark in words.
+    pub(in crate::cli) message: String,
+}
+
+/// A rule that another one takes precedence over.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub(crate) struct Over {
+    /// The policy.
+    pub(in crate::cli) policy: String,
+    /// The rule in it.
+    pub(in crate::cli) rule: String,
+}
+
+/// The kinds of remarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum RemarkKind {
+    /// Two rules assign different values to one key.
+    Conflict,
+    /// The evaluation of a rule does not converge, so the rule is ignored.
+    Unsettled,
+    /// A label map yields a key outside its `keys`, or an invalid key or value.
+    Dropped,
+    /// A kubelet set a key that it may not set; the key is removed.
+    Stripped,
+    /// A kubelet changed a key that it may not change; the key gets its stored value.
+    PutBack,
+    /// The requester's change of a key is reverted.
+    Reverted,
+    /// A NoExecute taint is not added to an existing node, because its rule does not set `evict: true`.
+    Withheld,
+    /// An entry of saved state is invalid or never restored.
+    NotRestored,
+    /// A key is omitted, because the API server would refuse the whole write.
+    LeftOut,
+}
+
+/// A violation of governance by the planned write.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub(crate) struct Violated {
+    /// The policy.
+    pub(in crate::cli) policy: String,
+    /// The entry in it.
+    pub(in crate::cli) rule: String,
+    /// The part of the node.
+    pub(in crate::cli) field: FieldName,
+    /// The key; empty if the violation concerns the node as a whole.
+    pub(in crate::cli) key: String,
+    /// The violation in words.
+    pub(in crate::cli) message: String,
+}
+
+/// Numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Summary {
+    /// All nodes.
+    pub(in crate::cli) nodes: usize,
+    /// The nodes that change at once.
+    pub(in crate::cli) changed: usize,
+    /// The nodes with deferred changes.
+    pub(in crate::cli) deferred: usize,
+    /// The nodes that lose keys that nodegate owns.
+    pub(in crate::cli) removals: usize,
+    /// Whether the controller holds these removals back until `nodegate apply --confirm`, because they affect too many
+    /// nodes (`--max-removals`).
+    pub(in crate::cli) held_back: bool,
+    /// The nodes that cannot be read.
+    pub(in crate::cli) unreadable: usize,
+    /// The affected pods.
+    pub(in crate::cli) pods: usize,
+    /// The pods that are evicted.
+    pub(in crate::cli) evicted: usize,
+}
+
+/// A note of a decision as an unknown rule or as a remark; neither if `deferred` says the same.
+pub(in crate::cli) enum Noted {
+    Unknown(Unknown),
+    Remark(Remark),
+    SaidElsewhere,
+}
+
+impl From<&Note> for Noted {
+    fn from(note: &Note) -> Self {
+        let remark = |kind, of: (Option<FieldName>, Option<&str>), by: Option<&RuleId>| {
+            Self::Remark(Remark {
+                kind,
+                field: of.0,
+                key: of.1.map(str::to_owned),
+                policy: by.map(|by| by.policy.to_string()),
+                rule: by.map(|by| by.rule.to_string()),
+                over: None,
+                message: note.to_string(),
+            })
+        };
+        fn of<'k>(field: &Field, key: &'k str) -> (Option<FieldName>, Option<&'k str>) {
+            (Some(FieldName::from(*field)), Some(key))
+        }
+        match note {
+            Note::Conflict { field, key, winner, loser } => {
+                let over = Over { policy: loser.policy.to_string(), rule: loser.rule.to_string() };
+                match remark(RemarkKind::Conflict, of(field, key), Some(winner)) {
+                    Self::Remark(remark) => Self::Remark(Remark { over: Some(over), ..remark }),
+                    other => other,
+                }
+            }
+            Note::Unknown { rule, reason } => Self::Unknown(Unknown {
+                policy: rule.policy.to_string(),
+                rule: rule.rule.to_string(),
+                reason: reason.clone(),
+            }),
+            Note::Unsettled { rule } => remark(RemarkKind::Unsettled, (None, None), Some(rule)),
+            Note::Dropped { rule, key, reason: _ } => {
+                remark(RemarkKind::Dropped, (Some(FieldName::Label), Some(key)), Some(rule))
+            }
+            Note::Stripped { field, key } => remark(RemarkKind::Stripped, of(field, key), None),
+            Note::PutBack { field, key } => remark(RemarkKind::PutBack, of(field, key), None),
+            Note::Reverted { field, key, value: _, by } => remark(RemarkKind::Reverted, of(field, key), Some(by)),
+            Note::Withheld { taint, by } => {
+                let taint = taint.to_string();
+                remark(RemarkKind::Withheld, (Some(FieldName::Taint), Some(&taint)), Some(by))
+            }
+            Note::NotRestored { field, key, reason: _ } => remark(RemarkKind::NotRestored, of(field, key), None),
+            Note::LeftOut(LeftOut { field, key, reason: _ }) => remark(RemarkKind::LeftOut, of(field, key), None),
+            Note::DeferredUnmarked { keys: _ } => Self::SaidElsewhere,
+        }
+    }
+}

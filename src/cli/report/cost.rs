@@ -1,0 +1,155 @@
+//! `nodegate report --cost`: the resources and the price of nodes, by a label.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::Deserialize;
+
+use super::document::Cost;
+use nodegate_policy::NodeFacts;
+
+const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
+/// The hours of a month on average, as cloud providers count.
+pub(super) const HOURS_A_MONTH: f64 = 730.0;
+const INSTANCE_TYPE: [&str; 2] = ["node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"];
+
+/// A file with prices per hour.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Prices {
+    /// The currency, such as `EUR`.
+    currency: String,
+    /// The price of a node by its instance type.
+    #[serde(default)]
+    instance_types: BTreeMap<String, f64>,
+    /// The price of resources, for nodes whose instance type is not listed.
+    #[serde(default)]
+    resources: Resources,
+}
+
+/// Prices of resources.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Resources {
+    /// One core.
+    cpu: f64,
+    /// One GiB.
+    memory: f64,
+    /// One GPU.
+    gpu: f64,
+}
+
+impl Prices {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, has another form, or has a price that is not a positive number.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        let name = || format!("--prices {}", path.display());
+        let text = std::fs::read_to_string(path).with_context(name)?;
+        let prices: Self = serde_saphyr::from_str(&text).with_context(name)?;
+        let Self { currency: _, instance_types, resources: Resources { cpu, memory, gpu } } = &prices;
+        let named = [("cpu", *cpu), ("memory", *memory), ("gpu", *gpu)];
+        let named = named.into_iter().map(|(key, price)| (format!("resources.{key}"), price));
+        let types = instance_types.iter().map(|(key, price)| (format!("instanceTypes.{key}"), *price));
+        for (field, price) in named.chain(types) {
+            anyhow::ensure!(
+                price.is_finite() && price >= 0.0,
+                "{}: {field} is {price}; expected a price per hour, such as 0.25",
+                name()
+            );
+        }
+        anyhow::ensure!(
+            !instance_types.is_empty() || cpu + memory + gpu > 0.0,
+            "{}: contains no price; add instanceTypes or resources",
+            name()
+        );
+        Ok(prices)
+    }
+
+    /// The price of a node per hour; `None` if the file has none.
+    fn of(&self, node: &NodeFacts<'_>, cpu: f64, memory: f64, gpu: f64) -> Option<f64> {
+        let listed = INSTANCE_TYPE.iter().find_map(|label| self.instance_types.get(node.label(label)?));
+        let Resources { cpu: per_core, memory: per_gib, gpu: per_gpu } = self.resources;
+        let sum = cpu * per_core + memory * per_gib + gpu * per_gpu;
+        listed.copied().or((sum > 0.0).then_some(sum))
+    }
+}
+
+/// Sums by the value of a label.
+#[derive(Debug)]
+pub(super) struct Sums<'a> {
+    label: &'a str,
+    prices: Option<&'a Prices>,
+    groups: BTreeMap<Option<String>, Cost>,
+}
+
+impl<'a> Sums<'a> {
+    pub(super) fn new(label: &'a str, prices: Option<&'a Prices>) -> Self {
+        Self { label, prices, groups: BTreeMap::new() }
+    }
+
+    /// Adds a node.
+    pub(super) fn add(&mut self, node: &NodeFacts<'_>) {
+        let value = node.label(self.label).map(str::to_owned);
+        let cpu = node.capacity_of("cpu").unwrap_or_default();
+        let memory = node.capacity_of("memory").unwrap_or_default() / GIB;
+        let gpu = node.gpus().and_then(|gpus| gpus.count).unwrap_or_default();
+        let group = self.groups.entry(value).or_default();
+        group.nodes += 1;
+        group.cpu += cpu;
+        group.memory_gib += memory;
+        group.gpu += u64::from(gpu);
+        if let Some(prices) = self.prices {
+            let price = prices.of(node, cpu, memory, f64::from(gpu));
+            *group.per_hour.get_or_insert_default() += price.unwrap_or_default();
+            *group.unpriced.get_or_insert_default() += usize::from(price.is_none());
+        }
+    }
+
+    /// The sums, by value; the nodes without the label come first.
+    pub(super) fn finish(self) -> Vec<Cost> {
+        let currency = self.prices.map(|prices| prices.currency.clone());
+        let groups = self.groups.into_iter();
+        groups
+            .map(|(value, cost)| Cost { label: self.label.to_owned(), value, currency: currency.clone(), ..cost })
+            .collect()
+    }
+}
+
+/// The sums as CSV.
+///
+/// # Errors
+/// Returns an error if a row cannot be written, which is a bug in nodegate.
+pub(super) fn csv(costs: &[Cost]) -> anyhow::Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record([
+        "label",
+        "value",
+        "nodes",
+        "cpu",
+        "memoryGib",
+        "gpu",
+        "perHour",
+        "perMonth",
+        "currency",
+        "unpriced",
+    ])?;
+    for Cost { label, value, nodes, cpu, memory_gib, gpu, per_hour, currency, unpriced } in costs {
+        let price = |price: f64| format!("{price:.4}");
+        writer.write_record([
+            label.clone(),
+            value.clone().unwrap_or_default(),
+            nodes.to_string(),
+            cpu.to_string(),
+            format!("{memory_gib:.2}"),
+            gpu.to_string(),
+            per_hour.map(price).unwrap_or_default(),
+            per_hour.map(|hour| price(hour * HOURS_A_MONTH)).unwrap_or_default(),
+            currency.clone().unwrap_or_default(),
+            unpriced.map(|count| count.to_string()).unwrap_or_default(),
+        ])?;
+    }
+    Ok(String::from_utf8(writer.into_inner()?)?)
+}

@@ -1,0 +1,235 @@
+//! Gathers a report on all nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, bail};
+use kube::Client;
+
+use super::ReportArgs;
+use super::cost::{Prices, Sums};
+use super::document::{Conflict, Drift, Lacking, LeftAlone, Missed, MissedWrite, Report, Violation, ViolationMode};
+use super::violations::judge;
+use crate::cli::connect::ClusterTarget;
+use crate::cli::invocation::Invocation;
+use crate::cli::member::{self, Known, Member};
+use crate::cli::plan::document::{Over, Remark, RemarkKind};
+use crate::cli::plan::{decided, pods};
+use crate::cli::{effective_policies, nodes, output, saved_state};
+use crate::controller::Unreadable;
+use crate::controller::observed;
+use crate::controller::published::Published;
+use crate::files::Sources;
+use crate::kube_error::in_words;
+use crate::scheduling::{AffectedPod, Impact, Pod, Transition};
+use nodegate_policy::api::names::{TaintEffect, TaintId};
+use nodegate_policy::simulate::node_name;
+use nodegate_policy::{NodeFacts, PolicySet, ReconcilePlan, Unseen, plan_reconcile};
+
+/// A label, and how many nodes have each value and none.
+type Counts = BTreeMap<String, BTreeMap<String, usize>>;
+
+/// A report in the making.
+struct Gathering<'a> {
+    args: &'a ReportArgs,
+    set: &'a PolicySet,
+    pending: [TaintId; 1],
+    report: Report,
+    /// By the labels of `--by`, or by all.
+    counts: Counts,
+    /// The labels that policies set.
+    set_labels: BTreeSet<String>,
+    conflicts: BTreeMap<Remark, Vec<String>>,
+    costs: Option<Sums<'a>>,
+    nodes: Vec<Transition>,
+}
+
+/// The report on the nodes of a cluster or of files.
+///
+/// # Errors
+/// Returns an error if the policies, the nodes or the prices cannot be read, or if there are no nodes.
+pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Report> {
+    let prices = args.prices.as_deref().map(Prices::read).transpose()?;
+    let sources =
+        Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
+    if !args.nodes.is_empty() {
+        let set = sources.load().map_err(|errors| output::load_errors(&errors))?;
+        let mut saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?.unwrap_or_default();
+        let mut gathering = Gathering::new(args, &set, prices.as_ref());
+        for found in nodes::read(&args.nodes)? {
+            let saved = saved.remove(node_name(&found.node));
+            let member = Member::of_file(&found.node, saved).with_context(|| found.file.clone())?;
+            gathering.add(Ok(member))?;
+        }
+        let mut impact = gathering.impact();
+        let mut stranded = Vec::new();
+        pods::each_of_files(&args.pods, |pod| stranded.extend(impact.stranded(pod)))?;
+        return Ok(gathering.finish(stranded));
+    }
+    let Some(place) = args.connect.place_to_read(invocation)? else {
+        bail!(
+            "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig and --namespace"
+        );
+    };
+    let client = place.client().await?;
+    let set = effective_policies::proposed(&client, &place, &sources, false).await?.set;
+    let mut gathering = Gathering::new(args, &set, prices.as_ref());
+    let known = Known { identity: args.identity, webhook_configuration: &args.webhook_configuration };
+    member::each(&client, &place, &known, |member| gathering.add(member)).await?;
+    anyhow::ensure!(gathering.report.nodes > 0, "the cluster has no nodes, so there is nothing to report");
+    gathering.report.left_alone = left_alone(&client, &place).await;
+    let mut stranded = Vec::new();
+    if args.stranded_pods {
+        let mut impact = gathering.impact();
+        let listed = pods::each_of_cluster(&client, |pod: Pod| stranded.extend(impact.stranded(&pod))).await;
+        listed.map_err(|error| anyhow::anyhow!("could not list pods: {}", in_words(&error)))?;
+    }
+    Ok(gathering.finish(stranded))
+}
+
+impl<'a> Gathering<'a> {
+    fn new(args: &'a ReportArgs, set: &'a PolicySet, prices: Option<&'a Prices>) -> Self {
+        let label = args.by.first().filter(|_| args.cost);
+        Self {
+            args,
+            set,
+            pending: [TaintId { key: args.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }],
+            report: Report { policies: Published::of(set).into(), ..Report::default() },
+            counts: args.by.iter().map(|label| (label.to_string(), BTreeMap::new())).collect(),
+            set_labels: BTreeSet::new(),
+            conflicts: BTreeMap::new(),
+            costs: label.map(|label| Sums::new(label.as_str(), prices)),
+            nodes: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, member: Result<Member, Unreadable>) -> anyhow::Result<()> {
+        self.report.nodes += 1;
+        let read = member.and_then(|member| {
+            let error = |why: String| Unreadable { name: member.node.name().to_owned(), why };
+            let json = serde_json::from_str(member.node.text()).map_err(|wrong| error(wrong.to_string()))?;
+            member.facts().map_err(|wrong| error(wrong.to_string()))?;
+            Ok((member, json))
+        });
+        let (member, json) = match read {
+            Ok(read) => read,
+            Err(Unreadable { name, why }) => {
+                let mode = ViolationMode::Unreadable;
+                self.report.violations.push(Violation { node: name, mode, message: why, ..Violation::default() });
+                return Ok(());
+            }
+        };
+        let facts = member.facts()?;
+        let stored = member.stored(&facts, &self.pending);
+        let plan = plan_reconcile(self.set, &stored);
+        let change = plan.change(|_| true, |_, _| false);
+        let planned = decided::of_stored(&stored, &plan, change.as_ref(), None);
+        let node = member.node.name();
+        self.report.drift.extend(planned.changes.into_iter().map(|change| Drift { node: node.to_owned(), change }));
+        for remark in planned.notes.into_iter().filter(|remark| remark.kind == RemarkKind::Conflict) {
+            self.conflicts.entry(remark).or_default().push(node.to_owned());
+        }
+        self.judged(judge(self.set, &json)?);
+        self.note(node, &plan);
+        self.count(&facts);
+        if let Some(costs) = &mut self.costs {
+            costs.add(&facts);
+        }
+        if self.args.stranded_pods {
+            self.nodes.push(Transition { before: decided::state(&facts), after: None });
+        }
+        Ok(())
+    }
+
+    fn judged(&mut self, found: Vec<super::violations::Found>) {
+        for super::violations::Found { violation, lacks } in found {
+            if lacks {
+                let Violation { node, key, policy, rule, .. } = violation.clone();
+                self.report.missing.push(Lacking { node, key, policy, rule });
+            }
+            self.report.violations.push(violation);
+        }
+    }
+
+    fn note(&mut self, node: &str, plan: &ReconcilePlan) {
+        // Files do not say whether the webhook was there.
+        let unseen = plan.unseen.as_ref().filter(|_| self.args.nodes.is_empty());
+        let decision = &plan.decision;
+        if decision.labels.is_empty() && decision.annotations.is_empty() && decision.taints.is_empty() {
+            self.report.unmanaged.push(node.to_owned());
+        }
+        self.set_labels.extend(decision.labels.keys().cloned());
+        let (what, keys) = match unseen {
+            None => return,
+            Some(Unseen::Joined { lacking }) => (MissedWrite::Joined, lacking.clone()),
+            Some(Unseen::Changed { keys }) => (MissedWrite::Changed, keys.clone()),
+        };
+        self.report.missed.push(Missed { node: node.to_owned(), what, keys });
+    }
+
+    fn count(&mut self, facts: &NodeFacts<'_>) {
+        let all = self.args.by.is_empty();
+        for (key, value) in facts.labels() {
+            let counts = match self.counts.get_mut(key) {
+                Some(counts) => counts,
+                None if all => self.counts.entry(key.to_owned()).or_default(),
+                None => continue,
+            };
+            *counts.entry(value.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// How pods see the nodes.
+    fn impact(&mut self) -> Impact {
+        Impact::new(std::mem::take(&mut self.nodes))
+    }
+
+    fn finish(mut self, stranded: Vec<AffectedPod>) -> Report {
+        let mut report = self.report;
+        if self.args.by.is_empty() {
+            self.counts.retain(|label, _| self.set_labels.contains(label));
+        }
+        let without = |values: &BTreeMap<String, usize>| report.nodes - values.values().sum::<usize>();
+        report.without = self.counts.iter().map(|(label, values)| (label.clone(), without(values))).collect();
+        report.by = self.counts;
+        let conflicts = self.conflicts.into_iter().filter_map(|(remark, mut nodes)| {
+            nodes.sort_unstable();
+            conflict(remark, nodes)
+        });
+        report.conflicts = conflicts.collect();
+        report.cost = self.costs.map(Sums::finish).unwrap_or_default();
+        report.stranded = stranded;
+        report.stranded.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+        report.unmanaged.sort_unstable();
+        report.missing.sort_by(|one, other| (&one.node, &one.key).cmp(&(&other.node, &other.key)));
+        report.violations.sort_by(|one, other| one.node.cmp(&other.node));
+        report.drift.sort_by(|one, other| one.node.cmp(&other.node));
+        report.missed.sort_by(|one, other| one.node.cmp(&other.node));
+        report
+    }
+}
+
+fn conflict(remark: Remark, nodes: Vec<String>) -> Option<Conflict> {
+    let Remark { kind: _, field, key, policy, rule, over, message: _ } = remark;
+    let over: Over = over?;
+    Some(Conflict { field: field?, key: key?, policy: policy?, rule: rule?, over, nodes })
+}
+
+/// The keys that the controller does not repair. If they cannot be read, prints a note.
+async fn left_alone(client: &Client, place: &ClusterTarget) -> Vec<LeftAlone> {
+    let observed = match observed::read(client.clone(), &place.namespace).await {
+        Ok(observed) => observed.unwrap_or_default(),
+        Err(error) => {
+            output::note(&format!("note: could not read what the controller leaves alone: {}", in_words(&error)));
+            return Vec::new();
+        }
+    };
+    let keys = observed.left_alone.into_iter();
+    keys.map(|observed::LeftAlone { node, field, key, policy, writers }| LeftAlone {
+        node,
+        field,
+        key,
+        policy,
+        writers,
+    })
+    .collect()
+}

@@ -1,0 +1,56 @@
+//! `nodegate report` in a cluster.
+
+use serde_json::{Value, json};
+
+use super::super::control_plane::exclusive;
+use super::super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
+use super::super::nodegate::{Nodegate, Setup};
+use super::super::requester::Requester;
+use super::{needs_a_cluster_and_permission, run};
+use crate::output::assert_conforms;
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn a_report_shows_the_fleet_by_label_and_the_pods_whose_label_has_gone() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];
+    let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let maps = config_maps(plane, &nodegate.namespace).await;
+    for name in ["kept-r1", "other-r2"] {
+        admin.delete(name).await;
+        Requester::kubelet(plane, name).await.create(&node(name, json!({"pool": "p"}))).await.unwrap();
+        admin.eventually(name, "not pending", |node| !is_pending(node)).await;
+    }
+    eventually_state(&maps, "kept-r1", "owns its label", |state| {
+        state["owned"]["labels"]["hardware.tier"] == "standard"
+    })
+    .await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "report-stranded", "namespace": "default"},
+        "spec": {"nodeName": "other-r2", "nodeSelector": {"pool": "p"}, "containers": [{"name": "c", "image": "none"}]}});
+    plane.kubectl(&["apply", "-f", "-"], Some(&pod.to_string())).unwrap();
+    let arguments = ["report", "--namespace", &nodegate.namespace, "--stranded-pods", "-o", "json"];
+    let report = || serde_json::from_str::<Value>(&run(plane, None, &arguments).with(0)).unwrap();
+    assert_eq!(report()["stranded"], json!([]));
+    admin.label("other-r2", "pool", Value::Null).await.unwrap();
+    let report = report();
+    assert_conforms("report", &report);
+    // The policies are known to the server only.
+    assert_eq!((&report["policies"]["names"], &report["nodes"]), (&json!(["keeping"]), &json!(2)));
+    assert_eq!(report["by"]["hardware.tier"], json!({"standard": 1}));
+    assert_eq!((&report["unmanaged"], &report["drift"]), (&json!(["other-r2"]), &json!([])));
+    let stranded = &report["stranded"][0];
+    assert_eq!((&stranded["name"], &stranded["node"]), (&json!("report-stranded"), &json!("other-r2")));
+    assert_eq!(stranded["cause"], json!({"kind": "nodeSelector", "key": "pool", "value": "p"}));
+    let given = ["--policy", "tests/suite/cluster/verdicts.yaml"];
+    let more = run(plane, None, &[&arguments as &[&str], &given].concat());
+    assert!(more.code <= 1 && more.output.contains("\"keeping\""), "{}{}", more.output, more.errors);
+    needs_a_cluster_and_permission(plane, &arguments);
+    plane.kubectl(&["delete", "pod", "report-stranded", "--force"], None).unwrap();
+    for name in ["kept-r1", "other-r2"] {
+        admin.delete(name).await;
+    }
+    let empty = run(plane, None, &arguments);
+    assert!(empty.code == 2 && empty.errors.contains("the cluster has no nodes"), "{}{}", empty.output, empty.errors);
+}

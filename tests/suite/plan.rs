@@ -1,0 +1,173 @@
+//! `nodegate plan` on nodes in files.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::output::assert_conforms;
+
+const POLICY: &str = "\
+apiVersion: nodegate.dev/v1alpha1
+kind: NodePolicy
+metadata: {name: fleet}
+spec:
+  rules:
+    - {name: gold, match: {names: ['gpu-*']}, labels: {tier: gold}, taints: [{key: dedicated, value: gpu, effect: NoSchedule}]}
+    - {name: tin, match: {names: ['cpu-*']}, labels: {tier: tin}}
+    - {name: serial, labelExpressions: {serial: node.metadata.name}}
+    - {name: big, trustKubelet: true, match: {capacity: {nvidia.com/gpu: '>=8'}}, labels: {size: big}}
+";
+
+/// Six nodes of a kind. The second one has a tier already.
+fn nodes(kind: &str, ready: &str) -> Vec<Value> {
+    let node = |at: usize| {
+        let name = format!("{kind}-{at}");
+        let labels = if at == 1 { json!({"tier": "tin"}) } else { json!({}) };
+        let metadata = json!({"name": name, "uid": name, "labels": labels});
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+    };
+    (0..6).map(node).collect()
+}
+
+fn pods() -> Value {
+    let owner = json!([{"kind": "ReplicaSet", "name": "web", "controller": true}]);
+    let pod = |at: usize| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("web-{at}"), "namespace": "shop", "ownerReferences": owner},
+            "spec": {"nodeName": format!("gpu-{at}")}})
+    };
+    let pending = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train", "namespace": "ml"},
+        "spec": {"nodeSelector": {"tier": "gold"}, "tolerations": [{"operator": "Exists"}]}});
+    let template = json!({"spec": {"nodeSelector": {"tier": "tin"}}});
+    let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "kube-system"},
+        "spec": {"template": template}});
+    json!({"apiVersion": "v1", "kind": "List", "items": [pod(0), pod(2), pending, set]})
+}
+
+fn command(directory: &Path, arguments: &[&str]) -> Command {
+    let items: Vec<Value> = nodes("gpu", "False").into_iter().chain(nodes("cpu", "True")).collect();
+    std::fs::write(directory.join("policy.yaml"), POLICY).unwrap();
+    std::fs::write(directory.join("nodes.json"), json!({"kind": "List", "items": items}).to_string()).unwrap();
+    std::fs::write(directory.join("pods.json"), pods().to_string()).unwrap();
+    std::fs::write(directory.join("empty.json"), json!({"kind": "List", "items": []}).to_string()).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command.arg("plan").args(arguments).current_dir(directory);
+    command
+}
+
+fn plan(arguments: &[&str]) -> Output {
+    command(tempfile::tempdir().unwrap().path(), arguments).output().unwrap()
+}
+
+/// Standard output of a command that ends with `code`.
+fn planned(code: i32, arguments: &[&str]) -> String {
+    let output = plan(&[&["nodes.json", "--policy", "policy.yaml"], arguments].concat());
+    assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn each_change_is_shown_once_with_its_nodes_and_then_what_happens_to_pods() {
+    let expected = "\
++ label serial, 12 different values (rule fleet/serial): 12 nodes (cpu-0, cpu-1, cpu-2, …)
++ label tier=gold (rule fleet/gold): 5 nodes (gpu-0, gpu-2, gpu-3, …)
++ label tier=tin (rule fleet/tin): 5 nodes (cpu-0, cpu-2, cpu-3, …)
+~ label tier=gold, was tin (rule fleet/gold): gpu-1
++ taint dedicated=gpu:NoSchedule (rule fleet/gold): 6 nodes (gpu-0, gpu-1, gpu-2, …)
+unknown: rule fleet/big could not be evaluated: a fact that it reads has not been reported yet: 6 nodes (gpu-0, gpu-1, gpu-2, …)
+unschedulable: 2 pods of shop/ReplicaSet/web on gpu-0, gpu-2: taint dedicated=gpu:NoSchedule is not tolerated; 6 nodes accept such a pod
+schedulable: pod ml/train on gpu-0: its node selector, affinity and tolerations match a node that they did not match before
+DaemonSet kube-system/agent: starts pods on 5 nodes (cpu-0, cpu-2, cpu-3, …); stops pods on gpu-1
+12 nodes: 12 to change, 0 with deferred changes; 3 pods affected, 0 evicted
+Rules that trust values set by kubelets (trustKubelet): fleet/big
+";
+    assert_eq!(planned(0, &["--pods", "pods.json"]), expected);
+    assert_eq!(planned(1, &["--pods", "pods.json", "--exit-code"]), expected);
+}
+
+#[test]
+fn by_node_each_node_is_shown_with_its_changes() {
+    let text = planned(0, &["--by", "node"]);
+    let expected = "\ngpu-1\n  + label serial=gpu-1 (rule fleet/serial)\n  ~ label tier=gold, was tin (rule fleet/gold)\n  + taint dedicated=gpu:NoSchedule (rule fleet/gold)\n  unknown: rule fleet/big could not be evaluated: a fact that it reads has not been reported yet\n";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn json_has_the_documented_fields_and_no_value_only_as_prose() {
+    let plan: Value = serde_json::from_str(&planned(0, &["--pods", "pods.json", "-o", "json"])).unwrap();
+    assert_conforms("plan", &plan);
+    let gpu = plan["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "gpu-1").unwrap();
+    let tier = json!({"op": "change", "field": "label", "key": "tier", "value": "gold", "was": "tin", "policy": "fleet", "rule": "gold"});
+    let taint = json!({"op": "add", "field": "taint", "key": "dedicated", "value": "gpu", "effect": "NoSchedule", "policy": "fleet", "rule": "gold"});
+    assert_eq!((&gpu["changes"][1], &gpu["changes"][2]), (&tier, &taint));
+    let cause = json!({"kind": "taint", "key": "dedicated", "value": "gpu", "effect": "NoSchedule"});
+    let pod = &plan["pods"][0];
+    assert_eq!((&pod["cause"], &pod["effect"], &pod["node"]), (&cause, &json!("unschedulable"), &json!("gpu-0")));
+    assert_eq!(plan["summary"]["changed"], 12);
+    let unknown =
+        json!([{"policy": "fleet", "rule": "big", "reason": "a fact that it reads has not been reported yet"}]);
+    assert_eq!(gpu["unknown"], unknown);
+    let create: Value = serde_json::from_str(&planned(0, &["--create", "-o", "json"])).unwrap();
+    assert_conforms("plan", &create);
+}
+
+#[test]
+fn removals_name_their_grace_period_and_are_held_back_from_too_many_nodes() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("state")).unwrap();
+    for at in 0..6 {
+        let name = format!("cpu-{at}");
+        let state =
+            json!({"nodeName": name, "nodeUID": name, "owned": {"labels": {"old": "x"}, "removeAfter": {"old": 5}}});
+        std::fs::write(directory.path().join(format!("state/{name}.json")), state.to_string()).unwrap();
+    }
+    let mut nodes = nodes("cpu", "True");
+    nodes.iter_mut().for_each(|node| node["metadata"]["labels"]["old"] = json!("x"));
+    let arguments = ["old.json", "--policy", "policy.yaml", "--state-dir", "state", "--max-removals"];
+    let run = |limit: &str, more: &[&str]| {
+        let mut command = command(directory.path(), &[&arguments, &[limit] as &[&str], more].concat());
+        std::fs::write(directory.path().join("old.json"), json!({"kind": "List", "items": nodes}).to_string()).unwrap();
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let removal =
+        "- label old=x (not assigned by any rule anymore, removed after 5 s): 6 nodes (cpu-0, cpu-1, cpu-2, …)\n";
+    let held = "The controller holds removals on 6 nodes back until `nodegate apply --confirm`, because they exceed --max-removals\n";
+    assert!(run("6", &[]).contains(removal) && !run("6", &[]).contains(held), "{}", run("6", &[]));
+    assert!(run("5", &[]).contains(held), "{}", run("5", &[]));
+    let plan: Value = serde_json::from_str(&run("5", &["-o", "json"])).unwrap();
+    assert_conforms("plan", &plan);
+    let changes = plan["nodes"][0]["changes"].as_array().unwrap();
+    let removal = json!({"op": "remove", "field": "label", "key": "old", "was": "x", "afterSeconds": 5});
+    assert!(changes.contains(&removal) && plan["summary"]["heldBack"] == true, "{plan:#}");
+}
+
+#[test]
+fn wrong_input_is_an_error_that_says_what_is_wrong() {
+    for (arguments, expected) in [
+        (&[] as &[&str], "no nodes are selected; pass files with nodes"),
+        (&["empty.json"], "empty.json: contains no Node"),
+        (&["absent.json"], "absent.json"),
+        (&["nodes.json", "--pods", "nodes.json"], "nodes.json: kind is \"Node\"; expected Pod, DaemonSet"),
+        (&["nodes.json", "--pods", "empty.json"], "empty.json: contains no Pod and no DaemonSet"),
+        (&["nodes.json", "--state-dir", "absent"], "absent"),
+        (&["nodes.json", "--kubeconfig", "x"], "cannot be used with"),
+    ] {
+        let output = plan(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(expected) && output.stdout.is_empty(), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_the_command_quietly() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = command(directory.path(), &["nodes.json", "--policy", "policy.yaml"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
