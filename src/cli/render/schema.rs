@@ -17,7 +17,7 @@ pub(super) struct SchemaArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
+pub(in crate::cli) enum Kind {
     /// Policy files
     #[value(name = "NodePolicy")]
     NodePolicy,
@@ -41,7 +41,15 @@ enum Kind {
 }
 
 pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
-    let (title, of_kind) = match args.kind {
+    of(args.kind)
+}
+
+/// The text of the schema file of one kind.
+///
+/// # Errors
+/// Returns an error if the schema cannot be serialized, which is a bug in nodegate.
+pub(in crate::cli) fn of(kind: Kind) -> anyhow::Result<String> {
+    let (title, of_kind) = match kind {
         Kind::NodePolicy => ("NodePolicy", for_editors(document_schema().clone())),
         Kind::PolicyTest => ("PolicyTest", for_editors(schema_of::<PolicyTest>())),
         Kind::Plan => ("plan", output_schema_of::<Plan>()),
@@ -52,14 +60,6 @@ pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
     };
-    document(title, of_kind)
-}
-
-/// The text of a schema file.
-///
-/// # Errors
-/// Returns an error if the schema cannot be serialized, which is a bug in nodegate.
-pub(in crate::cli) fn document(title: &str, of_kind: Json) -> anyhow::Result<String> {
     let mut schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title});
     if let (Some(schema), Json::Object(of_kind)) = (schema.as_object_mut(), of_kind) {
         schema.extend(of_kind.into_iter().filter(|(field, _)| field != "title"));
