@@ -64,6 +64,11 @@ pub fn cut_to_characters(text: &mut String, max: usize) {
     }
 }
 
+/// A number of things: `1 node`, `2 nodes`.
+pub fn counted(count: usize, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

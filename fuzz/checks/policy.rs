@@ -86,7 +86,7 @@ fn names_its_place(error: &PolicyError, text: &str) {
     assert!(said.starts_with(&format!("{FILE}:{}:{}: ", place.line, place.column)), "{said}");
     let lines = text.split(['\n', '\r']).count();
     assert!(place.line >= 1 && place.column >= 1 && place.line as usize <= lines + 1, "{said} in {lines} lines");
-    assert!(!error.message.is_empty(), "{said}");
+    assert!(!error.problem.what.is_empty(), "{said}");
 }
 
 /// What is decided, and the node with the patch, if there is one.

@@ -23,6 +23,7 @@ use crate::controller::{
 use crate::files::Sources;
 use crate::metrics::Metrics;
 use crate::state::{ConfigMaps, Identity, SavedStates};
+use crate::text::counted;
 use nodegate_policy::NodeChange;
 use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
 
@@ -250,19 +251,22 @@ fn text(outcome: &Outcome, format: Format) -> anyhow::Result<String> {
     let sum = |of: fn(&Line) -> usize| lines.iter().map(of).sum::<usize>();
     let failed = lines.iter().filter(|line| line.failed.is_some()).count();
     let mut text = format!(
-        "{}\n\n{} nodes: {} keys set, {} changed, {} removed, {} kept; {failed} nodes failed\n",
+        "{}\n\n{}: {} set, {} changed, {} removed, {} kept; {} failed\n",
         table.trim_fmt(),
-        lines.len(),
-        sum(|line| line.set),
+        counted(lines.len(), "node", "nodes"),
+        counted(sum(|line| line.set), "key", "keys"),
         sum(|line| line.changed),
         sum(|line| line.removed),
         sum(|line| line.kept),
+        counted(failed, "node", "nodes"),
     );
     let lingering = sum(|line| line.lingering);
     if lingering > 0 {
+        let them = if lingering == 1 { "it" } else { "them" };
         text.push_str(&format!(
-            "{lingering} keys are owned by nodegate and no longer set by any policy; the controller removes them \
-             after their grace period, or --confirm removes them now\n"
+            "{} owned by nodegate and no longer set by any policy; the controller removes {them} after the grace period, or \
+             --confirm removes {them} now\n",
+            counted(lingering, "key is", "keys are"),
         ));
     }
     for line in lines {

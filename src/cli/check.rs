@@ -6,13 +6,15 @@ use serde::Serialize;
 
 use super::Findings;
 use super::output::{self, Format};
-use crate::files::Sources;
-use crate::text::on_a_line;
+use crate::files::{LoadError, Sources};
+use crate::text::{counted, on_a_line};
 use nodegate_policy::{PolicyDocument, PolicySet};
 
 /// Check policies without nodes: errors, and warnings about rules of different policies that conflict.
 ///
-/// All files are checked together, as they would be in force. A policy with an error makes the command exit with 2.
+/// All files are checked together, as they would be in force. A policy with an error makes the command exit with 2. Each
+/// error is shown with its line; -o json and -o yaml print the errors as a list, each with file, line, column, field,
+/// message and help.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     /// NodePolicy files, or directories of them
@@ -26,11 +28,58 @@ pub(crate) struct CheckArgs {
     output: Format,
 }
 
-/// The result for policies without errors.
+/// The result. If there are errors, nothing else is known.
 #[derive(Serialize)]
 struct Checked {
     policies: Vec<Policy>,
     warnings: Vec<String>,
+    errors: Vec<CheckError>,
+}
+
+/// An error in a policy. What does not apply to it is omitted.
+#[derive(Serialize)]
+struct CheckError {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<String>,
+    /// The path of the field, such as `spec.rules[0].labels.tier`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    field: String,
+    /// What is wrong.
+    message: String,
+    /// What to write instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<String>,
+}
+
+impl CheckError {
+    fn of(error: &LoadError) -> Self {
+        match error {
+            LoadError::File { path, line, why } => Self {
+                file: Some(path.display().to_string()),
+                line: *line,
+                column: None,
+                policy: None,
+                field: String::new(),
+                message: why.clone(),
+                help: None,
+            },
+            LoadError::Policy(error) => Self {
+                file: error.file.clone(),
+                line: error.place.map(|place| place.line),
+                column: error.place.map(|place| place.column),
+                policy: error.policy.clone(),
+                field: error.path.to_string(),
+                message: error.problem.what.clone(),
+                help: error.problem.remedy.clone(),
+            },
+        }
+    }
 }
 
 /// A policy that was checked. Presets are policies, too.
@@ -45,8 +94,16 @@ struct Policy {
 
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Findings> {
     let sources = Sources { policies: args.policies.clone(), ..Sources::default() };
-    let set = sources.load().map_err(|errors| output::load_errors(&errors))?;
-    let checked = Checked::of(&set);
+    let checked = match (sources.load(), args.output) {
+        (Ok(set), _) => Checked::of(&set),
+        (Err(errors), Format::Table) => return Err(output::load_errors(&errors)),
+        (Err(errors), format) => {
+            let (policies, warnings) = (Vec::new(), Vec::new());
+            let checked = Checked { policies, warnings, errors: errors.iter().map(CheckError::of).collect() };
+            output::print(&output::structured(format, &checked)?)?;
+            return Err(output::load_errors(&errors));
+        }
+    };
     output::print(&match args.output {
         Format::Table => checked.text(),
         format => output::structured(format, &checked)?,
@@ -64,7 +121,9 @@ impl Checked {
         let mut policies: Vec<Policy> = set.documents().iter().map(policy).collect();
         policies.sort_by(|a, b| a.name.cmp(&b.name));
         let not_acted_on = set.not_acted_on().iter().map(|section| format!("{section} has no effect in this version"));
-        Self { policies, warnings: set.possible_conflicts().into_iter().chain(not_acted_on).collect() }
+        let warnings =
+            set.mistyped_resources().into_iter().chain(set.possible_conflicts()).chain(not_acted_on).collect();
+        Self { policies, warnings, errors: Vec::new() }
     }
 
     fn text(&self) -> String {
@@ -75,8 +134,7 @@ impl Checked {
         let warnings = self.warnings.iter().map(|warning| format!("warning: {}\n", on_a_line(warning)));
         let sum = match self.warnings.len() {
             0 => "no errors\n".to_owned(),
-            1 => "no errors, 1 warning\n".to_owned(),
-            count => format!("no errors, {count} warnings\n"),
+            count => format!("no errors, {}\n", counted(count, "warning", "warnings")),
         };
         format!("{}\n\n{}{sum}", table.trim_fmt(), warnings.collect::<String>())
     }

@@ -13,13 +13,12 @@ use kube::Client;
 use super::connect::ConnectArgs;
 use super::invocation::Invocation;
 use super::output::{self, Format};
+use super::render::schema;
 use super::{Findings, nodes, telemetry_for_command};
 use crate::controller::{NodeApi, NodeObject, Unreadable};
 pub(crate) use document::Summary;
 use document::UnreadableNode;
-use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::names::{LabelKey, is_dns_subdomain};
-use nodegate_policy::api::schema::{document_schema, schema_of};
 use nodegate_policy::init::{FirstPolicy, FleetNode, InitError, first_policy};
 
 /// Write a first policy from the labels and taints that nodes have today, and tests of it
@@ -161,12 +160,11 @@ impl Fleet {
 
 /// Writes the policy, its tests and the schemas that their first lines name. Returns the paths.
 fn write(args: &InitArgs, first: &FirstPolicy) -> anyhow::Result<Vec<String>> {
-    let schema = |title: &str, schema| super::render::schema::document(title, schema);
     let files = [
         ("policy.yaml", first.policy_yaml(&args.name, "nodepolicy.schema.json")?),
         ("test.yaml", first.test_yaml("policy.yaml", "policytest.schema.json")?),
-        ("nodepolicy.schema.json", schema("NodePolicy", document_schema().clone())?),
-        ("policytest.schema.json", schema("PolicyTest", schema_of::<PolicyTest>())?),
+        ("nodepolicy.schema.json", schema::of(schema::Kind::NodePolicy)?),
+        ("policytest.schema.json", schema::of(schema::Kind::PolicyTest)?),
     ];
     let files = files.map(|(name, text)| (args.dir.join(name), text));
     let there: Vec<String> = files

@@ -11,6 +11,7 @@ mod effective_policies;
 mod explain;
 mod export;
 mod failure_policy;
+mod faults;
 mod history;
 mod init;
 mod invocation;

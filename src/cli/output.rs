@@ -5,6 +5,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write as _};
 
+use annotate_snippets::Renderer;
+use anstream::{AutoStream, ColorChoice};
+
+use super::faults::Faults;
+use crate::files::LoadError;
 use crate::kube_error::with_context;
 use crate::text::{lines, on_a_line};
 
@@ -26,8 +31,20 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 /// Writes an error and its causes to standard error.
 pub(crate) fn error(error: &anyhow::Error) {
+    let text = match error.downcast_ref::<Faults>() {
+        Some(faults) => faults.render(&renderer(AutoStream::choice(&io::stderr()))),
+        None => format!("error: {}", lines(&with_context(error))),
+    };
     // If standard error is closed too, there is nowhere left to report this.
-    let _ = writeln!(io::stderr().lock(), "error: {}", lines(&with_context(error)));
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// How faults are drawn: with colors only on a terminal, and if the environment (`NO_COLOR`, `TERM`) allows them.
+fn renderer(colors: ColorChoice) -> Renderer {
+    match colors {
+        ColorChoice::Never => Renderer::plain(),
+        ColorChoice::Auto | ColorChoice::AlwaysAnsi | ColorChoice::Always => Renderer::styled(),
+    }
 }
 
 /// Writes a note that does not belong to the result to standard error.
@@ -36,11 +53,9 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", lines(text));
 }
 
-/// Combines all load errors into one error, one per line.
-pub(crate) fn load_errors(errors: &[crate::files::LoadError]) -> anyhow::Error {
-    let messages: Vec<String> = errors.iter().map(|error| format!("\n  {}", on_a_line(&error.to_string()))).collect();
-    let what = if errors.len() == 1 { "error" } else { "errors" };
-    anyhow::anyhow!("found {} {what} in the policies; no policy was loaded:{}", errors.len(), messages.concat())
+/// Combines all load errors into one error.
+pub(crate) fn load_errors(errors: &[LoadError]) -> anyhow::Error {
+    Faults::of_policies(errors).into()
 }
 
 /// The output format of results.

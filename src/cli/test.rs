@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde::Serialize;
 
+use super::faults::Faults;
 use super::output::{self, Format};
 use super::{Findings, nodes};
 use crate::files::{LoadError, Sources};
+use crate::text::counted;
 use nodegate_policy::PolicySet;
-use nodegate_policy::api::case::PolicyTest;
-use nodegate_policy::api::schema::{check, schema_of};
-use nodegate_policy::api::source::{FieldPath, parse_documents};
-use nodegate_policy::simulate::{compile_inline, missing_errors, node_of, run_case};
+use nodegate_policy::api::case::TestFile;
+use nodegate_policy::simulate::{compile_in_place, missing_errors, node_of, run_case};
 
 /// Run policy tests: cases with a policy, a node, a requester and the expected outcome
 ///
@@ -88,7 +88,7 @@ fn table(results: &[CaseResult]) -> String {
 }
 
 /// Reads a case file, or all case files in a directory and its subdirectories.
-fn collect(path: &Path, files: &mut Vec<(PathBuf, PolicyTest)>) -> anyhow::Result<()> {
+fn collect(path: &Path, files: &mut Vec<(PathBuf, TestFile)>) -> anyhow::Result<()> {
     if path.is_dir() {
         let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
         let mut below: Vec<PathBuf> = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
@@ -102,29 +102,16 @@ fn collect(path: &Path, files: &mut Vec<(PathBuf, PolicyTest)>) -> anyhow::Resul
         return Ok(());
     }
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let trees = parse_documents(&text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
-    for mut tree in trees {
-        let mut faults = Vec::new();
-        check(&mut tree, &schema_of::<PolicyTest>(), &FieldPath::root(), &mut faults);
-        let lines: Vec<String> = faults
-            .iter()
-            .map(|fault| {
-                format!(
-                    "\n  {}:{}:{}: {}: {}",
-                    path.display(),
-                    fault.place.line,
-                    fault.place.column,
-                    fault.path,
-                    fault.message
-                )
-            })
-            .collect();
-        anyhow::ensure!(lines.is_empty(), "the case file is invalid:{}", lines.concat());
-        let test: PolicyTest = serde_json::from_value(tree.to_json()).with_context(|| path.display().to_string())?;
-        anyhow::ensure!(test.kind == "PolicyTest", "{}: kind is {:?}, expected PolicyTest", path.display(), test.kind);
-        let is_empty = test.cases.is_empty() && test.expect_errors.is_empty();
+    let mut errors = Vec::new();
+    let tests = TestFile::parse_all(&path.display().to_string(), &text, &mut errors);
+    if !errors.is_empty() {
+        let count = counted(errors.len(), "error", "errors");
+        return Err(Faults::in_file(errors, format!("found {count} in the test file; no case was run")).into());
+    }
+    for file in tests {
+        let is_empty = file.test.cases.is_empty() && file.test.expect_errors.is_empty();
         anyhow::ensure!(!is_empty, "{}: the PolicyTest has no cases; add cases or expectErrors", path.display());
-        files.push((path.to_owned(), test));
+        files.push((path.to_owned(), file));
     }
     Ok(())
 }
@@ -138,29 +125,29 @@ fn beside(file: &Path, path: &str) -> PathBuf {
     file.parent().unwrap_or(Path::new(".")).join(path)
 }
 
-fn load(file: &Path, test: &PolicyTest) -> Result<PolicySet, Vec<String>> {
-    let texts = |errors: Vec<LoadError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let Some(policy) = &test.policy else {
-        let sources = Sources {
-            policies: test.policies.iter().map(|path| beside(file, path)).collect(),
-            labels_dir: test.labels_dir.as_ref().map(|path| beside(file, path)),
-            ..Sources::default()
-        };
-        return sources.load().map_err(texts);
+fn load(path: &Path, file: &TestFile) -> Result<PolicySet, Vec<LoadError>> {
+    if let Some(compiled) = compile_in_place(file) {
+        return compiled.map_err(|errors| errors.into_iter().map(LoadError::Policy).collect());
+    }
+    let sources = Sources {
+        policies: file.test.policies.iter().map(|policy| beside(path, policy)).collect(),
+        labels_dir: file.test.labels_dir.as_ref().map(|directory| beside(path, directory)),
+        ..Sources::default()
     };
-    compile_inline(policy).map_err(|errors| errors.iter().map(ToString::to_string).collect())
+    sources.load()
 }
 
-fn run_file(file: &Path, test: &PolicyTest) -> anyhow::Result<Vec<CaseResult>> {
+fn run_file(path: &Path, file: &TestFile) -> anyhow::Result<Vec<CaseResult>> {
+    let test = &file.test;
     let result = |case: &str, differences: Vec<String>| CaseResult {
-        file: file.display().to_string(),
+        file: path.display().to_string(),
         case: case.to_owned(),
         passed: differences.is_empty(),
         differences,
     };
-    let loaded = load(file, test);
+    let loaded = load(path, file);
     if !test.expect_errors.is_empty() {
-        let errors = loaded.err().unwrap_or_default();
+        let errors: Vec<String> = loaded.err().unwrap_or_default().iter().map(ToString::to_string).collect();
         let missing = missing_errors(test, &errors).into_iter();
         let mut differences: Vec<String> = missing.map(|text| format!("no error contains {text:?}")).collect();
         if !differences.is_empty() {
@@ -169,14 +156,15 @@ fn run_file(file: &Path, test: &PolicyTest) -> anyhow::Result<Vec<CaseResult>> {
         return Ok(vec![result("the policies are refused", differences)]);
     }
     let set = loaded.map_err(|errors| {
-        anyhow::anyhow!("{}: the policies are invalid:\n  {}", file.display(), errors.join("\n  "))
+        let count = counted(errors.len(), "error", "errors");
+        Faults::new(errors, format!("found {count} in the policies of {}; no case was run", path.display()))
     })?;
     test.cases
         .iter()
         .map(|case| {
-            let place = || format!("{}: case {:?}", file.display(), case.name);
+            let place = || format!("{}: case {:?}", path.display(), case.name);
             let node = match (node_of(case).with_context(place)?, &case.node_file) {
-                (None, Some(path)) => nodes::read_one(&beside(file, path)).with_context(place)?,
+                (None, Some(node)) => nodes::read_one(&beside(path, node)).with_context(place)?,
                 (node, _) => node.unwrap_or_default(),
             };
             Ok(result(&case.name, run_case(&set, case, node).with_context(place)?))

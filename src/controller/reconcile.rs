@@ -20,6 +20,7 @@ use super::removals::MaxRemovals;
 use super::unrecorded::Recorded;
 use crate::metrics::Metrics;
 use crate::state::{ConfigMaps, StateWriter, WriteError};
+use crate::text::counted;
 use nodegate_policy::api::names::TaintId;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
@@ -334,8 +335,9 @@ impl Reconciler {
     fn too_many_persisted(&self, node: &NodeObject, count: usize) {
         self.metrics.controller.keeping.keys_not_saved.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
         let note = format!(
-            "{count} persisted labels or taints of this node are not saved: the limits for one node are {SAVED_LABELS_MAX} labels and \
-             {SAVED_TAINTS_MAX} taints; keys that are already saved stay saved"
+            "{} not saved: the limits for one node are {SAVED_LABELS_MAX} labels and {SAVED_TAINTS_MAX} taints; keys that are \
+             already saved stay saved",
+            counted(count, "persisted label or taint of this node is", "persisted labels or taints of this node are"),
         );
         tracing::warn!(node = node.name(), count, "too many persisted labels or taints; not all of them are saved");
         self.events.later(node, "TooManyPersistedKeys", note);

@@ -4,6 +4,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use crate::text::counted;
+
 use nodegate_policy::Removal;
 
 /// Removals within this time count as one change.
@@ -53,8 +55,10 @@ impl std::fmt::Display for Brake {
             Self::NotSurveyed => f.write_str("the nodes have not been checked against the policies in force yet"),
             Self::TooMany { nodes, limit } => write!(
                 f,
-                "{nodes} nodes would lose labels or taints that nodegate owns; one change may affect at most {limit} nodes \
-                 (--max-removals). Nothing is removed until you run `nodegate apply --confirm`"
+                "{} would lose labels or taints that nodegate owns; one change may affect at most {} (--max-removals). Nothing \
+                 is removed until you run `nodegate apply --confirm`",
+                counted(*nodes, "node", "nodes"),
+                counted(*limit, "node", "nodes"),
             ),
             Self::NoPolicy => f.write_str(
                 "no policy is in force, so every owned label and taint would be removed. Nothing is removed until you run \

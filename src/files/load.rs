@@ -10,7 +10,7 @@ use super::entries::{policy_files, read_text, visible_entries};
 use super::error::LoadError;
 use super::labels;
 use nodegate_policy::api::policy::{NodePolicySpec, PersistSpec};
-use nodegate_policy::{Origin, PolicyDocument, PolicySet};
+use nodegate_policy::{Origin, PolicyDocument, PolicyError, PolicySet};
 
 /// Where policies are read from.
 #[derive(Clone, Debug, Default)]
@@ -82,13 +82,9 @@ impl Sources {
         );
         documents.extend(self.persist_prefix.as_deref().map(persist_policy));
         let compiled = PolicySet::compile(&documents);
-        let compile_errors = compiled.as_ref().err().cloned().unwrap_or_default();
-        for error in policy_errors.into_iter().chain(compile_errors) {
-            let error = LoadError::Policy(error);
-            if !errors.contains(&error) {
-                errors.push(error);
-            }
-        }
+        policy_errors.extend(compiled.as_ref().err().into_iter().flatten().cloned());
+        PolicyError::sort(&mut policy_errors);
+        errors.extend(policy_errors.into_iter().map(LoadError::Policy));
         match compiled {
             Ok(set) if errors.is_empty() => {
                 documents.retain(|document| document.origin != Origin::Preset);

@@ -56,6 +56,43 @@ fn rules_of_different_policies_that_set_other_values_are_warnings() {
 }
 
 #[test]
+fn a_resource_that_is_almost_a_known_one_is_a_warning() {
+    let gpus = (
+        "gpus",
+        r#"{rules: [{name: gpus, match: {capacity: {nvdia.com/gpu: ">=1", example.com/dongle: ">=1"}}, labels: {tier: gpu}}]}"#,
+    );
+    let output = check(&[gpus], &["--exit-code"]);
+    let warning =
+        r#"warning: gpus/gpus: "nvdia.com/gpu" is not a resource that nodegate knows; did you mean "nvidia.com/gpu"?"#;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stdout).ends_with(&format!("\n\n{warning}\nno errors, 1 warning\n")),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn errors_for_other_programs_have_their_place_message_and_help_in_fields() {
+    let wrong = ("wrong", "{rules: [{name: a, labels: {tier: 1.10}}]}");
+    let output = check(&[wrong], &["-o", "json"]);
+    let checked: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut error = checked["errors"][0].clone();
+    assert!(error["file"].take().as_str().unwrap().ends_with("wrong.yaml"));
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        error,
+        json!({"file": null, "line": 1, "column": 120, "policy": "wrong", "field": "spec.rules[0].labels.tier",
+            "message": "expected a string, found 1.10", "help": "write it in quotes: \"1.10\""})
+    );
+    assert_eq!(checked["errors"].as_array().unwrap().len(), 1, "nothing follows from it: {checked}");
+    assert!(text(&output.stderr).starts_with("error: expected a string, found 1.10\n"), "{}", text(&output.stderr));
+    let missing = Command::new(env!("CARGO_BIN_EXE_nodegate")).args(["check", "-o", "json", "/missing.yaml"]).output();
+    let checked: Value = serde_json::from_slice(&missing.unwrap().stdout).unwrap();
+    assert_eq!(checked["errors"][0]["file"], "/missing.yaml");
+}
+
+#[test]
 fn a_warning_is_one_line_whatever_a_rule_is_named() {
     let odd = ("odd", r#"{rules: [{name: "a\n  no errors", labels: {tier: lead}}]}"#);
     let printed = text(&check(&[GOLD, odd], &[]).stdout);

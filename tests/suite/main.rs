@@ -32,3 +32,4 @@ mod security;
 mod serve;
 mod terminal;
 mod tls;
+mod wrong_policies;

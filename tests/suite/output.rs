@@ -19,7 +19,7 @@ pub(crate) fn assert_conforms(command: &str, printed: &Value) {
     let mut documents = parse_documents(&printed.to_string()).unwrap();
     let mut faults = Vec::new();
     check(&mut documents[0], &schema(command), &FieldPath::root(), &mut faults);
-    let faults: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
+    let faults: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.problem)).collect();
     assert!(faults.is_empty(), "{command}: {faults:#?}\n{printed:#}");
 }
 

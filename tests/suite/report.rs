@@ -56,7 +56,7 @@ fn violations_of_nodes_in_files_are_listed_and_are_findings() {
     assert_eq!(found, expected);
     let table = report(directory.path(), &["--policy", "policy.yaml", "nodes.yaml"]);
     let table = String::from_utf8(table.stdout).unwrap();
-    let sum = "3 nodes, 2 with violations: 2 in enforce mode, 1 in warn mode, 1 in audit mode; 1 expressions failed to evaluate, \
+    let sum = "3 nodes, 2 with violations: 2 in enforce mode, 1 in warn mode, 1 in audit mode; 1 expression failed to evaluate, \
                which counts as a finding\npolicies: fleet (sha256:";
     assert!(table.contains("no slots") && table.contains(sum), "{table}");
 }
@@ -79,7 +79,7 @@ fn nodes_without_violations_are_no_finding_and_no_nodes_are_an_error() {
     std::fs::write(directory.path().join("nodes.yaml"), node).unwrap();
     let output = report(directory.path(), &["--policy", "policy.yaml", "nodes.yaml"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 nodes, 0 with violations"));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 node, 0 with violations"));
     let output = report(directory.path(), &["--policy", "policy.yaml"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no nodes are selected"));

@@ -4,7 +4,7 @@ use super::Yields;
 use super::fault::Problem;
 use super::functions::{self, Function, Run};
 use super::pattern;
-use super::schema::{Schema, Shape, Variable};
+use super::schema::{Schema, Shape, Variable, nearest};
 use super::syntax::{Constant, Operator, Syntax, SyntaxKind};
 use super::tree::{Call, Entry, Item, Tree};
 use super::types::{self, Type};
@@ -93,16 +93,15 @@ impl Checker {
         if wanted.may_be(found.of) {
             return Ok(found);
         }
-        let hint = match (wanted, found.of) {
-            (_, Type::Optional) => "; take the value out of the optional with .orValue(…)",
-            (Type::Text, _) => "; convert it with string(…)",
-            (Type::Bool, Type::Text) => "; compare it, such as … == \"true\"",
-            (Type::Bool, _) => "; compare it with something",
-            (Type::Map, _) => "; write {\"key\": \"value\"}",
-            _ => "",
-        };
-        let message = format!("{what} must be {}, this is {}{hint}", wanted.noun(), found.of.noun());
-        Err(Problem::new(syntax.at, message))
+        let problem = Problem::new(syntax.at, format!("{what} must be {}, but is {}", wanted.noun(), found.of.noun()));
+        Err(match (wanted, found.of) {
+            (_, Type::Optional) => problem.remedy("take the value out of the optional with .orValue(…)"),
+            (Type::Text, _) => problem.remedy("convert it with string(…)"),
+            (Type::Bool, Type::Text) => problem.remedy("compare it, such as … == \"true\""),
+            (Type::Bool, _) => problem.remedy("compare it with something"),
+            (Type::Map, _) => problem.remedy("write {\"key\": \"value\"}"),
+            _ => problem,
+        })
     }
 
     pub(super) fn part(&mut self, syntax: &Syntax) -> Result<Typed, Problem> {
@@ -193,8 +192,11 @@ impl Checker {
             Some(variable) => Ok(Typed::new(Tree::Variable(variable), variable.type_of()).shaped(variable.shape)),
             None => {
                 let names: Vec<_> = self.schema.variables.iter().map(|variable| variable.name).collect();
-                let message = format!("there is no variable `{name}` here; the variables are {}", names.join(", "));
-                Err(Problem::new(at, message))
+                let remedy = match nearest(name, &names) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("the variables are {}", names.join(", ")),
+                };
+                Err(Problem::new(at, format!("there is no variable `{name}` here")).remedy(remedy))
             }
         }
     }
@@ -238,12 +240,12 @@ impl Checker {
             None => (target, name.to_owned()),
         };
         let Some(function) = functions::find(&name, target.is_some()) else {
-            return Err(Problem::new(at, unknown_function(&name, target.is_some())));
+            return Err(unknown_function(at, &name, target.is_some()));
         };
         let given = arguments.len() + usize::from(target.is_some());
         let (most, least) = (function.parameters.len(), function.parameters.len() - function.optional);
         if given < least || given > most {
-            return Err(Problem::new(at, format!("wrong number of arguments; write {}", function.signature())));
+            return Err(Problem::new(at, "wrong number of arguments").remedy(format!("write {}", function.signature())));
         }
         self.invoke(at, function, target.into_iter().chain(arguments))
     }
@@ -262,10 +264,13 @@ impl Checker {
             }
             let argument = self.part(syntax)?;
             if !wanted.may_be(argument.of) {
-                let optional = if argument.of == Type::Optional { "; use .orValue(…) first" } else { "" };
-                let text = if *wanted == Type::Text { "; convert it with string(…)" } else { optional };
-                let message = format!("{} cannot take {} here{text}", function.signature(), argument.of.noun());
-                return Err(Problem::new(if index == 0 { at } else { syntax.at }, message));
+                let what = format!("{} cannot take {} here", function.signature(), argument.of.noun());
+                let problem = Problem::new(if index == 0 { at } else { syntax.at }, what);
+                return Err(match (*wanted, argument.of) {
+                    (Type::Text, _) => problem.remedy("convert it with string(…)"),
+                    (_, Type::Optional) => problem.remedy("use .orValue(…) first"),
+                    _ => problem,
+                });
             }
             arguments.push(argument.tree);
         }
@@ -287,7 +292,7 @@ fn shape_of_member(at: usize, of: &Typed, key: &Typed) -> Result<Shape, Problem>
         _ => None,
     };
     let described = of.tree.path().is_some().then(|| of.tree.describe());
-    of.shape.member(key, described).map_err(|message| Problem::new(at, message))
+    of.shape.member(key, described).map_err(|problem| problem.moved(at))
 }
 
 fn type_of(constant: &Constant) -> Type {
@@ -302,15 +307,16 @@ fn type_of(constant: &Constant) -> Type {
     }
 }
 
-fn unknown_function(name: &str, method: bool) -> String {
+fn unknown_function(at: usize, name: &str, method: bool) -> Problem {
     let what = if method { "method" } else { "function" };
     if functions::find(name, !method).is_some() {
         let right = if method { format!("{name}(…)") } else { format!("….{name}(…)") };
-        return format!("`{name}` is not called like this; write {right}");
+        return Problem::new(at, format!("`{name}` is not called like this")).remedy(format!("write {right}"));
     }
     let names = functions::names(method);
-    let nearest = names.iter().min_by_key(|known| strsim::damerau_levenshtein(known, name));
-    let near = nearest.filter(|known| strsim::damerau_levenshtein(known, name) <= 2);
-    let hint = near.map_or_else(|| ".".to_owned(), |known| format!(", did you mean `{known}`?"));
-    format!("there is no {what} `{name}`{hint} Valid names: {}", names.join(", "))
+    let remedy = match nearest(name, &names) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "only the functions of Kubernetes' CEL are available".to_owned(),
+    };
+    Problem::new(at, format!("there is no {what} `{name}`")).remedy(remedy)
 }

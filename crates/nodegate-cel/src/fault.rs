@@ -1,6 +1,9 @@
 //! What can go wrong: while an expression is compiled, and while it is evaluated.
 
+use std::ops::Range;
+
 use super::document::Unread;
+use super::lexer;
 
 /// Characters of a message about an evaluation.
 const MAX_MESSAGE: usize = 300;
@@ -9,21 +12,27 @@ const MAX_MESSAGE: usize = 300;
 #[derive(Debug, PartialEq)]
 pub(super) struct Problem {
     at: usize,
-    message: String,
+    what: String,
+    remedy: Option<String>,
 }
 
 impl Problem {
-    pub(super) fn new(at: usize, message: impl Into<String>) -> Self {
-        Self { at, message: message.into() }
+    pub(super) fn new(at: usize, what: impl Into<String>) -> Self {
+        Self { at, what: what.into(), remedy: None }
+    }
+
+    /// The same problem, with what to write instead.
+    pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..self }
     }
 
     /// The same problem, `by` bytes further on.
     pub(super) fn moved(self, by: usize) -> Self {
-        Self { at: self.at + by, message: self.message }
+        Self { at: self.at + by, ..self }
     }
 
     /// The problem as a person reads it.
-    pub(super) fn explain(&self, source: &str) -> ExpressionError {
+    pub(super) fn explain(self, source: &str) -> ExpressionError {
         let before = source.get(..self.at).unwrap_or(source);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
@@ -31,14 +40,54 @@ impl Problem {
             true => format!("line {line}, column {column}"),
             false => format!("column {column}"),
         };
-        ExpressionError(format!("{place} of the expression: {}", self.message))
+        let bytes = before.len()..end_of_token(source, before.len());
+        ExpressionError { bytes, place, what: self.what, remedy: self.remedy }
     }
+}
+
+/// The byte behind the token that begins at `at`; that of one character if no token begins there.
+fn end_of_token(source: &str, at: usize) -> usize {
+    let rest = source.get(at..).unwrap_or_default();
+    let tokens = lexer::tokens(source).unwrap_or_default();
+    let token = tokens.iter().find(|token| token.at == at && token.end > at).map(|token| token.end);
+    token.unwrap_or_else(|| at + rest.chars().next().map_or(0, char::len_utf8))
 }
 
 /// Why an expression cannot be used: what is wrong, where in it, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ExpressionError(String);
+#[error("{place} of the expression: {what}{}", remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default())]
+pub struct ExpressionError {
+    bytes: Range<usize>,
+    place: String,
+    what: String,
+    remedy: Option<String>,
+}
+
+impl ExpressionError {
+    /// The bytes of the expression in which the fault is.
+    #[must_use]
+    pub fn bytes(&self) -> Range<usize> {
+        self.bytes.clone()
+    }
+
+    /// Where the fault is in the expression, in words.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// What to write instead.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&str> {
+        self.remedy.as_deref()
+    }
+}
 
 /// Why an expression has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -92,12 +92,12 @@ impl<'s> Lexer<'s> {
             Some('`') => self.escaped()?,
             Some(c) if c.is_ascii_alphabetic() || c == '_' || c == '"' || c == '\'' => self.text_or_name()?,
             Some(c) => match SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
-                Some(&"=") => return Err(Problem::new(at, "a single `=` is not an operator; write `==`")),
+                Some(&"=") => return Err(Problem::new(at, "a single `=` is not an operator").remedy("write `==`")),
                 Some(symbol) => {
                     self.at += symbol.len();
                     TokenKind::Symbol(symbol)
                 }
-                None => return Err(Problem::new(at, stray(c))),
+                None => return Err(stray(at, c)),
             },
         };
         Ok(Token { at, end: self.at, kind })
@@ -184,17 +184,19 @@ impl<'s> Lexer<'s> {
     fn refuse_suffix(&self) -> Result<(), Problem> {
         match self.rest().chars().next() {
             Some(c) if c.is_ascii_alphanumeric() || c == '_' => {
-                Err(Problem::new(self.at, format!("`{c}` directly after a number; put text in quotes")))
+                Err(Problem::new(self.at, format!("`{c}` directly after a number")).remedy("put text in quotes"))
             }
             _ => Ok(()),
         }
     }
 }
 
-fn stray(c: char) -> String {
+fn stray(at: usize, c: char) -> Problem {
     match c {
-        '&' | '|' => format!("a single `{c}` is not an operator; write `{c}{c}`"),
-        '“' | '”' | '‘' | '’' => "typographic quotes are not supported; write \" or '".to_owned(),
-        _ => format!("unexpected character {c:?}; write text in quotes"),
+        '&' | '|' => Problem::new(at, format!("a single `{c}` is not an operator")).remedy(format!("write `{c}{c}`")),
+        '“' | '”' | '‘' | '’' => {
+            Problem::new(at, "typographic quotes are not supported").remedy("write \" or '")
+        }
+        _ => Problem::new(at, format!("unexpected character {c:?}")).remedy("write text in quotes"),
     }
 }

@@ -49,9 +49,15 @@ impl Body<'_> {
                 return Ok(());
             }
             match rest.chars().next() {
-                None => return Err(Problem::new(self.at, format!("this text is not closed; write {quote} behind it"))),
+                None => {
+                    return Err(
+                        Problem::new(self.at, "this text is not closed").remedy(format!("write {quote} behind it"))
+                    );
+                }
                 Some('\n' | '\r') if quote.len() == 1 => {
-                    return Err(Problem::new(self.at, format!("this text is not closed on its line; write {quote}")));
+                    return Err(
+                        Problem::new(self.at, "this text is not closed on its line").remedy(format!("write {quote}"))
+                    );
                 }
                 Some('\\') if !raw => self.escape()?,
                 Some(c) => {
@@ -93,10 +99,8 @@ impl Body<'_> {
             'u' if !self.as_bytes => self.code(1, 4, 16),
             'U' if !self.as_bytes => self.code(1, 8, 16),
             '0'..='3' => self.code(0, 3, 8),
-            _ => Err(Problem::new(
-                self.at,
-                format!("`\\{letter}` is not an escape sequence; write `\\\\` for a backslash"),
-            )),
+            _ => Err(Problem::new(self.at, format!("`\\{letter}` is not an escape sequence"))
+                .remedy("write `\\\\` for a backslash")),
         }
     }
 

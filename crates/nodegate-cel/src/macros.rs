@@ -65,7 +65,9 @@ impl Checker {
             }
             (Some(target), _, _) => match (shape(name, arguments.len()), usage(name)) {
                 (Some(shape), _) => self.repeat(at, shape, target, arguments).map(Some),
-                (None, Some(usage)) => Err(Problem::new(at, format!("write {usage}"))),
+                (None, Some(usage)) => {
+                    Err(Problem::new(at, format!("`{name}` is not called like this")).remedy(format!("write {usage}")))
+                }
                 (None, None) => Ok(None),
             },
             _ => Ok(None),
@@ -74,7 +76,8 @@ impl Checker {
 
     fn has(&mut self, at: usize, arguments: &[Syntax]) -> Result<Typed, Problem> {
         let [Syntax { kind: SyntaxKind::Select { of, name, optional: false }, .. }] = arguments else {
-            return Err(Problem::new(at, "write has(a.b), or \"b\" in a for a key that is not an identifier"));
+            return Err(Problem::new(at, "`has` needs a field")
+                .remedy("write has(a.b), or \"b\" in a for a key that is not an identifier"));
         };
         let of = self.part(of)?;
         self.member_of(at, &of, &Typed::text(name))?;
@@ -168,8 +171,8 @@ impl Checker {
             return Err(Problem::new(syntax.at, "the variable of a loop must be an identifier"));
         };
         if self.variable(name).is_some() {
-            let message = format!("`{name}` is already defined; choose another name for the variable of the loop");
-            return Err(Problem::new(syntax.at, message));
+            let problem = Problem::new(syntax.at, format!("`{name}` is already defined"));
+            return Err(problem.remedy("choose another name for the variable of the loop"));
         }
         self.locals.push(Local { name: name.clone(), of, shape });
         Ok(())

@@ -65,11 +65,8 @@ const RESERVED: [&str; 17] = [
 /// whatever the text.
 pub(super) fn parse(source: &str) -> Result<Syntax, Problem> {
     if source.len() > MAX_SOURCE {
-        let message = format!(
-            "an expression may have at most {MAX_SOURCE} bytes, but this one has {}; split the rule",
-            source.len()
-        );
-        return Err(Problem::new(0, message));
+        let what = format!("an expression may have at most {MAX_SOURCE} bytes, but this one has {}", source.len());
+        return Err(Problem::new(0, what).remedy("split the rule"));
     }
     let mut parser = Parser { tokens: tokens(source)?, next: 0, parts: 0, nesting: 0 };
     if parser.peek() == &TokenKind::End {
@@ -130,14 +127,13 @@ impl Parser {
     fn make(&mut self, at: usize, kind: SyntaxKind) -> Result<Syntax, Problem> {
         self.parts += 1;
         if self.parts > MAX_PARTS {
-            let message =
-                format!("an expression may have at most {MAX_PARTS} parts, but this one has more; split the rule");
-            return Err(Problem::new(at, message));
+            let what = format!("an expression may have at most {MAX_PARTS} parts, but this one has more");
+            return Err(Problem::new(at, what).remedy("split the rule"));
         }
         let depth = 1 + kind.inner_depth();
         if depth > MAX_DEPTH {
-            let message = format!("more than {MAX_DEPTH} parts are nested here; split the rule");
-            return Err(Problem::new(at, message));
+            let problem = Problem::new(at, format!("more than {MAX_DEPTH} parts are nested here"));
+            return Err(problem.remedy("split the rule"));
         }
         Ok(Syntax { at, depth, kind })
     }
@@ -269,7 +265,7 @@ impl Parser {
         let found = match self.peek() {
             TokenKind::Name(name) if !is_keyword(name) => (name.clone(), true),
             TokenKind::Escaped(name) => (name.clone(), false),
-            _ => return Err(self.unexpected("a name; write other keys as [\"key\"]")),
+            _ => return Err(self.unexpected("a name").remedy("write other keys as [\"key\"]")),
         };
         self.next += 1;
         Ok(found)
@@ -326,8 +322,7 @@ impl Parser {
             "null" => SyntaxKind::Constant(Constant::Null),
             "in" => return Err(self.unexpected("a value")),
             _ if RESERVED.contains(&name.as_str()) => {
-                let message = format!("`{name}` is a reserved word; use another name");
-                return Err(Problem::new(at, message));
+                return Err(Problem::new(at, format!("`{name}` is a reserved word")).remedy("use another name"));
             }
             _ => SyntaxKind::Name(name.clone()),
         };

@@ -54,7 +54,7 @@ pub(super) fn compile(syntax: &Syntax, name: &str) -> Result<Pattern, Problem> {
             Err(error) => return Err(Problem::new(syntax.at, explain(&error))),
         }
     }
-    Err(Problem::new(syntax.at, "this pattern is too large when compiled; repeat less"))
+    Err(Problem::new(syntax.at, "this pattern is too large when compiled").remedy("repeat less"))
 }
 
 /// `\w`, `\d` and `\s` mean ASCII, as in the RE2 of Kubernetes. Their Unicode forms would also make a

@@ -1,5 +1,6 @@
 //! What expressions may mention: variables, and what is known of their structure.
 
+use crate::fault::Problem;
 use crate::types::{self, Type};
 
 /// The variables that expressions may mention.
@@ -122,7 +123,7 @@ impl Shape {
     ///
     /// # Errors
     /// There can be no such member; the message says which there are.
-    pub(crate) fn member(self, key: Option<&str>, described: Option<String>) -> Result<Self, String> {
+    pub(super) fn member(self, key: Option<&str>, described: Option<String>) -> Result<Self, Problem> {
         match (self, key) {
             (Object(fields), Some(key)) => match fields.fields.iter().find(|(name, _)| *name == key) {
                 Some((_, shape)) => Ok(*shape),
@@ -134,20 +135,20 @@ impl Shape {
     }
 }
 
-fn no_field(of: &'static Fields, key: &str, described: Option<String>) -> String {
+/// The problem of a field that is not there, without its place.
+fn no_field(of: &'static Fields, key: &str, described: Option<String>) -> Problem {
     let what = described.as_ref().map_or_else(|| types::noun(of.name), |described| format!("`{described}`"));
-    let names = of.fields.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let names: Vec<&str> = of.fields.iter().map(|(name, _)| *name).collect();
     if of.withheld.contains(&key) {
-        return format!("{what} has the field `{key}` {} (the available fields are {names})", of.reason);
+        let what = format!("{what} has the field `{key}` {}", of.reason);
+        return Problem::new(0, what).remedy(format!("the available fields are {}", names.join(", ")));
     }
-    let hint = match (elsewhere(of, key), nearest(of, key)) {
-        (Some(holder), _) => {
-            format!("; write {}.{holder}.{key}", described.as_deref().unwrap_or(of.name))
-        }
-        (None, Some(near)) => format!(", did you mean `{near}`?"),
-        (None, None) => String::new(),
+    let remedy = match (elsewhere(of, key), nearest(key, &names)) {
+        (Some(holder), _) => format!("write {}.{holder}.{key}", described.as_deref().unwrap_or(of.name)),
+        (None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, None) => format!("it has {}", names.join(", ")),
     };
-    format!("{what} has no field `{key}`{hint} (it has {names})")
+    Problem::new(0, format!("{what} has no field `{key}`")).remedy(remedy)
 }
 
 /// The field of an object that has a field `key`.
@@ -156,9 +157,9 @@ fn elsewhere(of: &'static Fields, key: &str) -> Option<&'static str> {
     of.fields.iter().find(|(_, shape)| has(shape)).map(|(holder, _)| *holder)
 }
 
-/// The field whose name is most like `key`, if any is like it.
-fn nearest(of: &'static Fields, key: &str) -> Option<&'static str> {
-    let distance = |name: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &key.to_lowercase());
-    let nearest = of.fields.iter().map(|(name, _)| *name).min_by_key(|name| distance(name))?;
-    (distance(nearest) <= 2 && distance(nearest) < key.len()).then_some(nearest)
+/// The name that is most like `written`, if any is like it.
+pub(super) fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
+    let distance = |name: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &written.to_lowercase());
+    let nearest = names.iter().copied().min_by_key(|name| distance(name))?;
+    (distance(nearest) <= 2 && distance(nearest) < written.len()).then_some(nearest)
 }

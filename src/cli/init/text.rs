@@ -2,7 +2,7 @@
 
 use super::document::{SetValue, Summary, UnreadableNode};
 use crate::cli::output;
-use crate::text::on_a_line;
+use crate::text::{counted, on_a_line};
 
 /// Maximum number of names, labels and taints of one rule that are shown.
 const SHOWN: usize = 4;
@@ -22,7 +22,7 @@ pub(super) fn of(summary: &Summary, program: &str, selected: &str) -> String {
         }
         text.push_str(&format!("{}\n", table.trim_fmt()));
         if rules.len() > RULES_SHOWN {
-            text.push_str(&format!(" and {} more rules\n", rules.len() - RULES_SHOWN));
+            text.push_str(&format!(" and {}\n", counted(rules.len() - RULES_SHOWN, "more rule", "more rules")));
         }
         text.push('\n');
     }
@@ -36,7 +36,7 @@ pub(super) fn of(summary: &Summary, program: &str, selected: &str) -> String {
     for UnreadableNode { node, reason } in unreadable {
         text.push_str(&format!("node {} cannot be read: {}\n", on_a_line(node), on_a_line(reason)));
     }
-    let read = format!("read {}", counted(*nodes, "node"));
+    let read = format!("read {}", counted(*nodes, "node", "nodes"));
     let [policy, test, ..] = files.as_slice() else { return format!("{text}{read}\n") };
     let (policy, test, selected) = (on_a_line(policy), on_a_line(test), on_a_line(selected));
     text.push_str(&format!(
@@ -44,8 +44,8 @@ pub(super) fn of(summary: &Summary, program: &str, selected: &str) -> String {
          Next, review the names in {policy}, run its tests, and see that it changes nothing:\n  \
          {program} test {test}\n  \
          {program} plan --policy {policy}{selected}\n",
-        counted(rules.len(), "rule"),
-        counted(*cases, "case")
+        counted(rules.len(), "rule", "rules"),
+        counted(*cases, "case", "cases")
     ));
     text
 }
@@ -58,10 +58,6 @@ fn set(value: &SetValue) -> String {
         Some(effect) if value.is_empty() => format!("{key}:{effect}"),
         Some(effect) => format!("{key}={value}:{effect}"),
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// The first few, and how many more there are.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{Change, NodePlan, Op, Plan, Policies, Summary};
 use crate::scheduling::{AffectedDaemonSet, AffectedPod, Effect};
-use crate::text::on_a_line;
+use crate::text::{counted, on_a_line};
 use nodegate_policy::explain::FieldName;
 
 /// How many nodes are named in a line.
@@ -118,7 +118,7 @@ fn of_changes(nodes: &[NodePlan]) -> Vec<String> {
     let mut shown: BTreeMap<(FieldName, String, bool, Op, String), Vec<&str>> = BTreeMap::new();
     for ((deferred, change), nodes) in &changes {
         let count = values.get(&(*deferred, without_values(change))).copied().unwrap_or_default();
-        let text = if count > SHOWN_VALUES { counted(change, count) } else { with_rule(change) };
+        let text = if count > SHOWN_VALUES { with_count(change, count) } else { with_rule(change) };
         let order = (change.field, change.key.clone(), *deferred, change.op, text);
         shown.entry(order).or_default().extend(nodes);
     }
@@ -151,7 +151,7 @@ pub(in crate::cli) fn with_rule(change: &Change) -> String {
 }
 
 /// The same for a key with many values.
-fn counted(change: &Change, count: usize) -> String {
+fn with_count(change: &Change, count: usize) -> String {
     format!("{}{}, {count} different values{}", start(change), effect(change), end(change))
 }
 
@@ -187,11 +187,6 @@ pub(in crate::cli) fn named(nodes: &[&str]) -> String {
         0..=NAMED => nodes.join(", "),
         count => format!("{count} nodes ({}, …)", nodes[..NAMED].join(", ")),
     }
-}
-
-/// A number with its noun.
-pub(in crate::cli) fn count(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The pods of one controller that something happens to for one reason.
@@ -240,7 +235,7 @@ fn of_pods(
         Effect::Schedulable => "schedulable",
     };
     let which = match pods.first().filter(|pod| pod.owner.is_some()) {
-        Some(_) => format!("{} of {namespace}/{owner}", count(pods.len(), "pod")),
+        Some(_) => format!("{} of {namespace}/{owner}", counted(pods.len(), "pod", "pods")),
         None => format!("pod {namespace}/{owner}"),
     };
     let nodes: Vec<&str> = nodes.iter().copied().collect();
@@ -250,8 +245,7 @@ fn of_pods(
     let left = left.filter(|_| matches!(effect, Effect::Evicted | Effect::Unschedulable) && !nodes.is_empty());
     let left = match left {
         Some(0) => "; no node accepts such a pod anymore".to_owned(),
-        Some(1) => "; 1 node accepts such a pod".to_owned(),
-        Some(left) => format!("; {left} nodes accept such a pod"),
+        Some(left) => format!("; {} such a pod", counted(left, "node accepts", "nodes accept")),
         None => String::new(),
     };
     format!("{what}{after}: {which}{place}: {reason}{left}")
@@ -259,17 +253,18 @@ fn of_pods(
 
 fn summary(plan: &Plan) -> String {
     let Summary { nodes, changed, deferred, removals, held_back, unreadable, pods, evicted } = plan.summary;
-    let mut text = format!("{}: {changed} to change, {deferred} with deferred changes", count(nodes, "node"));
+    let mut text =
+        format!("{}: {changed} to change, {deferred} with deferred changes", counted(nodes, "node", "nodes"));
     if unreadable > 0 {
         text.push_str(&format!(", {unreadable} unreadable"));
     }
     if pods > 0 {
-        text.push_str(&format!("; {} affected, {evicted} evicted", count(pods, "pod")));
+        text.push_str(&format!("; {} affected, {evicted} evicted", counted(pods, "pod", "pods")));
     }
     if held_back {
         text.push_str(&format!(
             "\nThe controller holds removals on {} back until `nodegate apply --confirm`, because they exceed --max-removals",
-            count(removals, "node")
+            counted(removals, "node", "nodes")
         ));
     }
     text

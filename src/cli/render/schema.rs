@@ -5,7 +5,7 @@ use crate::cli::init::Summary;
 use crate::cli::plan::Plan;
 use crate::cli::report::{Report, Violations};
 use nodegate_policy::api::case::PolicyTest;
-use nodegate_policy::api::schema::{document_schema, output_schema_of, schema_of};
+use nodegate_policy::api::schema::{document_schema, for_editors, output_schema_of, schema_of};
 use nodegate_policy::cleanup::Cleanup;
 use nodegate_policy::explain::{Explanation, WhyNot};
 use serde_json::{Value as Json, json};
@@ -18,7 +18,7 @@ pub(super) struct SchemaArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
+pub(in crate::cli) enum Kind {
     /// Policy files
     #[value(name = "NodePolicy")]
     NodePolicy,
@@ -44,9 +44,17 @@ enum Kind {
 }
 
 pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
-    let (title, of_kind) = match args.kind {
-        Kind::NodePolicy => ("NodePolicy", document_schema().clone()),
-        Kind::PolicyTest => ("PolicyTest", schema_of::<PolicyTest>()),
+    of(args.kind)
+}
+
+/// The text of the schema file of one kind.
+///
+/// # Errors
+/// Returns an error if the schema cannot be serialized, which is a bug in nodegate.
+pub(in crate::cli) fn of(kind: Kind) -> anyhow::Result<String> {
+    let (title, of_kind) = match kind {
+        Kind::NodePolicy => ("NodePolicy", for_editors(document_schema().clone())),
+        Kind::PolicyTest => ("PolicyTest", for_editors(schema_of::<PolicyTest>())),
         Kind::Plan => ("plan", output_schema_of::<Plan>()),
         Kind::Report => ("report", output_schema_of::<Report>()),
         Kind::Violations => ("violations", output_schema_of::<Violations>()),
@@ -56,14 +64,6 @@ pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
         Kind::Cleanup => ("cleanup", output_schema_of::<Cleanup>()),
     };
-    document(title, of_kind)
-}
-
-/// The text of a schema file.
-///
-/// # Errors
-/// Returns an error if the schema cannot be serialized, which is a bug in nodegate.
-pub(in crate::cli) fn document(title: &str, of_kind: Json) -> anyhow::Result<String> {
     let mut schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title});
     if let (Some(schema), Json::Object(of_kind)) = (schema.as_object_mut(), of_kind) {
         schema.extend(of_kind.into_iter().filter(|(field, _)| field != "title"));

@@ -3,13 +3,14 @@
 use super::cost::HOURS_A_MONTH;
 use super::document::{Conflict, Cost, Drift, LeftAlone, Missed, MissedWrite, Report, Violation};
 use crate::cli::output;
-use crate::cli::plan::text::{count, named, with_rule};
-use crate::text::on_a_line;
+use crate::cli::plan::text::{named, with_rule};
+use crate::text::{counted, on_a_line};
 use std::collections::BTreeMap;
 
 /// The whole report.
 pub(super) fn of(report: &Report) -> String {
-    let mut text = format!("{}; policies: {}\n", count(report.nodes, "node"), report.policies.names.join(", "));
+    let mut text =
+        format!("{}; policies: {}\n", counted(report.nodes, "node", "nodes"), report.policies.names.join(", "));
     let mut section = |title: &str, lines: Vec<String>| {
         if !lines.is_empty() {
             let lines: Vec<String> = lines.iter().map(|line| format!("  {}\n", on_a_line(line))).collect();

@@ -12,6 +12,7 @@ use crate::cli::{Findings, effective_policies, nodes, output};
 use crate::controller::published::Published;
 use crate::controller::{NodeApi, Unreadable};
 use crate::files::Sources;
+use crate::text::counted;
 use kube::Client;
 use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::simulate::{Scene, identity, node_name, simulate};
@@ -186,15 +187,22 @@ fn text(report: &Violations) -> String {
     let (enforce, warn, audit, unknown) =
         (of(ViolationMode::Enforce), of(ViolationMode::Warn), of(ViolationMode::Audit), of(ViolationMode::Unknown));
     text.push_str(&format!(
-        "{nodes} nodes, {} with violations: {enforce} in enforce mode, {warn} in warn mode, {audit} in audit mode",
+        "{}, {} with violations: {enforce} in enforce mode, {warn} in warn mode, {audit} in audit mode",
+        counted(*nodes, "node", "nodes"),
         violating.len()
     ));
     if unknown > 0 {
-        text.push_str(&format!("; {unknown} expressions failed to evaluate, which counts as a finding"));
+        text.push_str(&format!(
+            "; {} failed to evaluate, which counts as a finding",
+            counted(unknown, "expression", "expressions")
+        ));
     }
     let unreadable = of(ViolationMode::Unreadable);
     if unreadable > 0 {
-        text.push_str(&format!("; {unreadable} nodes are unreadable, which counts as a finding"));
+        text.push_str(&format!(
+            "; {}, which counts as a finding",
+            counted(unreadable, "node is unreadable", "nodes are unreadable")
+        ));
     }
     text.push_str(&format!(
         "\npolicies: {} ({})\n",

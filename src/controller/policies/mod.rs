@@ -12,6 +12,8 @@ mod revisions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::text::counted;
+
 pub use follow::{follow, read};
 pub use objects::Objects;
 pub use revisions::keep_revisions;
@@ -36,7 +38,7 @@ impl Report {
     /// The errors, and what is in force instead; `None` if there are no errors.
     pub fn complaint(&self) -> Option<String> {
         let count = self.errors.len();
-        let what = if count == 1 { "1 error".to_owned() } else { format!("{count} errors") };
+        let what = counted(count, "error", "errors");
         let instead = match self.in_force {
             Some(generation) => format!("generation {generation} stays in force"),
             None => "no generation of it is in force".to_owned(),

@@ -305,12 +305,13 @@ fn tokens_are_the_text_without_blanks_and_comments() {
 fn a_schema_says_what_it_withholds() {
     let message = refusal("extra.secret == 'x'");
     assert!(
-        message.contains("`extra` has the field `secret` elsewhere, but not here (the available fields are vendor"),
+        message.contains("`extra` has the field `secret` elsewhere, but not here; the available fields are vendor"),
         "{message}"
     );
     assert!(refusal("extra.vednor == 'x'").contains("did you mean `vendor`?"));
     assert!(refusal("doc.labels == {}").contains("write doc.metadata.labels"));
-    assert!(refusal("dox == 1").contains("there is no variable `dox` here; the variables are doc, extra, table"));
+    assert!(refusal("dox == 1").contains("there is no variable `dox` here; did you mean `doc`?"));
+    assert!(refusal("other == 1").contains("there is no variable `other` here; the variables are doc, extra, table"));
 }
 
 #[test]

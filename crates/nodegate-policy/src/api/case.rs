@@ -6,6 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use super::document::{Origin, PolicyDocument, PolicyError};
+use super::problem::Problem;
+use super::schema::{ShapeFault, check, schema_of};
+use super::source::{Field, FieldPath, Node, SourceText, Tree, parse_documents};
+
 /// A `PolicyTest` file: policies and cases.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -29,6 +34,91 @@ pub struct PolicyTest {
     /// The cases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cases: Vec<Case>,
+}
+
+/// A `PolicyTest` that was read from a file, with the positions of its inline policies.
+#[derive(Clone, Debug)]
+pub struct TestFile {
+    /// The test.
+    pub test: PolicyTest,
+    origin: Origin,
+    text: SourceText,
+    policy: Option<Tree>,
+}
+
+impl TestFile {
+    /// Parses every `PolicyTest` of a file. Errors are added to `errors`.
+    pub fn parse_all(file: &str, text: &str, errors: &mut Vec<PolicyError>) -> Vec<Self> {
+        let (origin, text) = (Origin::File(file.to_owned()), SourceText::from(text));
+        match parse_documents(text.as_str()) {
+            Ok(trees) => trees.into_iter().filter_map(|tree| Self::from_tree(&origin, &text, tree, errors)).collect(),
+            Err(error) => {
+                errors.push(PolicyError {
+                    place: error.place,
+                    related: error.related,
+                    ..PolicyError::in_file(&origin, &text, FieldPath::root(), error.problem)
+                });
+                Vec::new()
+            }
+        }
+    }
+
+    fn from_tree(origin: &Origin, text: &SourceText, mut tree: Tree, errors: &mut Vec<PolicyError>) -> Option<Self> {
+        let mut faults = Vec::new();
+        check(&mut tree, &schema_of::<PolicyTest>(), &FieldPath::root(), &mut faults);
+        let kind = tree.field("kind").filter(|_| tree.text("kind") != Some("PolicyTest"));
+        faults.extend(kind.map(|kind| {
+            let found = kind.tree.to_json();
+            let problem = Problem::new(format!("the kind is {found}"), "write PolicyTest");
+            ShapeFault { place: kind.tree.place, path: FieldPath::root().key("kind"), problem }
+        }));
+        let parsed = serde_json::from_value::<PolicyTest>(tree.to_json());
+        if let (Err(error), true) = (&parsed, faults.is_empty()) {
+            let problem = error.to_string().into();
+            faults.push(ShapeFault { place: tree.place, path: FieldPath::root(), problem });
+        }
+        let whole = faults.is_empty();
+        errors.extend(faults.into_iter().map(|fault| PolicyError {
+            place: Some(fault.place),
+            entry: case_of(&tree, &fault.path),
+            ..PolicyError::in_file(origin, text, fault.path, fault.problem)
+        }));
+        let policy = tree.field("policy").map(|field| field.tree.clone());
+        parsed.ok().filter(|_| whole).map(|test| Self { test, origin: origin.clone(), text: text.clone(), policy })
+    }
+
+    /// The documents that the file contains in place: a list of them, or the `spec` of one.
+    pub(crate) fn inline_policies(&self, errors: &mut Vec<PolicyError>) -> Option<Vec<PolicyDocument>> {
+        let policy = self.policy.clone()?;
+        let trees = match policy.value {
+            Node::List(documents) => documents.into_iter().map(|(_, document)| document).collect(),
+            _ => vec![document_with(policy)],
+        };
+        let read = |tree| PolicyDocument::from_tree(&self.origin, Some(&self.text), tree, errors);
+        Some(trees.into_iter().filter_map(read).collect())
+    }
+}
+
+/// The policy `test` with this spec.
+fn document_with(spec: Tree) -> Tree {
+    let place = spec.place;
+    let tree = |value: Node| Tree { place, value, written: None };
+    let field = |key: &str, tree: Tree| Field { key: key.to_owned(), place, tree };
+    let text = |text: &str| tree(Node::Scalar(text.into()));
+    tree(Node::Mapping(vec![
+        field("apiVersion", text("nodegate.dev/v1alpha1")),
+        field("kind", text("NodePolicy")),
+        field("metadata", tree(Node::Mapping(vec![field("name", text("test"))]))),
+        field("spec", spec),
+    ]))
+}
+
+/// The case that a field is in, by its name.
+fn case_of(tree: &Tree, path: &FieldPath) -> Option<String> {
+    let Node::List(cases) = &tree.field("cases")?.tree.value else { return None };
+    let all = FieldPath::root().key("cases");
+    let (_, case) = cases.iter().find(|(index, _)| path.is_within(&all.index(*index)))?;
+    Some(format!("case {:?}", case.text("name")?))
 }
 
 /// One write to one node, and the expected result.
@@ -76,6 +166,7 @@ pub struct ChangeCase {
     /// Annotations to set.
     pub annotations: BTreeMap<String, String>,
     /// All taints after the write, as `key=value:Effect`.
+    #[schemars(extend("x-nodegate" = "taint-text"))]
     pub taints: Option<Vec<String>>,
     /// Provider ID to set.
     #[serde(rename = "providerID")]
@@ -89,6 +180,7 @@ pub struct SavedCase {
     /// Persisted labels.
     pub labels: BTreeMap<String, String>,
     /// Persisted taints, as `key=value:Effect`.
+    #[schemars(extend("x-nodegate" = "taint-text"))]
     pub taints: Vec<String>,
     /// Labels that nodegate owns.
     pub owned_labels: BTreeMap<String, String>,
@@ -106,6 +198,7 @@ pub struct Expectation {
     pub annotations: BTreeMap<String, String>,
     /// Taints of the node after the write, as `key=value:Effect`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-nodegate" = "taint-text"))]
     pub taints: Vec<String>,
     /// Labels, annotations or taint keys that the node does not have after the write.
     #[serde(skip_serializing_if = "Vec::is_empty")]

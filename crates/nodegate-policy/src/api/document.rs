@@ -2,15 +2,18 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value as Json;
-
 use crate::api::names::is_dns_subdomain;
 use crate::api::policy::NodePolicySpec;
+use crate::api::problem::Problem;
 use crate::api::schema::{ShapeFault, check, document_schema};
-use crate::api::source::{Field, FieldPath, Node, SourcePosition, Tree, parse_documents};
+use crate::api::source::{Field, FieldPath, Node, Related, SourcePosition, SourceText, Tree, parse_documents};
+
+/// The label of something that a document has twice.
+pub(crate) const THE_FIRST: &str = "the first one";
 
 /// Where a document comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +36,10 @@ pub struct PolicyDocument {
     /// The spec.
     pub spec: Arc<NodePolicySpec>,
     tree: Option<Arc<Tree>>,
+    /// The text of the file.
+    text: Option<SourceText>,
+    /// The fields that do not conform to the schema. They are not in `spec`.
+    invalid: Arc<[FieldPath]>,
     /// The named entries by path.
     entries: Arc<HashMap<FieldPath, String>>,
     /// For flat label files: the grace period before labels that they no longer set are removed.
@@ -53,7 +60,11 @@ pub struct PolicyError {
     /// The field.
     pub path: FieldPath,
     /// What is wrong and what to do.
-    pub message: String,
+    pub problem: Problem,
+    /// Another place in the file that the error is about.
+    pub related: Option<Related>,
+    /// The text of the file, if there is one.
+    pub text: Option<SourceText>,
 }
 
 impl fmt::Display for PolicyError {
@@ -67,15 +78,34 @@ impl fmt::Display for PolicyError {
             write!(f, "{}:{}:", place.line, place.column)?;
         }
         match self.whereabouts() {
-            Some(whereabouts) => write!(f, " {whereabouts}: {}", self.message),
-            None => write!(f, " {}", self.message),
+            Some(whereabouts) => write!(f, " {whereabouts}: {}", self.problem),
+            None => write!(f, " {}", self.problem),
         }
     }
 }
 
 impl PolicyError {
+    /// An error in a file that is no policy.
+    pub(crate) fn in_file(origin: &Origin, text: &SourceText, path: FieldPath, problem: Problem) -> Self {
+        let (file, text) = (origin.file(), Some(text.clone()));
+        Self { file, place: None, policy: None, entry: None, path, problem, related: None, text }
+    }
+
+    /// Sorts errors by their place, and removes those that say the same of one place.
+    pub fn sort(errors: &mut Vec<Self>) {
+        errors.sort_by(|a, b| (&a.file, a.place, &a.policy).cmp(&(&b.file, b.place, &b.policy)));
+        let mut unique: Vec<Self> = Vec::with_capacity(errors.len());
+        for error in errors.drain(..) {
+            let here = |other: &&Self| (&other.file, other.place) == (&error.file, error.place);
+            if !unique.iter().rev().take_while(here).any(|other| *other == error) {
+                unique.push(error);
+            }
+        }
+        *errors = unique;
+    }
+
     /// The name of the entry and the field, such as `rule "gpu" (spec.rules[3].labels)`; `None` for the whole document.
-    pub(crate) fn whereabouts(&self) -> Option<String> {
+    pub fn whereabouts(&self) -> Option<String> {
         let path = self.path.to_string();
         match &self.entry {
             Some(entry) => Some(format!("{entry} ({path})")),
@@ -87,8 +117,9 @@ impl PolicyError {
 impl PolicyDocument {
     /// A document that was not parsed from a text (a cluster object, flat label files).
     pub fn new(name: impl Into<String>, origin: Origin, spec: NodePolicySpec) -> Self {
-        let entries = Arc::default();
-        Self { name: name.into(), origin, spec: Arc::new(spec), tree: None, entries, flat_grace: None }
+        let (entries, invalid) = (Arc::default(), Arc::default());
+        let spec = Arc::new(spec);
+        Self { name: name.into(), origin, spec, tree: None, text: None, invalid, entries, flat_grace: None }
     }
 
     /// Marks a document of flat label files: labels are removed after `grace`, and absence is always false.
@@ -107,6 +138,7 @@ impl PolicyDocument {
     /// the invalid parts, so that the rest can be compiled in the same pass. If there are errors, the
     /// documents must not come into force.
     pub fn parse_all(origin: &Origin, text: &str, errors: &mut Vec<PolicyError>) -> Vec<Self> {
+        let source = matches!(origin, Origin::File(_)).then(|| SourceText::from(text));
         let trees = match parse_documents(text) {
             Ok(trees) => trees,
             Err(error) => {
@@ -116,58 +148,90 @@ impl PolicyDocument {
                     policy: None,
                     entry: None,
                     path: FieldPath::root(),
-                    message: format!("invalid YAML: {}", error.message),
+                    problem: error.problem,
+                    related: error.related,
+                    text: source,
                 });
                 return Vec::new();
             }
         };
-        let schema = document_schema();
-        trees
-            .into_iter()
-            .flat_map(flatten_list)
-            .filter_map(|tree| Self::from_tree(origin, tree, schema, errors))
-            .collect()
+        let trees = trees.into_iter().flat_map(flatten_list);
+        trees.filter_map(|tree| Self::from_tree(origin, source.as_ref(), tree, errors)).collect()
     }
 
-    fn from_tree(origin: &Origin, mut tree: Tree, schema: &Json, errors: &mut Vec<PolicyError>) -> Option<Self> {
+    /// The policy in `tree`, which is in `text`. See [`Self::parse_all`].
+    pub(crate) fn from_tree(
+        origin: &Origin,
+        text: Option<&SourceText>,
+        mut tree: Tree,
+        errors: &mut Vec<PolicyError>,
+    ) -> Option<Self> {
         let mut faults = Vec::new();
         let entries = named_entries(&tree);
         drop_server_fields(&mut tree);
-        check(&mut tree, schema, &FieldPath::root(), &mut faults);
+        check(&mut tree, document_schema(), &FieldPath::root(), &mut faults);
         let name = tree.field("metadata").and_then(|field| field.tree.text("name")).map(str::to_owned);
         if let Some(name) = name.as_deref().filter(|name| !is_dns_subdomain(name)) {
             let path = FieldPath::root().key("metadata").key("name");
-            let message =
-                format!("{name:?} is not a valid name; write at most 253 lower-case letters, digits, '-' or '.'");
-            faults.push(ShapeFault { place: tree.locate(&path).0, path, message });
+            let problem = Problem::new(
+                format!("{name:?} is not a valid name"),
+                "write at most 253 lower-case letters, digits, '-' or '.'",
+            );
+            faults.push(ShapeFault { place: tree.locate_value(&path).0, path, problem });
         }
         let spec = tree.to_json().get("spec").cloned().unwrap_or_default();
         let spec = if spec.is_null() { Ok(NodePolicySpec::default()) } else { serde_json::from_value(spec) };
         let spec = spec.map_err(|error| {
             let path = FieldPath::root().key("spec");
-            faults.push(ShapeFault { place: tree.locate(&path).0, path, message: error.to_string() });
+            faults.push(ShapeFault { place: tree.locate(&path).0, path, problem: error.to_string().into() });
         });
+        let invalid = faults.iter().map(|fault| fault.path.clone()).collect();
         errors.extend(faults.into_iter().map(|fault| PolicyError {
             file: origin.file(),
             place: Some(fault.place),
             policy: name.clone(),
             entry: entry_of(&entries, &fault.path),
             path: fault.path,
-            message: fault.message,
+            problem: fault.problem,
+            related: None,
+            text: text.cloned(),
         }));
         Some(Self {
             name: name.unwrap_or_default(),
             origin: origin.clone(),
             spec: Arc::new(spec.ok()?),
             tree: Some(Arc::new(tree)),
+            text: text.cloned(),
+            invalid,
             entries: Arc::new(entries),
             flat_grace: None,
         })
     }
 
-    /// An error at `path` in this document, with its position if the document was parsed from a text.
-    pub(crate) fn fault(&self, path: &FieldPath, message: impl Into<String>) -> PolicyError {
-        let located = self.tree.as_ref().map(|tree| tree.locate(path));
+    /// An error at `path` in this document, with the position of its value if the document was parsed from a text.
+    pub(crate) fn fault(&self, path: &FieldPath, problem: impl Into<Problem>) -> PolicyError {
+        self.located(path, Tree::locate_value, problem.into())
+    }
+
+    /// As [`Self::fault`], about something that `first` already has.
+    pub(crate) fn fault_again(&self, path: &FieldPath, first: &FieldPath, problem: Problem) -> PolicyError {
+        let place = self.tree.as_ref().map(|tree| tree.locate_value(first).0);
+        let related = place.map(|place| Related { place, label: THE_FIRST.to_owned() });
+        PolicyError { related, ..self.fault(path, problem) }
+    }
+
+    /// As [`Self::fault`], at the name of a field.
+    pub(crate) fn fault_at_key(&self, path: &FieldPath, problem: impl Into<Problem>) -> PolicyError {
+        self.located(path, Tree::locate, problem.into())
+    }
+
+    fn located(
+        &self,
+        path: &FieldPath,
+        locate: fn(&Tree, &FieldPath) -> (SourcePosition, FieldPath),
+        problem: Problem,
+    ) -> PolicyError {
+        let located = self.tree.as_ref().map(|tree| locate(tree, path));
         let (place, path) = located.map_or_else(|| (None, path.clone()), |(place, written)| (Some(place), written));
         PolicyError {
             file: self.origin.file(),
@@ -175,8 +239,24 @@ impl PolicyDocument {
             policy: Some(self.name.clone()),
             entry: entry_of(&self.entries, &path),
             path,
-            message: message.into(),
+            problem,
+            related: None,
+            text: self.text.clone(),
         }
+    }
+
+    /// The position of a part of `value`, the string at `path`, in the file. `None` if the document has no file, or the
+    /// position is not certain.
+    pub(crate) fn place_inside(&self, path: &FieldPath, value: &str, part: Range<usize>) -> Option<SourcePosition> {
+        let (tree, text) = (self.tree.as_ref()?, self.text.as_ref()?);
+        tree.locate_value(path).0.inside(text.as_str(), value, part)
+    }
+
+    /// Whether a field at `path`, or in it, does not conform to the schema, so that other errors there may only follow from
+    /// that.
+    pub(crate) fn is_invalid_within(&self, path: &FieldPath) -> bool {
+        let written = self.tree.as_ref().map(|tree| tree.locate(path).1);
+        self.invalid.iter().any(|invalid| invalid.is_within(written.as_ref().unwrap_or(path)))
     }
 }
 
@@ -250,12 +330,12 @@ mod tests {
     fn an_error_in_a_file_names_the_file_and_the_position() {
         let head = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: a}\n";
         let (_, errors) = parsed(&format!("{head}spec:\n  rulez: []\n"));
-        assert_eq!(errors, ["p.yaml:5:3: spec.rulez: unknown field; did you mean \"rules\"?"]);
+        assert_eq!(errors, ["p.yaml:5:3: spec.rulez: unknown field \"rulez\"; did you mean \"rules\"?"]);
         let (documents, errors) = parsed("a: [\n");
         assert!(documents.is_empty() && errors[0].starts_with("p.yaml:"), "{errors:?}");
         let (documents, _) = parsed(&format!("{head}spec:\n  rules: [{{name: r}}]\n"));
         let errors = crate::PolicySet::compile(&documents).unwrap_err();
-        assert!(errors[0].to_string().starts_with("p.yaml:5:11: rule \"r\" (spec.rules[0]): "), "{errors:?}");
+        assert!(errors[0].to_string().starts_with("p.yaml:5:18: rule \"r\" (spec.rules[0]): "), "{errors:?}");
     }
 
     #[test]

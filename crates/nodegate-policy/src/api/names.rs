@@ -10,17 +10,17 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::problem::Problem;
+use super::schema::nearest;
+
 const PREFIX_MAX: usize = 253;
 const NAME_MAX: usize = 63;
 const VALUE_MAX: usize = 63;
 
-/// Why a text is not a valid label key, label value or taint effect. The message says what to write instead.
+/// Why a text is not a valid label key, label value or taint effect. [`Problem`] also says what to write instead.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NameError {
     /// The prefix (before `/`) is not a DNS subdomain of at most 253 characters.
-    #[error(
-        "{key:?} has an invalid prefix {prefix:?}; write a lower-case DNS subdomain of at most {PREFIX_MAX} characters before the '/', such as example.com"
-    )]
     Prefix {
         /// The whole text.
         key: String,
@@ -28,9 +28,6 @@ pub enum NameError {
         prefix: String,
     },
     /// The name (after `/`, or all of it) is not a qualified name of at most 63 characters.
-    #[error(
-        "{key:?} is not a valid label key: {why}; write at most {NAME_MAX} letters, digits, '-', '_' or '.', starting and ending with a letter or digit, with an optional DNS prefix and one '/'"
-    )]
     Key {
         /// The whole text.
         key: String,
@@ -38,9 +35,6 @@ pub enum NameError {
         why: &'static str,
     },
     /// The value is not a label value.
-    #[error(
-        "{value:?} is not a valid label value: {why}; write nothing, or at most {VALUE_MAX} letters, digits, '-', '_' or '.', starting and ending with a letter or digit"
-    )]
     Value {
         /// The whole text.
         value: String,
@@ -48,12 +42,70 @@ pub enum NameError {
         why: &'static str,
     },
     /// The text is not a taint effect.
-    #[error("{0:?} is not a taint effect; write NoSchedule, PreferNoSchedule or NoExecute")]
     Effect(String),
+}
+
+impl From<&NameError> for Problem {
+    fn from(error: &NameError) -> Self {
+        match error {
+            NameError::Prefix { key, prefix } => Self::new(
+                format!("{key:?} has an invalid prefix {prefix:?}"),
+                format!(
+                    "write a lower-case DNS subdomain of at most {PREFIX_MAX} characters before the '/', such as example.com"
+                ),
+            ),
+            NameError::Key { key, why } => Self::new(
+                format!(
+                    "{key:?} is not a valid label key: {}",
+                    explained(key.split_once('/').map_or(key, |(_, name)| name), why)
+                ),
+                format!(
+                    "write at most {NAME_MAX} letters, digits, '-', '_' or '.', starting and ending with a letter or digit, with an optional DNS prefix and one '/'"
+                ),
+            ),
+            NameError::Value { value, why } => Self::new(
+                format!("{value:?} is not a valid label value: {}", explained(value, why)),
+                format!(
+                    "write nothing, or at most {VALUE_MAX} letters, digits, '-', '_' or '.', starting and ending with a letter or digit"
+                ),
+            ),
+            NameError::Effect(text) => Self::new(
+                format!("{text:?} is not a taint effect"),
+                match nearest(text, &TaintEffect::ALL.map(TaintEffect::as_str)) {
+                    Some(effect) => format!("did you mean {effect}?"),
+                    None => "write NoSchedule, PreferNoSchedule or NoExecute".to_owned(),
+                },
+            ),
+        }
+    }
+}
+
+impl From<NameError> for Problem {
+    fn from(error: NameError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Problem::from(self).fmt(f)
+    }
 }
 
 fn is_name_character(c: u8) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.')
+}
+
+const NOT_ALLOWED: &str = "it has a character that is not allowed";
+
+/// What is wrong with a key or value, with the character that is not allowed.
+fn explained(name: &str, why: &str) -> String {
+    let not_allowed = |c: &char| !u8::try_from(*c).is_ok_and(is_name_character);
+    match name.chars().find(not_allowed).filter(|_| why == NOT_ALLOWED) {
+        Some(' ') => "it has a space".to_owned(),
+        Some(c) => format!("it has the character {c:?}"),
+        None => why.to_owned(),
+    }
 }
 
 fn qualified_name_fault(name: &str) -> Option<&'static str> {
@@ -63,7 +115,7 @@ fn qualified_name_fault(name: &str) -> Option<&'static str> {
             if bytes.len() > NAME_MAX {
                 Some("it is longer than 63 characters")
             } else if !bytes.iter().copied().all(is_name_character) {
-                Some("it has a character that is not allowed")
+                Some(NOT_ALLOWED)
             } else if !first.is_ascii_alphanumeric() || !last.is_ascii_alphanumeric() {
                 Some("it starts or ends with a character that is not a letter or digit")
             } else {
@@ -175,6 +227,9 @@ pub enum TaintEffect {
 }
 
 impl TaintEffect {
+    /// All effects.
+    pub const ALL: [Self; 3] = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
+
     /// The text Kubernetes uses.
     pub fn as_str(self) -> &'static str {
         match self {

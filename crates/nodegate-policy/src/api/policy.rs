@@ -149,6 +149,7 @@ pub struct RuleSpec {
     pub priority: Option<i32>,
     /// Time from when the rule no longer matches until its keys are removed, such as 60s (the default).
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-nodegate" = "duration"))]
     pub remove_after: Option<String>,
     /// Allow this rule to set restricted or protected keys based on facts that a kubelet can choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,9 +194,11 @@ pub struct ConditionsSpec {
     pub selector: Option<SelectorSpec>,
     /// Taints as `key`, `key:Effect` or `key=value:Effect`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-nodegate" = "taint-text"))]
     pub taints: Option<Vec<String>>,
     /// Comparisons with `>=`, `>`, `<=`, `<` or `==` for resources of `status.capacity`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("x-nodegate" = "comparison"))]
     pub capacity: BTreeMap<String, String>,
     /// Conditions on the GPUs that nodegate infers for the node.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -261,6 +264,7 @@ pub struct GpuSpec {
     pub model: Option<String>,
     /// Number of GPUs, compared as in `capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-nodegate" = "comparison"))]
     pub count: Option<String>,
 }
 
@@ -274,9 +278,10 @@ pub struct LabelMapSpec {
     pub expression: String,
 }
 
-/// A taint to set.
+/// A taint to set. In files, it may also be written as `key=value:Effect`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-nodegate" = "taint"))]
 pub struct TaintSpec {
     /// The key.
     pub key: String,
@@ -318,6 +323,7 @@ pub struct PersistSpec {
     pub taints: Vec<String>,
     /// How long to keep the saved state after the node is deleted, such as 720h. Unlimited if omitted.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-nodegate" = "duration"))]
     pub retention: Option<String>,
 }
 
@@ -331,6 +337,7 @@ pub struct InventorySpec {
     pub url: String,
     /// How often to refresh the labels, such as 5m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-nodegate" = "duration"))]
     pub refresh: Option<String>,
     /// Label keys that the inventory may set, exact or `prefix/*`.
     pub allow: Vec<String>,
@@ -550,6 +557,7 @@ pub struct DependencySpec {
     pub require: BTreeMap<String, String>,
     /// Taints that must then be present, as `key`, `key:Effect` or `key=value:Effect`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-nodegate" = "taint-text"))]
     pub require_taints: Vec<String>,
     /// Label keys that must then be absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

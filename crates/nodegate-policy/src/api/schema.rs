@@ -11,18 +11,13 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Value as Json, json};
 
 use super::policy::NodePolicySpec;
-use super::source::{Field, FieldPath, Node, SourcePosition, Tree};
 
-/// A value that does not conform to the schema.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShapeFault {
-    /// The position.
-    pub place: SourcePosition,
-    /// The field.
-    pub path: FieldPath,
-    /// What is wrong, and what to write instead.
-    pub message: String,
-}
+mod check;
+mod editors;
+mod taints;
+
+pub use check::{ShapeFault, check, nearest};
+pub use editors::for_editors;
 
 /// The schema of a type in the small vocabulary that [`check`] understands: `type`, `properties`,
 /// `required`, `items`, `additionalProperties`, `enum`. Without `type`, any value is valid.
@@ -123,178 +118,6 @@ fn simplify(schema: &mut Json) {
             simplify(inner);
         }
     }
-}
-
-/// Checks `tree`, removes invalid values, and adds an error for each.
-///
-/// Returns false if `tree` itself is invalid, so the caller must drop it.
-pub fn check(tree: &mut Tree, schema: &Json, path: &FieldPath, faults: &mut Vec<ShapeFault>) -> bool {
-    let Some(wanted) = schema.get("type").and_then(Json::as_str) else {
-        check_values(tree, path, faults);
-        return true;
-    };
-    match (&mut tree.value, wanted) {
-        (Node::Mapping(fields), "object") => check_mapping(tree.place, fields, schema, path, faults),
-        (Node::List(items), "array") => {
-            let inner = &schema["items"];
-            items.retain_mut(|(index, item)| check(item, inner, &path.index(*index), faults));
-            true
-        }
-        (Node::Scalar(scalar), _) => match scalar_fault(scalar, wanted, schema) {
-            Some(message) => {
-                faults.push(ShapeFault { place: tree.place, path: path.clone(), message });
-                false
-            }
-            None => true,
-        },
-        (Node::List(_), _) => {
-            faults.push(ShapeFault {
-                place: tree.place,
-                path: path.clone(),
-                message: format!("expected {}, found a list", article(wanted)),
-            });
-            false
-        }
-        (Node::Mapping(_), _) => {
-            faults.push(ShapeFault {
-                place: tree.place,
-                path: path.clone(),
-                message: format!("expected {}, found a mapping", article(wanted)),
-            });
-            false
-        }
-    }
-}
-
-fn check_mapping(
-    at: SourcePosition,
-    fields: &mut Vec<Field>,
-    schema: &Json,
-    path: &FieldPath,
-    faults: &mut Vec<ShapeFault>,
-) -> bool {
-    let properties = schema.get("properties").and_then(Json::as_object);
-    let open = schema.get("additionalProperties");
-    let mut whole = true;
-    for name in schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str) {
-        if !fields.iter().any(|field| field.key == name) {
-            faults.push(ShapeFault {
-                place: at,
-                path: path.clone(),
-                message: format!("the field {name:?} is missing; add it"),
-            });
-            whole = false;
-        }
-    }
-    let required = |key: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|name| name == key));
-    fields.retain_mut(|field| {
-        let inner = match (properties.and_then(|all| all.get(&field.key)), open) {
-            (Some(inner), _) => inner,
-            (None, Some(Json::Bool(false))) => {
-                let known = properties.into_iter().flat_map(|all| all.keys());
-                let message = unknown_field(&field.key, known.map(String::as_str));
-                faults.push(ShapeFault { place: field.place, path: path.key(&field.key), message });
-                return false;
-            }
-            (None, Some(inner)) if inner.is_object() => inner,
-            (None, _) => return true,
-        };
-        let path = path.key(&field.key);
-        let fits = if field.tree.is_null() {
-            faults.push(ShapeFault { place: field.place, path, message: no_value(inner) });
-            false
-        } else {
-            check(&mut field.tree, inner, &path, faults)
-        };
-        whole &= fits || !required(&field.key);
-        fits
-    });
-    whole
-}
-
-/// Adds an error for each field without a value if the schema accepts any type. Kubernetes writes null for unset times.
-fn check_values(tree: &Tree, path: &FieldPath, faults: &mut Vec<ShapeFault>) {
-    match &tree.value {
-        Node::Scalar(_) => {}
-        Node::List(items) => items.iter().for_each(|(index, item)| check_values(item, &path.index(*index), faults)),
-        Node::Mapping(fields) => {
-            for field in fields {
-                let (path, is_time) =
-                    (path.key(&field.key), field.key.ends_with("Time") || field.key.ends_with("Timestamp"));
-                if !field.tree.is_null() {
-                    check_values(&field.tree, &path, faults);
-                } else if !is_time {
-                    faults.push(ShapeFault { place: field.place, path, message: no_value(&Json::Null) });
-                }
-            }
-        }
-    }
-}
-
-/// The message for a field without a value. Kubernetes treats null as absent, so the field would be ignored.
-fn no_value(schema: &Json) -> String {
-    let wanted = match (schema.get("enum"), schema["type"].as_str()) {
-        (Some(_), _) | (None, None) => "a value",
-        (None, Some("string")) => "\"\" for an empty string",
-        (None, Some("object")) => "{} for an empty mapping",
-        (None, Some(other)) => article(other),
-    };
-    format!("has no value; write {wanted}, or remove the field")
-}
-
-/// The one of `known` that `found` is most likely meant to be.
-pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
-    let distance = |name: &str| strsim::damerau_levenshtein(&found.to_lowercase(), &name.to_lowercase());
-    let near = known.iter().map(|name| (distance(name), *name)).min();
-    near.filter(|(distance, name)| *distance <= 2.max(name.len() / 3)).map(|(_, name)| name)
-}
-
-fn unknown_field<'a>(found: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let known: Vec<&str> = known.collect();
-    match nearest(found, &known) {
-        Some(name) => format!("unknown field; did you mean {name:?}?"),
-        None => format!("unknown field; the valid fields are {}", known.join(", ")),
-    }
-}
-
-fn article(kind: &str) -> &'static str {
-    match kind {
-        "object" => "a mapping",
-        "array" => "a list",
-        "integer" => "an integer",
-        "boolean" => "true or false",
-        "number" => "a number",
-        _ => "a string",
-    }
-}
-
-fn scalar_fault(scalar: &Json, wanted: &str, schema: &Json) -> Option<String> {
-    let fits = match wanted {
-        "string" => scalar.is_string(),
-        "boolean" => scalar.is_boolean(),
-        "integer" => scalar.is_i64() || scalar.is_u64(),
-        "number" => scalar.is_number(),
-        _ => false,
-    };
-    if !fits {
-        let found = match scalar {
-            Json::Null => "nothing".to_owned(),
-            other => other.to_string(),
-        };
-        return Some(match (wanted, scalar) {
-            ("string", Json::Bool(_) | Json::Number(_)) => {
-                format!("expected a string, found {found}; write it in quotes: \"{found}\"")
-            }
-            ("array", _) => format!("expected a list, found {found}; write it as [{found}]"),
-            _ => format!("expected {}, found {found}", article(wanted)),
-        });
-    }
-    let names = schema.get("enum").and_then(Json::as_array)?;
-    if names.contains(scalar) {
-        return None;
-    }
-    let names: Vec<&str> = names.iter().filter_map(Json::as_str).collect();
-    Some(format!("{scalar} is not a valid value; write {}", names.join(" or ")))
 }
 
 #[cfg(test)]

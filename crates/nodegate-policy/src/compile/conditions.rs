@@ -6,6 +6,7 @@ use super::Faults;
 use super::rules::node_expression;
 use crate::api::names::{check_label_key, check_label_value};
 use crate::api::policy::{ConditionsSpec, GpuSpec, MatchSpec, Operator, RequirementSpec, SelectorSpec};
+use crate::api::problem::Problem;
 use crate::api::schema::nearest;
 use crate::api::source::FieldPath;
 use crate::cel::Yields;
@@ -27,7 +28,7 @@ pub(super) fn matcher(
         if alternatives.is_empty() {
             faults.at(
                 &path.key("anyOf"),
-                "the list is empty, so no node matches; add an alternative or remove the field",
+                Problem::new("the list is empty, so no node matches", "add an alternative or remove the field"),
             );
         }
         let compile =
@@ -76,14 +77,14 @@ fn conditions(
 
 fn refuse_empty(list: &[String], path: &FieldPath, faults: &mut Faults<'_>) {
     if list.is_empty() {
-        faults.at(path, "the list is empty, so no node matches; add an entry or remove the field");
+        faults.at(path, Problem::new("the list is empty, so no node matches", "add an entry or remove the field"));
     }
 }
 
 /// Parses the elements of a list of alternatives.
 fn patterns<P>(
     texts: &[String],
-    parse: fn(&str) -> Result<P, String>,
+    parse: fn(&str) -> Result<P, Problem>,
     path: &FieldPath,
     faults: &mut Faults<'_>,
 ) -> Vec<P> {
@@ -95,7 +96,7 @@ fn patterns<P>(
 fn quantities(spec: &BTreeMap<String, String>, path: &FieldPath, faults: &mut Faults<'_>) -> Vec<Condition> {
     let compile = |(resource, text): (&String, &String)| {
         let path = path.key(resource);
-        faults.check(&path, check_label_key(resource));
+        faults.check_key(&path, check_label_key(resource));
         let comparison = faults.check(&path, text.parse())?;
         Some(Condition::Capacity(resource.as_str().into(), comparison))
     };
@@ -107,7 +108,7 @@ fn requirements(spec: &SelectorSpec, path: &FieldPath, faults: &mut Faults<'_>) 
     let mut requirements = Vec::new();
     for (key, value) in match_labels {
         let path = path.key("matchLabels").key(key);
-        faults.check(&path, check_label_key(key));
+        faults.check_key(&path, check_label_key(key));
         faults.check(&path, check_label_value(value));
         requirements.push(Requirement {
             key: key.as_str().into(),
@@ -128,12 +129,12 @@ fn requirements(spec: &SelectorSpec, path: &FieldPath, faults: &mut Faults<'_>) 
             Operator::Exists | Operator::DoesNotExist => false,
         };
         if listing == values.is_empty() {
-            let message = if listing {
-                "is empty; In and NotIn need at least one value"
+            let problem = if listing {
+                Problem::new("the requirement has no values", "In and NotIn need at least one value")
             } else {
-                "has values; Exists and DoesNotExist take none"
+                Problem::new("the requirement has values", "remove them: Exists and DoesNotExist take none")
             };
-            faults.at(&path.key("values"), message);
+            faults.at(&path.key("values"), problem);
         }
         let values = values.iter().map(|value| value.as_str().into()).collect();
         requirements.push(Requirement { key: key.as_str().into(), operator: *operator, values, plain: false });
@@ -145,18 +146,23 @@ fn gpu_condition(spec: &GpuSpec, path: &FieldPath, faults: &mut Faults<'_>) -> G
     let GpuSpec { vendor: vendor_spec, model: model_spec, count: count_spec } = spec;
     let mut text = |field: &str, text: &Option<String>| {
         let text = text.as_ref()?.to_lowercase();
-        Some(TextSet::compile([text.as_str()], |_, message| faults.at(&path.key(field), message)))
+        let mut valid = true;
+        let set = TextSet::compile([text.as_str()], |_, problem| {
+            valid = false;
+            faults.at(&path.key(field), problem);
+        });
+        Some((set, valid))
     };
     let (vendor, model) = (text("vendor", vendor_spec), text("model", model_spec));
-    if let (Some(set), Some(written)) = (&vendor, vendor_spec)
+    if let (Some((set, true)), Some(written)) = (&vendor, vendor_spec)
         && !VENDORS.iter().any(|vendor| set.contains(vendor))
     {
         let known = match nearest(written, &VENDORS) {
             Some(vendor) => format!("did you mean {vendor:?}?"),
             None => format!("the vendors are {}", VENDORS.join(", ")),
         };
-        faults.at(&path.key("vendor"), format!("{written:?} is not a known GPU vendor; {known}"));
+        faults.at(&path.key("vendor"), Problem::new(format!("{written:?} is not a known GPU vendor"), known));
     }
     let count = count_spec.as_ref().and_then(|count| faults.check(&path.key("count"), count.parse()));
-    GpuCondition { vendor, model, count }
+    GpuCondition { vendor: vendor.map(|(set, _)| set), model: model.map(|(set, _)| set), count }
 }

@@ -6,6 +6,7 @@ mod conditions;
 mod conflicts;
 mod governance;
 mod order;
+mod resources;
 pub(crate) mod review;
 mod rules;
 mod sections;
@@ -13,10 +14,13 @@ mod trust;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::ops::Range;
 
-use crate::api::document::{Origin, PolicyDocument, PolicyError};
+use crate::api::document::{Origin, PolicyDocument, PolicyError, THE_FIRST};
 use crate::api::presets;
-use crate::api::source::FieldPath;
+use crate::api::problem::Problem;
+use crate::api::schema::nearest;
+use crate::api::source::{FieldPath, Related};
 use crate::keys::pattern::KeySet;
 use crate::set::index::{NameIndexBuilder, RuleFinder};
 use crate::set::rule::Rule;
@@ -29,14 +33,48 @@ pub(super) struct Faults<'d> {
 }
 
 impl Faults<'_> {
-    /// Adds an error at `path`.
-    pub(super) fn at(&mut self, path: &FieldPath, message: impl Into<String>) {
-        self.errors.push(self.document.fault(path, message));
+    /// Adds an error at the value of `path`, unless it may only follow from an invalid field there.
+    pub(super) fn at(&mut self, path: &FieldPath, problem: impl Into<Problem>) {
+        if !self.document.is_invalid_within(path) {
+            self.errors.push(self.document.fault(path, problem));
+        }
     }
 
-    /// Returns the value, or adds an error at `path`.
-    pub(super) fn check<T, E: ToString>(&mut self, path: &FieldPath, outcome: Result<T, E>) -> Option<T> {
-        outcome.map_err(|error| self.at(path, error.to_string())).ok()
+    /// Adds an error about something that `first` already has.
+    pub(super) fn again(&mut self, path: &FieldPath, first: &FieldPath, problem: Problem) {
+        self.errors.push(self.document.fault_again(path, first, problem));
+    }
+
+    /// Adds an error at the name of the field `path`.
+    pub(super) fn at_key(&mut self, path: &FieldPath, problem: impl Into<Problem>) {
+        self.errors.push(self.document.fault_at_key(path, problem));
+    }
+
+    /// Returns the value, or adds an error at the value of `path`.
+    pub(super) fn check<T>(&mut self, path: &FieldPath, outcome: Result<T, impl Into<Problem>>) -> Option<T> {
+        outcome.map_err(|error| self.at(path, error)).ok()
+    }
+
+    /// Returns the value, or adds an error at the name of the field `path`.
+    pub(super) fn check_key<T>(&mut self, path: &FieldPath, outcome: Result<T, impl Into<Problem>>) -> Option<T> {
+        outcome.map_err(|error| self.at_key(path, error)).ok()
+    }
+
+    /// Adds an error in a part of `value`, the string at `path`. Where the part has no place in a file, `described` says
+    /// where it is in the string.
+    pub(super) fn inside(
+        &mut self,
+        path: &FieldPath,
+        value: &str,
+        part: Range<usize>,
+        problem: Problem,
+        described: impl FnOnce(&str) -> String,
+    ) {
+        let error = match self.document.place_inside(path, value, part) {
+            Some(place) => PolicyError { place: Some(place), ..self.document.fault(path, problem) },
+            None => self.document.fault(path, problem.described(described)),
+        };
+        self.errors.push(error);
     }
 }
 
@@ -76,16 +114,17 @@ impl PolicySet {
         let governance = governance.build(&documents, &mut errors);
         let expressions = drafts.iter().map(|draft| draft.rule.expressions().count()).sum::<usize>();
         if expressions + governance.expression_count() > EXPRESSIONS_MAX {
-            errors.push(of_all(format!(
-                "the policies contain {} expressions in total, but the limit is {EXPRESSIONS_MAX}, because each may be evaluated on every write; use fewer expressions",
+            let what = format!(
+                "the policies contain {} expressions in total, but the limit is {EXPRESSIONS_MAX}, because each may be evaluated on every write",
                 expressions + governance.expression_count()
-            )));
+            );
+            errors.push(of_all(Problem::new(what, "use fewer expressions")));
         }
         trust::check(&documents, &drafts, &protected, &mut errors);
         let drafts = order::order(&documents, drafts, &mut errors);
         if !errors.is_empty() {
             place_preset_faults(written, &mut errors);
-            errors.sort_by(|a, b| (&a.file, a.place, &a.policy).cmp(&(&b.file, b.place, &b.policy)));
+            PolicyError::sort(&mut errors);
             return Err(errors);
         }
         let names = names.build().map_err(|error| vec![too_large(&error)])?;
@@ -106,12 +145,16 @@ impl PolicySet {
 const EXPRESSIONS_MAX: usize = 2_000;
 
 fn too_large(error: &globset::Error) -> PolicyError {
-    of_all(format!("the node name globs of all policies are too large in total ({error}); use fewer or shorter ones"))
+    of_all(Problem::new(
+        format!("the node name globs of all policies are too large in total ({error})"),
+        "use fewer or shorter ones",
+    ))
 }
 
 /// An error that concerns all documents.
-fn of_all(message: String) -> PolicyError {
-    PolicyError { file: None, place: None, policy: None, entry: None, path: FieldPath::root(), message }
+fn of_all(problem: Problem) -> PolicyError {
+    let path = FieldPath::root();
+    PolicyError { file: None, place: None, policy: None, entry: None, path, problem, related: None, text: None }
 }
 
 /// The documents, sorted by name so that nothing depends on the order of files, and every preset they name once.
@@ -128,8 +171,12 @@ fn with_presets(documents: &[PolicyDocument], errors: &mut Vec<PolicyError>) -> 
                 }
                 Some(_) => {}
                 None => {
-                    let message = format!("there is no preset {name:?}; the presets are {}", presets::NAMES.join(", "));
-                    errors.push(document.fault(&path.index(index), message));
+                    let remedy = match nearest(name, &presets::NAMES) {
+                        Some(near) => format!("did you mean {near:?}?"),
+                        None => format!("the presets are {}", presets::NAMES.join(", ")),
+                    };
+                    let problem = Problem::new(format!("there is no preset {name:?}"), remedy);
+                    errors.push(document.fault(&path.index(index), problem));
                 }
             }
         }
@@ -146,25 +193,29 @@ fn place_preset_faults(written: &[PolicyDocument], errors: &mut [PolicyError]) {
         let place_in = |document: &PolicyDocument| document.spec.presets.iter().position(|name| name == preset);
         if let Some((document, index)) = written.iter().find_map(|document| Some((document, place_in(document)?))) {
             let whereabouts = error.whereabouts().unwrap_or_default();
-            let message = format!("preset {preset}, {whereabouts}: {}", error.message);
-            *error = document.fault(&FieldPath::root().key("spec").key("presets").index(index), message);
+            let problem = error.problem.clone().described(|what| format!("preset {preset}, {whereabouts}: {what}"));
+            *error = document.fault(&FieldPath::root().key("spec").key("presets").index(index), problem);
         }
     }
 }
 
 fn duplicate_names(documents: &[PolicyDocument], errors: &mut Vec<PolicyError>) {
-    let mut seen: HashMap<&str, &Origin> = HashMap::new();
+    let mut seen: HashMap<&str, &PolicyDocument> = HashMap::new();
     for document in documents.iter().filter(|document| !document.name.is_empty()) {
-        if let Some(first) = seen.insert(&document.name, &document.origin) {
+        if let Some(first) = seen.insert(&document.name, document) {
             let path = FieldPath::root().key("metadata").key("name");
-            let other = match first {
+            let other = match &first.origin {
+                Origin::File(_) if first.origin == document.origin => "in this file".to_owned(),
                 Origin::File(file) => format!("in {file}"),
                 Origin::Preset => "as a preset".to_owned(),
                 Origin::Object => "as an object in the cluster".to_owned(),
             };
-            let message =
-                format!("a policy named {:?} also exists {other}; give each policy a unique name", document.name);
-            errors.push(document.fault(&path, message));
+            let what = format!("a policy named {:?} also exists {other}", document.name);
+            let problem = Problem::new(what, "give each policy a unique name");
+            let first = Some(first).filter(|first| first.origin == document.origin);
+            let related = first
+                .and_then(|first| Some(Related { place: first.fault(&path, "").place?, label: THE_FIRST.to_owned() }));
+            errors.push(PolicyError { related, ..document.fault(&path, problem) });
         }
     }
 }

@@ -9,6 +9,7 @@ use petgraph::visit::EdgeRef;
 
 use super::Draft;
 use crate::api::document::{PolicyDocument, PolicyError};
+use crate::api::problem::Problem;
 use crate::cel::Polarity;
 use crate::facts::gpu;
 use crate::set::rule::Read;
@@ -186,10 +187,14 @@ fn report_cycles(
         let culprit = component.iter().filter_map(|vertex| rule_of(graph, *vertex)).min();
         if let Some(culprit) = culprit {
             let draft = &drafts[culprit];
-            let message = format!(
-                "the rule depends on the absence or value of a key that it sets: {cycle} (through {what}); match on something else, or use mode: default"
+            let problem = Problem::new(
+                format!("the rule depends on the absence or value of a key that it sets: {cycle} (through {what})"),
+                "match on something else, or use mode: default",
             );
-            errors.push(documents[draft.document].fault(&draft.path, message));
+            let document = &documents[draft.document];
+            if !document.is_invalid_within(&draft.path) {
+                errors.push(document.fault(&draft.path, problem));
+            }
         }
     }
 }

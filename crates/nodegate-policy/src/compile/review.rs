@@ -45,11 +45,8 @@ impl PolicyDocument {
         let mut faults = Vec::new();
         let parsed = Self::parse_all(&Origin::Object, &text, &mut faults).pop();
         let Some(document) = parsed else { return Err(faults) };
-        for fault in PolicySet::compile(std::slice::from_ref(&document)).err().into_iter().flatten() {
-            if !faults.contains(&fault) {
-                faults.push(fault);
-            }
-        }
+        faults.extend(PolicySet::compile(std::slice::from_ref(&document)).err().into_iter().flatten());
+        PolicyError::sort(&mut faults);
         if faults.is_empty() { Ok(document) } else { Err(faults) }
     }
 }
@@ -98,7 +95,7 @@ impl PolicySet {
 impl ObjectFault {
     /// An error of the object itself.
     pub fn of(error: &PolicyError) -> Self {
-        Self { field: error.path.to_string(), message: error.message.clone() }
+        Self { field: error.path.to_string(), message: error.problem.to_string() }
     }
 
     /// An error that occurs only together with other policies. It may be at a field of one of those.

@@ -1,6 +1,6 @@
 //! Compiles rules, derived labels and persist sections to [`Rule`]s.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +8,9 @@ use super::conditions::matcher;
 use super::{Draft, Faults};
 use crate::api::names::{LabelKey, LabelValue, Taint, TaintId, check_label_key};
 use crate::api::policy::{DerivedSpec, LabelMapSpec, Operator, PersistSpec, RuleMode, RuleSpec, TaintSpec};
+use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
-use crate::cel::{Expression, Scope, Yields};
+use crate::cel::{Expression, ExpressionError, Scope, Yields};
 use crate::decide::limits::{ANNOTATIONS_MAX, READ_BY_THE_API_SERVER};
 use crate::keys::never_persisted;
 use crate::keys::pattern::KeySet;
@@ -44,16 +45,18 @@ pub(super) fn compile(document: usize, names: &mut NameIndexBuilder, drafts: &mu
     let owner = faults.document;
     let spec = FieldPath::root().key("spec");
     let policy: Arc<str> = owner.name.as_str().into();
-    let mut seen = HashSet::new();
+    let mut seen: HashMap<&str, usize> = HashMap::new();
     for (index, rule) in owner.spec.rules.iter().enumerate() {
         let path = spec.key("rules").index(index);
+        let first = seen.get(rule.name.as_str()).copied();
         if rule.name.is_empty() {
-            faults.at(&path.key("name"), "the name is empty; write a name that describes the rule");
-        } else if !seen.insert(&rule.name) {
-            faults.at(
-                &path.key("name"),
-                format!("another rule of this policy is named {:?}; give each rule a unique name", rule.name),
-            );
+            faults.at(&path.key("name"), Problem::new("the name is empty", "write a name that describes the rule"));
+        } else if let Some(first) = first {
+            let what = format!("another rule of this policy is named {:?}", rule.name);
+            let first = spec.key("rules").index(first).key("name");
+            faults.again(&path.key("name"), &first, Problem::new(what, "give each rule a unique name"));
+        } else {
+            seen.insert(rule.name.as_str(), index);
         }
         let id = RuleId { policy: policy.clone(), rule: rule.name.as_str().into() };
         drafts.push(Draft { rule: compile_rule(rule, id, names, &path, faults), document, path });
@@ -103,9 +106,9 @@ fn compile_rule(
         saved: None,
     };
     for key in fixed.keys().filter(|key| computed.contains_key(*key)) {
-        faults.at(
+        faults.at_key(
             &path.key("labelExpressions").key(key),
-            format!("{key:?} is also in labels; remove it from one of the two"),
+            Problem::new(format!("{key:?} is also in labels"), "remove it from one of the two"),
         );
     }
     let remove_after = remove_after.as_ref().and_then(|text| faults.check(&path.key("removeAfter"), duration(text)));
@@ -115,7 +118,10 @@ fn compile_rule(
         && annotation_texts.is_empty()
         && taint_specs.is_empty();
     if nothing {
-        faults.at(path, "the rule sets nothing; add labels, labelExpressions, labelMap, annotations or taints");
+        faults.at(
+            path,
+            Problem::new("the rule sets nothing", "add labels, labelExpressions, labelMap, annotations or taints"),
+        );
     }
     Rule {
         id,
@@ -139,7 +145,7 @@ fn compile_derived(spec: &DerivedSpec, id: RuleId, path: &FieldPath, faults: &mu
     let key = faults.check(&path.key("label"), writable_label(label));
     let value = faults.check(&path.key("value"), value.parse::<LabelValue>());
     if any_of.is_empty() {
-        faults.at(&path.key("anyOf"), "the list is empty; add at least one source label");
+        faults.at(&path.key("anyOf"), Problem::new("the list is empty", "add at least one source label"));
     }
     for (index, source) in any_of.iter().enumerate() {
         faults.check(&path.key("anyOf").index(index), check_label_key(source));
@@ -172,14 +178,15 @@ fn compile_persist(
 ) -> Rule {
     let PersistSpec { match_, labels, taints, retention } = spec;
     if labels.is_empty() && taints.is_empty() {
-        faults.at(path, "nothing is persisted; add labels or taints");
+        faults.at(path, Problem::new("nothing is persisted", "add labels or taints"));
     }
     let retention = retention.as_ref().and_then(|text| faults.check(&path.key("retention"), duration(text)));
     let mut set = |field: &str, keys: &[String], never: fn(&str) -> Option<&'static str>| {
         let path = path.key(field);
         for (index, key) in keys.iter().enumerate() {
             if let Some(reason) = never(key) {
-                faults.at(&path.index(index), format!("{key:?} is never persisted: {reason}; remove it"));
+                faults
+                    .at(&path.index(index), Problem::new(format!("{key:?} is never persisted: {reason}"), "remove it"));
             }
         }
         KeySet::compile(keys.iter().map(String::as_str), |index, message| faults.at(&path.index(index), message))
@@ -203,13 +210,16 @@ fn compile_persist(
 }
 
 /// A label key that policies may assign.
-pub(super) fn writable_label(text: &str) -> Result<LabelKey, String> {
-    let key: LabelKey = text.parse().map_err(|error: crate::api::names::NameError| error.to_string())?;
+pub(super) fn writable_label(text: &str) -> Result<LabelKey, Problem> {
+    let key: LabelKey = text.parse()?;
     if is_own(text) {
-        return Err(format!("{text:?} is in nodegate's own namespace; use another prefix"));
+        return Err(Problem::new(format!("{text:?} is in nodegate's own namespace"), "use another prefix"));
     }
     if KUBELETS_OWN.contains(&text) {
-        return Err(format!("{text:?} is set and maintained by every kubelet; match on it instead of setting it"));
+        return Err(Problem::new(
+            format!("{text:?} is set and maintained by every kubelet"),
+            "match on it instead of setting it",
+        ));
     }
     Ok(key)
 }
@@ -217,7 +227,7 @@ pub(super) fn writable_label(text: &str) -> Result<LabelKey, String> {
 fn labels(spec: &BTreeMap<String, String>, path: &FieldPath, faults: &mut Faults<'_>) -> Vec<(LabelKey, LabelValue)> {
     let pairs = spec.iter().map(|(key, value)| {
         let path = path.key(key);
-        (faults.check(&path, writable_label(key)), faults.check(&path, value.parse::<LabelValue>()))
+        (faults.check_key(&path, writable_label(key)), faults.check(&path, value.parse::<LabelValue>()))
     });
     pairs.collect::<Vec<_>>().into_iter().filter_map(|(key, value)| Some((key?, value?))).collect()
 }
@@ -229,7 +239,25 @@ pub(super) fn node_expression(
     path: &FieldPath,
     faults: &mut Faults<'_>,
 ) -> Option<Arc<Expression>> {
-    faults.check(path, Expression::compile(source, Scope::Node, yields)).map(Arc::new)
+    expression(source, Scope::Node, yields, path, faults).map(Arc::new)
+}
+
+/// Compiles one expression.
+pub(super) fn expression(
+    source: &str,
+    scope: Scope,
+    yields: Yields,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Option<Expression> {
+    let compiled = Expression::compile(source, scope, yields);
+    let problem =
+        |error: &ExpressionError| Problem { what: error.what().to_owned(), remedy: error.remedy().map(Into::into) };
+    let report = |error: ExpressionError| {
+        let described = |what: &str| format!("{} of the expression: {what}", error.place());
+        faults.inside(path, source, error.bytes(), problem(&error), described);
+    };
+    compiled.map_err(report).ok()
 }
 
 fn label_expressions(
@@ -240,7 +268,7 @@ fn label_expressions(
     let mut compiled = Vec::with_capacity(spec.len());
     for (key, source) in spec {
         let path = path.key(key);
-        let label = faults.check(&path, writable_label(key));
+        let label = faults.check_key(&path, writable_label(key));
         let expression = node_expression(source, Yields::Text, &path, faults);
         compiled.extend(label.zip(expression));
     }
@@ -249,7 +277,10 @@ fn label_expressions(
 
 fn label_map(spec: &LabelMapSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<(KeySet, Arc<Expression>)> {
     if spec.keys.is_empty() {
-        faults.at(&path.key("keys"), "the list is empty; add every key (or prefix/*) that the expression may yield");
+        faults.at(
+            &path.key("keys"),
+            Problem::new("the list is empty", "add every key (or prefix/*) that the expression may yield"),
+        );
     }
     let keys = KeySet::compile(spec.keys.iter().map(String::as_str), |index, message| {
         faults.at(&path.key("keys").index(index), message);
@@ -269,54 +300,71 @@ fn annotations(
     for (key, value) in spec {
         let path = path.key(key);
         if is_own(key) {
-            faults.at(&path, format!("{key:?} is in nodegate's own namespace; use another prefix"));
+            faults.at_key(&path, Problem::new(format!("{key:?} is in nodegate's own namespace"), "use another prefix"));
         }
         if READ_BY_THE_API_SERVER.contains(&key.as_str()) {
-            faults.at(
+            faults.at_key(
                 &path,
-                format!(
-                    "{key:?} is parsed by the API server, which refuses a node with an invalid value; use taints instead"
+                Problem::new(
+                    format!("{key:?} is parsed by the API server, which refuses a node with an invalid value"),
+                    "use taints instead",
                 ),
             );
         }
         // Annotation keys are validated in lower case (validation.go, ValidateAnnotations).
-        compiled.extend(faults.check(&path, key.parse::<LabelKey>()).map(|key| (key, value.as_str().into())));
+        compiled.extend(faults.check_key(&path, key.parse::<LabelKey>()).map(|key| (key, value.as_str().into())));
     }
     if spec.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() > ANNOTATIONS_MAX {
         faults.at(
             path,
-            "the annotations are larger than 256 KiB, the limit of Kubernetes for an object; make them smaller",
+            Problem::new(
+                "the annotations are larger than 256 KiB, the limit of Kubernetes for an object",
+                "make them smaller",
+            ),
         );
     }
     compiled
 }
 
 fn taints(specs: &[TaintSpec], path: &FieldPath, faults: &mut Faults<'_>) -> Vec<Taint> {
-    let mut compiled: Vec<Taint> = Vec::with_capacity(specs.len());
+    let mut compiled: Vec<(Taint, FieldPath)> = Vec::with_capacity(specs.len());
     for (index, spec) in specs.iter().enumerate() {
         let path = path.index(index);
         let key = faults.check(&path.key("key"), spec.key.parse::<LabelKey>());
         let value = faults.check(&path.key("value"), spec.value.parse::<LabelValue>());
-        let effect = faults.check(&path.key("effect"), spec.effect.parse());
+        let effect = match spec.effect.as_str() {
+            "" => Err(Problem::new("the taint has no effect", "add NoSchedule, PreferNoSchedule or NoExecute")),
+            effect => effect.parse().map_err(Problem::from),
+        };
+        let effect = faults.check(&path.key("effect"), effect);
         if is_own(&spec.key) || CONTROLLERS_OWN.contains(&spec.key.as_str()) {
             faults.at(
                 &path.key("key"),
-                format!("the taint {:?} is added and removed by a controller; use another key", spec.key),
+                Problem::new(
+                    format!("the taint {:?} is added and removed by a controller", spec.key),
+                    "use another key",
+                ),
             );
         }
         let (Some(key), Some(value), Some(effect)) = (key, value, effect) else { continue };
         let id = TaintId { key, effect };
-        if compiled.iter().any(|taint| taint.id == id) {
-            faults.at(&path, format!("{id} is listed twice; Kubernetes allows only one taint per key and effect"));
+        if let Some((_, first)) = compiled.iter().find(|(taint, _)| taint.id == id) {
+            let what = format!("{id} is listed twice, but Kubernetes allows only one taint per key and effect");
+            faults.again(&path, first, Problem::new(what, "remove one of the two"));
         }
-        compiled.push(Taint { id, value });
+        compiled.push((Taint { id, value }, path));
     }
-    compiled
+    compiled.into_iter().map(|(taint, _)| taint).collect()
 }
 
 /// Parses a duration such as `60s`, `5m` or `720h`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let fault = || format!("{text:?} is not a duration; write one such as 60s, 5m or 720h");
+pub(super) fn duration(text: &str) -> Result<Duration, Problem> {
+    let fault = || {
+        let is_number = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        let remedy =
+            if is_number { format!("add a unit: {text}s") } else { "write one such as 60s, 5m or 720h".to_owned() };
+        Problem::new(format!("{text:?} is not a duration"), remedy)
+    };
     let parsed: jiff::SignedDuration = text.parse().map_err(|_| fault())?;
     Duration::try_from(parsed).map_err(|_| fault())
 }

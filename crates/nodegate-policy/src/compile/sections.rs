@@ -7,6 +7,7 @@ use super::rules::{duration, writable_label};
 use crate::api::document::PolicyDocument;
 use crate::api::names::check_label_key;
 use crate::api::policy::NodePolicySpec;
+use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::RECONCILED_LABELS;
@@ -23,11 +24,11 @@ pub(super) fn protect(faults: &mut Faults<'_>) -> KeySet {
         let one = KeySet::compile([key.as_str()], |_, _| {});
         let reconciled: Vec<&str> = RECONCILED_LABELS.into_iter().filter(|label| one.contains(label)).collect();
         if !reconciled.is_empty() {
-            let message = format!(
-                "{key:?} includes {}, which every kubelet maintains; denying its writes would freeze the node's status, so list the other keys one by one",
-                reconciled.join(", ")
+            let what = format!(
+                "{key:?} includes {}, which every kubelet maintains: denying its writes would freeze the node's status",
+                reconciled.join(" and ")
             );
-            faults.at(&path.index(index), message);
+            faults.at(&path.index(index), Problem::new(what, "list the other keys one by one"));
         }
     }
     KeySet::compile(protect.keys.iter().map(String::as_str), |index, message| faults.at(&path.index(index), message))
@@ -39,11 +40,20 @@ pub(super) fn check_inventory(faults: &mut Faults<'_>) {
     for (index, entry) in faults.document.spec.inventory.iter().enumerate() {
         let path = spec().key("inventory").index(index);
         if entry.name.is_empty() || !names.insert(&entry.name) {
-            faults.at(&path.key("name"), "give each inventory a unique name");
+            let what = if entry.name.is_empty() {
+                "the name is empty".to_owned()
+            } else {
+                format!("another inventory of this policy is named {:?}", entry.name)
+            };
+            faults.at(&path.key("name"), Problem::new(what, "give each inventory a unique name"));
         }
         let host = entry.url.strip_prefix("https://").or_else(|| entry.url.strip_prefix("http://"));
         if host.is_none_or(|host| host.is_empty() || host.starts_with('/')) {
-            faults.at(&path.key("url"), format!("{:?} is not an http or https URL; write one such as https://inventory.internal/api/nodes/{{node}}/labels", entry.url));
+            let problem = Problem::new(
+                format!("{:?} is not an http or https URL", entry.url),
+                "write one such as https://inventory.internal/api/nodes/{node}/labels",
+            );
+            faults.at(&path.key("url"), problem);
         }
         if let Some(refresh) = &entry.refresh {
             faults.check(&path.key("refresh"), duration(refresh));
@@ -51,7 +61,7 @@ pub(super) fn check_inventory(faults: &mut Faults<'_>) {
         if entry.allow.is_empty() {
             faults.at(
                 &path.key("allow"),
-                "the list is empty, so the inventory could not set any label; add keys or prefix/*",
+                Problem::new("the list is empty, so the inventory could not set any label", "add keys or prefix/*"),
             );
         }
         KeySet::compile(entry.allow.iter().map(String::as_str), |at, message| {
@@ -67,7 +77,7 @@ pub(super) fn check_migrations(faults: &mut Faults<'_>) {
         faults.check(&path.key("from"), check_label_key(&migration.from));
         faults.check(&path.key("to"), writable_label(&migration.to));
         if migration.from == migration.to {
-            faults.at(&path.key("to"), "is the same key as from; write the new key");
+            faults.at(&path.key("to"), Problem::new("to is the same key as from", "write the new key"));
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::Draft;
 use crate::api::document::{Origin, PolicyDocument, PolicyError};
+use crate::api::problem::Problem;
 use crate::cel::Expression;
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::{is_own, is_restricted};
@@ -17,6 +18,9 @@ pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], protected: &
     for draft in drafts.iter().filter(|draft| !draft.rule.trust_kubelet && draft.rule.strength != Strength::Saved) {
         let guarded = guarded_keys(&draft.rule, protected);
         let facts = chosen_facts(&draft.rule, protected);
+        if documents[draft.document].is_invalid_within(&draft.path) {
+            continue;
+        }
         if let (Some(key), Some(first)) = (guarded.first(), facts.first()) {
             let kind = if key == "*" {
                 "may include keys that kubelets may not set"
@@ -33,10 +37,11 @@ pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], protected: &
                     "match on node names or protected labels, or set trustKubelet: true"
                 }
             };
-            let message = format!(
-                "the rule sets {key}, which {kind}, based on facts that a kubelet can choose: {first}{more}; {advice}"
+            let problem = Problem::new(
+                format!("the rule sets {key}, which {kind}, based on facts that a kubelet can choose: {first}{more}"),
+                advice,
             );
-            errors.push(document.fault(&draft.path, message));
+            errors.push(document.fault(&draft.path, problem));
         }
     }
 }

@@ -6,6 +6,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::api::problem::Problem;
+
 /// A quantity in nano-units (Kubernetes' finest), so `100m`, `1Ki` and `2` compare exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Quantity(i128);
@@ -54,10 +56,10 @@ fn scale(suffix: &str) -> Option<(i128, i128)> {
 }
 
 impl FromStr for Quantity {
-    type Err = String;
+    type Err = Problem;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let fault = || format!("{text:?} is not a quantity; write a number such as 16, 1.5, 500m or 64Gi");
+    fn from_str(text: &str) -> Result<Self, Problem> {
+        let fault = || not_a_quantity(text);
         let (negative, unsigned) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
             Some(b'+') => (false, &text[1..]),
@@ -81,6 +83,17 @@ impl FromStr for Quantity {
             / divide;
         Ok(Self(if negative { -nanos } else { nanos }))
     }
+}
+
+/// The problem of a text that is not a quantity.
+fn not_a_quantity(text: &str) -> Problem {
+    let what = format!("{text:?} is not a quantity");
+    // Kubernetes' suffixes do not name a unit.
+    let meant = text.trim_end_matches(['B', 'b']);
+    if meant.len() < text.len() && meant.parse::<Quantity>().is_ok() {
+        return Problem::new(what, format!("did you mean {meant:?}?"));
+    }
+    Problem::new(what, "write a number such as 16, 1.5, 500m or 64Gi")
 }
 
 /// A comparison such as `>=16`.
@@ -179,17 +192,30 @@ impl fmt::Display for Comparison {
 }
 
 impl FromStr for Comparison {
-    type Err = String;
+    type Err = Problem;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Problem> {
         let text = text.trim();
         let (operator, rest) = ComparisonOperator::ALL
             .into_iter()
             .find_map(|operator| text.strip_prefix(operator.sign()).map(|rest| (operator, rest)))
-            .ok_or_else(|| {
-                format!("{text:?} is not a comparison; write >=, >, <=, < or == and a quantity, such as \">=16\"")
-            })?;
+            .ok_or_else(|| Problem::new(format!("{text:?} is not a comparison"), Self::remedy(text)))?;
         Ok(Self { operator, with: rest.trim().parse()? })
+    }
+}
+
+impl Comparison {
+    /// What to write instead of a text that is not a comparison.
+    fn remedy(text: &str) -> String {
+        if text.parse::<Quantity>().is_ok() {
+            return format!("write \">={text}\" for at least {text}, or \"=={text}\" for exactly {text}");
+        }
+        let signs = [("=>", ">="), ("=<", "<="), ("=", "==")];
+        let meant = signs.iter().find_map(|(sign, meant)| Some((meant, text.strip_prefix(sign)?.trim())));
+        match meant.filter(|(_, quantity)| quantity.parse::<Quantity>().is_ok()) {
+            Some((meant, quantity)) => format!("did you mean \"{meant}{quantity}\"?"),
+            None => "write >=, >, <=, < or == and a quantity, such as \">=16\"".to_owned(),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use foldhash::HashSet;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::api::names::{check_label_key, is_dns_subdomain};
+use crate::api::problem::Problem;
 
 /// The characters that make a text a glob.
 const GLOB_CHARACTERS: [char; 4] = ['*', '?', '[', '{'];
@@ -19,15 +20,13 @@ pub(crate) fn is_glob(text: &str) -> bool {
 ///
 /// # Errors
 /// Returns a sentence that says what is wrong with the glob.
-pub(crate) fn glob(text: &str) -> Result<globset::Glob, String> {
+pub(crate) fn glob(text: &str) -> Result<globset::Glob, Problem> {
     if text.len() > GLOB_MAX {
-        return Err(format!("the glob has {} characters, but the limit is {GLOB_MAX}", text.len()));
+        return Err(format!("the glob has {} characters, but the limit is {GLOB_MAX}", text.len()).into());
     }
-    GlobBuilder::new(text)
-        .literal_separator(false)
-        .backslash_escape(true)
-        .build()
-        .map_err(|error| format!("{text:?} is not a glob: {}; write *, ?, [a-z] or {{a,b}}", error.kind()))
+    GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build().map_err(|error| {
+        Problem::new(format!("{text:?} is not a glob: {}", error.kind()), "write *, ?, [a-z] or {a,b}")
+    })
 }
 
 /// A set of texts, exact or as globs.
@@ -40,7 +39,7 @@ pub(crate) struct TextSet {
 
 impl TextSet {
     /// Compiles all `texts`. Calls `fault` with the index and a message for each invalid glob.
-    pub(crate) fn compile<'a>(texts: impl IntoIterator<Item = &'a str>, mut fault: impl FnMut(usize, String)) -> Self {
+    pub(crate) fn compile<'a>(texts: impl IntoIterator<Item = &'a str>, mut fault: impl FnMut(usize, Problem)) -> Self {
         let mut set = Self::default();
         let mut globs = GlobSetBuilder::new();
         for (index, text) in texts.into_iter().enumerate() {
@@ -58,7 +57,7 @@ impl TextSet {
         }
         match globs.build() {
             Ok(globs) => set.globs = globs,
-            Err(error) => fault(0, format!("the globs are too large in total: {error}")),
+            Err(error) => fault(0, format!("the globs are too large in total: {error}").into()),
         }
         set
     }
@@ -88,7 +87,7 @@ pub struct Identities {
 
 impl Identities {
     /// Compiles all `texts`. Calls `fault` with the index and a message for each invalid glob.
-    pub(crate) fn compile<'a>(texts: impl IntoIterator<Item = &'a str>, fault: impl FnMut(usize, String)) -> Self {
+    pub(crate) fn compile<'a>(texts: impl IntoIterator<Item = &'a str>, fault: impl FnMut(usize, Problem)) -> Self {
         let texts: Vec<&str> = texts.into_iter().collect();
         let system = texts.iter().copied().filter(|text| !is_glob(text) || text.starts_with(SYSTEM_NAMES));
         Self { system: TextSet::compile(system, |_, _| {}), all: TextSet::compile(texts, fault) }
@@ -98,7 +97,7 @@ impl Identities {
     ///
     /// # Errors
     /// Returns a message for the first invalid glob.
-    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, Problem> {
         let mut faults = Vec::new();
         let set = Self::compile(texts, |_, message| faults.push(message));
         faults.into_iter().next().map_or(Ok(set), Err)
@@ -126,7 +125,7 @@ pub(crate) struct KeySet {
 
 impl KeySet {
     /// Compiles all `keys`. Calls `fault` with the index and a message for each invalid one.
-    pub(crate) fn compile<'a>(keys: impl IntoIterator<Item = &'a str>, mut fault: impl FnMut(usize, String)) -> Self {
+    pub(crate) fn compile<'a>(keys: impl IntoIterator<Item = &'a str>, mut fault: impl FnMut(usize, Problem)) -> Self {
         let mut set = Self::default();
         for (index, key) in keys.into_iter().enumerate() {
             if let Err(message) = set.add(key) {
@@ -136,17 +135,21 @@ impl KeySet {
         set
     }
 
-    fn add(&mut self, key: &str) -> Result<(), String> {
+    fn add(&mut self, key: &str) -> Result<(), Problem> {
         if key == "*" {
             self.all = true;
         } else if let Some(prefix) = key.strip_suffix("/*") {
             if !is_dns_subdomain(prefix) {
-                return Err(format!("{key:?} does not begin with a DNS prefix; write a prefix such as example.com/*"));
+                return Err(Problem::new(
+                    format!("{key:?} does not begin with a DNS prefix"),
+                    "write a prefix such as example.com/*",
+                ));
             }
             self.prefixes.insert(prefix.into());
         } else if is_glob(key) {
-            return Err(format!(
-                "{key:?} has a '*' in the wrong place; write an exact key or a whole prefix such as example.com/*"
+            return Err(Problem::new(
+                format!("{key:?} has a '*' in the wrong place"),
+                "write an exact key or a whole prefix such as example.com/*",
             ));
         } else {
             check_label_key(key).map_err(|error| error.to_string())?;

@@ -11,6 +11,7 @@ use foldhash::HashMap;
 use globset::{GlobSet, GlobSetBuilder};
 
 use crate::api::policy::Operator;
+use crate::api::problem::Problem;
 use crate::keys::pattern::{glob, is_glob};
 use crate::set::matcher::{Conditions, NameGroup, Source};
 use crate::set::rule::Rule;
@@ -40,7 +41,7 @@ pub(crate) struct NameIndexBuilder {
 
 impl NameIndexBuilder {
     /// Adds a group of names. Calls `fault` with the index and a message for each invalid glob.
-    pub(crate) fn add(&mut self, names: &[String], mut fault: impl FnMut(usize, String)) -> NameGroup {
+    pub(crate) fn add(&mut self, names: &[String], mut fault: impl FnMut(usize, Problem)) -> NameGroup {
         let group = NameGroup(u32::try_from(self.index.written.len()).unwrap_or(u32::MAX));
         self.index.written.push(names.iter().map(|name| name.as_str().into()).collect());
         for (at, name) in names.iter().enumerate() {

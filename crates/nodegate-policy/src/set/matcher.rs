@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::api::names::TaintEffect;
 use crate::api::policy::Operator;
+use crate::api::problem::Problem;
 use crate::cel::{Expression, Polarity};
 use crate::facts::quantity::Comparison;
 use crate::keys::pattern::TextSet;
@@ -199,9 +200,9 @@ impl TaintPattern {
     ///
     /// # Errors
     /// Returns a sentence that says what to write instead.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
         let (left, effect) = match text.rsplit_once(':') {
-            Some((left, effect)) => (left, Some(effect.parse::<TaintEffect>().map_err(|error| error.to_string())?)),
+            Some((left, effect)) => (left, Some(effect.parse::<TaintEffect>()?)),
             None => (text, None),
         };
         let (key, value) = match left.split_once('=') {
@@ -209,11 +210,11 @@ impl TaintPattern {
             None => (left, None),
         };
         if value.is_some() && effect.is_none() {
-            return Err(format!("{text:?} has a value but no effect; write key=value:Effect"));
+            return Err(Problem::new(format!("{text:?} has a value but no effect"), "write key=value:Effect"));
         }
-        crate::api::names::check_label_key(key).map_err(|error| error.to_string())?;
+        crate::api::names::check_label_key(key)?;
         if let Some(value) = value {
-            crate::api::names::check_label_value(value).map_err(|error| error.to_string())?;
+            crate::api::names::check_label_value(value)?;
         }
         Ok(Self { key: key.into(), value: value.map(Into::into), effect })
     }

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use crate::api::problem::Problem;
 use crate::facts::NodeFacts;
 use crate::facts::quantity::ComparisonOperator;
 use crate::keys::pattern::TextSet;
@@ -85,18 +86,20 @@ impl InfoPattern {
     ///
     /// # Errors
     /// Returns a sentence that says what to write instead.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
         let text = text.trim();
         // Other tools use these signs for ranges, so they do not start a name.
         let at = if text.starts_with(['~', '^']) { Some(0) } else { text.find(['<', '>', '=']) };
         let Some(at) = at else {
             if text.is_empty() {
-                return Err(
-                    "the text is empty; write a glob such as Ubuntu*, or a version range such as >=5.15".to_owned()
-                );
+                let remedy = "write a glob such as Ubuntu*, or a version range such as >=5.15";
+                return Err(Problem::new("the text is empty", remedy));
             }
             if Version::parse(text).is_ok() {
-                return Err(format!("{text:?} is a version without a comparison; did you mean \"=={text}\"?"));
+                return Err(Problem::new(
+                    format!("{text:?} is a version without a comparison"),
+                    format!("did you mean \"=={text}\"?"),
+                ));
             }
             return Ok(Self::Whole(text_set(text)?));
         };
@@ -132,7 +135,7 @@ impl InfoPattern {
     }
 }
 
-fn text_set(glob: &str) -> Result<TextSet, String> {
+fn text_set(glob: &str) -> Result<TextSet, Problem> {
     let mut fault = None;
     let set = TextSet::compile([glob], |_, message| fault = Some(message));
     fault.map_or(Ok(set), Err)
@@ -150,15 +153,15 @@ fn version_in(text: &str) -> Option<(&str, Version)> {
 pub(crate) struct Version(Vec<u64>);
 
 impl Version {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, Problem> {
         let number = |part: &str| {
             let plain = !part.is_empty() && part.len() <= 18 && part.bytes().all(|byte| byte.is_ascii_digit());
             part.parse().ok().filter(|_| plain)
         };
         let numbers: Option<Vec<u64>> = text.split('.').map(number).collect();
-        numbers
-            .map(Self)
-            .ok_or_else(|| format!("{text:?} is not a version; write numbers joined by dots, such as 5.15"))
+        numbers.map(Self).ok_or_else(|| {
+            Problem::new(format!("{text:?} is not a version"), "write numbers joined by dots, such as 5.15")
+        })
     }
 }
 
@@ -172,7 +175,7 @@ pub(crate) struct VersionComparison {
 
 impl VersionComparison {
     /// Parses the comparison at the start of a text, and returns the rest of the text.
-    fn take(text: &str) -> Result<(Self, &str), String> {
+    fn take(text: &str) -> Result<(Self, &str), Problem> {
         let end = text.find(|c: char| !"<>=~^!".contains(c)).unwrap_or(text.len());
         let (sign, rest) = text.split_at(end);
         let rest = rest.trim_start();
@@ -183,9 +186,9 @@ impl VersionComparison {
                 "=>" | "~" | "^" | "~>" => ">=",
                 "=<" => "<=",
                 "=" => "==",
-                _ => return format!("{sign:?} is not a comparison; write >=, >, <=, < or =="),
+                _ => return Problem::new(format!("{sign:?} is not a comparison"), "write >=, >, <=, < or =="),
             };
-            format!("{sign:?} is not a comparison; did you mean \"{meant}{version}\"?")
+            Problem::new(format!("{sign:?} is not a comparison"), format!("did you mean \"{meant}{version}\"?"))
         })?;
         let Version(with) = Version::parse(version.strip_suffix(',').unwrap_or(version))?;
         Ok((Self { operator, with }, rest.trim_start()))
@@ -249,7 +252,7 @@ mod tests {
             ("[ >=5", "is not a glob"),
         ] {
             let error = InfoPattern::parse(pattern).unwrap_err();
-            assert!(error.contains(message), "{pattern}: {error}");
+            assert!(error.to_string().contains(message), "{pattern}: {error}");
         }
     }
 }

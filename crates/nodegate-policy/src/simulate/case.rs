@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::short_form::{self, SimulationError, complete, taint, taint_text, taints};
 use super::{Scene, Simulated, identity, node_name, simulate};
-use crate::api::case::{Case, ChangeCase, Expectation, PolicyTest, SavedCase, VerdictCase};
+use crate::api::case::{Case, ChangeCase, Expectation, PolicyTest, SavedCase, TestFile, VerdictCase};
 use crate::api::names::{TaintEffect, TaintId};
 use crate::api::policy::EntryMode;
 use crate::api::state::{Owned, SavedState, SavedTaint};
@@ -32,8 +32,22 @@ pub fn compile_inline(policy: &Json) -> Result<PolicySet, Vec<PolicyError>> {
     let mut errors = Vec::new();
     let parse = |document: &Json| PolicyDocument::parse_all(&Origin::Object, &document.to_string(), &mut errors);
     let documents: Vec<PolicyDocument> = documents.iter().flat_map(parse).collect();
-    let compiled = PolicySet::compile(&documents);
+    compile(&documents, errors)
+}
+
+/// Compiles the policies that a test file contains, so that each error has its place in the file. `None` if it only names
+/// files.
+pub fn compile_in_place(file: &TestFile) -> Option<Result<PolicySet, Vec<PolicyError>>> {
+    let mut errors = Vec::new();
+    let documents = file.inline_policies(&mut errors)?;
+    Some(compile(&documents, errors))
+}
+
+/// Compiles documents that were parsed with `errors`.
+fn compile(documents: &[PolicyDocument], mut errors: Vec<PolicyError>) -> Result<PolicySet, Vec<PolicyError>> {
+    let compiled = PolicySet::compile(documents);
     errors.extend(compiled.as_ref().err().cloned().unwrap_or_default());
+    PolicyError::sort(&mut errors);
     compiled.ok().filter(|_| errors.is_empty()).ok_or(errors)
 }
 

@@ -4,7 +4,7 @@
 mod case;
 mod short_form;
 
-pub use case::{compile_inline, missing_errors, node_of, run_case, scene};
+pub use case::{compile_in_place, compile_inline, missing_errors, node_of, run_case, scene};
 pub use short_form::{SimulationError, complete, taint, taint_text, taints};
 
 use serde_json::Value as Json;

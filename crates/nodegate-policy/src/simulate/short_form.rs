@@ -29,8 +29,7 @@ pub fn complete(node: &Json) -> Result<Json, SimulationError> {
             "capacity" | "conditions" | "nodeInfo" => whole["status"][field] = value.clone(),
             "taints" => {
                 let taints = value.as_array().ok_or_else(|| SimulationError::new("taints is not a list"))?;
-                let texts = taints.iter().map(|text| taint(text.as_str().unwrap_or_default()));
-                whole["spec"]["taints"] = texts.collect::<Result<Vec<_>, SimulationError>>()?.into();
+                whole["spec"]["taints"] = taints.iter().map(taint_of).collect::<Result<Vec<_>, _>>()?.into();
             }
             other => {
                 return Err(SimulationError::new(format!(
@@ -40,6 +39,18 @@ pub fn complete(node: &Json) -> Result<Json, SimulationError> {
         }
     }
     Ok(whole)
+}
+
+/// A taint that is written as a text or as a mapping.
+fn taint_of(written: &Json) -> Result<Json, SimulationError> {
+    let is_taint = |fields: &serde_json::Map<String, Json>| {
+        ["key", "effect"].iter().all(|name| fields.get(*name).is_some_and(Json::is_string))
+    };
+    match written {
+        Json::String(text) => taint(text),
+        Json::Object(fields) if is_taint(fields) => Ok(written.clone()),
+        other => Err(SimulationError::new(format!("{other} is not a taint; write key=value:Effect"))),
+    }
 }
 
 /// Parses a taint from `key=value:Effect` or `key:Effect` into JSON.

@@ -1,8 +1,9 @@
 //! What the check reports.
 #![allow(clippy::unwrap_used)]
 
+use super::check::MEANING;
 use super::*;
-use crate::api::source::parse_documents;
+use crate::api::source::{FieldPath, parse_documents};
 
 #[test]
 fn every_error_is_reported_and_the_rest_is_parsed() {
@@ -26,15 +27,15 @@ spec:
     check(&mut tree, document_schema(), &FieldPath::root(), &mut faults);
     let found: Vec<String> = faults
         .iter()
-        .map(|fault| format!("{}:{} {}: {}", fault.place.line, fault.place.column, fault.path, fault.message))
+        .map(|fault| format!("{}:{} {}: {}", fault.place.line, fault.place.column, fault.path, fault.problem))
         .collect();
     assert_eq!(
         found,
         [
-            "6:3 spec.rulez: unknown field; did you mean \"rules\"?",
+            "6:3 spec.rulez: unknown field \"rulez\"; did you mean \"rules\"?",
             "9:19 spec.rules[0].labels.a: expected a string, found true; write it in quotes: \"true\"",
             "10:22 spec.rules[0].match.names: expected a list, found \"yeezyai\"; write it as [\"yeezyai\"]",
-            "10:31 spec.rules[0].match.capacty: unknown field; did you mean \"capacity\"?",
+            "10:31 spec.rules[0].match.capacty: unknown field \"capacty\"; did you mean \"capacity\"?",
             "11:7 spec.rules[1]: the field \"name\" is missing; add it",
             "13:13 spec.rules[2].mode: \"enforced\" is not a valid value; write enforce or default",
             "14:17 spec.rules[2].priority: expected an integer, found \"high\"",
@@ -62,18 +63,18 @@ spec:
     let mut tree = parse_documents(text).unwrap().remove(0);
     let mut faults = Vec::new();
     check(&mut tree, document_schema(), &FieldPath::root(), &mut faults);
-    let found: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
+    let found: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.problem)).collect();
     assert_eq!(
         found,
         [
-            "spec.rules[0].match: has no value; write {} for an empty mapping, or remove the field",
-            "spec.rules[0].labels.key: has no value; write \"\" for an empty string, or remove the field",
-            "spec.rules[0].priority: has no value; write an integer, or remove the field",
-            "spec.rules[1].match.names: has no value; write a list, or remove the field",
-            "spec.rules[1].match.selector.matchLabels.a: has no value; write \"\" for an empty string, or remove the field",
-            "spec.rules[1].mode: has no value; write a value, or remove the field",
-            "spec.rules[2].name: has no value; write \"\" for an empty string, or remove the field",
-            "spec.governance: has no value; write {} for an empty mapping, or remove the field",
+            "spec.rules[0].match: the field has no value; write {} for an empty mapping, or remove the field",
+            "spec.rules[0].labels.key: the field has no value; write \"\" for an empty string, or remove the field",
+            "spec.rules[0].priority: the field has no value; write an integer, or remove the field",
+            "spec.rules[1].match.names: the field has no value; write a list, or remove the field",
+            "spec.rules[1].match.selector.matchLabels.a: the field has no value; write \"\" for an empty string, or remove the field",
+            "spec.rules[1].mode: the field has no value; write a value, or remove the field",
+            "spec.rules[2].name: the field has no value; write \"\" for an empty string, or remove the field",
+            "spec.governance: the field has no value; write {} for an empty mapping, or remove the field",
         ]
     );
     let mut tree =
@@ -83,7 +84,7 @@ spec:
     let mut faults = Vec::new();
     check(&mut tree, document_schema(), &FieldPath::root(), &mut faults);
     assert_eq!(faults.len(), 1, "{faults:?}");
-    assert_eq!(faults[0].message, "has no value; write a list, or remove the field");
+    assert_eq!(faults[0].problem.to_string(), "the field has no value; write a list, or remove the field");
 }
 
 #[test]
@@ -92,12 +93,12 @@ fn in_a_value_of_any_type_only_times_may_have_no_value() {
     let mut tree = parse_documents(text).unwrap().remove(0);
     let mut faults = Vec::new();
     assert!(check(&mut tree, &json!({}), &FieldPath::root(), &mut faults));
-    let found: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
+    let found: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.problem)).collect();
     assert_eq!(
         found,
         [
-            "spec.providerID: has no value; write a value, or remove the field",
-            "spec.a[0].b: has no value; write a value, or remove the field",
+            "spec.providerID: the field has no value; write a value, or remove the field",
+            "spec.a[0].b: the field has no value; write a value, or remove the field",
         ]
     );
 }
@@ -134,7 +135,8 @@ fn the_schema_uses_only_what_the_check_understands() {
                     "default",
                     "format",
                     "minimum",
-                    "maximum"
+                    "maximum",
+                    MEANING,
                 ]
                 .contains(&key.as_str()),
                 "{key} in {schema}"
@@ -153,4 +155,57 @@ fn the_schema_uses_only_what_the_check_understands() {
         }
     }
     walk(document_schema());
+}
+
+/// Every taint of `tree` in the other form, and how it is after the check.
+fn checked<T: JsonSchema>(text: &str) -> (Json, Vec<String>) {
+    let mut tree = parse_documents(text).unwrap().remove(0);
+    let mut faults = Vec::new();
+    check(&mut tree, &schema_of::<T>(), &FieldPath::root(), &mut faults);
+    (tree.to_json(), faults.iter().map(|fault| format!("{}: {}", fault.path, fault.problem)).collect())
+}
+
+#[test]
+fn a_taint_is_a_text_or_a_mapping_wherever_there_is_one() {
+    let texts = "{rules: [{name: a, match: {taints: [k, \"k=v:NoExecute\", \"k:NoExecute\"]}, taints: [\"k=v:NoSchedule\", \"k:NoSchedule\"]}],
+        governance: {dependencies: [{when: {}, requireTaints: [\"k=v:NoSchedule\"]}]}}";
+    let mappings = "{rules: [{name: a, match: {taints: [{key: k}, {key: k, value: v, effect: NoExecute}, {key: k, effect: NoExecute}]},
+        taints: [{key: k, value: v, effect: NoSchedule}, {key: k, effect: NoSchedule}]}],
+        governance: {dependencies: [{when: {}, requireTaints: [{key: k, value: v, effect: NoSchedule}]}]}}";
+    let (from_texts, faults) = checked::<NodePolicySpec>(texts);
+    assert_eq!((&from_texts, faults), (&checked::<NodePolicySpec>(mappings).0, Vec::new()));
+    assert_eq!(from_texts["rules"][0]["taints"][0], json!({"key": "k", "value": "v", "effect": "NoSchedule"}));
+    assert_eq!(from_texts["rules"][0]["match"]["taints"][1], "k=v:NoExecute");
+    assert_eq!(from_texts["governance"]["dependencies"][0]["requireTaints"][0], "k=v:NoSchedule");
+}
+
+#[test]
+fn a_mapping_that_is_no_taint_is_refused_and_no_key_can_pass_for_an_effect() {
+    let rule = |taint: &str| format!("{{rules: [{{name: a, match: {{taints: [{taint}]}}}}]}}");
+    for (taint, fault) in [
+        ("{value: v}", "taints[0]: the field \"key\" is missing; add it"),
+        ("{key: k, efect: NoExecute}", "unknown field \"efect\"; did you mean \"effect\"?"),
+        ("{key: \"k:NoExecute\"}", "\"k:NoExecute\" is not a valid label key"),
+        ("{key: \"k=v\", effect: NoExecute}", "\"k=v\" is not a valid label key"),
+        ("{key: k, value: \"v:NoExecute\"}", "\"v:NoExecute\" is not a valid label value"),
+        ("{key: k, value: 1.10, effect: NoExecute}", "expected a string, found 1.10; write it in quotes: \"1.10\""),
+        ("[k]", "expected a string, found a list"),
+    ] {
+        let (left, faults) = checked::<NodePolicySpec>(&rule(taint));
+        assert!(faults.len() == 1 && faults[0].contains(fault), "{taint}: {faults:?}");
+        assert_eq!(left["rules"][0]["match"]["taints"], json!([]), "{taint}");
+    }
+}
+
+#[test]
+fn editors_know_both_forms_of_a_taint() {
+    let schema = for_editors(schema_of::<NodePolicySpec>());
+    let rule = &schema["properties"]["rules"]["items"]["properties"];
+    let types = |schema: &Json| {
+        let forms = schema["anyOf"].as_array().unwrap().iter();
+        forms.map(|form| form["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(types(&rule["taints"]["items"]), ["string", "object"]);
+    assert_eq!(types(&rule["match"]["properties"]["taints"]["items"]), ["string", "object"]);
+    assert!(!schema.to_string().contains(MEANING), "only the check knows this keyword");
 }

@@ -1,6 +1,7 @@
 //! Compiles `required`, `allowed`, `immutable`, `dependencies`, `naming` and `expressions` to [`ConstraintEntry`]s.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Entries, fields};
@@ -9,9 +10,12 @@ use crate::api::policy::{
     AllowedSpec, DependencySpec, EntrySpec, ExpressionSpec, GovernanceSpec, ImmutableSpec, NamedPart, NamingSpec,
     RequiredSpec,
 };
+use crate::api::problem::Problem;
+use crate::api::schema::nearest;
 use crate::api::source::FieldPath;
-use crate::cel::{Expression, Scope, Yields};
+use crate::cel::{Scope, Yields};
 use crate::compile::Faults;
+use crate::compile::rules::expression as compile_expression;
 use crate::keys::Field;
 use crate::keys::pattern::KeySet;
 use crate::set::governance::{
@@ -62,7 +66,7 @@ fn section<S>(
 
 fn key_set(keys: &[String], path: &FieldPath, faults: &mut Faults<'_>) -> KeySet {
     if keys.is_empty() {
-        faults.at(&path.key("keys"), "the list is empty, so nothing is governed; add keys");
+        faults.at(&path.key("keys"), Problem::new("the list is empty, so nothing is governed", "add keys"));
     }
     KeySet::compile(keys.iter().map(String::as_str), |index, message| {
         faults.at(&path.key("keys").index(index), message);
@@ -72,7 +76,7 @@ fn key_set(keys: &[String], path: &FieldPath, faults: &mut Faults<'_>) -> KeySet
 fn required(spec: &RequiredSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Constraint> {
     let RequiredSpec { entry: _, keys, of } = spec;
     if keys.is_empty() {
-        faults.at(&path.key("keys"), "the list is empty, so nothing is required; add keys");
+        faults.at(&path.key("keys"), Problem::new("the list is empty, so nothing is required", "add keys"));
     }
     for (index, key) in keys.iter().enumerate() {
         faults.check(&path.key("keys").index(index), check_label_key(key));
@@ -91,7 +95,10 @@ fn allowed(spec: &AllowedSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Opt
                 faults.check(&path.key("values").index(index), check_label_value(value));
             }
             if values.is_empty() {
-                faults.at(&path.key("values"), "the list is empty, so no value would be allowed; add values");
+                faults.at(
+                    &path.key("values"),
+                    Problem::new("the list is empty, so no value would be allowed", "add values"),
+                );
             }
             Accepted::Values(values.iter().map(|value| value.as_str().into()).collect())
         }
@@ -155,17 +162,24 @@ fn dependency(spec: &DependencySpec, path: &FieldPath, faults: &mut Faults<'_>) 
 
 fn naming(spec: &NamingSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Constraint> {
     let NamingSpec { entry: _, keys, of: part, fields: of, pattern: written, regex: regex_text, max_length } = spec;
-    let names = NamingConvention::NAMED.map(|(name, _)| name).join(", ");
     let pattern = written.as_deref().and_then(|written| {
         let found = NamingConvention::NAMED.iter().find(|(name, _)| *name == written).map(|(_, pattern)| *pattern);
         if found.is_none() {
-            faults.at(&path.key("pattern"), format!("there is no pattern {written:?}; write {names} or use regex"));
+            let names = NamingConvention::NAMED.map(|(name, _)| name);
+            let remedy = match nearest(written, &names) {
+                Some(name) => format!("did you mean {name:?}?"),
+                None => format!("the patterns are {}; for another one, use regex", names.join(", ")),
+            };
+            faults.at(&path.key("pattern"), Problem::new(format!("there is no pattern {written:?}"), remedy));
         }
         found
     });
     let part = part.unwrap_or_default();
     if pattern == Some(NamingConvention::Namespaced) && part != NamedPart::Key {
-        faults.at(&path.key("of"), "namespaced applies only to keys; write `of: key` or remove the field");
+        faults.at(
+            &path.key("of"),
+            Problem::new("namespaced applies only to keys", "write `of: key` or remove the field"),
+        );
     }
     if written.is_none() && regex_text.is_none() && max_length.is_none() {
         faults.at(path, "write pattern, regex or maxLength");
@@ -183,16 +197,16 @@ fn naming(spec: &NamingSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Optio
 
 fn expression(spec: &ExpressionSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<Constraint> {
     let ExpressionSpec { entry: _, expression: source, message, message_expression } = spec;
-    let compiled = Expression::compile(source, Scope::Write, Yields::Bool);
-    let compiled = faults.check(&path.key("expression"), compiled);
+    let compiled = compile_expression(source, Scope::Write, Yields::Bool, &path.key("expression"), faults);
     if compiled.as_ref().is_some_and(|compiled| !compiled.reads().object && !compiled.reads().old_object) {
-        let message = "the expression reads neither object nor oldObject, so no write could change its result; to restrict \
-                       one kind of write, compare object with oldObject";
-        faults.at(&path.key("expression"), message);
+        let problem = Problem::new(
+            "the expression reads neither object nor oldObject, so no write could change its result",
+            "to restrict one kind of write, compare object with oldObject",
+        );
+        faults.at(&path.key("expression"), problem);
     }
     let message_expression = message_expression.as_deref().and_then(|source| {
-        let compiled = Expression::compile(source, Scope::Write, Yields::Text);
-        faults.check(&path.key("messageExpression"), compiled).map(Arc::new)
+        compile_expression(source, Scope::Write, Yields::Text, &path.key("messageExpression"), faults).map(Arc::new)
     });
     let message = message.as_deref().map(Into::into);
     Some(Constraint::Expression(ExpressionConstraint { expression: Arc::new(compiled?), message, message_expression }))
@@ -203,8 +217,39 @@ fn text_pattern(written: &str, path: &FieldPath, faults: &mut Faults<'_>) -> Opt
     let compile = |text: &str| regex::RegexBuilder::new(text).size_limit(REGEX_SIZE_MAX).build();
     // The pattern is first compiled alone: errors must refer to the written text, and the parentheses must not make `)(` valid.
     let compiled = compile(written).and_then(|_| compile(&format!("^(?:{written})$")));
-    let compiled = compiled.map_err(|error| format!("{written:?} is not a regular expression: {error}"));
-    faults.check(path, compiled).map(|whole| TextPattern { written: written.into(), whole })
+    let report = |error| {
+        let what = |why: &str| format!("{written:?} is not a regular expression: {why}");
+        match regex_fault(written) {
+            Some((why, part)) => {
+                let at = format!(
+                    "at column {} of it, ",
+                    written.get(..part.start).map_or(0, |text| text.chars().count()) + 1
+                );
+                let problem = what(&why).into();
+                faults.inside(path, written, part, problem, |_| what(&format!("{at}{why}")));
+            }
+            None => faults.at(path, what(&explain(&error))),
+        }
+    };
+    compiled.map_err(report).ok().map(|whole| TextPattern { written: written.into(), whole })
+}
+
+/// What is wrong with the syntax of a regular expression, and the bytes in which it is.
+fn regex_fault(written: &str) -> Option<(String, Range<usize>)> {
+    let (why, span) = match regex_syntax::parse(written).err()? {
+        regex_syntax::Error::Parse(error) => (error.kind().to_string(), *error.span()),
+        regex_syntax::Error::Translate(error) => (error.kind().to_string(), *error.span()),
+        _ => return None,
+    };
+    Some((why, span.start.offset..span.end.offset))
+}
+
+/// An error that is not about the syntax.
+fn explain(error: &regex::Error) -> String {
+    match error {
+        regex::Error::CompiledTooBig(limit) => format!("it takes more than {limit} bytes when compiled"),
+        other => other.to_string(),
+    }
 }
 
 /// Maximum size of a compiled regular expression, in bytes.

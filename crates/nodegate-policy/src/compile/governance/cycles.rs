@@ -6,6 +6,7 @@ use petgraph::algo::tarjan_scc;
 use petgraph::graph::DiGraph;
 
 use crate::api::document::{PolicyDocument, PolicyError};
+use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::set::governance::{Constraint, Dependency, Governance};
 
@@ -63,8 +64,10 @@ pub(super) fn refuse(
             .collect();
         let constraint = entries[graph[first]].0;
         let Some((document, path, _)) = places.iter().find(|(_, _, at)| *at == constraint) else { continue };
-        let message =
-            format!("these labels require each other: {keys} ({}); remove one of the dependencies", rules.join(" -> "));
+        let message = Problem::new(
+            format!("these labels require each other: {keys} ({})", rules.join(" -> ")),
+            "remove one of the dependencies",
+        );
         errors.push(documents[*document].fault(path, message));
     }
 }

@@ -11,6 +11,7 @@ use crate::api::document::{PolicyDocument, PolicyError};
 use crate::api::names::{check_label_key, is_dns_subdomain};
 use crate::api::policy::{EntrySpec, GovernanceSpec, GovernedField, ReservedSpec, SubjectsSpec};
 use crate::api::presets;
+use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::keys::Field;
 use crate::keys::pattern::{Identities, KeySet, TextSet};
@@ -80,13 +81,14 @@ impl Builder {
     fn reserved(&mut self, spec: &ReservedSpec, entry: Entry, path: &FieldPath, faults: &mut Faults<'_>) {
         let ReservedSpec { entry: _, namespaces, keys, of, allow } = spec;
         if namespaces.is_empty() && keys.is_empty() {
-            faults.at(path, "nothing is reserved; add namespaces or keys");
+            faults.at(path, Problem::new("nothing is reserved", "add namespaces or keys"));
         }
         for (index, namespace) in namespaces.iter().enumerate() {
             let prefix = namespace.strip_prefix("*.").unwrap_or(namespace);
             if !is_dns_subdomain(prefix) {
-                let message = format!(
-                    "{namespace:?} is not a namespace; write a prefix such as example.com, or *.example.com for its subdomains"
+                let message = Problem::new(
+                    format!("{namespace:?} is not a namespace"),
+                    "write a prefix such as example.com, or *.example.com for its subdomains",
                 );
                 faults.at(&path.key("namespaces").index(index), message);
             }
@@ -116,8 +118,10 @@ impl Entries<'_, '_> {
         let EntrySpec { name, mode, match_, operations, except } = spec;
         let rule = name.clone().unwrap_or_else(|| format!("{section}[{at}]"));
         if operations.as_ref().is_some_and(Vec::is_empty) {
-            let message =
-                "the list is empty, so nothing is judged; add operations (add, change or remove), or remove the field";
+            let message = Problem::new(
+                "the list is empty, so nothing is judged",
+                "add operations (add, change or remove), or remove the field",
+            );
             self.faults.at(&path.key("operations"), message);
         }
         let entry = Entry {
@@ -136,7 +140,7 @@ impl Entries<'_, '_> {
 fn fields(of: Option<&[GovernedField]>, default: &[Field], path: &FieldPath, faults: &mut Faults<'_>) -> Vec<Field> {
     let Some(of) = of else { return default.to_vec() };
     if of.is_empty() {
-        faults.at(path, "the list is empty, so nothing is governed; add labels, taints or annotations");
+        faults.at(path, Problem::new("the list is empty, so nothing is governed", "add labels, taints or annotations"));
     }
     let field = |field: &GovernedField| match field {
         GovernedField::Labels => Field::Label,
@@ -152,11 +156,11 @@ fn subjects(spec: Option<&SubjectsSpec>, path: &FieldPath, faults: &mut Faults<'
         if !account.contains(':') {
             faults.at(
                 &path.key("serviceAccounts").index(index),
-                format!("{account:?} is not a service account; write namespace:name"),
+                Problem::new(format!("{account:?} is not a service account"), "write namespace:name"),
             );
         }
     }
-    let mut fault = |field: &str, index: usize, message: String| faults.at(&path.key(field).index(index), message);
+    let mut fault = |field: &str, index: usize, problem: Problem| faults.at(&path.key(field).index(index), problem);
     Subjects {
         users: Identities::compile(users.iter().map(String::as_str), |at, message| fault("users", at, message)),
         groups: Identities::compile(groups.iter().map(String::as_str), |at, message| fault("groups", at, message)),

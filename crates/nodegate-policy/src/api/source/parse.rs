@@ -1,0 +1,163 @@
+//! Parses YAML.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value as Json;
+use serde_saphyr::Spanned;
+use serde_saphyr::options::DuplicateKeyPolicy;
+
+use super::traps::{self, SyntaxError};
+use super::{Field, Node, SourcePosition, Tree};
+
+/// Parses all documents of a YAML text, which may be JSON. The parser's budget limits anchors and nesting,
+/// so a hostile text is an error and does not exhaust memory.
+///
+/// # Errors
+/// Returns an error if the text is not YAML, has a key twice in one mapping, or has a tag that is not one of YAML's own.
+pub fn parse_documents(text: &str) -> Result<Vec<Tree>, SyntaxError> {
+    let documents = match parse(text, DuplicateKeyPolicy::Error) {
+        Ok(documents) => documents,
+        Err(error) => match error.without_snippet() {
+            serde_saphyr::Error::DuplicateMappingKey { key, location } => {
+                // Only to find the first one: the text stays refused.
+                let all = parse(text, DuplicateKeyPolicy::LastWins).unwrap_or_default();
+                return Err(traps::duplicate(key.as_deref(), (*location).into(), &all));
+            }
+            error => return Err(traps::explain(text, error)),
+        },
+    };
+    let mut reader = Reader { text, unquoted: None };
+    let trees = documents.into_iter().map(|document| reader.tree(document, 0));
+    let trees = trees.filter(|tree| !tree.is_null()).collect();
+    reader.unquoted.map_or(Ok(trees), |place| Err(traps::unquoted(text, place)))
+}
+
+fn parse(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Vec<Spanned<Value>>, serde_saphyr::Error> {
+    // `y`, `no` and `on` are strings; only true and false are booleans.
+    // A NodePolicy has about ten levels and a Node about fifteen. Each level needs stack, and files are also
+    // parsed on threads with a small stack.
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        budget: serde_saphyr::budget! { max_depth: 32 },
+        duplicate_keys: duplicate_keys,
+    };
+    serde_saphyr::from_multiple_with_options(text, options)
+}
+
+/// Attaches positions to values.
+struct Reader<'t> {
+    text: &'t str,
+    /// The position of the first value that YAML accepts, but reads as something else than it says.
+    unquoted: Option<SourcePosition>,
+}
+
+impl Reader<'_> {
+    /// The tree of a value, which begins behind the byte `after`.
+    fn tree(&mut self, spanned: Spanned<Value>, after: usize) -> Tree {
+        let place = SourcePosition::from(spanned.referenced);
+        if self.unquoted.is_none() {
+            self.unquoted = traps::misread(self.text, after, place);
+        }
+        let mut tree = Tree { place, value: Node::Scalar(Json::Null), written: None };
+        tree.value = match spanned.value {
+            Value::Scalar(scalar) => {
+                let written = self.text.get(place.start()..place.end()).filter(|written| !written.is_empty());
+                tree.written = written.filter(|_| !scalar.is_string()).map(Into::into);
+                Node::Scalar(scalar)
+            }
+            Value::List(items) => {
+                let mut behind = place.start();
+                let item = |(index, item): (usize, Spanned<Value>)| {
+                    let after = behind;
+                    behind = SourcePosition::from(item.referenced).end();
+                    (index, self.tree(item, after))
+                };
+                Node::List(items.into_iter().enumerate().map(item).collect())
+            }
+            Value::Mapping(fields) => {
+                let field = |(key, value): (Spanned<String>, Spanned<Value>)| {
+                    let place = SourcePosition::from(key.referenced);
+                    Field { place, key: key.value, tree: self.tree(value, place.end()) }
+                };
+                Node::Mapping(fields.into_iter().map(field).collect())
+            }
+        };
+        tree
+    }
+}
+
+/// The value that serde parses, before positions are attached.
+pub(super) enum Value {
+    Scalar(Json),
+    List(Vec<Spanned<Value>>),
+    Mapping(Vec<(Spanned<String>, Spanned<Value>)>),
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+
+    fn visit_bool<E: de::Error>(self, v: bool) -> Result<Value, E> {
+        Ok(Value::Scalar(v.into()))
+    }
+
+    fn visit_i64<E: de::Error>(self, v: i64) -> Result<Value, E> {
+        Ok(Value::Scalar(v.into()))
+    }
+
+    fn visit_u64<E: de::Error>(self, v: u64) -> Result<Value, E> {
+        Ok(Value::Scalar(v.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, v: f64) -> Result<Value, E> {
+        Ok(Value::Scalar(v.into()))
+    }
+
+    fn visit_str<E: de::Error>(self, v: &str) -> Result<Value, E> {
+        Ok(Value::Scalar(v.into()))
+    }
+
+    fn visit_string<E: de::Error>(self, v: String) -> Result<Value, E> {
+        Ok(Value::Scalar(v.into()))
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Scalar(Json::Null))
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Scalar(Json::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        Value::deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Value::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Value::Mapping(fields))
+    }
+}
