@@ -29,24 +29,35 @@ pub(super) async fn combined(
     Ok(combined)
 }
 
+/// The policies that `serve` has published.
+///
+/// # Errors
+/// Returns a sentence if it has published none that this version can use.
+async fn published_set(client: &Client, place: &ClusterTarget) -> Result<PolicySet, String> {
+    match published::read_set(client.clone(), &place.namespace).await {
+        Ok(Some(InForce { set: Ok(set), .. })) => Ok(set),
+        Ok(Some(InForce { set: Err(why), published })) => {
+            Err(format!("cannot read the policies in force ({published}): {why}"))
+        }
+        Ok(None) => Err(format!(
+            "cannot tell which policies are in force: ConfigMap {} does not exist in namespace {}, because no `nodegate serve` has been \
+             leader in this namespace",
+            published::NAME,
+            place.namespace
+        )),
+        Err(error) => Err(format!("cannot tell which policies are in force: {}", in_words(&error))),
+    }
+}
+
 /// The policies that `serve` has in force in the cluster. If it has not published them, the ones that files and objects
 /// would put in force, with a note.
 ///
 /// # Errors
 /// Returns an error if neither can be read.
 pub(super) async fn in_force(client: &Client, place: &ClusterTarget, sources: &Sources) -> anyhow::Result<PolicySet> {
-    let because = match published::read_set(client.clone(), &place.namespace).await {
-        Ok(Some(InForce { set: Ok(set), .. })) => return Ok(set),
-        Ok(Some(InForce { set: Err(why), published })) => {
-            format!("cannot read the policies in force ({published}): {why}")
-        }
-        Ok(None) => format!(
-            "cannot tell which policies are in force: ConfigMap {} does not exist in namespace {}, because no `nodegate serve` has been \
-             leader in this namespace",
-            published::NAME,
-            place.namespace
-        ),
-        Err(error) => format!("cannot tell which policies are in force: {}", in_words(&error)),
+    let because = match published_set(client, place).await {
+        Ok(set) => return Ok(set),
+        Err(because) => because,
     };
     let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
     let combined =
@@ -57,8 +68,8 @@ pub(super) async fn in_force(client: &Client, place: &ClusterTarget, sources: &S
 
 /// The policies that given ones lead to, beside the ones in force.
 pub(super) struct Proposal {
-    /// The policies in force.
-    pub(super) in_force: PolicySet,
+    /// The policies in force; absent if they are unknown and all of them would be replaced.
+    pub(super) in_force: Option<PolicySet>,
     /// The policies that would be in force.
     pub(super) set: PolicySet,
     /// Names of policies that are not in force yet.
@@ -73,7 +84,8 @@ pub(super) struct Proposal {
 /// removed.
 ///
 /// # Errors
-/// Returns an error if the files or the policies in force cannot be read, or if they cannot be combined.
+/// Returns an error if the files cannot be read, if the policies in force are unknown and needed, or if both cannot be
+/// combined.
 pub(super) async fn proposed(
     client: &Client,
     place: &ClusterTarget,
@@ -84,9 +96,20 @@ pub(super) async fn proposed(
         true => Vec::new(),
         false => sources.load_documents().map_err(|errors| output::load_errors(&errors))?.documents,
     };
-    let in_force = in_force(client, place, &Sources::default()).await?;
+    let in_force = match published_set(client, place).await {
+        Ok(set) => Some(set),
+        // The wrong base would show changes that nobody plans.
+        Err(because) if only => {
+            output::note(&format!("note: {because}"));
+            None
+        }
+        Err(because) => bail!("{because}; to plan without them, give all policies with --policy, and add --only"),
+    };
     // Presets, and what stands in for absent policies, follow from the other documents.
-    let present = || in_force.documents().iter().filter(|document| document.origin != Origin::Preset);
+    let present = || {
+        let all = in_force.iter().flat_map(PolicySet::documents);
+        all.filter(|document| document.origin != Origin::Preset)
+    };
     let named = |documents: &[PolicyDocument], name: &str| documents.iter().any(|document| document.name == name);
     let mut documents: Vec<PolicyDocument> = given.clone();
     let (mut added, mut replaced, mut removed) = (Vec::new(), Vec::new(), Vec::new());
@@ -100,13 +123,12 @@ pub(super) async fn proposed(
     for document in present().filter(|document| !named(&given, &document.name)) {
         if only { removed.push(document.name.clone()) } else { documents.push(document.clone()) }
     }
-    let set = if documents.is_empty() {
-        in_force.clone()
-    } else {
-        PolicySet::compile(&documents).map_err(|errors| {
+    let set = match &in_force {
+        Some(in_force) if documents.is_empty() => in_force.clone(),
+        _ => PolicySet::compile(&documents).map_err(|errors| {
             let errors: Vec<_> = errors.into_iter().map(crate::files::LoadError::Policy).collect();
             output::load_errors(&errors).context("the given policies and the ones in force cannot be combined")
-        })?
+        })?,
     };
     for names in [&mut added, &mut replaced, &mut removed] {
         names.sort_unstable();

@@ -52,7 +52,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "DIR", env = "NODEGATE_LABELS_DIR")]
     labels_dir: Option<PathBuf>,
     /// Plan the given policies alone, as if all others in force in the cluster were removed
-    #[arg(long)]
+    #[arg(long, requires = "policies")]
     only: bool,
     /// Directory of saved state, one <node>.json per node, for nodes from files
     #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", conflicts_with_all = ["kubeconfig", "namespace"])]
@@ -88,7 +88,7 @@ pub(crate) struct PlanArgs {
     /// Name of the mutating webhook configuration
     #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
     webhook_configuration: String,
-    /// Exit with 1 if something would change
+    /// Exit with 1 if something would change, or if a node cannot be read
     #[arg(long)]
     exit_code: bool,
     /// How a table is ordered
@@ -123,8 +123,9 @@ pub(super) fn run(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<Fin
         Format::Table => output::print(&text::of(&plan, args.by == By::Node))?,
         format => output::print(&output::structured(format, &plan)?)?,
     }
-    let Summary { changed, deferred, .. } = plan.summary;
-    Ok(if args.exit_code && changed + deferred > 0 { Findings::Some } else { Findings::None })
+    let Summary { changed, deferred, unreadable, .. } = plan.summary;
+    // What cannot be planned may change.
+    Ok(if args.exit_code && changed + deferred + unreadable > 0 { Findings::Some } else { Findings::None })
 }
 
 fn of_files(args: &PlanArgs) -> anyhow::Result<Plan> {
@@ -163,14 +164,14 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     let client = place.client().await?;
     let proposal = effective_policies::proposed(&client, &place, &sources(args), args.only).await?;
     let Proposal { in_force, set, added, replaced, removed } = &proposal;
-    let (now, then) = (Published::of(in_force), Published::of(set));
+    let (now, then) = (in_force.as_ref().map(Published::of), Published::of(set));
     // A change of policies makes the controller repair these keys again.
-    let left_alone = if now == then { left_alone(&client, &place).await } else { HashSet::new() };
+    let left_alone = if now.as_ref() == Some(&then) { left_alone(&client, &place).await } else { HashSet::new() };
     let mut draft = Draft::default();
     let known = Known { identity: args.identity, webhook_configuration: &args.webhook_configuration };
     let take = |member: Result<Member, Unreadable>| {
         let planned = match member {
-            Ok(member) => draft.add_member(args, set, Some(in_force), &member, &left_alone)?,
+            Ok(member) => draft.add_member(args, set, in_force.as_ref(), &member, &left_alone)?,
             Err(error) => NodePlan { node: error.name, unreadable: Some(error.why), ..NodePlan::default() },
         };
         draft.nodes.push(planned);
@@ -186,7 +187,7 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     };
     let Published { names, hash } = then;
     let (added, replaced, removed) = (added.clone(), replaced.clone(), removed.clone());
-    let policies = Policies { names, hash, in_force: Some(now.hash), added, replaced, removed };
+    let policies = Policies { names, hash, in_force: now.map(|now| now.hash), added, replaced, removed };
     Ok(draft.finish(args, policies, set, listed.map(|()| impact)))
 }
 
@@ -202,7 +203,7 @@ impl Draft {
     ) -> anyhow::Result<NodePlan> {
         let facts = match member.facts() {
             Ok(facts) => facts,
-            Err(error) if in_force.is_some() => {
+            Err(error) if args.nodes.is_empty() => {
                 let unreadable = Some(error.to_string());
                 return Ok(NodePlan { node: member.node.name().to_owned(), unreadable, ..NodePlan::default() });
             }
@@ -239,7 +240,7 @@ impl Draft {
         };
         let removals = of(&loses);
         let limit = args.max_removals.map_or(MaxRemovals::Tenth, MaxRemovals::Nodes).of(nodes.len());
-        let no_policy = set.documents().is_empty() && removals > 0;
+        let no_policy = set.rule_count() == 0 && removals > 0;
         let summary = Summary {
             nodes: nodes.len(),
             changed: of(&|node| !node.changes.is_empty()),

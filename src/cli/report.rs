@@ -33,7 +33,8 @@ pub(crate) struct ReportArgs {
     /// nodes of the cluster]
     #[arg(value_name = "PATH")]
     nodes: Vec<PathBuf>,
-    /// NodePolicy file, or directory of them [default: the policies in force in the cluster, or the preset `baseline`]
+    /// NodePolicy file, or directory of them, for nodes from files [default: the preset `baseline`]. In a cluster it is used
+    /// only with --violations, or if the cluster does not publish which policies are in force
     #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
     policies: Vec<PathBuf>,
     /// Directory of flat label files

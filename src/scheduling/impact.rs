@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use schemars::JsonSchema;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::{Mismatch, NO_EXECUTE, NodeState, PodSpec, Requirements};
+use super::{Mismatch, NO_EXECUTE, NodeState, PodSpec, Requirements, taint_text};
 
 /// A node before and after the change.
 #[derive(Clone, Debug)]
@@ -24,6 +27,9 @@ impl Transition {
     }
 }
 
+/// The annotation of a pod that stands for a static one (`k8s.io/kubernetes/pkg/kubelet/types`).
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
 /// The parts of a pod that matter here.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -39,6 +45,17 @@ impl Pod {
         let ended = matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"));
         ended || self.metadata.deletion_timestamp.is_some()
     }
+
+    /// The DaemonSet that owns it.
+    fn daemon_set(&self) -> Option<&Owner> {
+        owner(self).filter(|owner| owner.kind == "DaemonSet" && owner.api_version == "apps/v1")
+    }
+
+    /// Whether it stands for a static pod, which the node's kubelet runs whatever the labels and taints are.
+    fn is_static(&self) -> bool {
+        let mirrors = self.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(MIRROR));
+        mirrors && owner(self).is_some_and(|owner| owner.kind == "Node" && owner.api_version == "v1")
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -47,12 +64,14 @@ struct Metadata {
     name: String,
     namespace: Option<String>,
     owner_references: Option<Vec<Owner>>,
+    annotations: Option<HashMap<String, IgnoredAny>>,
     deletion_timestamp: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct Owner {
+    api_version: String,
     kind: String,
     name: String,
     controller: Option<bool>,
@@ -133,8 +152,8 @@ pub struct AffectedPod {
     /// How long the pod tolerates the taint before it is evicted, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_seconds: Option<i64>,
-    /// How many nodes accept the pod after the change, as far as labels and taints decide it. Absent for pods of
-    /// DaemonSets.
+    /// How many nodes accept the pod after the change, as far as labels and taints decide it, taints for node conditions
+    /// aside. Absent for pods of DaemonSets and where only a topology key changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes_left: Option<usize>,
     /// The cause in words.
@@ -214,21 +233,21 @@ pub struct AffectedDaemonSet {
     pub name: String,
     /// The nodes on which it starts pods, sorted.
     pub starts: Vec<String>,
-    /// The nodes on which it stops its pods, sorted.
+    /// The nodes that accepted its pods and do not anymore, sorted.
     pub stops: Vec<String>,
 }
 
 /// What a change of nodes does to pods. DaemonSets are added first, then pods.
 #[derive(Debug)]
 pub struct Impact {
-    nodes: Vec<Transition>,
+    nodes: Vec<Arc<Transition>>,
     /// Where each node is in `nodes`.
     places: HashMap<String, usize>,
     daemon_sets: HashMap<(String, String), Requirements>,
     affected_sets: Vec<AffectedDaemonSet>,
     pods: Vec<AffectedPod>,
     /// How many nodes accept pods with the same requirements, before and after.
-    accepting: HashMap<String, Accepting>,
+    accepting: HashMap<[u8; 32], Accepting>,
 }
 
 /// How many nodes accept a pod.
@@ -245,7 +264,7 @@ impl Impact {
     pub fn new(nodes: Vec<Transition>) -> Self {
         Self {
             places: nodes.iter().enumerate().map(|(at, node)| (node.before.name.clone(), at)).collect(),
-            nodes,
+            nodes: nodes.into_iter().map(Arc::new).collect(),
             daemon_sets: HashMap::new(),
             affected_sets: Vec::new(),
             pods: Vec::new(),
@@ -270,7 +289,8 @@ impl Impact {
             names
         };
         let starts = named(&|before, after| !runs(before) && runs(after));
-        let stops = named(&|before, after| runs(before) && stops(&requirements, after).is_some());
+        let stops =
+            named(&|before, after| stops(&requirements, before).is_none() && stops(&requirements, after).is_some());
         let (namespace, name) = (set.metadata.namespace.clone().unwrap_or_default(), set.metadata.name.clone());
         if !starts.is_empty() || !stops.is_empty() {
             self.affected_sets.push(AffectedDaemonSet {
@@ -299,8 +319,7 @@ impl Impact {
     /// scheduled, so they never count.
     pub fn stranded(&mut self, pod: &Pod) -> Option<AffectedPod> {
         let at = self.places.get(pod.spec.node_name.as_deref()?).copied()?;
-        let scheduled = owner(pod).is_none_or(|owner| owner.kind != "DaemonSet" && owner.kind != "Node");
-        if pod.is_over() || !scheduled {
+        if pod.is_over() || pod.daemon_set().is_some() || pod.is_static() {
             return None;
         }
         let requirements = Requirements::of(&pod.spec);
@@ -321,28 +340,31 @@ impl Impact {
 
     /// The effect on a pod that runs on the node at `at`.
     fn running(&mut self, pod: &Pod, at: usize) -> Option<AffectedPod> {
-        let (before, after) = (self.nodes[at].before.clone(), self.nodes[at].after.clone()?);
+        let transition = self.nodes[at].clone();
+        let Transition { before, after } = &*transition;
+        let after = after.as_ref()?;
         let node = Some(before.name.clone());
-        let requirements = Requirements::of(&pod.spec);
-        // The owner of a static pod is its node, whose kubelet runs it whatever the taints are.
-        if owner(pod).is_some_and(|owner| owner.kind == "Node") {
+        if pod.is_static() {
             return None;
         }
-        if let Some(owner) = owner(pod).filter(|owner| owner.kind == "DaemonSet") {
+        let requirements = Requirements::of(&pod.spec);
+        if let Some(owner) = pod.daemon_set() {
             let namespace = pod.metadata.namespace.clone().unwrap_or_default();
             let set = self.daemon_sets.get(&(namespace, owner.name.clone()));
             let requirements = set.unwrap_or(&requirements);
-            let stopped = stops(requirements, &before).is_none().then(|| stops(requirements, &after)).flatten()?;
-            return Some(affected(pod, node, Effect::Evicted, Cause::from(&stopped), &stopped));
+            if stops(requirements, before).is_none()
+                && let Some(mismatch) = stops(requirements, after)
+            {
+                return Some(affected(pod, node, Effect::Evicted, Cause::from(&mismatch), &mismatch));
+            }
+            return evicting(requirements, before, after).map(|leaving| leaving.evicts(pod, node));
         }
-        if let Some((taint, seconds)) = evicting(&requirements, &before, &after) {
-            let mismatch = Mismatch::Taint(taint);
-            let pod = affected(pod, node, Effect::Evicted, Cause::from(&mismatch), &mismatch);
+        if let Some(leaving) = evicting(&requirements, before, after) {
             let nodes_left = Some(self.accepting(&requirements).after);
-            return Some(AffectedPod { after_seconds: seconds, nodes_left, ..pod });
+            return Some(AffectedPod { nodes_left, ..leaving.evicts(pod, node) });
         }
-        if requirements.fits(&before).is_ok()
-            && let Err(mismatch) = requirements.fits(&after)
+        if requirements.fits(before).is_ok()
+            && let Err(mismatch) = requirements.fits(after)
         {
             let pod = affected(pod, node, Effect::Unschedulable, Cause::from(&mismatch), &mismatch);
             return Some(AffectedPod { nodes_left: Some(self.accepting(&requirements).after), ..pod });
@@ -360,7 +382,7 @@ impl Impact {
     fn pending(&mut self, pod: &Pod) -> Option<AffectedPod> {
         let gated = pod.spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
         // The DaemonSet controller chooses the nodes of its pods.
-        if gated || owner(pod).is_some_and(|owner| owner.kind == "DaemonSet") {
+        if gated || pod.daemon_set().is_some() {
             return None;
         }
         let Accepting { before, after, new } = self.accepting(&Requirements::of(&pod.spec)).clone();
@@ -379,8 +401,9 @@ impl Impact {
 
     /// How many nodes accept pods with these requirements. It is computed once for equal requirements.
     fn accepting(&mut self, requirements: &Requirements) -> &Accepting {
-        // Values of these types always serialize; equal texts would only share a count.
-        let key = serde_json::to_string(requirements).unwrap_or_default();
+        // Values of these types always serialize. A digest, because a pod can have megabytes of tolerations.
+        let text = serde_json::to_vec(requirements).unwrap_or_default();
+        let key: [u8; 32] = digest(&SHA256, &text).as_ref().try_into().unwrap_or_default();
         let nodes = &self.nodes;
         self.accepting.entry(key).or_insert_with(|| {
             let mut accepting = Accepting::default();
@@ -420,19 +443,34 @@ fn stops(requirements: &Requirements, node: &NodeState) -> Option<Mismatch> {
     })
 }
 
-/// The new NoExecute taint that evicts a pod first, and after how many seconds.
-fn evicting(requirements: &Requirements, before: &NodeState, after: &NodeState) -> Option<(Taint, Option<i64>)> {
+/// A taint that evicts a pod, and after how many seconds if the pod tolerates it for a while.
+struct Leaving<'a> {
+    taint: &'a Taint,
+    after_seconds: Option<i64>,
+}
+
+impl Leaving<'_> {
+    fn evicts(&self, pod: &Pod, node: Option<String>) -> AffectedPod {
+        let reason = match self.after_seconds {
+            None => Mismatch::Taint(self.taint.clone()).to_string(),
+            Some(seconds) => format!("taint {} is tolerated for {seconds} s only", taint_text(self.taint)),
+        };
+        let evicted = affected(pod, node, Effect::Evicted, Cause::from(self.taint), &reason);
+        AffectedPod { after_seconds: self.after_seconds, ..evicted }
+    }
+}
+
+/// The new NoExecute taint that evicts a pod first.
+fn evicting<'a>(requirements: &Requirements, before: &NodeState, after: &'a NodeState) -> Option<Leaving<'a>> {
     let same =
         |one: &Taint, other: &Taint| (&one.key, &one.value, &one.effect) == (&other.key, &other.value, &other.effect);
-    let new = after
-        .taints
-        .iter()
-        .filter(|taint| taint.effect == NO_EXECUTE && !before.taints.iter().any(|old| same(old, taint)));
-    let leaving = new.filter_map(|taint| match requirements.toleration_of(taint) {
-        None => Some((taint, None)),
-        Some(toleration) => Some((taint, Some(toleration.toleration_seconds?))),
+    let is_new = |taint: &&Taint| taint.effect == NO_EXECUTE && !before.taints.iter().any(|old| same(old, taint));
+    let leaving = after.taints.iter().filter(is_new).filter_map(|taint| match requirements.toleration_of(taint) {
+        None => Some(Leaving { taint, after_seconds: None }),
+        // Negative values count as zero.
+        Some(toleration) => Some(Leaving { taint, after_seconds: Some(toleration.toleration_seconds?.max(0)) }),
     });
-    leaving.min_by_key(|(_, seconds)| seconds.unwrap_or_default()).map(|(taint, seconds)| (taint.clone(), seconds))
+    leaving.min_by_key(|leaving| leaving.after_seconds.unwrap_or_default())
 }
 
 fn owner(pod: &Pod) -> Option<&Owner> {

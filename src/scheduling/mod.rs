@@ -150,10 +150,10 @@ impl Requirements {
         }
     }
 
-    /// The toleration of a taint that allows the pod to stay for longest.
+    /// The toleration of a taint: the first one, as for `GetMatchingTolerations`
+    /// (`k8s.io/kubernetes/pkg/apis/core/v1/helper`).
     fn toleration_of(&self, taint: &Taint) -> Option<&Toleration> {
-        let tolerating = self.tolerations.iter().filter(|toleration| tolerates(toleration, taint));
-        tolerating.max_by_key(|toleration| toleration.toleration_seconds.unwrap_or(i64::MAX))
+        self.tolerations.iter().find(|toleration| tolerates(toleration, taint))
     }
 
     /// The topology keys that the pod refers to, needed or not.

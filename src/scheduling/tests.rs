@@ -110,9 +110,15 @@ fn numeric_tolerations_compare_the_value_of_the_taint() {
 
 fn pod(name: &str, node: Option<&str>, owner: Option<&str>, spec: Json) -> Pod {
     let owner = owner.map(|owner| owner.split_once('/').unwrap());
-    let owners: Vec<Json> =
-        owner.iter().map(|(kind, name)| json!({"kind": kind, "name": name, "controller": true})).collect();
+    let version = |kind: &str| if kind == "Node" { "v1" } else { "apps/v1" };
+    let owners: Vec<Json> = owner
+        .iter()
+        .map(|(kind, name)| json!({"apiVersion": version(kind), "kind": kind, "name": name, "controller": true}))
+        .collect();
     let mut pod = json!({"metadata": {"name": name, "namespace": "default", "ownerReferences": owners}, "spec": spec});
+    if owner.is_some_and(|(kind, _)| kind == "Node") {
+        pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+    }
     pod["spec"]["nodeName"] = json!(node);
     serde_json::from_value(pod).unwrap()
 }
@@ -170,10 +176,33 @@ fn a_no_execute_taint_evicts_what_does_not_tolerate_it_and_a_no_schedule_taint_d
     impact.add_pod(&serde_json::from_value(over).unwrap());
     let expected = [
         "evicted n1 ReplicaSet/web evicted None Some(2) taint new:NoExecute is not tolerated",
-        "later n1 - evicted Some(300) Some(3) taint new:NoExecute is not tolerated",
+        "later n1 - evicted Some(300) Some(3) taint new:NoExecute is tolerated for 300 s only",
         "refused n1 - unschedulable None Some(2) taint keep:NoSchedule is not tolerated",
     ];
     assert_eq!(effects(impact), expected);
+}
+
+#[test]
+fn the_first_toleration_of_a_taint_decides_how_long_a_pod_stays() {
+    let mut impact = impact(node("n1", json!({}), &[]), node("n1", json!({}), &["new:NoExecute"]));
+    let some = |seconds: i64| json!({"key": "new", "operator": "Exists", "tolerationSeconds": seconds});
+    let ever = json!({"operator": "Exists"});
+    impact.add_pod(&pod("short", Some("n1"), None, json!({"tolerations": [some(60), ever]})));
+    impact.add_pod(&pod("ever", Some("n1"), None, json!({"tolerations": [ever, some(60)]})));
+    impact.add_pod(&pod("negative", Some("n1"), None, json!({"tolerations": [some(-5)]})));
+    // The DaemonSet controller creates it again, and it is evicted again.
+    impact.add_pod(&pod("agent", Some("n1"), Some("DaemonSet/agent"), json!({"tolerations": [some(9)]})));
+    // Neither is what its owner pretends to be.
+    let pretends = |kind: &str| {
+        let owners = json!([{"apiVersion": "x/v1", "kind": kind, "name": "n1", "controller": true}]);
+        let pod = json!({"metadata": {"name": kind, "ownerReferences": owners}, "spec": {"nodeName": "n1"}});
+        serde_json::from_value::<Pod>(pod).unwrap()
+    };
+    impact.add_pod(&pretends("Node"));
+    impact.add_pod(&pod("static", Some("n1"), Some("Node/n1"), json!({})));
+    let evicted: Vec<String> =
+        impact.finish().0.iter().map(|pod| format!("{} {:?}", pod.name, pod.after_seconds)).collect();
+    assert_eq!(evicted, ["Node None", "agent Some(9)", "negative Some(0)", "short Some(60)"]);
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn removals_name_their_grace_period_and_are_held_back_from_too_many_nodes() {
     };
     let removal =
         "- label old=x (not assigned by any rule anymore, removed after 5 s): 6 nodes (cpu-0, cpu-1, cpu-2, …)\n";
-    let held = "The controller holds removals on 6 nodes back until `nodegate apply --confirm`, because they exceed --max-removals\n";
+    let held = "\nThe controller holds removals on 6 nodes back until `nodegate apply --confirm`: they exceed --max-removals, or no rule remains\n";
     assert!(run("6", &[]).contains(removal) && !run("6", &[]).contains(held), "{}", run("6", &[]));
     assert!(run("5", &[]).contains(held), "{}", run("5", &[]));
     let plan: Value = serde_json::from_str(&run("5", &["-o", "json"])).unwrap();
@@ -153,6 +153,7 @@ fn wrong_input_is_an_error_that_says_what_is_wrong() {
         (&["nodes.json", "--pods", "empty.json"], "empty.json: contains no Pod and no DaemonSet"),
         (&["nodes.json", "--state-dir", "absent"], "absent"),
         (&["nodes.json", "--kubeconfig", "x"], "cannot be used with"),
+        (&["--only", "--kubeconfig", "x", "--namespace", "y"], "--policy"),
     ] {
         let output = plan(arguments);
         let said = String::from_utf8(output.stderr).unwrap();

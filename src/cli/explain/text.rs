@@ -1,11 +1,14 @@
 //! Explanations as text for people.
 
 use crate::cli::output;
-use crate::text::on_a_line;
+use crate::text::{cut_to_characters, on_a_line};
 use nodegate_policy::explain::{
     ConditionResult, Entry, Explanation, FieldName, Lost, LostTo, Missing, MissingBecause, Mode, RemovalCause,
     RemovedWhen, RuleResult, Source, SourceKind, WhyNot,
 };
+
+/// Maximum length of a value in a table, in characters.
+const VALUE_MAX: usize = 60;
 
 /// A node, as tables.
 pub(super) fn of_node(explanation: &Explanation) -> String {
@@ -13,7 +16,9 @@ pub(super) fn of_node(explanation: &Explanation) -> String {
     let mut table = output::table(&["field", "key", "value", "source", "owned", "since"]);
     for entry in entries {
         let Entry { field, key, value, effect, source: from, owned, since, .. } = entry;
-        let value = effect.as_ref().map_or_else(|| value.clone(), |effect| with_effect(value, effect));
+        let mut value = effect.as_ref().map_or_else(|| value.clone(), |effect| with_effect(value, effect));
+        // The table would be as wide as the longest annotation.
+        cut_to_characters(&mut value, VALUE_MAX);
         let since = since.as_deref().map_or("-".to_owned(), brief_time);
         let owned = if *owned { "yes" } else { "no" };
         table.add_row([field.as_str(), key, &value, &source(from), owned, &since]);
@@ -167,7 +172,7 @@ fn removed_when(removed: &RemovedWhen) -> String {
         RemovalCause::RuleStopsMatching => format!("{after}the rule stops matching, unless another rule assigns the key"),
         RemovalCause::GracePeriodEnds => format!("{after}the controller noticed that no rule assigns it anymore"),
         RemovalCause::Confirmed => {
-            "after `nodegate apply --confirm`: no rule assigns it anymore, but the removal would affect more nodes than --max-removals allows".to_owned()
+            "when the controller may remove keys again, or with `nodegate apply --confirm`: no rule assigns it anymore, but the controller holds removals back".to_owned()
         }
         RemovalCause::ResultIsKnown => "not before it is known whether a rule assigns it".to_owned(),
         RemovalCause::NothingIsDeferred => "when nothing is deferred anymore (it is the pending taint)".to_owned(),

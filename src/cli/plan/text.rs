@@ -33,6 +33,13 @@ pub(super) fn of(plan: &Plan, by_node: bool) -> String {
     }
     pods(&mut lines, plan);
     lines.add("", &summary(plan));
+    let Summary { removals, held_back, .. } = plan.summary;
+    if held_back {
+        let nodes = counted(removals, "node", "nodes");
+        lines.add("", &format!(
+            "The controller holds removals on {nodes} back until `nodegate apply --confirm`: they exceed --max-removals, or no rule remains"
+        ));
+    }
     if !plan.trusting.is_empty() {
         let rules = plan.trusting.join(", ");
         lines.add("", &format!("Rules that trust values set by kubelets (trustKubelet): {rules}"));
@@ -43,7 +50,7 @@ pub(super) fn of(plan: &Plan, by_node: bool) -> String {
 /// What a cluster gets instead of the policies in force.
 fn policies(lines: &mut Lines, policies: &Policies) {
     let Policies { names, hash: _, in_force, added, replaced, removed } = policies;
-    if in_force.is_none() {
+    if in_force.is_none() && added.is_empty() {
         return;
     }
     let differ = [("adds", added), ("replaces", replaced), ("removes", removed)];
@@ -252,7 +259,7 @@ fn of_pods(
 }
 
 fn summary(plan: &Plan) -> String {
-    let Summary { nodes, changed, deferred, removals, held_back, unreadable, pods, evicted } = plan.summary;
+    let Summary { nodes, changed, deferred, removals: _, held_back: _, unreadable, pods, evicted } = plan.summary;
     let mut text =
         format!("{}: {changed} to change, {deferred} with deferred changes", counted(nodes, "node", "nodes"));
     if unreadable > 0 {
@@ -260,12 +267,6 @@ fn summary(plan: &Plan) -> String {
     }
     if pods > 0 {
         text.push_str(&format!("; {} affected, {evicted} evicted", counted(pods, "pod", "pods")));
-    }
-    if held_back {
-        text.push_str(&format!(
-            "\nThe controller holds removals on {} back until `nodegate apply --confirm`, because they exceed --max-removals",
-            counted(removals, "node", "nodes")
-        ));
     }
     text
 }

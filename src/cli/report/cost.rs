@@ -113,9 +113,22 @@ impl<'a> Sums<'a> {
         let currency = self.prices.map(|prices| prices.currency.clone());
         let groups = self.groups.into_iter();
         groups
-            .map(|(value, cost)| Cost { label: self.label.to_owned(), value, currency: currency.clone(), ..cost })
+            .map(|(value, cost)| Cost {
+                label: self.label.to_owned(),
+                value,
+                cpu: rounded(cost.cpu),
+                memory_gib: rounded(cost.memory_gib),
+                per_hour: cost.per_hour.map(rounded),
+                currency: currency.clone(),
+                ..cost
+            })
             .collect()
     }
+}
+
+/// A sum without the last digits, in which floating-point errors add up.
+fn rounded(sum: f64) -> f64 {
+    (sum * 10_000.0).round() / 10_000.0
 }
 
 /// The sums as CSV.

@@ -34,6 +34,8 @@ struct Gathering<'a> {
     set: &'a PolicySet,
     pending: [TaintId; 1],
     report: Report,
+    /// The number of nodes that can be read.
+    read: usize,
     /// By the labels of `--by`, or by all.
     counts: Counts,
     /// The labels that policies set.
@@ -71,7 +73,7 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         );
     };
     let client = place.client().await?;
-    let set = effective_policies::proposed(&client, &place, &sources, false).await?.set;
+    let set = effective_policies::in_force(&client, &place, &sources).await?;
     let mut gathering = Gathering::new(args, &set, prices.as_ref());
     let known = Known { identity: args.identity, webhook_configuration: &args.webhook_configuration };
     member::each(&client, &place, &known, |member| gathering.add(member)).await?;
@@ -94,6 +96,7 @@ impl<'a> Gathering<'a> {
             set,
             pending: [TaintId { key: args.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }],
             report: Report { policies: Published::of(set).into(), ..Report::default() },
+            read: 0,
             counts: args.by.iter().map(|label| (label.to_string(), BTreeMap::new())).collect(),
             set_labels: BTreeSet::new(),
             conflicts: BTreeMap::new(),
@@ -118,6 +121,7 @@ impl<'a> Gathering<'a> {
                 return Ok(());
             }
         };
+        self.read += 1;
         let facts = member.facts()?;
         let stored = member.stored(&facts, &self.pending);
         let plan = plan_reconcile(self.set, &stored);
@@ -188,7 +192,7 @@ impl<'a> Gathering<'a> {
         if self.args.by.is_empty() {
             self.counts.retain(|label, _| self.set_labels.contains(label));
         }
-        let without = |values: &BTreeMap<String, usize>| report.nodes - values.values().sum::<usize>();
+        let without = |values: &BTreeMap<String, usize>| self.read - values.values().sum::<usize>();
         report.without = self.counts.iter().map(|(label, values)| (label.clone(), without(values))).collect();
         report.by = self.counts;
         let conflicts = self.conflicts.into_iter().filter_map(|(remark, mut nodes)| {

@@ -206,8 +206,8 @@ pub enum RemovalCause {
     RuleStopsMatching,
     /// No rule assigns the key anymore. The grace period began when the controller noticed that.
     GracePeriodEnds,
-    /// No rule assigns the key anymore, but the controller holds the removal back, because it affects too many nodes
-    /// (`--max-removals`).
+    /// No rule assigns the key anymore, but the controller holds removals back: because they affect too many nodes
+    /// (`--max-removals`), because no rule remains, or because it has not checked all nodes yet.
     Confirmed,
     /// It is unknown whether a rule assigns the key. The key stays until that is known.
     ResultIsKnown,
