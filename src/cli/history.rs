@@ -120,25 +120,24 @@ fn of_directory(args: &HistoryArgs, directory: &std::path::Path) -> anyhow::Resu
     }
 }
 
-/// The changes since `since` (seconds since 1970), the oldest first.
+/// The changes since `since` (seconds since 1970), the oldest first. The changes of one node stay in their own order: some
+/// times have whole seconds, others are of a clock that was set back.
 fn entries(states: &[SavedState], since: Option<i64>) -> Vec<Entry> {
-    let of = |state: &SavedState| {
-        state.history.iter().map(|change| Entry::new(&state.node_name, change)).collect::<Vec<_>>()
-    };
-    let mut entries: Vec<(Option<Timestamp>, Entry)> = states
-        .iter()
-        .flat_map(of)
-        .map(|entry| (entry.time.parse::<Timestamp>().ok(), entry))
-        // A time that cannot be read may be recent.
-        .filter(|(time, _)| since.is_none_or(|since| time.is_none_or(|time| time.as_second() >= since)))
-        .collect();
-    match states {
-        // The changes of one node have an order of their own.
-        [_] => entries.sort_by_key(|(_, entry)| entry.id),
-        _ => entries.sort_by(|(one_time, one), (other_time, other)| {
-            (one_time, &one.node, one.id).cmp(&(other_time, &other.node, other.id))
-        }),
+    let mut entries = Vec::new();
+    for state in states {
+        let mut latest = None;
+        for change in &state.history {
+            let time = change.time.parse::<Timestamp>().ok();
+            latest = latest.max(time);
+            // A time that cannot be read may be recent.
+            if since.is_none_or(|since| time.is_none_or(|time| time.as_second() >= since)) {
+                entries.push((latest, Entry::new(&state.node_name, change)));
+            }
+        }
     }
+    entries.sort_by(|(one_time, one), (other_time, other)| {
+        (one_time, &one.node, one.id).cmp(&(other_time, &other.node, other.id))
+    });
     entries.into_iter().map(|(_, entry)| entry).collect()
 }
 

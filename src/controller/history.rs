@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::node::NodeObject;
-use nodegate_policy::api::state::Change;
+use nodegate_policy::api::state::{Change, How};
 use nodegate_policy::{Claim, Decision, Desired, LAST_CHANGE, NodeChange, NodeFacts, Strength};
 
 /// The field manager of the controller's own writes.
@@ -201,40 +201,6 @@ pub(super) struct Arrival<'a> {
 pub(super) fn deletion(now: Timestamp) -> Change {
     let (time, how, field) = (now.to_string(), How::Deleted.as_str().to_owned(), "node".to_owned());
     Change { time, how, field, ..Change::default() }
-}
-
-/// How a change came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    /// nodegate's webhook.
-    Admission,
-    /// nodegate's controller.
-    Controller,
-    /// nodegate, from saved state.
-    Restored,
-    /// The node's kubelet, as far as it can be told.
-    Kubelet,
-    /// Any other person or program.
-    User,
-    /// The node was deleted.
-    Deleted,
-    /// A node with this name was created again.
-    Returned,
-}
-
-impl How {
-    /// The name in records.
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Admission => "admission",
-            Self::Controller => "controller",
-            Self::Restored => "restored",
-            Self::Kubelet => "kubelet",
-            Self::User => "user",
-            Self::Deleted => "deleted",
-            Self::Returned => "returned",
-        }
-    }
 }
 
 fn seen(node: &NodeObject, facts: &NodeFacts<'_>) -> Seen {

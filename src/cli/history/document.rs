@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use nodegate_policy::api::state::Change;
+use nodegate_policy::api::state::{Change, How};
 
 /// A recorded change of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -90,55 +90,10 @@ pub(crate) enum ByKind {
     FieldManager,
 }
 
-/// How a change came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum How {
-    /// nodegate's webhook set it in the request of another, such as the CREATE of the node.
-    Admission,
-    /// nodegate's controller wrote it.
-    Controller,
-    /// nodegate restored it from saved state.
-    Restored,
-    /// The node's kubelet wrote it, as far as it can be told by its field manager.
-    Kubelet,
-    /// Another person or program wrote it.
-    User,
-    /// The node was deleted.
-    Deleted,
-    /// A node with this name was created again.
-    Returned,
-}
-
-impl How {
-    /// The name as the documents write it.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Admission => "admission",
-            Self::Controller => "controller",
-            Self::Restored => "restored",
-            Self::Kubelet => "kubelet",
-            Self::User => "user",
-            Self::Deleted => "deleted",
-            Self::Returned => "returned",
-        }
-    }
-}
-
 impl Entry {
     /// A recorded change of `node`.
     pub(super) fn new(node: &str, change: &Change) -> Self {
-        let Change { id, time, by, by_requester, how, field, key, old, new } = change;
-        let how = match how.as_str() {
-            "admission" => How::Admission,
-            "controller" => How::Controller,
-            "restored" => How::Restored,
-            // `status` is in records of older versions.
-            "kubelet" | "status" => How::Kubelet,
-            "deleted" => How::Deleted,
-            "returned" => How::Returned,
-            _ => How::User,
-        };
+        let Change { id, time, by, by_requester, how: _, field, key, old, new } = change;
         let (field, key, effect) = match field.as_str() {
             "node" => (FieldName::Node, None, None),
             "annotation" => (FieldName::Annotation, Some(key.as_str()), None),
@@ -167,7 +122,7 @@ impl Entry {
             was: old.clone(),
             by_kind: by.is_some().then_some(by_kind),
             by,
-            how,
+            how: change.how(),
             id: *id,
         }
     }

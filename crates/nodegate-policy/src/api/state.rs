@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The `state.json` document of one node.
@@ -80,6 +81,58 @@ pub struct Change {
     /// The value after; absent if the key was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<String>,
+}
+
+/// How a change came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum How {
+    /// nodegate's webhook set it in the request of another, such as the CREATE of the node. For a taint: it was there when
+    /// the node was seen for the first time, with the value of the rule, because the API server does not record who
+    /// writes single taints.
+    Admission,
+    /// nodegate's controller wrote it.
+    Controller,
+    /// nodegate restored it from saved state.
+    Restored,
+    /// The node's kubelet wrote it, as far as it can be told by its field manager.
+    Kubelet,
+    /// Another person or program wrote it.
+    User,
+    /// The node was deleted.
+    Deleted,
+    /// A node with this name was created again.
+    Returned,
+}
+
+impl How {
+    /// The name in [`Change::how`].
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Admission => "admission",
+            Self::Controller => "controller",
+            Self::Restored => "restored",
+            Self::Kubelet => "kubelet",
+            Self::User => "user",
+            Self::Deleted => "deleted",
+            Self::Returned => "returned",
+        }
+    }
+}
+
+impl Change {
+    /// How the change came about. Records of older versions have other names.
+    pub fn how(&self) -> How {
+        match self.how.as_str() {
+            "admission" => How::Admission,
+            "controller" => How::Controller,
+            "restored" => How::Restored,
+            "kubelet" | "status" => How::Kubelet,
+            "deleted" => How::Deleted,
+            "returned" => How::Returned,
+            _ => How::User,
+        }
+    }
 }
 
 /// A persisted taint.
