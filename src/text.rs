@@ -7,10 +7,12 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Whether a terminal may interpret this character instead of showing it: control characters (C0, DEL, C1), line
-/// separators, and characters that change the writing direction (Unicode's `Bidi_Control`).
+/// separators, characters that change the writing direction (Unicode's `Bidi_Control`), and characters without a width
+/// that nobody needs to tell words apart.
 fn is_unsafe(c: char) -> bool {
     let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || turns
+    let hides = matches!(c, '\u{ad}' | '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}');
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || turns || hides
 }
 
 fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -96,7 +98,9 @@ mod tests {
         let hostile = "\u{1b}[2J\r\u{9b}31m\u{7f}\0\t\u{202e}gnp\u{2066}\u{200f}\u{2028}\n";
         assert_eq!(on_a_line(hostile), r"\u001b[2J\u000d\u009b31m\u007f\u0000\u0009\u202egnp\u2066\u200f\u2028\u000a");
         assert_eq!(lines(hostile), "\\u001b[2J\\u000d\\u009b31m\\u007f\\u0000\\u0009\\u202egnp\\u2066\\u200f\\u2028\n");
-        for c in (0..0x20).chain(0x7f..0xa0).chain(0x202a..0x202f).chain(0x2066..0x206a).filter_map(char::from_u32) {
+        let hidden = [0xad, 0x200b, 0x2060, 0x2064, 0xfeff, 0xfff9];
+        let codes = (0..0x20).chain(0x7f..0xa0).chain(0x202a..0x202f).chain(0x2066..0x206a).chain(hidden);
+        for c in codes.filter_map(char::from_u32) {
             assert_eq!(on_a_line(&c.to_string()), format!("\\u{:04x}", u32::from(c)));
         }
     }

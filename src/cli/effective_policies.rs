@@ -29,22 +29,17 @@ pub(super) async fn combined(
     Ok(combined)
 }
 
-/// The policies that `serve` has published.
+/// The policies that `serve` has published; `None` if no `serve` has been leader in the namespace.
 ///
 /// # Errors
-/// Returns a sentence if it has published none that this version can use.
-async fn published_set(client: &Client, place: &ClusterTarget) -> Result<PolicySet, String> {
+/// Returns a sentence if they cannot be read, or if this version cannot use them.
+async fn published_set(client: &Client, place: &ClusterTarget) -> Result<Option<PolicySet>, String> {
     match published::read_set(client.clone(), &place.namespace).await {
-        Ok(Some(InForce { set: Ok(set), .. })) => Ok(set),
+        Ok(Some(InForce { set: Ok(set), .. })) => Ok(Some(set)),
         Ok(Some(InForce { set: Err(why), published })) => {
             Err(format!("cannot read the policies in force ({published}): {why}"))
         }
-        Ok(None) => Err(format!(
-            "cannot tell which policies are in force: ConfigMap {} does not exist in namespace {}, because no `nodegate serve` has been \
-             leader in this namespace",
-            published::NAME,
-            place.namespace
-        )),
+        Ok(None) => Ok(None),
         Err(error) => Err(format!("cannot tell which policies are in force: {}", in_words(&error))),
     }
 }
@@ -56,7 +51,8 @@ async fn published_set(client: &Client, place: &ClusterTarget) -> Result<PolicyS
 /// Returns an error if neither can be read.
 pub(super) async fn in_force(client: &Client, place: &ClusterTarget, sources: &Sources) -> anyhow::Result<PolicySet> {
     let because = match published_set(client, place).await {
-        Ok(set) => return Ok(set),
+        Ok(Some(set)) => return Ok(set),
+        Ok(None) => format!("cannot tell which policies are in force: {}", never_led(place)),
         Err(because) => because,
     };
     let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
@@ -66,9 +62,17 @@ pub(super) async fn in_force(client: &Client, place: &ClusterTarget, sources: &S
     Ok(combined.set)
 }
 
+/// Why there are no published policies.
+fn never_led(place: &ClusterTarget) -> String {
+    let (name, namespace) = (published::NAME, &place.namespace);
+    format!(
+        "ConfigMap {name} does not exist in namespace {namespace}, because no `nodegate serve` has been leader in this namespace"
+    )
+}
+
 /// The policies that given ones lead to, beside the ones in force.
 pub(super) struct Proposal {
-    /// The policies in force; absent if they are unknown and all of them would be replaced.
+    /// The policies in force; absent if there are none, or if they are unknown and all of them would be replaced.
     pub(super) in_force: Option<PolicySet>,
     /// The policies that would be in force.
     pub(super) set: PolicySet,
@@ -97,7 +101,14 @@ pub(super) async fn proposed(
         false => sources.load_documents().map_err(|errors| output::load_errors(&errors))?.documents,
     };
     let in_force = match published_set(client, place).await {
-        Ok(set) => Some(set),
+        Ok(Some(set)) => Some(set),
+        Ok(None) if given.is_empty() => {
+            bail!("there is nothing to plan: no policies are given, and none are in force: {}", never_led(place))
+        }
+        Ok(None) => {
+            output::note(&format!("note: no policies are in force: {}", never_led(place)));
+            None
+        }
         // The wrong base would show changes that nobody plans.
         Err(because) if only => {
             output::note(&format!("note: {because}"));

@@ -22,8 +22,8 @@ use nodegate_policy::explain::{Subject, explain, why_not};
 use nodegate_policy::simulate::node_name;
 use nodegate_policy::{Field, PolicySet};
 
-/// Explain why a node has each label, annotation and taint: the source of the value, since when it is there, what else
-/// was to be set, and what would remove it. Also list what the node lacks and why
+/// Explain why a node has each label, annotation and taint: the source of the value, since when it is there, which
+/// other values rules assign, and what would remove it. Also list what the node lacks and why
 ///
 /// In a cluster, the policies are the ones in force there. With --nodes, the node comes from files, and the policies from
 /// --policy.

@@ -13,14 +13,15 @@ use crate::kube_error::in_words;
 
 /// The data key, in the ConfigMap of [`published::NAME`].
 const KEY: &str = "controller.json";
-/// Maximum number of keys that are listed, so that the ConfigMap cannot grow too large.
-const LISTED_MAX: usize = 1_000;
+/// Maximum size of the listed keys, in bytes. The policies in force are in the same ConfigMap.
+const LISTED_MAX: usize = 64 * 1024;
 
 /// What the controller does not write, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Observed {
-    /// Keys that the controller does not repair anymore, because others kept reverting them; at most a thousand.
+    /// Keys that the controller does not repair anymore, because others kept reverting them; as many as
+    /// fit.
     pub left_alone: Vec<LeftAlone>,
     /// Why removals of owned keys are held back; absent if they are not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +75,12 @@ fn observed(reconciler: &Reconciler, store: &Store<NodeObject>) -> Observed {
     });
     let mut left_alone: Vec<LeftAlone> = left_alone.collect();
     left_alone.sort_unstable();
-    left_alone.truncate(LISTED_MAX);
+    let mut size = 0;
+    left_alone.retain(|LeftAlone { node, field, key, policy, writers }| {
+        // Escaped, a byte of a name takes up to six.
+        size += 64 + node.len() + field.len() + key.len() + policy.len() + 6 * writers.len();
+        size <= LISTED_MAX
+    });
     Observed { left_alone, held_back: memory.removals.brake().map(ToString::to_string) }
 }
 

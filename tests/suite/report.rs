@@ -148,7 +148,7 @@ Violations:
   enforce fleet/owner: label \"team\" is required and missing: cpu-1
   warn fleet/tiers: label \"tier\" may not be \"tin\": the allowed values are gold: cpu-1
 
-Not as the policies want it:
+Drift from the policies:
   ~ label node-type=gpu, was cpu (rule fleet/named): gpu-2
 
 Conflicts:

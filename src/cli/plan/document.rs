@@ -24,7 +24,7 @@ pub(crate) struct Plan {
     pub(in crate::cli) pods_unknown: Option<String>,
     /// Rules that trust values set by kubelets (`trustKubelet`), as `policy/rule`.
     pub(in crate::cli) trusting: Vec<String>,
-    /// The numbers of all that.
+    /// Totals.
     pub(in crate::cli) summary: Summary,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Policies {
     pub(in crate::cli) names: Vec<String>,
     /// A hash of their content.
     pub(in crate::cli) hash: String,
-    /// The hash of the policies in force in the cluster. Absent for nodes from files.
+    /// The hash of the policies in force in the cluster. Absent for nodes from files, and if none are known to be in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) in_force: Option<String>,
     /// The given policies that are not in force yet.

@@ -7,6 +7,9 @@ use crate::cli::plan::text::{named, with_rule};
 use crate::text::{counted, on_a_line};
 use std::collections::BTreeMap;
 
+/// How many values of a label are listed. A label with a value of its own on each node would fill the page.
+const VALUES_MAX: usize = 20;
+
 /// The whole report.
 pub(super) fn of(report: &Report) -> String {
     let mut text =
@@ -21,14 +24,22 @@ pub(super) fn of(report: &Report) -> String {
         let mut lines: Vec<(usize, String)> =
             values.iter().map(|(value, nodes)| (*nodes, format!("{nodes:>6}  {value}"))).collect();
         lines.sort_by(|one, other| other.cmp(one));
+        if lines.len() > VALUES_MAX {
+            let more = lines.split_off(VALUES_MAX);
+            let nodes: usize = more.iter().map(|(nodes, _)| nodes).sum();
+            lines.push((nodes, format!("{nodes:>6}  ({} more values)", more.len())));
+        }
         let without = report.without.get(label).filter(|without| **without > 0);
         lines.extend(without.map(|without| (*without, format!("{without:>6}  (without the label)"))));
         section(&format!("By {}", on_a_line(label)), lines.into_iter().map(|(_, line)| line).collect());
     }
     section("Violations", by_what(report.violations.iter().map(violation)));
-    section("Not as the policies want it", by_what(report.drift.iter().map(drift)));
+    section("Drift from the policies", by_what(report.drift.iter().map(drift)));
     section("Conflicts", report.conflicts.iter().map(conflict).collect());
-    section("Left alone, because others keep reverting it", report.left_alone.iter().map(left_alone).collect());
+    section(
+        "Not repaired, because other writers keep reverting it",
+        report.left_alone.iter().map(left_alone).collect(),
+    );
     section("Written without admission", report.missed.iter().map(missed).collect());
     let unmanaged: Vec<&str> = report.unmanaged.iter().map(String::as_str).collect();
     section("No rule assigns anything to", if unmanaged.is_empty() { Vec::new() } else { vec![named(&unmanaged)] });

@@ -107,6 +107,20 @@ async fn a_plan_shows_what_then_happens_to_nodes_and_pods() {
         "{only}"
     );
     needs_a_cluster_and_permission(plane, &arguments);
+    // Where nodegate has never run, everything that is given is new.
+    let nothing = run(plane, None, &["plan", "--namespace", "default"]);
+    assert!(
+        nothing.code == 2 && nothing.errors.contains("there is nothing to plan: no policies are given"),
+        "{}",
+        nothing.errors
+    );
+    let first = run(plane, None, &["plan", "--namespace", "default", "--policy", &given, "--no-pods"]);
+    assert!(
+        first.errors.contains("note: no policies are in force: ConfigMap nodegate-in-force does not exist"),
+        "{}",
+        first.errors
+    );
+    assert!(first.with(0).starts_with("policies: planned (adds planned)\n"));
 
     // What was planned comes true, and then nothing remains to be changed.
     fs::write(directory.path().join("served/policy.yaml"), format!("{HEAD}{AFTER}")).unwrap();
