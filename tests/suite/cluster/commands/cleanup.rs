@@ -198,7 +198,8 @@ async fn an_interrupted_cleanup_goes_on_where_it_was() {
         }
     };
     let mut child = begun().await;
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    // Not SIGINT, which a background job of a shell ignores.
+    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert!(sent.success() && !child.wait().unwrap().success());
     assert_eq!(names(&maps).await.len(), nodes.len(), "records go last");
 
