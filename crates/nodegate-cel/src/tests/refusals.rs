@@ -87,7 +87,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("[1].all(doc, true)", "`doc` is already defined; choose another name for the variable of the loop"),
     ("[1].all(x, 1)", "the condition must be a bool, but is an int"),
     ("[1].map(x, 1, x) == []", "the condition must be a bool, but is an int"),
-    ("optional.of(1).optFlatMap(x, x + 1) == optional.of(1)", "what optFlatMap yields must be an optional, this is"),
+    ("optional.of(1).optFlatMap(x, x + 1) == optional.of(1)", "what optFlatMap yields must be an optional, but is"),
     ("doc.metadata.name.orValue('a') == 'a'", "what has a default must be an optional, but is a string"),
     ("doc.?metadata.or({}) == optional.of({})", "what `or` takes instead must be an optional, but is a map"),
     // What is known of a value is known behind a macro and behind an empty default, too.
