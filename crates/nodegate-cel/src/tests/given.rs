@@ -252,6 +252,9 @@ fn fields_are_changed_and_nothing_else() {
     assert_eq!(holds("doc.metadata.labels == {'a': '1', 'c': '3'}", document), Ok(true));
     let made = Value::NULL.with_fields([("x", Some(1_i64.into()))]);
     assert_eq!(made.field("x").and_then(|x| x.as_i64()), Some(1));
+    let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+    let unread = Value::read(&deep, &Paths::Whole, &Budget::default()).unwrap();
+    assert!(unread.with_fields([("x", Some(1_i64.into()))]).is_unread());
 }
 
 #[test]

@@ -57,6 +57,7 @@ fn versions_quantities_and_queries_are_read_as_in_kubernetes() {
         "url('/').getQuery().size() == 0 && url('mailto:x').getEscapedPath() == ''",
         "format.date().validate('2024-02-30').value() == ['invalid date']",
         "format.dns1123Label() == format.dns1123Label() && format.date() != format.uuid()",
+        "url('h2c+x-1.0://a/b').getScheme() == 'h2c+x-1.0'",
         "url('http://a/b') == url('HTTP://a/b') && url('http://a/b') != url('http://a/')",
     ] {
         assert_eq!(ask(holds).ok(), Some(true), "{holds}");

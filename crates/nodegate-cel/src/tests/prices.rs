@@ -19,6 +19,13 @@ fn steps(source: &str, letters: usize) -> u64 {
 }
 
 #[test]
+fn long_urls_are_compared_for_many_steps() {
+    let made = steps("url('/' + doc.status.text) == dyn(null)", 1 << 16);
+    let compared = steps("url('/' + doc.status.text) == url('/a')", 1 << 16);
+    assert!(compared > made + 3_000, "{made} and {compared} steps");
+}
+
+#[test]
 fn long_texts_take_many_steps() {
     const LETTERS: usize = 1 << 16;
     let sources = [

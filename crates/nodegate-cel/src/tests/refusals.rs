@@ -153,6 +153,14 @@ fn a_refusal_names_the_place_the_reason_and_the_remedy() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+#[test]
+fn a_refusal_is_told_in_parts_as_well() {
+    let error = Expression::compile("doc.metadata.name = 'a'", &SCHEMA, Yields::Bool).unwrap_err();
+    assert_eq!((error.what(), error.remedy()), ("a single `=` is not an operator", Some("write `==`")));
+    let error = Expression::compile("true < 'a'", &SCHEMA, Yields::Bool).unwrap_err();
+    assert_eq!(error.remedy(), None);
+}
+
 /// Only what suits the fault is advised.
 #[test]
 fn a_refusal_advises_nothing_that_does_not_help() {
@@ -182,6 +190,7 @@ fn an_unknown_function_is_answered_with_the_one_that_is_alike() {
 fn what_may_be_of_a_fitting_type_is_decided_when_it_is_evaluated() {
     assert_eq!(ask("(extra.count == 2 ? 1 : 'a') + 1 == 2"), Ok(true));
     assert!(failure("(extra.count == 3 ? 1 : 'a') + 1 == 2").contains("`+` cannot take a string and an int"));
+    assert!(failure("[?extra.count].size() == 0").contains("`?` needs an optional, found an int"));
     // A default of another kind makes the type unknown.
     assert_eq!(ask("doc.metadata.?labels.orValue(1) != 1 && doc.?spec.orValue({'nope': 1}) != 1"), Ok(true));
     assert!(failure("doc.?spec.orValue({'nope': 1}).nope == 1").contains("has no \"nope\""));
