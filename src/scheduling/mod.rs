@@ -4,6 +4,7 @@
 //! (`k8s.io/kubernetes/pkg/controller/daemon`) and of taint-based eviction. Resources, volumes, ports and pod priorities
 //! are not considered.
 
+mod document;
 mod impact;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,8 @@ use k8s_openapi::api::core::v1::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use impact::{AffectedDaemonSet, AffectedPod, Cause, CauseKind, DaemonSet, Effect, Impact, Pod, Transition};
+pub use document::{AffectedDaemonSet, AffectedPod, Cause, CauseKind, Effect};
+pub use impact::{DaemonSet, Impact, Pod, Transition};
 
 /// The parts of a node that decide which pods it accepts.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -127,7 +127,9 @@ fn line(pod: &AffectedPod) -> String {
     let AffectedPod { name, node, owner, effect, after_seconds, nodes_left, reason, .. } = pod;
     let node = node.as_deref().unwrap_or("-");
     let owner = owner.as_deref().unwrap_or("-");
-    format!("{name} {node} {owner} {} {after_seconds:?} {nodes_left:?} {reason}", effect.as_str())
+    let effect = serde_json::to_value(effect).unwrap();
+    let effect = effect.as_str().unwrap();
+    format!("{name} {node} {owner} {effect} {after_seconds:?} {nodes_left:?} {reason}")
 }
 
 fn effects(impact: Impact) -> Vec<String> {
