@@ -74,13 +74,18 @@ fn writes_are_judged_at_any_nesting_of_managed_fields() {
         by_admin(&["patch", "node", name, "--type=merge", "-p", &labels(POOL, "fine")], None).unwrap();
         // Nor does it keep anybody from a report on the fleet.
         let report = Command::new(env!("CARGO_BIN_EXE_nodegate"))
-            .args(["report", "--violations", "--policy", "tests/suite/cluster/large_nodes.yaml", "--kubeconfig"])
+            .args(["report", "--violations", "--policy", "tests/suite/cluster/large_nodes.yaml", "-o", "json"])
+            .arg("--kubeconfig")
             .arg(cluster.plane.kubeconfig_file("large", Some(("admin", &["system:masters"]))))
             .output()
             .unwrap();
         let (text, errors) = (String::from_utf8_lossy(&report.stdout), String::from_utf8_lossy(&report.stderr));
-        assert!(matches!(report.status.code(), Some(0 | 1)) && text.contains("nodes, "), "{text}{errors}");
-        assert!(!text.contains("unreadable"), "{text}");
+        assert!(matches!(report.status.code(), Some(0 | 1)), "{text}{errors}");
+        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let nodes = by_admin(&["get", "nodes", "-o", "name"], None).unwrap().lines().count();
+        assert_eq!(report["nodes"].as_u64(), Some(nodes as u64), "{text}{errors}");
+        let mut violations = report["violations"].as_array().unwrap().iter();
+        assert!(violations.all(|violation| violation["mode"] != "unreadable"), "{text}{errors}");
         by_admin(&["delete", "node", name], None).unwrap();
     }
 }
