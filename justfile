@@ -43,6 +43,10 @@ picture:
     awk -f docs/images/demo.awk target/demo.txt > target/demo.svg
     @mv target/demo.svg docs/images/demo.svg
 
+# Take the pictures of the report's page that the guide shows, in headless Chromium
+page-pictures:
+    NODEGATE_PICTURES=docs/images NODEGATE_BROWSER=$(tests/browser/install) cargo test --quiet --test suite -- --exact page::a_browser_shows_it_in_light_and_dark_on_a_phone_by_keyboard_and_without_faults
+
 # Compare expressions made at random from a seed with the API server's answers
 cel-differential seed="20261121":
     NODEGATE_SEED={{ seed }} NODEGATE_REQUIRE_CLUSTER=1 cargo test --test suite -- --nocapture cluster::expressions

@@ -148,6 +148,16 @@ impl ConnectArgs {
 }
 
 impl ClusterTarget {
+    /// What people call the cluster: the name of the context that selects it. `None` in a pod, and if the kubeconfig cannot
+    /// be read.
+    pub(crate) fn context(&self) -> Option<String> {
+        match &self.source {
+            Source::Pod => None,
+            Source::Kubectl { context, .. } | Source::File { context: Some(context), .. } => Some(context.clone()),
+            Source::File { path, context: None } => Kubeconfig::read_from(path).ok()?.current_context,
+        }
+    }
+
     /// Creates a client for the cluster.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ pub(crate) struct HistoryArgs {
 }
 
 /// Parses a period such as `12h`.
-fn period(text: &str) -> Result<Span, String> {
+pub(super) fn period(text: &str) -> Result<Span, String> {
     let wrong = || format!("{text:?} is not a period; write a number with a unit, such as 30m, 12h or 7d");
     let span: Span = text.parse().map_err(|_| wrong())?;
     if span.is_positive() && seconds(span).is_some() { Ok(span) } else { Err(wrong()) }
@@ -85,7 +85,7 @@ async fn history(args: &HistoryArgs, invocation: Invocation) -> anyhow::Result<F
             states
         }
     };
-    let since = args.since.and_then(seconds).map(|seconds| Timestamp::now().as_second() - seconds);
+    let since = args.since.and_then(|period| before(period, Timestamp::now()));
     let entries = entries(&states, since);
     output::print(&text(&entries, args)?)?;
     Ok(Findings::None)
@@ -120,9 +120,14 @@ fn of_directory(args: &HistoryArgs, directory: &std::path::Path) -> anyhow::Resu
     }
 }
 
-/// The changes since `since` (seconds since 1970), the oldest first. The changes of one node stay in their own order: some
-/// times have whole seconds, others are of a clock that was set back.
-fn entries(states: &[SavedState], since: Option<i64>) -> Vec<Entry> {
+/// The start of a period that ends at `now`; `None` for months and years, and for periods longer than time is counted.
+pub(super) fn before(period: Span, now: Timestamp) -> Option<Timestamp> {
+    now.checked_sub(jiff::SignedDuration::from_secs(seconds(period)?)).ok()
+}
+
+/// The changes since `since`, the oldest first. The changes of one node stay in their own order: some times have whole
+/// seconds, others are of a clock that was set back.
+pub(super) fn entries(states: &[SavedState], since: Option<Timestamp>) -> Vec<Entry> {
     let mut entries = Vec::new();
     for state in states {
         let mut latest = None;
@@ -130,7 +135,7 @@ fn entries(states: &[SavedState], since: Option<i64>) -> Vec<Entry> {
             let time = change.time.parse::<Timestamp>().ok();
             latest = latest.max(time);
             // A time that cannot be read may be recent.
-            if since.is_none_or(|since| time.is_none_or(|time| time.as_second() >= since)) {
+            if since.is_none_or(|since| time.is_none_or(|time| time >= since)) {
                 entries.push((latest, Entry::new(&state.node_name, change)));
             }
         }
@@ -155,25 +160,39 @@ fn text(entries: &[Entry], args: &HistoryArgs) -> anyhow::Result<String> {
     let mut table =
         output::table(&[&["id", "time"] as &[&str], node, &["by", "how", "field", "key", "change"]].concat());
     for entry in entries {
-        let Entry { time, node, op: _, field, key, effect, value, was, by, by_kind, how, id } = entry;
-        let brief = time.split('.').next().unwrap_or_default().trim_end_matches('Z').to_owned();
-        let by = match (by, by_kind) {
-            (Some(by), Some(ByKind::FieldManager)) => format!("({by})"),
-            (Some(by), _) => by.clone(),
-            (None, _) => "-".to_owned(),
-        };
-        let effect = effect.as_ref().map(|effect| format!(":{effect}")).unwrap_or_default();
-        let key = key.as_ref().map_or("-".to_owned(), |key| format!("{key}{effect}"));
-        let quoted = |value: &Option<String>| value.as_deref().map_or("-".to_owned(), |value| format!("{value:?}"));
-        let change =
-            if *field == FieldName::Node { "-".to_owned() } else { format!("{} → {}", quoted(was), quoted(value)) };
-        let node = args.all.then(|| node.clone());
-        let last = [by, how.as_str().to_owned(), field.as_str().to_owned(), key, change];
-        table.add_row([id.to_string(), format!("{brief}Z")].into_iter().chain(node).chain(last));
+        let brief = entry.time.split('.').next().unwrap_or_default().trim_end_matches('Z').to_owned();
+        let node = args.all.then(|| entry.node.clone());
+        let how = entry.how.as_str().to_owned();
+        let last = [who(entry), how, entry.field.as_str().to_owned(), keyed(entry), changed(entry)];
+        table.add_row([entry.id.to_string(), format!("{brief}Z")].into_iter().chain(node).chain(last));
     }
     let mut text = format!("{}\n", table.trim_fmt());
     if entries.iter().any(|entry| entry.by_kind == Some(ByKind::FieldManager)) {
         text.push_str("\nNames in parentheses are field managers, which clients choose themselves.\n");
     }
     Ok(text)
+}
+
+/// Who made a change, in parentheses if it is only a field manager.
+pub(super) fn who(entry: &Entry) -> String {
+    match (&entry.by, entry.by_kind) {
+        (Some(by), Some(ByKind::FieldManager)) => format!("({by})"),
+        (Some(by), _) => by.clone(),
+        (None, _) => "-".to_owned(),
+    }
+}
+
+/// The key of a change; for a taint `key:Effect`.
+pub(super) fn keyed(entry: &Entry) -> String {
+    let effect = entry.effect.as_ref().map(|effect| format!(":{effect}")).unwrap_or_default();
+    entry.key.as_ref().map_or("-".to_owned(), |key| format!("{key}{effect}"))
+}
+
+/// The values before and after a change.
+pub(super) fn changed(entry: &Entry) -> String {
+    let quoted = |value: &Option<String>| value.as_deref().map_or("-".to_owned(), |value| format!("{value:?}"));
+    match entry.field {
+        FieldName::Node => "-".to_owned(),
+        _ => format!("{} → {}", quoted(&entry.was), quoted(&entry.value)),
+    }
 }

@@ -3,20 +3,28 @@
 mod cost;
 mod document;
 mod fleet;
+mod page;
 mod text;
 mod violations;
 
-use std::path::PathBuf;
+use std::fs::Permissions;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use jiff::{Span, Timestamp};
 
 use super::connect::ConnectArgs;
+use super::history;
 use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::{Findings, telemetry_for_command};
 use crate::state::Identity;
 pub(crate) use document::Report;
+use fleet::Fleet;
 use nodegate_policy::api::names::LabelKey;
+use page::Page;
 pub(crate) use violations::Violations;
 
 /// Report on a fleet: its nodes by label, missing and violated rules, what differs from the policies in force, conflicts,
@@ -72,6 +80,13 @@ pub(crate) struct ReportArgs {
     /// Name of the mutating webhook configuration
     #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
     webhook_configuration: String,
+    /// Write the report as one HTML page to this file instead of printing it; - for standard output. The page needs no
+    /// network. It also has the recorded changes of the nodes
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["violations", "output"])]
+    html: Option<PathBuf>,
+    /// With --html, show the changes of this last period, such as 30m, 12h or 7d
+    #[arg(long, value_name = "DURATION", default_value = "7d", requires = "html", value_parser = history::period)]
+    since: Span,
     /// Output format; csv prints the table of --cost
     #[arg(short, long, value_enum, default_value_t = ReportFormat::Table)]
     output: ReportFormat,
@@ -111,11 +126,41 @@ pub(super) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<F
         return violations::run(args, invocation);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let report = runtime.block_on(fleet::report(args, invocation))?;
-    match args.output {
-        ReportFormat::Csv => output::print(&cost::csv(&report.cost)?)?,
-        ReportFormat::Table => output::print(&text::of(&report))?,
-        format => output::print(&output::structured(format.format(), &report)?)?,
+    let Fleet { report, source, cluster, states } = runtime.block_on(fleet::report(args, invocation))?;
+    match (&args.html, args.output) {
+        (Some(file), _) => {
+            let now = Timestamp::now();
+            let since =
+                history::before(args.since, now).context("--since reaches back further than time is counted")?;
+            let history = history::entries(&states, Some(since));
+            let (report, history, stranded) = (&report, &*history, args.stranded_pods);
+            let page = Page { report, history, since, now, source: &source, cluster, stranded };
+            write_page(file, &page::html(&page)?)?;
+        }
+        (None, ReportFormat::Csv) => output::print(&cost::csv(&report.cost)?)?,
+        (None, ReportFormat::Table) => output::print(&text::of(&report))?,
+        (None, format) => output::print(&output::structured(format.format(), &report)?)?,
     }
     Ok(if report.violations.is_empty() { Findings::None } else { Findings::Some })
+}
+
+/// Writes the page to a file, or to standard output (`-`). A file is replaced whole or not at all.
+fn write_page(file: &Path, page: &str) -> anyhow::Result<()> {
+    if file == Path::new("-") {
+        return output::print(page);
+    }
+    let name = || format!("--html {}", file.display());
+    // A pipe or a device has to be written to, not replaced. A link leads to the file to replace.
+    let target = match file.canonicalize() {
+        Ok(found) if !found.is_file() => return std::fs::write(&found, page).with_context(name),
+        Ok(found) => found,
+        Err(_) => file.to_owned(),
+    };
+    let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // As a file that a program opens for writing; the user's mask applies.
+    let mode = Permissions::from_mode(0o666);
+    let mut temporary = tempfile::Builder::new().permissions(mode).tempfile_in(directory).with_context(name)?;
+    temporary.write_all(page.as_bytes()).with_context(name)?;
+    temporary.persist(&target).with_context(name)?;
+    Ok(())
 }

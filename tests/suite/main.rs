@@ -24,6 +24,7 @@ mod large_nodes;
 mod layering;
 mod man;
 mod output;
+mod page;
 mod plan;
 mod plugin;
 mod report;

@@ -10,36 +10,36 @@ use nodegate_policy::api::state::{Change, How};
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Entry {
     /// When it happened, or when nodegate noticed it (RFC 3339).
-    pub(super) time: String,
+    pub(in crate::cli) time: String,
     /// The name of the node.
-    pub(super) node: String,
+    pub(in crate::cli) node: String,
     /// What happened to the key. Absent if the node itself was deleted or has returned.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) op: Option<Op>,
+    pub(in crate::cli) op: Option<Op>,
     /// The part of the node.
-    pub(super) field: FieldName,
+    pub(in crate::cli) field: FieldName,
     /// The key. Absent if the node itself was deleted or has returned.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) key: Option<String>,
+    pub(in crate::cli) key: Option<String>,
     /// The effect of a taint.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) effect: Option<String>,
+    pub(in crate::cli) effect: Option<String>,
     /// The value after the change. Absent if the key was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) value: Option<String>,
+    pub(in crate::cli) value: Option<String>,
     /// The value before the change. Absent if the key was added.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) was: Option<String>,
+    pub(in crate::cli) was: Option<String>,
     /// Who made the change, as far as it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) by: Option<String>,
+    pub(in crate::cli) by: Option<String>,
     /// What `by` is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) by_kind: Option<ByKind>,
+    pub(in crate::cli) by_kind: Option<ByKind>,
     /// How the change came about.
-    pub(super) how: How,
+    pub(in crate::cli) how: How,
     /// The number of the change, increasing per node; for `nodegate history NODE --revert ID`.
-    pub(super) id: u64,
+    pub(in crate::cli) id: u64,
 }
 
 /// What happened to a key.
@@ -70,7 +70,7 @@ pub(crate) enum FieldName {
 
 impl FieldName {
     /// The name as the documents write it.
-    pub(super) fn as_str(self) -> &'static str {
+    pub(in crate::cli) fn as_str(self) -> &'static str {
         match self {
             Self::Label => "label",
             Self::Annotation => "annotation",
@@ -92,7 +92,7 @@ pub(crate) enum ByKind {
 
 impl Entry {
     /// A recorded change of `node`.
-    pub(super) fn new(node: &str, change: &Change) -> Self {
+    pub(in crate::cli) fn new(node: &str, change: &Change) -> Self {
         let Change { id, time, by, by_requester, how: _, field, key, old, new } = change;
         let (field, key, effect) = match field.as_str() {
             "node" => (FieldName::Node, None, None),

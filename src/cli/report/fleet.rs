@@ -22,11 +22,24 @@ use crate::files::Sources;
 use crate::kube_error::in_words;
 use crate::scheduling::{AffectedPod, Impact, Pod, Transition};
 use nodegate_policy::api::names::{TaintEffect, TaintId};
+use nodegate_policy::api::state::SavedState;
 use nodegate_policy::simulate::node_name;
 use nodegate_policy::{NodeFacts, PolicySet, ReconcilePlan, Unseen, plan_reconcile};
 
 /// A label, and how many nodes have each value and none.
 type Counts = BTreeMap<String, BTreeMap<String, usize>>;
+
+/// A report, and what its page shows besides.
+pub(super) struct Fleet {
+    /// The report.
+    pub(super) report: Report,
+    /// What people call the cluster, or the files.
+    pub(super) source: String,
+    /// Whether it is a cluster.
+    pub(super) cluster: bool,
+    /// The saved state of all nodes with their histories (`--html`).
+    pub(super) states: Vec<SavedState>,
+}
 
 /// A report in the making.
 struct Gathering<'a> {
@@ -49,7 +62,7 @@ struct Gathering<'a> {
 ///
 /// # Errors
 /// Returns an error if the policies, the nodes or the prices cannot be read, or if there are no nodes.
-pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Report> {
+pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Fleet> {
     let prices = args.prices.as_deref().map(Prices::read).transpose()?;
     let sources =
         Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
@@ -65,7 +78,16 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         let mut impact = gathering.impact();
         let mut stranded = Vec::new();
         pods::each_of_files(&args.pods, |pod| stranded.extend(impact.stranded(pod)))?;
-        return Ok(gathering.finish(stranded));
+        let states = match args.state_dir.as_deref().filter(|_| args.html.is_some()) {
+            Some(directory) => saved_state::in_directory(directory)?.into_values().collect(),
+            None => Vec::new(),
+        };
+        let files = args.nodes.iter().map(|file| match file.as_os_str().to_str() {
+            Some("-") => "standard input".into(),
+            _ => file.to_string_lossy(),
+        });
+        let source = files.collect::<Vec<_>>().join(", ");
+        return Ok(Fleet { report: gathering.finish(stranded), source, cluster: false, states });
     }
     let Some(place) = args.connect.place_to_read(invocation)? else {
         bail!(
@@ -85,7 +107,14 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         let listed = pods::each_of_cluster(&client, |pod: Pod| stranded.extend(impact.stranded(&pod))).await;
         listed.map_err(|error| anyhow::anyhow!("could not list pods: {}", in_words(&error)))?;
     }
-    Ok(gathering.finish(stranded))
+    let states = match &args.html {
+        Some(_) => {
+            saved_state::all_in_cluster(&client, &place.namespace).await.context("could not read saved state")?
+        }
+        None => Vec::new(),
+    };
+    let source = place.context().unwrap_or_else(|| "the cluster".to_owned());
+    Ok(Fleet { report: gathering.finish(stranded), source, cluster: true, states })
 }
 
 impl<'a> Gathering<'a> {

@@ -1,5 +1,7 @@
 //! `nodegate report` in a cluster.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::super::control_plane::exclusive;
@@ -17,14 +19,16 @@ async fn a_report_shows_the_fleet_by_label_and_the_pods_whose_label_has_gone() {
     let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];
     let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, ..Setup::default() });
     until_led(&nodegate).await;
+    // Times of objects have whole seconds; the nodes are created after the registration.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let maps = config_maps(plane, &nodegate.namespace).await;
     for name in ["kept-r1", "other-r2"] {
         admin.delete(name).await;
         Requester::kubelet(plane, name).await.create(&node(name, json!({"pool": "p"}))).await.unwrap();
         admin.eventually(name, "not pending", |node| !is_pending(node)).await;
     }
-    eventually_state(&maps, "kept-r1", "owns its label", |state| {
-        state["owned"]["labels"]["hardware.tier"] == "standard"
+    eventually_state(&maps, "kept-r1", "owns its label and knows who set it", |state| {
+        state["owned"]["labels"]["hardware.tier"] == "standard" && state["history"][0]["how"] == "admission"
     })
     .await;
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "report-stranded", "namespace": "default"},
@@ -44,6 +48,23 @@ async fn a_report_shows_the_fleet_by_label_and_the_pods_whose_label_has_gone() {
     assert_eq!((&stranded["name"], &stranded["node"]), (&json!("report-stranded"), &json!("other-r2")));
     assert_eq!(stranded["cause"], json!({"kind": "nodeSelector", "key": "pool", "value": "p"}));
     needs_a_cluster_and_permission(plane, &arguments);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("page.html");
+    let html = ["report", "--namespace", &nodegate.namespace, "--stranded-pods", "--html", file.to_str().unwrap()];
+    assert_eq!(run(plane, None, &html).with(0), "");
+    let page = std::fs::read_to_string(&file).unwrap();
+    // What admission set is in the history, and the cluster has the name of its context.
+    for expected in
+        ["Nodes of test", "other-r2", "default/report-stranded", "&quot;standard&quot;", "No write without nodegate’s"]
+    {
+        assert!(page.contains(expected), "{expected}\n{page}");
+    }
+    let nobody = run(plane, Some("nobody"), &html);
+    assert!(
+        nobody.code == 2 && std::fs::read_to_string(&file).unwrap() == page,
+        "the old page stays: {}",
+        nobody.errors
+    );
     plane.kubectl(&["delete", "pod", "report-stranded", "--force"], None).unwrap();
     for name in ["kept-r1", "other-r2"] {
         admin.delete(name).await;
