@@ -55,6 +55,8 @@ async fn measure(plane: &ControlPlane, nodes: usize, pods: usize) {
         pod(at, at % nodes)
     })
     .await;
+    let daemon_sets = ApiResource::erase::<k8s_openapi::api::apps::v1::DaemonSet>(&());
+    make(plane, &daemon_sets, Some("default"), DAEMON_SETS, &daemon_set).await;
     until_filled(&leader.1);
     let other = directory.path().join("other.yaml");
     let rules = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: other}\nspec:\n  rules:\n    - {name: all, labels: {planned: x}, taints: [{key: planned, effect: NoSchedule}]}\n";
@@ -68,6 +70,7 @@ async fn measure(plane: &ControlPlane, nodes: usize, pods: usize) {
         &["report"],
         &["report", "--stranded-pods", "-o", "json"],
         &["report", "--cost", "--by", "team"],
+        &["report", "--stranded-pods", "--html", "-"],
         &["explain", "bench-7"],
         &["history", "--all", "-o", "json"],
     ] {
@@ -106,15 +109,42 @@ fn node(at: usize) -> Value {
     node
 }
 
-/// A pod of about 2 KB, as the API server stores it.
+/// How many applications and DaemonSets the pods belong to. Each one has requirements of its own.
+const APPLICATIONS: usize = 500;
+const DAEMON_SETS: usize = 10;
+
+/// A pod of about 2 KB, as the API server stores it. One of a hundred is pending.
 fn pod(at: usize, node: usize) -> Value {
+    let application = at % APPLICATIONS;
     let variables: Vec<Value> =
         (0..10).map(|at| json!({"name": format!("VARIABLE_{at}"), "value": "a value of some length"})).collect();
     let container = json!({"name": "c", "image": "registry.example/application:1.2.3", "env": variables,
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}});
-    let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("app-{}", at % 500), "uid": "u", "controller": true}]);
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod-{at}"), "ownerReferences": owner},
-        "spec": {"nodeName": format!("bench-{node}"), "containers": [container]}})
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("app-{application}"), "uid": "u", "controller": true}]);
+    let terms = json!([{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "NotIn", "values": [format!("os-{application}")]}]}]);
+    let affinity =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
+    let tolerations = json!([{"key": format!("for-{application}"), "operator": "Exists", "effect": "NoSchedule"}]);
+    let spread = json!([{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": format!("app-{application}")}}}]);
+    let mut spec = json!({"containers": [container], "affinity": affinity, "tolerations": tolerations});
+    if application.is_multiple_of(10) {
+        spec["topologySpreadConstraints"] = spread;
+    }
+    if !at.is_multiple_of(100) {
+        spec["nodeName"] = json!(format!("bench-{node}"));
+    }
+    let labels = json!({"app": format!("app-{application}")});
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("pod-{at}"), "labels": labels, "ownerReferences": owner}, "spec": spec})
+}
+
+fn daemon_set(at: usize) -> Value {
+    let labels = json!({"daemon": format!("daemon-{at}")});
+    let spec = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "c", "image": "registry.example/daemon:1"}],
+        "tolerations": [{"key": format!("for-{at}"), "operator": "Exists"}]});
+    json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": format!("daemon-{at}")},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}})
 }
 
 /// A controller, and its probe address; no webhook is registered.

@@ -19,6 +19,8 @@ use nodegate_policy::api::state::SavedState;
 /// Show the recorded changes of a node's labels and taints: when, by whom and how. Also shows what nodegate set when the
 /// node joined, what it restored, and when the node was deleted and returned
 ///
+/// The controller of `nodegate serve` records changes while it runs; `apply` does not record any.
+///
 /// The names of requesters are known only if the webhook stamps changes (`serve --stamp-changes`). Without that, the
 /// history has the names of field managers, which clients choose themselves.
 #[derive(Debug, clap::Args)]
@@ -153,7 +155,9 @@ fn text(entries: &[Entry], args: &HistoryArgs) -> anyhow::Result<String> {
     if entries.is_empty() {
         return Ok(match args.since {
             Some(since) => format!("no changes are recorded in the last {since:#}\n"),
-            None => "no changes are recorded\n".to_owned(),
+            None => {
+                "no changes are recorded; `nodegate serve` records changes while it runs in the cluster\n".to_owned()
+            }
         });
     }
     let node: &[&str] = if args.all { &["node"] } else { &[] };

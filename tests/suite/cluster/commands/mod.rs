@@ -4,6 +4,7 @@ mod cleanup;
 mod explain;
 mod history;
 mod init;
+mod journey;
 mod plan;
 mod report;
 
