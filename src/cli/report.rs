@@ -22,9 +22,9 @@ use super::output::{self, Format};
 use super::{Findings, telemetry_for_command};
 use crate::state::Identity;
 pub(crate) use document::Report;
-use fleet::Fleet;
+use fleet::{Fleet, Source};
 use nodegate_policy::api::names::LabelKey;
-use page::Page;
+use page::{Page, Recorded};
 pub(crate) use violations::Violations;
 
 /// Report on a fleet: its nodes by label, missing and violated rules, what differs from the policies in force, conflicts,
@@ -126,15 +126,14 @@ pub(super) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<F
         return violations::run(args, invocation);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let Fleet { report, source, cluster, states } = runtime.block_on(fleet::report(args, invocation))?;
+    let Fleet { report, source, states } = runtime.block_on(fleet::report(args, invocation))?;
     match (&args.html, args.output) {
         (Some(file), _) => {
             let now = Timestamp::now();
-            let since =
-                history::before(args.since, now).context("--since reaches back further than time is counted")?;
-            let history = history::entries(&states, Some(since));
-            let (report, history, stranded) = (&report, &*history, args.stranded_pods);
-            let page = Page { report, history, since, now, source: &source, cluster, stranded };
+            let since = history::before(args.since, now).context("--since: the period is too long")?;
+            let changes = states.map(|states| history::entries(&states, Some(since)));
+            let recorded = changes.as_deref().map(|changes| Recorded { changes, since, period: args.since });
+            let page = Page { report: &report, recorded, now, source: &source, stranded: args.stranded_pods };
             write_page(file, &page::html(&page)?)?;
         }
         (None, ReportFormat::Csv) => output::print(&cost::csv(&report.cost)?)?,
@@ -150,17 +149,21 @@ fn write_page(file: &Path, page: &str) -> anyhow::Result<()> {
         return output::print(page);
     }
     let name = || format!("--html {}", file.display());
-    // A pipe or a device has to be written to, not replaced. A link leads to the file to replace.
-    let target = match file.canonicalize() {
-        Ok(found) if !found.is_file() => return std::fs::write(&found, page).with_context(name),
-        Ok(found) => found,
-        Err(_) => file.to_owned(),
+    // A pipe or a device has to be written to, not replaced; so has a link to a file that does not exist yet.
+    let found = match std::fs::metadata(file) {
+        Ok(found) if !found.is_file() => return std::fs::write(file, page).with_context(name),
+        Err(_) if file.is_symlink() => return std::fs::write(file, page).with_context(name),
+        found => found.ok(),
     };
+    let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // As a file that a program opens for writing; the user's mask applies.
+    // The user's mask applies to a new file.
     let mode = Permissions::from_mode(0o666);
     let mut temporary = tempfile::Builder::new().permissions(mode).tempfile_in(directory).with_context(name)?;
     temporary.write_all(page.as_bytes()).with_context(name)?;
+    if let Some(found) = found {
+        temporary.as_file().set_permissions(found.permissions()).with_context(name)?;
+    }
     temporary.persist(&target).with_context(name)?;
     Ok(())
 }

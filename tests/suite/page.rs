@@ -149,7 +149,7 @@ fn the_page_says_what_the_report_says() {
     let text = regex::Regex::new("<[^>]*>").unwrap().replace_all(&page, "\u{1f}").replace('\u{1f}', " ");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for expected in [
-        "Nodes of nodes.json",
+        "Fleet report: nodes.json",
         "policies: fleet ( sha256:",
         "44 nodes",
         "research 20",
@@ -161,7 +161,7 @@ fn the_page_says_what_the_report_says() {
         "edge-01",
         "search/index-1 cpu-11",
         "(kubectl-label) user label node.example.com/tier &quot;standard&quot; → &quot;gpu&quot;",
-        "Resources and price in EUR",
+        "169550 EUR per month, plus 7 nodes without a price",
         "EUR per month by team.owner",
         // 9 nodes at 24.50 and 8 at 0.42 an hour; 3 have no price.
         "research 20 2432 25088.0 96 223.86 163417.80 3",
@@ -204,8 +204,15 @@ fn a_file_is_replaced_whole_or_not_at_all() {
     std::os::unix::fs::symlink("old.html", at("link.html")).unwrap();
     assert_eq!(report(directory.path(), &["--html", "link.html"]).status.code(), Some(1));
     assert!(at("link.html").is_symlink() && fs::read_to_string(at("old.html")).unwrap().ends_with("</html>"));
-    let mode = fs::metadata(at("old.html")).unwrap().permissions().mode() & 0o777;
-    assert!(mode & 0o400 != 0 && mode & 0o111 == 0, "{mode:o}");
+    let mode = || fs::metadata(at("old.html")).unwrap().permissions().mode() & 0o777;
+    assert!(mode() & 0o400 != 0 && mode() & 0o111 == 0, "{:o}", mode());
+    // Who restricted the page keeps the restriction.
+    fs::set_permissions(at("old.html"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(report(directory.path(), &["--html", "old.html"]).status.code(), Some(1));
+    assert_eq!(mode(), 0o600);
+    std::os::unix::fs::symlink("new.html", at("dangling.html")).unwrap();
+    assert_eq!(report(directory.path(), &["--html", "dangling.html"]).status.code(), Some(1));
+    assert!(at("dangling.html").is_symlink() && at("new.html").is_file());
 
     let before = fs::read_dir(directory.path()).unwrap().count();
     fs::write(at("wrong.yaml"), "{").unwrap();
@@ -221,16 +228,22 @@ fn a_file_is_replaced_whole_or_not_at_all() {
 
 /// `/dev/full` is a disk without space. A device is written to: replacing it would take it from every other program.
 #[test]
-fn a_full_disk_and_a_closed_pipe_are_told_apart_and_a_device_stays_one() {
+fn a_full_disk_is_an_error_and_pipes_and_devices_are_written_to() {
     let directory = prepared();
     let full = report(directory.path(), &["--html", "/dev/full"]);
     let errors = String::from_utf8_lossy(&full.stderr);
     assert_eq!(full.status.code(), Some(2), "{errors}");
     assert!(errors.contains("--html /dev/full: No space left on device"), "{errors}");
     assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
-    let page = report(directory.path(), &["--html", "-"]);
-    assert_eq!(page.status.code(), Some(1));
-    assert!(String::from_utf8(page.stdout).unwrap().ends_with("</html>"));
+    // The second one is a link to the pipe that is the standard output.
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink("/proc/self/fd/1", &link).unwrap();
+    for target in ["-", "link"] {
+        let page = report(directory.path(), &["--html", target]);
+        assert_eq!(page.status.code(), Some(1), "{}", String::from_utf8_lossy(&page.stderr));
+        assert!(String::from_utf8(page.stdout).unwrap().ends_with("</html>"), "{target}");
+    }
+    assert!(link.is_symlink());
 }
 
 #[test]
@@ -295,7 +308,7 @@ fn a_browser_shows_a_page_of_extremes_without_faults() {
     many["history"][5]["by"] = json!(long(300));
     fs::write(directory.path().join("state/cpu-02.json"), many.to_string()).unwrap();
     let page = whole_page(directory.path());
-    assert!(page.contains("more rows;") && page.contains("others)"), "tables and charts are limited");
+    assert!(page.contains("prints all of them.") && page.contains("others)"), "tables and charts are limited");
     assert!(page.len() < 2 << 20, "{} bytes", page.len());
     let found = faults_in_a_browser(&directory.path().join("page.html"), None);
     assert_eq!(found.unwrap_or_default(), "");
@@ -312,8 +325,8 @@ fn a_browser_shows_a_page_without_findings_without_faults() {
     let page = fs::read_to_string(directory.path().join("page.html")).unwrap();
     for expected in [
         "No policy sets a label",
-        "No node violates a policy.",
-        "No change is recorded from",
+        "No violations were found.",
+        "No changes were recorded between",
         "<strong>1</strong>node<",
     ] {
         assert!(page.contains(expected), "{expected}\n{page}");

@@ -106,6 +106,14 @@ pub(crate) enum ViolationMode {
 }
 
 impl ViolationMode {
+    /// Whether the node violates the entry for certain.
+    pub(super) fn is_certain(self) -> bool {
+        match self {
+            Self::Enforce | Self::Warn | Self::Audit => true,
+            Self::Unknown | Self::Unreadable => false,
+        }
+    }
+
     /// The name as the documents write it.
     pub(super) fn as_str(self) -> &'static str {
         match self {

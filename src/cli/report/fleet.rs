@@ -26,6 +26,9 @@ use nodegate_policy::api::state::SavedState;
 use nodegate_policy::simulate::node_name;
 use nodegate_policy::{NodeFacts, PolicySet, ReconcilePlan, Unseen, plan_reconcile};
 
+/// How many files are named.
+const NAMED: usize = 3;
+
 /// A label, and how many nodes have each value and none.
 type Counts = BTreeMap<String, BTreeMap<String, usize>>;
 
@@ -33,12 +36,34 @@ type Counts = BTreeMap<String, BTreeMap<String, usize>>;
 pub(super) struct Fleet {
     /// The report.
     pub(super) report: Report,
-    /// What people call the cluster, or the files.
-    pub(super) source: String,
-    /// Whether it is a cluster.
-    pub(super) cluster: bool,
-    /// The saved state of all nodes with their histories (`--html`).
-    pub(super) states: Vec<SavedState>,
+    /// Where the nodes are from.
+    pub(super) source: Source,
+    /// The saved state of all nodes with their histories (`--html`); `None` if there is none to read.
+    pub(super) states: Option<Vec<SavedState>>,
+}
+
+/// Where the nodes are from.
+pub(super) enum Source {
+    /// Files, by their names.
+    Files(Vec<String>),
+    /// A cluster.
+    Cluster {
+        /// What people call it, if it is known.
+        context: Option<String>,
+        /// Why it is unknown what the controller leaves alone, if it is.
+        left_alone_unknown: Option<String>,
+    },
+}
+
+impl Source {
+    /// What people call it.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Files(names) if names.len() > NAMED => format!("{} files", names.len()),
+            Self::Files(names) => names.join(", "),
+            Self::Cluster { context, .. } => context.clone().unwrap_or_else(|| "the cluster".to_owned()),
+        }
+    }
 }
 
 /// A report in the making.
@@ -79,15 +104,15 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         let mut stranded = Vec::new();
         pods::each_of_files(&args.pods, |pod| stranded.extend(impact.stranded(pod)))?;
         let states = match args.state_dir.as_deref().filter(|_| args.html.is_some()) {
-            Some(directory) => saved_state::in_directory(directory)?.into_values().collect(),
-            None => Vec::new(),
+            Some(directory) => Some(saved_state::in_directory(directory)?.into_values().collect()),
+            None => None,
         };
         let files = args.nodes.iter().map(|file| match file.as_os_str().to_str() {
-            Some("-") => "standard input".into(),
-            _ => file.to_string_lossy(),
+            Some("-") => "standard input".to_owned(),
+            _ => file.to_string_lossy().into_owned(),
         });
-        let source = files.collect::<Vec<_>>().join(", ");
-        return Ok(Fleet { report: gathering.finish(stranded), source, cluster: false, states });
+        let source = Source::Files(files.collect());
+        return Ok(Fleet { report: gathering.finish(stranded), source, states });
     }
     let Some(place) = args.connect.place_to_read(invocation)? else {
         bail!(
@@ -100,7 +125,11 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
     let known = Known { identity: args.identity, webhook_configuration: &args.webhook_configuration };
     member::each(&client, &place, &known, |member| gathering.add(member)).await?;
     anyhow::ensure!(gathering.report.nodes > 0, "the cluster has no nodes, so there is nothing to report");
-    gathering.report.left_alone = left_alone(&client, &place).await;
+    let mut left_alone_unknown = None;
+    match left_alone(&client, &place).await {
+        Ok(keys) => gathering.report.left_alone = keys,
+        Err(why) => left_alone_unknown = Some(why),
+    }
     let mut stranded = Vec::new();
     if args.stranded_pods {
         let mut impact = gathering.impact();
@@ -109,12 +138,12 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
     }
     let states = match &args.html {
         Some(_) => {
-            saved_state::all_in_cluster(&client, &place.namespace).await.context("could not read saved state")?
+            Some(saved_state::all_in_cluster(&client, &place.namespace).await.context("could not read saved state")?)
         }
-        None => Vec::new(),
+        None => None,
     };
-    let source = place.context().unwrap_or_else(|| "the cluster".to_owned());
-    Ok(Fleet { report: gathering.finish(stranded), source, cluster: true, states })
+    let source = Source::Cluster { context: place.context(), left_alone_unknown };
+    Ok(Fleet { report: gathering.finish(stranded), source, states })
 }
 
 impl<'a> Gathering<'a> {
@@ -247,22 +276,27 @@ fn conflict(remark: Remark, nodes: Vec<String>) -> Option<Conflict> {
     Some(Conflict { field: field?, key: key?, policy: policy?, rule: rule?, over, nodes })
 }
 
-/// The keys that the controller does not repair. If they cannot be read, prints a note.
-async fn left_alone(client: &Client, place: &ClusterTarget) -> Vec<LeftAlone> {
+/// The keys that the controller does not repair.
+///
+/// # Errors
+/// Returns why they are unknown, and prints it as a note.
+async fn left_alone(client: &Client, place: &ClusterTarget) -> Result<Vec<LeftAlone>, String> {
     let observed = match observed::read(client.clone(), &place.namespace).await {
         Ok(observed) => observed.unwrap_or_default(),
         Err(error) => {
-            output::note(&format!("note: could not read what the controller leaves alone: {}", in_words(&error)));
-            return Vec::new();
+            let why = format!("could not read what the controller leaves alone: {}", in_words(&error));
+            output::note(&format!("note: {why}"));
+            return Err(why);
         }
     };
     let keys = observed.left_alone.into_iter();
-    keys.map(|observed::LeftAlone { node, field, key, policy, writers }| LeftAlone {
-        node,
-        field,
-        key,
-        policy,
-        writers,
-    })
-    .collect()
+    Ok(keys
+        .map(|observed::LeftAlone { node, field, key, policy, writers }| LeftAlone {
+            node,
+            field,
+            key,
+            policy,
+            writers,
+        })
+        .collect())
 }

@@ -169,11 +169,8 @@ pub(super) fn judge(set: &PolicySet, node: &Json) -> anyhow::Result<Vec<Found>> 
 fn text(report: &Violations) -> String {
     let Violations { policies, nodes, violations: lines } = report;
     let of = |mode: ViolationMode| lines.iter().filter(|line| line.mode == mode).count();
-    let mut violating: Vec<&str> = lines
-        .iter()
-        .filter(|line| !matches!(line.mode, ViolationMode::Unknown | ViolationMode::Unreadable))
-        .map(|line| line.node.as_str())
-        .collect();
+    let mut violating: Vec<&str> =
+        lines.iter().filter(|line| line.mode.is_certain()).map(|line| line.node.as_str()).collect();
     violating.sort_unstable();
     violating.dedup();
     let mut text = String::new();

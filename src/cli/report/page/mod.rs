@@ -8,31 +8,38 @@ mod table;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
+use jiff::{Span, Timestamp};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::Source;
 use super::document::Report;
 use crate::cli::history::Entry;
 use crate::text::on_a_line;
 
 const STYLE: &str = include_str!("page.css");
 
-/// What the page shows beside the report.
+/// What the page shows.
 pub(super) struct Page<'a> {
     /// The report.
     pub(super) report: &'a Report,
-    /// The recorded changes of the nodes, the oldest first.
-    pub(super) history: &'a [Entry],
-    /// The start of the period of these changes.
-    pub(super) since: Timestamp,
+    /// The recorded changes of the nodes, if they are known.
+    pub(super) recorded: Option<Recorded<'a>>,
     /// When the report was made.
     pub(super) now: Timestamp,
     /// What people call the cluster, or the files with the nodes.
-    pub(super) source: &'a str,
-    /// Whether the nodes are from a cluster.
-    pub(super) cluster: bool,
+    pub(super) source: &'a Source,
     /// Whether the report has stranded pods (`--stranded-pods`).
     pub(super) stranded: bool,
+}
+
+/// Recorded changes of nodes.
+pub(super) struct Recorded<'a> {
+    /// The changes, the oldest first.
+    pub(super) changes: &'a [Entry],
+    /// The start of the period.
+    pub(super) since: Timestamp,
+    /// The length of the period.
+    pub(super) period: Span,
 }
 
 /// A section of the page.
@@ -71,6 +78,7 @@ impl Tile {
 pub(super) fn html(page: &Page<'_>) -> anyhow::Result<String> {
     let sections = sections::all(page)?;
     let policies = &page.report.policies;
+    let source = page.source.name();
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -78,16 +86,16 @@ pub(super) fn html(page: &Page<'_>) -> anyhow::Result<String> {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta http-equiv="Content-Security-Policy" content=(security_policy());
-                title { "Nodes of " (text(page.source)) " – nodegate report" }
+                title { "Fleet report: " (text(&source)) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 a.skip href="#main" { "Skip to the report" }
                 header {
-                    h1 { "Nodes of " (text(page.source)) }
+                    h1 { "Fleet report: " (text(&source)) }
                     p.quiet {
-                        "nodegate report of " time datetime=(page.now) { (minute(page.now)) }
-                        @if policies.names.is_empty() { ", no policies" }
+                        "Generated " time datetime=(page.now) { (minute(page.now)) }
+                        @if policies.names.is_empty() { ", without policies" }
                         @else { ", policies: " (text(&policies.names.join(", "))) " (" code { (short(&policies.hash)) } ")" }
                     }
                 }

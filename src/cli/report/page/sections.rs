@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
 use maud::{Markup, PreEscaped, html};
 
 use super::charts::{self, Bar};
-use super::table::{Column, nodes, table};
+use super::table::{Column, Rows, nodes, table};
 use super::{Page, Section, Tile, history, text};
 use crate::cli::plan::text::with_rule;
+use crate::cli::report::Source;
 use crate::cli::report::cost::HOURS_A_MONTH;
 use crate::cli::report::document::{Conflict, Cost, LeftAlone, Missed, MissedWrite, Report, Violation};
 use crate::text::counted;
@@ -16,8 +16,8 @@ use crate::text::counted;
 /// How many bars a chart has at most, the one for all others included.
 const BARS_MAX: usize = 12;
 
-const NODES: Column = Column("Nodes", false);
-const COUNT: Column = Column("Count", true);
+const NODES: Column<'_> = Column::Text("Nodes");
+const COUNT: Column<'_> = Column::Number("Count");
 const REPORT: &str = "nodegate report -o json";
 
 /// All sections, in their order.
@@ -25,12 +25,16 @@ pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
     let report = page.report;
     let mut sections = vec![fleet(report)?, violations(report)?, missing(report), drift(report), conflicts(report)];
     // Files do not say what the webhook and the controller did.
-    sections.extend(page.cluster.then(|| [left_alone(report), missed(report)]).into_iter().flatten());
+    if let Source::Cluster { left_alone_unknown, .. } = page.source {
+        sections.extend([left_alone(report, left_alone_unknown.as_deref()), missed(report)]);
+    }
     sections.push(unmanaged(report));
     sections.extend(page.stranded.then(|| stranded(report)));
-    sections.push(history::section(page)?);
-    if !report.cost.is_empty() {
-        sections.push(cost(&report.cost)?);
+    if let Some(recorded) = &page.recorded {
+        sections.push(history::section(recorded, page.now)?);
+    }
+    if let Some(first) = report.cost.first() {
+        sections.push(cost(&text(&first.label), &report.cost)?);
     }
     Ok(sections)
 }
@@ -60,15 +64,20 @@ fn by_label(label: &str, values: &BTreeMap<String, usize>, without: Option<usize
     let mut counts: Vec<(String, usize)> = values.iter().map(|(value, nodes)| (valued(value), *nodes)).collect();
     counts.sort_by(|(one, one_nodes), (other, other_nodes)| (other_nodes, one).cmp(&(one_nodes, other)));
     let without = without.filter(|without| *without > 0).map(|without| ("(no label)".to_owned(), without));
-    let rows = counts.iter().chain(&without);
-    let rows = rows.map(|(value, nodes)| vec![html! { (value) }, html! { (nodes) }]).collect();
+    let numbers = numbers("Value", &counts.iter().chain(&without).cloned().collect::<Vec<_>>());
     let values = counted(counts.len(), "value", "values");
-    let summary = format!("Bar chart of the nodes by {}: {values}. The table below has the numbers.", text(label));
+    let summary = format!("Bar chart of the nodes by {}: {values}.", text(label));
     let mut bars: Vec<Bar> = counts.into_iter().map(|(value, nodes)| counted_bar(value, nodes)).collect();
     fold(&mut bars, BARS_MAX - usize::from(without.is_some()));
     bars.extend(without.map(|(value, nodes)| counted_bar(value, nodes)));
-    let numbers = table("Nodes by value", &[Column("Value", false), Column("Nodes", true)], rows, REPORT);
     Ok(figure(&text(label), charts::bars(&bars)?, &summary, numbers))
+}
+
+/// The numbers of nodes as a table.
+fn numbers(what: &str, counts: &[(String, usize)]) -> Markup {
+    let rows = counts.iter().map(|(name, nodes)| vec![html! { (name) }, html! { (nodes) }]);
+    let rows = Rows { count: counts.len(), rows, all: REPORT.to_owned() };
+    table("Number of nodes", &[Column::Text(what), Column::Number("Nodes")], rows)
 }
 
 /// The value of a label, which may be empty.
@@ -108,33 +117,36 @@ fn grouped<'a, Key: Ord>(of_nodes: impl Iterator<Item = (Key, &'a str)>) -> Vec<
 fn violations(report: &Report) -> anyhow::Result<Section> {
     let found = &report.violations;
     let by_rule = grouped(found.iter().map(|found| (ruled(&found.policy, &found.rule), &*found.node)));
-    let mut bars: Vec<Bar> = by_rule.into_iter().map(|(rule, nodes)| counted_bar(rule, nodes.len())).collect();
+    let by_rule: Vec<(String, usize)> = by_rule.into_iter().map(|(rule, nodes)| (rule, nodes.len())).collect();
+    let numbers = numbers("Rule", &by_rule);
+    let mut bars: Vec<Bar> = by_rule.into_iter().map(|(rule, nodes)| counted_bar(rule, nodes)).collect();
     fold(&mut bars, BARS_MAX);
     let key = |found: &Violation| (found.mode.as_str(), ruled(&found.policy, &found.rule), text(&found.message));
-    let rows = grouped(found.iter().map(|found| (key(found), &*found.node)));
-    let rows: Vec<Vec<Markup>> = rows
-        .into_iter()
-        .map(|((mode, rule, message), names)| {
-            vec![html! { (rule) }, html! { (mode) }, html! { (message) }, html! { (names.len()) }, nodes(&names)]
-        })
-        .collect();
-    let columns = [Column("Rule", false), Column("Mode", false), Column("Violation", false), COUNT, NODES];
+    let groups = grouped(found.iter().map(|found| (key(found), &*found.node)));
+    let count = groups.len();
+    let rows = groups.into_iter().map(|((mode, rule, message), names)| {
+        vec![html! { (rule) }, html! { (mode) }, html! { (message) }, html! { (names.len()) }, nodes(&names)]
+    });
+    let columns = [Column::Text("Rule"), Column::Text("Mode"), Column::Text("Finding"), COUNT, NODES];
     let content = html! {
-        @if rows.is_empty() { p { "No node violates a policy." } }
+        @if count == 0 { p { "No violations were found." } }
         @else {
-            div.charts {
-                figure {
-                    figcaption { "Nodes by rule" }
-                    div role="img" aria-label="Bar chart of the nodes that violate each rule. The table below has the numbers." {
-                        (PreEscaped(charts::bars(&bars)?))
-                    }
-                }
-            }
-            (table("Violations by rule", &columns, rows, REPORT))
+            @let summary = "Bar chart: the number of nodes with findings, by rule.";
+            div.charts { (figure("Nodes with findings, by rule", charts::bars(&bars)?, summary, numbers)) }
+            (table("Findings", &columns, Rows { count, rows, all: REPORT.to_owned() }))
         }
     };
-    let tile = Tile::alert(found.len(), "violation", "violations");
-    Ok(Section { id: "violations", title: "Violations", tile, content })
+    Ok(Section { id: "violations", title: "Violations", tile: violations_tile(found), content })
+}
+
+/// The violations that are certain, and how many are not.
+fn violations_tile(found: &[Violation]) -> Tile {
+    let uncertain = found.iter().filter(|found| !found.mode.is_certain()).count();
+    let tile = Tile::alert(found.len() - uncertain, "violation", "violations");
+    match uncertain {
+        0 => tile,
+        _ => Tile { what: format!("{}, {uncertain} uncertain", tile.what), alert: true, ..tile },
+    }
 }
 
 /// A rule as `policy/rule`. A node that cannot be read violates none.
@@ -142,18 +154,31 @@ fn ruled(policy: &str, rule: &str) -> String {
     if policy.is_empty() { "(node unreadable)".to_owned() } else { text(&format!("{policy}/{rule}")) }
 }
 
-/// A section with one table, or with a sentence that says that there is nothing.
-fn listed(
-    (id, title): (&'static str, &'static str),
+/// A section with one table.
+struct Listed<'a, I> {
+    id: &'static str,
+    title: &'static str,
     tile: Tile,
-    (nothing, caption): (&str, &str),
-    (columns, rows): (&[Column], Vec<Vec<Markup>>),
-) -> Section {
-    let content = html! {
-        @if rows.is_empty() { p { (nothing) } }
-        @else { (table(caption, columns, rows, REPORT)) }
-    };
-    Section { id, title, tile, content }
+    /// What is said if there are no rows.
+    nothing: &'a str,
+    caption: &'a str,
+    columns: &'a [Column<'a>],
+    rows: Rows<I>,
+}
+
+impl<I: Iterator<Item = Vec<Markup>>> Listed<'_, I> {
+    fn section(self) -> Section {
+        let Self { id, title, tile, nothing, caption, columns, rows } = self;
+        let content = html! {
+            @if rows.count == 0 { p { (nothing) } }
+            @else { (table(caption, columns, rows)) }
+        };
+        Section { id, title, tile, content }
+    }
+}
+
+fn of_report<I: ExactSizeIterator>(rows: I) -> Rows<I> {
+    Rows { count: rows.len(), rows, all: REPORT.to_owned() }
 }
 
 fn missing(report: &Report) -> Section {
@@ -162,12 +187,16 @@ fn missing(report: &Report) -> Section {
     let rows = groups.into_iter().map(|((key, rule), names)| {
         vec![html! { code { (key) } }, html! { (rule) }, html! { (names.len()) }, nodes(&names)]
     });
-    listed(
-        ("missing", "Required labels and taints that are missing"),
-        Tile::alert(report.missing.len(), "missing required key", "missing required keys"),
-        ("Every node has the labels and taints that policies require.", "Missing keys"),
-        (&[Column("Key", false), Column("Required by", false), COUNT, NODES], rows.collect()),
-    )
+    Listed {
+        id: "missing",
+        title: "Missing labels and taints that policies require",
+        tile: Tile::alert(report.missing.len(), "missing required key", "missing required keys"),
+        nothing: "No missing keys were found.",
+        caption: "Missing keys",
+        columns: &[Column::Text("Key"), Column::Text("Required by"), COUNT, NODES],
+        rows: of_report(rows),
+    }
+    .section()
 }
 
 fn drift(report: &Report) -> Section {
@@ -175,12 +204,16 @@ fn drift(report: &Report) -> Section {
     let rows = groups
         .into_iter()
         .map(|(change, names)| vec![html! { code { (change) } }, html! { (names.len()) }, nodes(&names)]);
-    listed(
-        ("drift", "Drift from the policies"),
-        Tile::alert(report.drift.len(), "drifted key", "drifted keys"),
-        ("Every node has what the policies assign.", "What the controller will change, unless it leaves the key alone"),
-        (&[Column("Change", false), COUNT, NODES], rows.collect()),
-    )
+    Listed {
+        id: "drift",
+        title: "Drift from the policies",
+        tile: Tile::alert(report.drift.len(), "key with drift", "keys with drift"),
+        nothing: "No drift was found.",
+        caption: "The changes that would make the nodes match the policies",
+        columns: &[Column::Text("Change"), COUNT, NODES],
+        rows: of_report(rows),
+    }
+    .section()
 }
 
 fn conflicts(report: &Report) -> Section {
@@ -194,15 +227,21 @@ fn conflicts(report: &Report) -> Section {
             nodes(&names),
         ]
     });
-    listed(
-        ("conflicts", "Conflicts between rules"),
-        Tile::alert(report.conflicts.len(), "conflict between rules", "conflicts between rules"),
-        ("No two rules assign different values to one key of a node.", "Rules that assign different values to one key"),
-        (&[Column("Key", false), Column("Precedence", false), Column("Over", false), COUNT, NODES], rows.collect()),
-    )
+    Listed {
+        id: "conflicts",
+        title: "Conflicts between rules",
+        // A rule that takes precedence may be meant to.
+        tile: Tile::plain(report.conflicts.len(), "conflict between rules", "conflicts between rules"),
+        nothing: "No conflicts were found.",
+        caption: "Rules that assign different values to the same key",
+        columns: &[Column::Text("Key"), Column::Text("Winning rule"), Column::Text("Overridden rule"), COUNT, NODES],
+        rows: of_report(rows),
+    }
+    .section()
 }
 
-fn left_alone(report: &Report) -> Section {
+/// `unknown`: why it is not known what the controller leaves alone.
+fn left_alone(report: &Report, unknown: Option<&str>) -> Section {
     let rows = report.left_alone.iter().map(|LeftAlone { node, field, key, policy, writers, .. }| {
         vec![
             html! { (text(node)) },
@@ -211,18 +250,17 @@ fn left_alone(report: &Report) -> Section {
             html! { (text(writers)) },
         ]
     });
-    listed(
-        ("left-alone", "Keys that are not repaired"),
-        Tile::alert(report.left_alone.len(), "key not repaired", "keys not repaired"),
-        (
-            "The controller repairs every key.",
-            "Other writers keep reverting these keys, so the controller leaves them alone",
-        ),
-        (
-            &[Column("Node", false), Column("Key", false), Column("Policy", false), Column("Last reverted by", false)],
-            rows.collect(),
-        ),
-    )
+    let tile = Tile::alert(report.left_alone.len(), "key not repaired", "keys not repaired");
+    Listed {
+        id: "left-alone",
+        title: "Keys that are not repaired",
+        tile: if unknown.is_some() { Tile { number: "?".to_owned(), ..tile } } else { tile },
+        nothing: unknown.unwrap_or("The controller leaves no keys alone."),
+        caption: "The controller leaves these keys alone, because other writers keep reverting them",
+        columns: &["Node", "Key", "Policy", "Last reverted by"].map(Column::Text),
+        rows: of_report(rows),
+    }
+    .section()
 }
 
 fn missed(report: &Report) -> Section {
@@ -233,18 +271,22 @@ fn missed(report: &Report) -> Section {
         };
         vec![html! { (text(node)) }, html! { (what) }, html! { code { (text(&keys.join(", "))) } }]
     });
-    listed(
-        ("missed", "Written without admission"),
-        Tile::alert(report.missed.len(), "write without admission", "writes without admission"),
-        ("No write without nodegate’s admission was detected.", "Writes that the webhook did not see"),
-        (&[Column("Node", false), Column("What happened", false), Column("Labels", false)], rows.collect()),
-    )
+    Listed {
+        id: "missed",
+        title: "Writes without admission",
+        tile: Tile::alert(report.missed.len(), "write without admission", "writes without admission"),
+        nothing: "No writes without nodegate’s admission were detected.",
+        caption: "Writes that the webhook did not see",
+        columns: &["Node", "What happened", "Labels"].map(Column::Text),
+        rows: of_report(rows),
+    }
+    .section()
 }
 
 fn unmanaged(report: &Report) -> Section {
     let names: Vec<&str> = report.unmanaged.iter().map(String::as_str).collect();
     let content = html! {
-        @if names.is_empty() { p { "At least one rule assigns something to every node." } }
+        @if names.is_empty() { p { "Every node gets something from a rule." } }
         @else { p { "No rule assigns anything to:" } (nodes(&names)) }
     };
     let tile = Tile::alert(names.len(), "node without a rule", "nodes without a rule");
@@ -259,34 +301,36 @@ fn stranded(report: &Report) -> Section {
             html! { (text(&pod.reason)) },
         ]
     });
-    listed(
-        ("stranded", "Stranded pods"),
-        Tile::alert(report.stranded.len(), "stranded pod", "stranded pods"),
-        ("Every running pod fits its node.", "Running pods that their nodes would not accept again"),
-        (&[Column("Pod", false), Column("Node", false), Column("Reason", false)], rows.collect()),
-    )
+    Listed {
+        id: "stranded",
+        title: "Stranded pods",
+        tile: Tile::alert(report.stranded.len(), "stranded pod", "stranded pods"),
+        nothing: "No stranded pods were found.",
+        caption: "Running pods that their nodes would not accept again",
+        columns: &["Pod", "Node", "Reason"].map(Column::Text),
+        rows: Rows { all: "nodegate report --stranded-pods -o json".to_owned(), ..of_report(rows) },
+    }
+    .section()
 }
 
-fn cost(costs: &[Cost]) -> anyhow::Result<Section> {
-    let label = text(&costs.first().context("no cost")?.label);
+fn cost(label: &str, costs: &[Cost]) -> anyhow::Result<Section> {
     let currency = text(costs.iter().find_map(|cost| cost.currency.as_deref()).unwrap_or_default());
     let priced = costs.iter().any(|cost| cost.per_hour.is_some());
+    let unpriced: usize = costs.iter().filter_map(|cost| cost.unpriced).sum();
     let named = |cost: &Cost| cost.value.as_deref().map_or_else(|| "(no label)".to_owned(), valued);
-    let mut bars: Vec<Bar> = costs
-        .iter()
-        .map(|cost| {
-            let value = cost.per_hour.map_or(cost.cpu, |hour| hour * HOURS_A_MONTH);
-            Bar { name: named(cost), value, shown: format!("{value:.0}") }
-        })
-        .collect();
+    let bar = |cost: &Cost| {
+        let value = cost.per_hour.map_or(cost.cpu, |hour| hour * HOURS_A_MONTH);
+        Bar { name: named(cost), value, shown: brief(value) }
+    };
+    let mut bars: Vec<Bar> = costs.iter().map(bar).collect();
+    let sum = brief(bars.iter().map(|bar| bar.value).sum());
     bars.sort_by(|one, other| other.value.total_cmp(&one.value));
     fold(&mut bars, BARS_MAX);
     let unit = if priced { format!("{currency} per month") } else { "CPU cores".to_owned() };
-    let summary = format!("Bar chart: {unit} by {label}. The table below has the numbers.");
-    let mut columns = vec![Column("Value", false), Column("Nodes", true), Column("CPU", true)];
-    columns.extend([Column("Memory (GiB)", true), Column("GPUs", true)]);
+    let mut columns = vec![Column::Text("Value"), Column::Number("Nodes"), Column::Number("CPU")];
+    columns.extend(["Memory (GiB)", "GPUs"].map(Column::Number));
     if priced {
-        columns.extend([Column("Per hour", true), Column("Per month", true), Column("Nodes without price", true)]);
+        columns.extend(["Per hour", "Per month", "Nodes without a price"].map(Column::Number));
     }
     let rows = costs.iter().map(|cost| {
         let price = |price: Option<f64>| html! { (price.map(|price| format!("{price:.2}")).unwrap_or_default()) };
@@ -301,17 +345,49 @@ fn cost(costs: &[Cost]) -> anyhow::Result<Section> {
             html! { (cost.unpriced.unwrap_or_default()) },
         ]
     });
-    let caption = if priced { format!("Resources and price in {currency}") } else { "Resources".to_owned() };
+    let caption = if priced { format!("Resources, and prices in {currency}") } else { "Resources".to_owned() };
+    let rows = Rows { all: format!("nodegate report --cost --by {label} -o csv"), ..of_report(rows) };
+    let numbers = table(&caption, &columns, rows);
+    let without = counted(unpriced, "node without a price", "nodes without a price");
     let content = html! {
+        @if unpriced > 0 { p { "The sums leave out " (without) "." } }
         div.charts {
             figure {
                 figcaption { (unit) " by " (label) }
-                div role="img" aria-label=(summary) { (PreEscaped(charts::bars(&bars)?)) }
+                div role="img" aria-label={ "Bar chart: " (unit) " by " (label) ". The table below has the numbers." } {
+                    (PreEscaped(charts::bars(&bars)?))
+                }
             }
         }
-        (table(&caption, &columns, rows.collect(), "nodegate report --cost -o csv"))
+        (numbers)
     };
-    let sum: f64 = bars.iter().map(|bar| bar.value).sum();
-    let tile = Tile { number: format!("{sum:.0}"), what: unit, alert: false };
-    Ok(Section { id: "cost", title: "Cost", tile, content })
+    let what = if unpriced > 0 { format!("{unit}, plus {without}") } else { unit };
+    Ok(Section { id: "cost", title: "Cost", tile: Tile { number: sum, what, alert: false }, content })
+}
+
+/// A sum, with decimal places only if it is small.
+fn brief(value: f64) -> String {
+    if value < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_shortest_bars_become_one() {
+        let all = || (1..=5).rev().map(|count| counted_bar(format!("b{count}"), count)).collect::<Vec<_>>();
+        let mut bars = all();
+        fold(&mut bars, 5);
+        assert_eq!(bars, all());
+        fold(&mut bars, 3);
+        let shown: Vec<(&str, &str)> = bars.iter().map(|bar| (&*bar.name, &*bar.shown)).collect();
+        assert_eq!(shown, [("b5", "5"), ("b4", "4"), ("(3 others)", "6")]);
+    }
+
+    #[test]
+    fn groups_are_sorted_by_size_and_name_each_node_once() {
+        let groups = grouped([("x", "a"), ("y", "a"), ("x", "b"), ("y", "a"), ("x", "b")].into_iter());
+        assert_eq!(groups, [("x", vec!["a", "b"]), ("y", vec!["a"])]);
+    }
 }

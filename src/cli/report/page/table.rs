@@ -10,52 +10,86 @@ const ROWS_MAX: usize = 300;
 /// How many nodes are named at once.
 const NAMED: usize = 3;
 /// How many nodes are named on request.
-const NAMES_MAX: usize = 1000;
+const NAMES_MAX: usize = 50;
 
-/// A column: its name, and whether it has numbers.
+/// A column, by its name.
 #[derive(Clone, Copy)]
-pub(super) struct Column(pub(super) &'static str, pub(super) bool);
+pub(super) enum Column<'a> {
+    Text(&'a str),
+    Number(&'a str),
+}
 
-/// A table. `all`: the command that prints what is left out here.
+impl Column<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Self::Text(name) | Self::Number(name) => name,
+        }
+    }
+
+    fn class(self) -> Option<&'static str> {
+        match self {
+            Self::Text(_) => None,
+            Self::Number(_) => Some("number"),
+        }
+    }
+}
+
+/// The rows of a table, which are made only as far as they are shown.
+pub(super) struct Rows<I> {
+    pub(super) count: usize,
+    pub(super) rows: I,
+    /// The command that prints those that are not shown.
+    pub(super) all: String,
+}
+
+/// A table.
 ///
 /// The roles are explicit because a style sheet that lays rows out as blocks takes them away.
-pub(super) fn table(caption: &str, columns: &[Column], rows: Vec<Vec<Markup>>, all: &str) -> Markup {
-    let more = rows.len().saturating_sub(ROWS_MAX);
+pub(super) fn table(caption: &str, columns: &[Column<'_>], rows: Rows<impl Iterator<Item = Vec<Markup>>>) -> Markup {
+    let Rows { count, rows, all } = rows;
+    let more = count.saturating_sub(ROWS_MAX);
     let wide = columns.len() > 2;
     html! {
         table class=[wide.then_some("wide")] role="table" {
             caption { (caption) }
             thead role="rowgroup" {
                 tr role="row" {
-                    @for Column(name, number) in columns { th class=[number.then_some("number")] role="columnheader" scope="col" { (name) } }
+                    @for column in columns { th class=[column.class()] role="columnheader" scope="col" { (column.name()) } }
                 }
             }
             tbody role="rowgroup" {
-                @for row in rows.into_iter().take(ROWS_MAX) {
+                @for row in rows.take(ROWS_MAX) {
                     tr role="row" {
-                        @for (at, (Column(name, number), cell)) in columns.iter().zip(row).enumerate() {
-                            @if at == 0 { th class=[number.then_some("number")] role="rowheader" scope="row" data-column=(name) { (cell) } }
-                            @else { td class=[number.then_some("number")] role="cell" data-column=(name) { (cell) } }
+                        @for (at, (column, cell)) in columns.iter().zip(row).enumerate() {
+                            @if at == 0 {
+                                th class=[column.class()] role="rowheader" scope="row" data-column=(column.name()) { (cell) }
+                            } @else {
+                                td class=[column.class()] role="cell" data-column=(column.name()) { (cell) }
+                            }
                         }
                     }
                 }
             }
         }
-        @if more > 0 { p.quiet { (counted(more, "more row", "more rows")) "; " code { (all) } " prints all." } }
+        @if more > 0 {
+            p.quiet {
+                (counted(more, "more row", "more rows")) ". With the same nodes and policies, " code { (text(&all)) } " prints all of them."
+            }
+        }
     }
 }
 
 /// Names of nodes: a few at once, more on request.
 pub(super) fn nodes(names: &[&str]) -> Markup {
-    let names: Vec<String> = names.iter().map(|name| text(name)).collect();
-    let more = names.len().saturating_sub(NAMES_MAX);
+    let shown: Vec<String> = names.iter().take(NAMES_MAX).map(|name| text(name)).collect();
+    let more = names.len() - shown.len();
     html! {
-        @if names.len() <= NAMED { (names.join(", ")) }
+        @if names.len() <= NAMED { (shown.join(", ")) }
         @else {
             details {
                 summary { (counted(names.len(), "node", "nodes")) }
                 div {
-                    (names[..names.len() - more].join(", "))
+                    (shown.join(", "))
                     @if more > 0 { ", and " (more) " more" }
                 }
             }

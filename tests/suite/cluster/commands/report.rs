@@ -54,9 +54,13 @@ async fn a_report_shows_the_fleet_by_label_and_the_pods_whose_label_has_gone() {
     assert_eq!(run(plane, None, &html).with(0), "");
     let page = std::fs::read_to_string(&file).unwrap();
     // What admission set is in the history, and the cluster has the name of its context.
-    for expected in
-        ["Nodes of test", "other-r2", "default/report-stranded", "&quot;standard&quot;", "No write without nodegate’s"]
-    {
+    for expected in [
+        "Fleet report: test",
+        "other-r2",
+        "default/report-stranded",
+        "&quot;standard&quot;",
+        "No writes without nodegate’s",
+    ] {
         assert!(page.contains(expected), "{expected}\n{page}");
     }
     let nobody = run(plane, Some("nobody"), &html);
