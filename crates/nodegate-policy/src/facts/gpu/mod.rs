@@ -12,6 +12,8 @@
 //! The kubelet, or a daemon on the node, reports all of these and can choose them.
 
 mod instance_types;
+pub mod probed;
+pub mod product;
 #[cfg(test)]
 mod tests;
 
