@@ -26,6 +26,7 @@ mod man;
 mod output;
 mod plan;
 mod plugin;
+mod probe;
 mod report;
 mod runner;
 mod security;

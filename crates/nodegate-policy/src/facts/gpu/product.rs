@@ -2,7 +2,7 @@
 //! `rtx5070`. `docs/reference/probe.md` documents the rules.
 
 /// Words that say nothing beyond the vendor or the kind of device.
-const FILLERS: [&str; 12] = [
+const FILLERS: [&str; 13] = [
     "nvidia",
     "tesla",
     "geforce",
@@ -15,9 +15,10 @@ const FILLERS: [&str; 12] = [
     "gpu",
     "edition",
     "generation",
+    "hgx",
 ];
 /// Marks of devices that are not a product.
-const NO_PRODUCT: [&str; 5] = ["engineering sample", "reserved", "int sku", "dev id", "devid"];
+const NO_PRODUCT: [&str; 6] = ["engineering sample", "reserved", "int sku", "dev id", "devid", " graphics"];
 /// Kinds of memory.
 const MEMORY_KINDS: [&str; 8] = ["hbm2", "hbm2e", "hbm3", "hbm3e", "gddr5", "gddr6", "gddr6x", "gddr7"];
 /// Families that are written together with their number.
@@ -133,6 +134,7 @@ mod tests {
             ("Tesla T4", "t4"),
             ("Tesla V100 SXM2 16GB", "v100-sxm"),
             ("L40S", "l40s"),
+            ("HGX GB200", "gb200"),
             ("Quadro RTX 5000", "quadro-rtx5000"),
             ("RTX 6000 Ada Generation", "rtx6000-ada"),
             ("NVIDIA-RTX-6000-Ada-Generation", "rtx6000-ada"),
@@ -158,6 +160,7 @@ mod tests {
             "Reserved Dev ID A",
             "GeForce RTX 3060 Engineering Sample",
             "Initial DevID",
+            "Radeon Graphics",
             "Radeon RX 7900 XT/7900 XTX",
             "TS4 / B100",
             "A\u{1b}[2J",
