@@ -117,16 +117,17 @@ fn full_name(vendor: Option<&str>, device: Option<&str>) -> Option<String> {
 
 /// USB devices of the table (`Documentation/ABI/stable/sysfs-bus-usb` of Linux).
 fn on_usb(sysfs: &Sysfs, unread: &mut Vec<Unread>) -> Vec<Device> {
-    let number = |entry: &Path, file: &str| -> Result<u16, Problem> {
-        Ok(u16::try_from(sysfs.hexadecimal(&entry.join(file), 4)?).unwrap_or_default())
+    let number = |entry: &Path, file: &'static str| -> Result<u16, Fault> {
+        let number = sysfs.hexadecimal(&entry.join(&file[1..]), 4).map_err(|problem| (file, problem))?;
+        Ok(u16::try_from(number).unwrap_or_default())
     };
     each(sysfs, "bus/usb/devices", unread, |name, entry| {
-        let vendor = match number(entry, "idVendor") {
+        let vendor = match number(entry, "/idVendor") {
             // Interfaces of devices have no IDs.
-            Err(Problem::Missing) => return Ok(None),
+            Err((_, Problem::Missing)) => return Ok(None),
             vendor => vendor?,
         };
-        let device = number(entry, "idProduct")?;
+        let device = number(entry, "/idProduct")?;
         let Some(Product { kind, short, memory_mib }) = products::find(Bus::Usb, vendor, device) else {
             return Ok(None);
         };
@@ -147,7 +148,7 @@ fn on_platform(sysfs: &Sysfs, listed: &BTreeSet<String>, unread: &mut Vec<Unread
         [("class/apex", Kind::Accelerator, Some("edgetpu")), ("class/accel", Kind::Unknown, None)]
     {
         found.extend(each(sysfs, class, unread, |name, entry| {
-            let target = sysfs.resolve(&entry.join("device"))?;
+            let target = sysfs.resolve(&entry.join("device")).map_err(|problem| ("/device", problem))?;
             let on_bus = target.file_name().and_then(OsStr::to_str).unwrap_or_default();
             // A PCI function that is not listed could not be read, and is told so.
             if listed.contains(on_bus) || is_address(on_bus) {
@@ -159,12 +160,15 @@ fn on_platform(sysfs: &Sysfs, listed: &BTreeSet<String>, unread: &mut Vec<Unread
     found
 }
 
+/// The file of an entry that could not be read, with a slash, and why; no file stands for the entry itself.
+type Fault = (&'static str, Problem);
+
 /// Visits the entries of a directory. `visit` gets the name and the path.
 fn each(
     sysfs: &Sysfs,
     directory: &str,
     unread: &mut Vec<Unread>,
-    visit: impl Fn(&str, &Path) -> Result<Option<Device>, Problem>,
+    visit: impl Fn(&str, &Path) -> Result<Option<Device>, Fault>,
 ) -> Vec<Device> {
     let entries = match sysfs.entries(Path::new(directory)) {
         Ok(entries) => entries,
@@ -178,11 +182,13 @@ fn each(
         let is_plain = |name: &&str| name.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_.:".contains(&c));
         let visited = match entry.to_str().filter(is_plain) {
             Some(name) => visit(name, &Path::new(directory).join(name)),
-            None => Err(Problem::Name),
+            None => Err(("", Problem::Name)),
         };
         match visited {
             Ok(device) => found.extend(device),
-            Err(problem) => unread.push(Unread::new(format!("{directory}/{}", entry.to_string_lossy()), &problem)),
+            Err((file, problem)) => {
+                unread.push(Unread::new(format!("{directory}/{}{file}", entry.to_string_lossy()), &problem));
+            }
         }
     }
     found

@@ -36,7 +36,7 @@ pub(super) fn functions(sysfs: &Sysfs, unread: &mut Vec<Unread>) -> Vec<Function
     let mut found = Vec::new();
     for entry in &entries {
         match function(sysfs, entry) {
-            Ok(function) => found.push(function),
+            Ok(function) => found.push(Function { memory: memory(sysfs, &function.address, unread), ..function }),
             Err((file, problem)) => {
                 unread.push(Unread::new(format!("{DEVICES}/{}{file}", entry.to_string_lossy()), &problem));
             }
@@ -54,17 +54,26 @@ fn function(sysfs: &Sysfs, entry: &OsStr) -> Result<Function, (&'static str, Pro
     };
     let class = number("/class", "class", 6)?;
     let low = |number: u32| u16::try_from(number & 0xffff).unwrap_or_default();
-    let function = Function {
+    Ok(Function {
         address: address.to_owned(),
         vendor: low(number("/vendor", "vendor", 4)?),
         device: low(number("/device", "device", 4)?),
         class: low(class >> 8),
         physical: sysfs.link_name(&at.join("physfn")).filter(|name| is_address(name) && name != address),
         memory: None,
-    };
-    // amdgpu's file (`Documentation/gpu/amdgpu/driver-misc.rst` of Linux).
-    let memory = sysfs.decimal(&at.join("mem_info_vram_total")).map_err(|problem| ("/mem_info_vram_total", problem))?;
-    Ok(Function { memory: memory.filter(|bytes| *bytes > 0), ..function })
+    })
+}
+
+/// The memory that amdgpu reports (`Documentation/gpu/amdgpu/driver-misc.rst` of Linux), in bytes.
+fn memory(sysfs: &Sysfs, address: &str, unread: &mut Vec<Unread>) -> Option<u64> {
+    let file = format!("{DEVICES}/{address}/mem_info_vram_total");
+    match sysfs.decimal(Path::new(&file)) {
+        Ok(bytes) => bytes.filter(|bytes| *bytes > 0),
+        Err(problem) => {
+            unread.push(Unread::new(file, &problem));
+            None
+        }
+    }
 }
 
 /// Whether this is an address such as `0000:17:00.0`.

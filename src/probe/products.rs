@@ -59,9 +59,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_to_be_in_pci_ids_is_there() {
+    fn ids_whose_source_is_not_a_driver_are_in_pci_ids() {
         let names = Names::built_in().unwrap();
-        for line in TABLE.lines().filter(|line| line.starts_with("pci,") && line.ends_with(",pci.ids")) {
+        for line in
+            TABLE.lines().filter(|line| line.starts_with("pci,") && !line.ends_with(",jax") && !line.ends_with(",qaic"))
+        {
             let id = |at| u16::from_str_radix(line.split(',').nth(at).unwrap(), 16).unwrap();
             assert!(names.device(id(1), id(2)).is_some(), "{line}");
         }

@@ -6,10 +6,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Division, product};
+use super::{Division, VENDORS, product};
 
 /// What all labels of `probe` start with. Node Feature Discovery writes them in its default namespace.
 pub const PREFIX: &str = "feature.node.kubernetes.io/nodegate-";
+
+/// The vendor, as an index of [`VENDORS`], whose GPUs a label such as `nodegate-nvidia.count` counts.
+pub(super) fn vendor_of(name: &str) -> Option<usize> {
+    let vendor = name.strip_prefix("nodegate-")?.strip_suffix(".count")?;
+    VENDORS.iter().position(|known| *known == vendor)
+}
 
 /// How much less memory a driver reports than a product has: error correction takes a sixteenth, firmware a little.
 const RESERVED_PERCENT: u64 = 10;
