@@ -13,6 +13,7 @@ mod pci;
 mod products;
 mod sysfs;
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::io;

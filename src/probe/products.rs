@@ -47,6 +47,7 @@ pub(super) fn find(bus: Bus, vendor: u16, device: u16) -> Option<Product> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::probe::Names;

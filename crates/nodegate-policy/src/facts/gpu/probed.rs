@@ -11,6 +11,9 @@ use super::{Division, VENDORS, product};
 /// What all labels of `probe` start with. Node Feature Discovery writes them in its default namespace.
 pub const PREFIX: &str = "feature.node.kubernetes.io/nodegate-";
 
+/// Is `true` where the GPUs are parts of GPUs of the host (`internal/lm/nvml.go` of `k8s-device-plugin`).
+const VGPU: &str = "nvidia.com/vgpu.present";
+
 /// The vendor, as an index of [`VENDORS`], whose GPUs a label such as `nodegate-nvidia.count` counts.
 pub(super) fn vendor_of(name: &str) -> Option<usize> {
     let vendor = name.strip_prefix("nodegate-")?.strip_suffix(".count")?;
@@ -65,11 +68,12 @@ impl fmt::Display for Difference {
 }
 
 /// The differences between the labels of `probe` and those of GPU Feature Discovery on one node. A fact that only one of them
-/// states is no difference, and neither is what MIG changes: with the `single` strategy GPU Feature Discovery describes MIG
-/// devices.
+/// states is no difference. Where GPU Feature Discovery describes MIG devices, nothing is compared, and where it describes parts
+/// of GPUs in a virtual machine (vGPU), only their number is.
 pub fn differences<'v>(labels: impl Iterator<Item = (&'v str, &'v str)>) -> Vec<Difference> {
-    let labels: BTreeMap<&str, &str> =
-        labels.filter(|(key, _)| key.starts_with(PREFIX) || key.starts_with("nvidia.com/gpu.")).collect();
+    let labels: BTreeMap<&str, &str> = labels
+        .filter(|(key, _)| key.starts_with(PREFIX) || key.starts_with("nvidia.com/gpu.") || *key == VGPU)
+        .collect();
     let probed = |name: &str| labels.get(&*format!("{PREFIX}{name}")).copied();
     let reported = |name: &str| labels.get(&*format!("nvidia.com/gpu.{name}")).copied();
     let mut found = Vec::new();
@@ -80,8 +84,8 @@ pub fn differences<'v>(labels: impl Iterator<Item = (&'v str, &'v str)>) -> Vec<
     if division == Division::Partitioned {
         return found;
     }
-    let is_nvidia = probed("gpu.vendor") == Some("nvidia");
-    if let (Some(short), Some(product), true) = (probed("gpu.product"), reported("product"), is_nvidia)
+    let is_whole = probed("gpu.vendor") == Some("nvidia") && labels.get(VGPU) != Some(&"true");
+    if let (Some(short), Some(product), true) = (probed("gpu.product"), reported("product"), is_whole)
         && product::short_name(product).is_some_and(|named| !product::agree(short, &named))
     {
         note(Fact::Product, short, product);
@@ -92,7 +96,7 @@ pub fn differences<'v>(labels: impl Iterator<Item = (&'v str, &'v str)>) -> Vec<
     {
         note(Fact::Count, of_probe, of_driver);
     }
-    if let (Some(of_probe), Some(of_driver), true) = (probed("gpu.memory"), reported("memory"), is_nvidia)
+    if let (Some(of_probe), Some(of_driver), true) = (probed("gpu.memory"), reported("memory"), is_whole)
         && let (Ok(one), Ok(other)) = (of_probe.parse::<u64>(), of_driver.parse::<u64>())
         && !is_about(one, other)
     {
@@ -163,6 +167,14 @@ mod tests {
         let mig = [("gpu.product", "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"), ("gpu.count", "56"), ("gpu.memory", "9728")];
         assert_eq!(with(&mig), Vec::<String>::new());
         assert_eq!(with(&[("gpu.product", "NVIDIA-H100-80GB-HBM3-SHARED")]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn of_parts_of_gpus_in_a_virtual_machine_only_the_number_is_compared() {
+        let vgpu = [("gpu.product", "NVIDIA-H100-20C"), ("gpu.count", "8"), ("gpu.memory", "20480")];
+        assert_eq!(with(&[&vgpu as &[_], &[("vgpu.present", "true")]].concat()), Vec::<String>::new());
+        assert_eq!(with(&[&vgpu as &[_], &[("vgpu.present", "false")]].concat()).len(), 2);
+        assert_eq!(with(&[("vgpu.present", "true"), ("gpu.count", "7")]).len(), 1);
     }
 
     #[test]

@@ -31,7 +31,7 @@ const FORMS: [&str; 4] = ["sxm", "pcie", "nvl", "cnx"];
 /// The short name of a product, such as `rtx5070` or `h100-sxm`; `None` if the text names no product or more than one.
 ///
 /// # Guarantees
-/// It is empty never, and has only lower-case letters, digits, `.` and `-`, the first and the last of which is a letter or a digit.
+/// It is never empty, and has only lower-case letters, digits, `.` and `-`. It begins and ends with a letter or a digit.
 pub fn short_name(product: &str) -> Option<String> {
     let words = words(product)?;
     let mut name = String::new();
@@ -76,6 +76,8 @@ fn words(product: &str) -> Option<Vec<String>> {
     }
     // Two names of one laptop GPU.
     let lower = lower.replace("max-q / mobile", "mobile").replace("mobile / max-q", "mobile");
+    // Drivers do not tell whether a GPU is limited for mining.
+    let lower = lower.replace(" lite hash rate", "");
     let mut words: Vec<String> = Vec::new();
     let all: Vec<String> = split(&lower).collect();
     for (at, word) in all.iter().enumerate() {
@@ -132,6 +134,7 @@ mod tests {
             ("NVIDIA-A100-PCIE-40GB", "a100-pcie"),
             ("H200 NVL", "h200-nvl"),
             ("Tesla T4", "t4"),
+            ("GeForce RTX 3060 Lite Hash Rate", "rtx3060"),
             ("Tesla V100 SXM2 16GB", "v100-sxm"),
             ("L40S", "l40s"),
             ("HGX GB200", "gb200"),
