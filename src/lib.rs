@@ -11,6 +11,7 @@ pub mod files;
 pub mod health;
 pub mod kube_error;
 pub mod metrics;
+pub mod probe;
 pub mod scheduling;
 pub mod state;
 pub mod telemetry;

@@ -20,6 +20,7 @@ mod member;
 mod nodes;
 mod output;
 mod plan;
+mod probe;
 mod reach;
 mod render;
 mod report;
@@ -70,6 +71,7 @@ enum Command {
     Apply(apply::ApplyArgs),
     Report(report::ReportArgs),
     History(history::HistoryArgs),
+    Probe(probe::ProbeArgs),
     Cleanup(Box<cleanup::CleanupArgs>),
     Certs(certs::CertsArgs),
     Completions(completions::CompletionsArgs),
@@ -129,6 +131,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Apply(args) => apply::run(&args, invocation),
         Command::Report(args) => report::run(&args, invocation),
         Command::History(args) => history::run(&args, invocation),
+        Command::Probe(args) => probe::run(&args),
         Command::Cleanup(args) => cleanup::run(&args, invocation),
         Command::Certs(args) => certs::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -117,6 +117,7 @@ impl LeaderSession {
                 memory.history.note(node, Timestamp::now());
                 memory.arrivals.note(node);
             }
+            self.reconciler.compare_hardware(node);
             queue.wake(node.name(), self.reconciler.urgency(node));
         };
         let mut handler = WatchHandler::new(&self.watch_health, &self.reconciler, writer, wake);
@@ -212,6 +213,8 @@ impl LeaderSession {
             let text = format!("{field} {key} is no longer repaired; last changed by {writers}");
             findings.contested.entry(policy.to_owned()).or_default().insert(text);
         }
+        // Nodes that were deleted count no more.
+        metrics.hardware_differs(memory.hardware.counts());
         drop(memory);
         self.reconciler.news().notify_one();
         findings

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
+use super::hardware::Hardware;
 use super::history::History;
 use super::limit::NodeBudgets;
 use super::node::NodeObject;
@@ -32,6 +33,7 @@ pub(super) struct Memory {
     pub(super) budgets: NodeBudgets,
     pub(super) unrecorded: Unrecorded,
     pub(super) refusals: Refusals,
+    pub(super) hardware: Hardware,
 }
 
 impl Memory {
@@ -49,6 +51,7 @@ impl Memory {
             budgets: NodeBudgets::default(),
             unrecorded: Unrecorded::default(),
             refusals: Refusals::default(),
+            hardware: Hardware::default(),
         }
     }
 
@@ -65,6 +68,7 @@ impl Memory {
         self.budgets.forget(node.uid());
         self.unrecorded.forget(node.uid());
         self.refusals.forget(node.uid());
+        self.hardware.forget(node.uid());
     }
 
     /// Records that nodegate has written to this version of a node.

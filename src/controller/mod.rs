@@ -8,6 +8,7 @@ mod change;
 mod events;
 pub mod failure_policy;
 pub mod guard;
+mod hardware;
 mod history;
 mod joins;
 pub mod kept_objects;

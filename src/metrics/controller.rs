@@ -9,6 +9,12 @@ use prometheus_client::registry::Registry;
 
 use super::keeping::KeepingMetrics;
 use super::labels::{BUCKETS, Reload, ReloadLabels, ViolationLabels, reloads};
+use nodegate_policy::gpu::probed::Fact;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FactLabels {
+    fact: &'static str,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WriteLabels {
@@ -36,6 +42,8 @@ pub struct ControllerMetrics {
     pub admitted_unseen: Counter,
     /// Nodes that currently violate an entry of `governance`.
     violating: Family<ViolationLabels, Gauge>,
+    /// Nodes on which `probe` and GPU feature discovery differ.
+    hardware_differs: Family<FactLabels, Gauge>,
     /// Nodes that cannot be read.
     pub unreadable_nodes: Gauge,
     /// Nodes with a field that is too large to be kept.
@@ -59,6 +67,7 @@ impl Default for ControllerMetrics {
             unreadable_states: Counter::default(),
             admitted_unseen: Counter::default(),
             violating: Family::default(),
+            hardware_differs: Family::default(),
             unreadable_nodes: Gauge::default(),
             nodes_read_in_part: Gauge::default(),
             node_watch_failing: Gauge::default(),
@@ -90,6 +99,14 @@ impl ControllerMetrics {
         }
     }
 
+    /// Sets how many nodes differ in each fact.
+    pub fn hardware_differs(&self, nodes: impl IntoIterator<Item = (Fact, usize)>) {
+        for (fact, nodes) in nodes {
+            let labels = FactLabels { fact: fact.as_str() };
+            self.hardware_differs.get_or_create(&labels).set(i64::try_from(nodes).unwrap_or(i64::MAX));
+        }
+    }
+
     pub(super) fn register(&self, registry: &mut Registry) {
         let Self {
             leading,
@@ -102,6 +119,7 @@ impl ControllerMetrics {
             unreadable_states,
             admitted_unseen,
             violating,
+            hardware_differs,
             unreadable_nodes,
             nodes_read_in_part,
             node_watch_failing,
@@ -144,6 +162,11 @@ impl ControllerMetrics {
             "violating_nodes",
             "Nodes that violate a governance entry, as of the leader's last survey of all nodes",
             violating.clone(),
+        );
+        registry.register(
+            "hardware_differs_nodes",
+            "Nodes on which probe found other GPUs than GPU feature discovery reports",
+            hardware_differs.clone(),
         );
         registry.register(
             "unreadable_nodes",

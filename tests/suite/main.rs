@@ -27,6 +27,7 @@ mod output;
 mod page;
 mod plan;
 mod plugin;
+mod probe;
 mod report;
 mod runner;
 mod security;

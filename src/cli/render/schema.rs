@@ -4,6 +4,7 @@ use crate::cli::history::Entry;
 use crate::cli::init::Summary;
 use crate::cli::plan::Plan;
 use crate::cli::report::{Report, Violations};
+use crate::probe::Probe;
 use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::schema::{document_schema, for_editors, output_schema_of, schema_of};
 use nodegate_policy::cleanup::Cleanup;
@@ -41,6 +42,8 @@ pub(in crate::cli) enum Kind {
     WhyNot,
     /// What `nodegate cleanup -o json` prints
     Cleanup,
+    /// What `nodegate probe -o json` prints
+    Probe,
 }
 
 pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
@@ -63,6 +66,7 @@ pub(in crate::cli) fn of(kind: Kind) -> anyhow::Result<String> {
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
         Kind::Cleanup => ("cleanup", output_schema_of::<Cleanup>()),
+        Kind::Probe => ("probe", output_schema_of::<Probe>()),
     };
     let mut schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title});
     if let (Some(schema), Json::Object(of_kind)) = (schema.as_object_mut(), of_kind) {

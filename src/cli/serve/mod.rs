@@ -8,7 +8,7 @@ mod callers;
 mod certificate;
 mod cluster;
 mod controller_args;
-mod duration;
+pub(in crate::cli) mod duration;
 mod expiry;
 mod policies;
 mod process;

@@ -16,6 +16,7 @@ mod forgery;
 mod governance;
 pub(crate) mod guard;
 mod guarded;
+mod hardware;
 mod identity;
 mod join;
 pub(crate) mod keeping;

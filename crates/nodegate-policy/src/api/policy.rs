@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodePolicySpec {
-    /// Built-in policies to add: `baseline`, `gpu`, `vendor-guard`.
+    /// Built-in policies to add: `baseline`, `gpu`, `aliases`, `vendor-guard`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub presets: Vec<String>,
     /// Rules. Every rule that matches a node applies.

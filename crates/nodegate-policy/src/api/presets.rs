@@ -3,11 +3,12 @@
 use crate::api::document::{Origin, PolicyDocument};
 
 /// The valid names in `presets`.
-pub(crate) const NAMES: [&str; 3] = ["baseline", "gpu", "vendor-guard"];
+pub(crate) const NAMES: [&str; 4] = ["baseline", "gpu", "aliases", "vendor-guard"];
 
-const TEXTS: [&str; 3] = [
+const TEXTS: [&str; 4] = [
     include_str!("presets/baseline.yaml"),
     include_str!("presets/gpu.yaml"),
+    include_str!("presets/aliases.yaml"),
     include_str!("presets/vendor-guard.yaml"),
 ];
 

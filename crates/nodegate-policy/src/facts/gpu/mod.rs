@@ -5,13 +5,15 @@
 //! 1. labels of feature discovery: NVIDIA GPU Feature Discovery (`k8s-device-plugin/internal/lm`), the
 //!    AMD node labeller (`k8s-device-plugin/cmd/k8s-node-labeller`), Intel's NFD rules
 //!    (`intel-device-plugins/deployments/nfd/overlays`);
-//! 2. PCI labels of Node Feature Discovery (`source/pci/pci.go`);
+//! 2. PCI labels of Node Feature Discovery (`source/pci/pci.go`), and the numbers of GPUs that `nodegate probe` found on PCI;
 //! 3. extended resources in `status.capacity`;
 //! 4. the cloud instance type, by the table in `instance-types.csv`.
 //!
 //! The kubelet, or a daemon on the node, reports all of these and can choose them.
 
 mod instance_types;
+pub mod probed;
+pub mod product;
 #[cfg(test)]
 mod tests;
 
@@ -110,7 +112,9 @@ pub(crate) fn reads_label(key: &str) -> bool {
         "amd.com" | "beta.amd.com" => name.starts_with("gpu."),
         "gpu.intel.com" => name == "product" || name == "device.count" || name.starts_with("device-id."),
         "intel.feature.node.kubernetes.io" => name == "gpu",
-        "feature.node.kubernetes.io" => name.starts_with("pci-") || matches!(name, "amd-gpu" | "amd-vgpu"),
+        "feature.node.kubernetes.io" => {
+            name.starts_with("pci-") || probed::vendor_of(name).is_some() || matches!(name, "amd-gpu" | "amd-vgpu")
+        }
         _ => INSTANCE_TYPE_LABELS.contains(&key),
     }
 }
@@ -129,6 +133,10 @@ pub(crate) fn infer<'v>(labels: impl Iterator<Item = (&'v str, &'v str)>, capaci
             instance_type = instance_type.or_else(|| instance_types::find(value));
         } else if let Some(name) = key.strip_prefix("feature.node.kubernetes.io/pci-") {
             pci_label(name, value, &mut pci);
+        } else if let Some(at) = key.split_once('/').and_then(|(_, name)| probed::vendor_of(name)) {
+            let count = value.parse().ok().filter(|count| *count > 0);
+            pci[at].seen |= count.is_some();
+            pci[at].count = count;
         } else {
             discovery_label(key, value, &mut discovery);
         }

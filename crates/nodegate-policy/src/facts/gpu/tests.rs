@@ -52,6 +52,17 @@ fn discovery_labels_take_precedence() {
 }
 
 #[test]
+fn what_probe_found_on_pci_tells_vendor_and_number() {
+    let probed = |vendor: &str, count: &'static str| (format!("{}{vendor}.count", probed::PREFIX), count);
+    let (nvidia, none, odd) = (probed("nvidia", "8"), probed("amd", "0"), probed("intel", "many"));
+    assert_eq!(facts(&[(&nvidia.0, nvidia.1)], "{}"), expect("nvidia", None, Some(8), GpuSource::PciDevice));
+    assert_eq!(facts(&[(&none.0, none.1), (&odd.0, odd.1)], "{}"), None);
+    let with_driver =
+        [(&*nvidia.0, nvidia.1), ("nvidia.com/gpu.count", "7"), ("nvidia.com/gpu.product", "NVIDIA-H200")];
+    assert_eq!(facts(&with_driver, "{}"), expect("nvidia", Some("h200"), Some(7), GpuSource::FeatureDiscovery));
+}
+
+#[test]
 fn later_sources_add_missing_facts() {
     let labels =
         [("feature.node.kubernetes.io/pci-10de.present", "true"), ("node.kubernetes.io/instance-type", "p4d.24xlarge")];
