@@ -3,12 +3,14 @@
 mod document;
 mod text;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, Permissions};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use kube::Client;
+use tempfile::NamedTempFile;
 
 use super::connect::ConnectArgs;
 use super::invocation::Invocation;
@@ -179,19 +181,28 @@ fn write(args: &InitArgs, first: &FirstPolicy) -> anyhow::Result<Vec<String>> {
         );
     }
     fs::create_dir_all(&args.dir).with_context(|| args.dir.display().to_string())?;
+    // If the command is ended while it writes, no file is half, and a policy has its tests.
+    let mut written = Vec::new();
     for (path, text) in &files {
-        write_file(path, text, args.force).with_context(|| path.display().to_string())?;
+        written.push(new_file(&args.dir, text).with_context(|| path.display().to_string())?);
+    }
+    for ((path, _), file) in files.iter().zip(written) {
+        let placed = match args.force {
+            true => file.persist(path),
+            // Whatever appears between the check and now is not overwritten either.
+            false => file.persist_noclobber(path),
+        };
+        placed.map_err(|error| error.error).with_context(|| path.display().to_string())?;
     }
     Ok(files.iter().map(|(path, _)| path.display().to_string()).collect())
 }
 
-fn write_file(path: &Path, text: &str, overwrite: bool) -> std::io::Result<()> {
-    let mut file = match overwrite {
-        true => File::create(path)?,
-        // Whatever appears between the check and now is not overwritten either.
-        false => OpenOptions::new().write(true).create_new(true).open(path)?,
-    };
-    file.write_all(text.as_bytes())
+/// A new file with a hidden name, which is removed unless it gets another name. Others may read it, as the umask permits.
+fn new_file(directory: &Path, text: &str) -> std::io::Result<NamedTempFile> {
+    let mode = Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().prefix(".nodegate-init-").permissions(mode).tempfile_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -7,24 +7,33 @@ use std::io::{self, Write as _};
 
 use annotate_snippets::Renderer;
 use anstream::{AutoStream, ColorChoice};
+use anyhow::Context as _;
 
 use super::faults::Faults;
 use crate::files::LoadError;
 use crate::kube_error::with_context;
 use crate::text::{lines, on_a_line};
 
-/// Writes to standard output.
+/// Writes to standard output. A reader that has closed it (`nodegate … | head`) is no error, and the exit code still says
+/// what was found.
 ///
 /// # Errors
-/// Returns an error if standard output is closed; see [`is_closed_pipe`].
+/// Returns an error if standard output cannot be written, for example to a full disk.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(lines(text).as_bytes())?;
-    out.flush()?;
-    Ok(())
+    print_while_read(text).or_else(|error| if is_closed_pipe(&error) { Ok(()) } else { Err(error) })
 }
 
-/// Whether the reader of standard output has closed it (`nodegate … | head`), which is not an error.
+/// As [`print`], for a command that prints while it works, and need not go on if nobody reads.
+///
+/// # Errors
+/// Also returns an error if the reader has closed standard output; see [`is_closed_pipe`].
+pub(crate) fn print_while_read(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(lines(text).as_bytes()).and_then(|()| out.flush());
+    written.context("could not write to standard output")
+}
+
+/// Whether the reader of standard output has closed it, which is not an error.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -14,6 +14,7 @@ mod crowd;
 mod docs;
 mod explain;
 mod export;
+mod failures;
 mod fuzzing;
 mod generated;
 mod history;
