@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-const POLICY: &str = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: fleet}\nspec:\n  rules: [{name: gold, labels: {tier: gold}}]\n";
+pub(crate) const POLICY: &str = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: fleet}\nspec:\n  rules: [{name: gold, labels: {tier: gold}}]\n";
 const TEST: &str = "apiVersion: nodegate.dev/v1alpha1\nkind: PolicyTest\npolicies: [policy.yaml]\ncases: [{name: c, node: {name: n}, expect: {labels: {tier: gold}}}]\n";
 /// A cluster of which no API server answers.
 const NOWHERE: &str = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n";
@@ -143,34 +143,36 @@ fn a_missing_file_is_an_error_that_names_it() {
     }
 }
 
+/// Commands that use a cluster, without the flags that select it.
+pub(crate) const OF_A_CLUSTER: &[&str] = &[
+    "plan",
+    "plan --policy policy.yaml --only",
+    "init",
+    "explain n",
+    "explain n --why-not tier",
+    "apply",
+    "report",
+    "report --stranded-pods",
+    "report --violations",
+    "history n",
+    "history --all",
+    "history n --revert 1",
+    "cleanup",
+    "cleanup --confirm",
+    "cleanup --node n --confirm",
+    "cleanup --decommissioned",
+];
+
 #[test]
 fn a_cluster_that_does_not_answer_is_an_error() {
-    const LINES: &[&str] = &[
-        "plan",
-        "plan --policy policy.yaml --only",
-        "init",
-        "explain n",
-        "explain n --why-not tier",
-        "apply",
-        "report",
-        "report --stranded-pods",
-        "report --violations",
-        "history n",
-        "history --all",
-        "history n --revert 1",
-        "cleanup",
-        "cleanup --confirm",
-        "cleanup --node n --confirm",
-        "cleanup --decommissioned",
-    ];
     // `serve` waits for the API server; the others use no cluster.
     assert_complete(
-        LINES.iter().copied(),
+        OF_A_CLUSTER.iter().copied(),
         &["serve", "demo", "test", "check", "render", "export", "certs", "completions", "man"],
     );
     let directory = directory();
     let before = files(directory.path());
-    for line in LINES {
+    for line in OF_A_CLUSTER {
         let (code, output, errors) = run(directory.path(), &format!("{line} --kubeconfig nowhere --namespace x"));
         assert_eq!((code, &*output), (Some(2), ""), "{line}: {errors}");
         assert!(errors.contains("Connection refused"), "{line}: {errors}");

@@ -8,7 +8,7 @@ use super::super::control_plane::exclusive;
 use super::super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::Requester;
-use super::{needs_a_cluster_and_permission, run};
+use super::run;
 use crate::output::assert_conforms;
 
 #[tokio::test]
@@ -67,7 +67,6 @@ async fn explain_uses_what_is_in_force_and_what_is_recorded() {
     assert_eq!(why_not.with(0), expected);
     let absent = run(plane, None, &["explain", "kept-nobody", "--namespace", &nodegate.namespace]);
     assert!(absent.code == 2 && absent.errors.contains("no node kept-nobody in the cluster"), "{}", absent.errors);
-    needs_a_cluster_and_permission(plane, &["explain", "kept-why", "--namespace", &nodegate.namespace]);
     // Where nobody serves, that is said, and the node is explained as far as it goes.
     let elsewhere = run(plane, None, &["explain", "kept-why", "--namespace", "default", "--policy", policies[0]]);
     assert!(
