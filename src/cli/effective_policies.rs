@@ -179,7 +179,7 @@ pub(super) async fn compare(
     };
     if in_force != ours && !force {
         bail!(
-            "these policies differ from the ones in force in the cluster\n  given:    {ours}\n  in force: {in_force}\n\
+            "these policies differ from the ones in force in the cluster\ngiven:    {ours}\nin force: {in_force}\n\
              pass the same policy files as to `nodegate serve` (--policy, --labels-dir) and use the same version of nodegate, or add \
              --force to use these policies anyway"
         );

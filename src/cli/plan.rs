@@ -120,7 +120,7 @@ pub(super) fn run(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<Fin
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let plan = if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
     match args.output {
-        Format::Table => output::print(&text::of(&plan, args.by == By::Node))?,
+        Format::Table => output::print_lines(&text::of(&plan, args.by == By::Node, output::has_colors()))?,
         format => output::print(&output::structured(format, &plan)?)?,
     }
     let Summary { changed, deferred, unreadable, .. } = plan.summary;
