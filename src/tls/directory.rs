@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
+use super::authority::Authority;
 use super::issue::{self, IssueError};
 use super::pair::{Pair, PairError};
-use super::pem::Pem;
+use super::pem::{Pem, all_certificates};
 use super::subject_name::SubjectName;
 
 /// Who manages the directory.
@@ -124,6 +125,19 @@ impl Directory {
         let (certificate, key) = (self.read_file("tls.crt")?, self.read_file("tls.key")?);
         Pair::from_pem(&certificate, &key)
             .map_err(|error| DirectoryError::Pair { certificate: self.path.join("tls.crt"), error })
+    }
+
+    /// The CAs in `ca.crt`, with which callers verify the certificate; empty if the directory has no such file.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, or if a certificate in it is damaged.
+    pub fn authorities(&self) -> Result<Vec<Authority>, DirectoryError> {
+        if !self.has("ca.crt") {
+            return Ok(Vec::new());
+        }
+        let fault = |why: String| self.file("ca.crt", io::Error::new(io::ErrorKind::InvalidData, why));
+        let certificates = all_certificates(&self.read_file("ca.crt")?).map_err(|error| fault(error.to_string()))?;
+        certificates.iter().map(|certificate| Authority::read(certificate).map_err(fault)).collect()
     }
 
     /// Renews the leaf from the stored CA if it is due, damaged or lacks a name. Returns whether it did. Directories

@@ -5,6 +5,7 @@ mod admission;
 mod authority;
 mod callers;
 mod cases;
+mod certs;
 mod chart;
 mod check;
 mod cleanup;
