@@ -16,11 +16,12 @@ use super::connect::ConnectArgs;
 use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::render::schema;
+use super::served::PendingTaintArgs;
 use super::{Findings, nodes, telemetry_for_command};
 use crate::controller::{NodeApi, NodeObject, Unreadable};
 pub(crate) use document::Summary;
 use document::UnreadableNode;
-use nodegate_policy::api::names::{LabelKey, is_dns_subdomain};
+use nodegate_policy::api::names::is_dns_subdomain;
 use nodegate_policy::init::{FirstPolicy, FleetNode, InitError, first_policy};
 
 /// Write a first policy from the labels and taints that nodes have today, and tests of it
@@ -46,9 +47,8 @@ pub(crate) struct InitArgs {
     force: bool,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Key of the pending taint
-    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
-    pending_taint_key: LabelKey,
+    #[command(flatten)]
+    pending: PendingTaintArgs,
     /// Output format of the summary
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -65,7 +65,7 @@ pub(super) fn run(args: &InitArgs, invocation: Invocation) -> anyhow::Result<Fin
     telemetry_for_command()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let fleet = if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
-    let first = match first_policy(&fleet.nodes, &args.pending_taint_key) {
+    let first = match first_policy(&fleet.nodes, &args.pending.pending_taint_key) {
         Err(InitError::NoNodes) => bail!("the cluster has no nodes; pass files with nodes instead"),
         first => first?,
     };

@@ -27,6 +27,7 @@ mod report;
 mod revert;
 mod saved_state;
 mod serve;
+mod served;
 mod test;
 
 use std::ffi::OsString;

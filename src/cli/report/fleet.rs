@@ -21,7 +21,7 @@ use crate::controller::published::Published;
 use crate::files::Sources;
 use crate::kube_error::in_words;
 use crate::scheduling::{AffectedPod, Impact, Pod, Transition};
-use nodegate_policy::api::names::{TaintEffect, TaintId};
+use nodegate_policy::api::names::TaintId;
 use nodegate_policy::simulate::node_name;
 use nodegate_policy::{NodeFacts, PolicySet, ReconcilePlan, Unseen, plan_reconcile};
 
@@ -75,7 +75,7 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
     let client = place.client().await?;
     let set = effective_policies::in_force(&client, &place, &sources).await?;
     let mut gathering = Gathering::new(args, &set, prices.as_ref());
-    let known = Known { identity: args.identity, webhook_configuration: &args.webhook_configuration };
+    let known = Known { identity: args.served.identity, webhook_configuration: &args.served.webhook_configuration };
     member::each(&client, &place, &known, |member| gathering.add(member)).await?;
     anyhow::ensure!(gathering.report.nodes > 0, "the cluster has no nodes, so there is nothing to report");
     gathering.report.left_alone = left_alone(&client, &place).await;
@@ -94,7 +94,7 @@ impl<'a> Gathering<'a> {
         Self {
             args,
             set,
-            pending: [TaintId { key: args.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }],
+            pending: args.served.pending.taints(),
             report: Report { policies: Published::of(set).into(), ..Report::default() },
             read: 0,
             counts: args.by.iter().map(|label| (label.to_string(), BTreeMap::new())).collect(),
@@ -228,12 +228,13 @@ async fn left_alone(client: &Client, place: &ClusterTarget) -> Vec<LeftAlone> {
         }
     };
     let keys = observed.left_alone.into_iter();
-    keys.map(|observed::LeftAlone { node, field, key, policy, writers }| LeftAlone {
+    keys.map(|observed::LeftAlone { node, field, key, policy, writers, writer_names }| LeftAlone {
         node,
         field,
         key,
         policy,
         writers,
+        writer_names,
     })
     .collect()
 }

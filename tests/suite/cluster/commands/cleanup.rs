@@ -10,7 +10,7 @@ use kube::api::{ObjectMeta, PostParams};
 use serde_json::{Value, json};
 
 use super::super::control_plane::{ControlPlane, exclusive};
-use super::super::keeping::{config_maps, eventually_state, node, state, until_led};
+use super::super::keeping::{config_maps, eventually_state, leading, node, state, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, label, taints};
 use super::{Ran, run};
@@ -44,7 +44,7 @@ fn is(result: &str, why: &str) -> (String, String) {
 }
 
 /// Stores a ConfigMap.
-async fn store(maps: &Api<ConfigMap>, name: &str, data: &[(&str, String)]) {
+pub(super) async fn store(maps: &Api<ConfigMap>, name: &str, data: &[(&str, String)]) {
     let data = data.iter().map(|(key, text)| ((*key).to_owned(), text.clone())).collect();
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
@@ -80,10 +80,7 @@ async fn cleanup_refuses_while_nodegate_runs_and_then_removes_everything_that_it
         serve: &["--native-policies", "--stamp-changes"],
         ..Setup::default()
     };
-    let mut nodegate = Nodegate::start(plane, &setup);
-    until_led(&nodegate).await;
-    // Times of objects have seconds: what is created in the second of the registration counts as older.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut nodegate = leading(plane, &setup).await;
     let namespace = nodegate.namespace.clone();
     let maps = config_maps(plane, &namespace).await;
     for name in ["kept-clean-1", "kept-clean-2"] {
