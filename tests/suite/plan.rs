@@ -161,3 +161,44 @@ fn wrong_input_is_an_error_that_says_what_is_wrong() {
         assert!(said.contains(expected) && output.stdout.is_empty(), "{arguments:?}: {said}");
     }
 }
+
+#[test]
+fn faults_in_files_of_nodes_and_pods_are_shown_with_their_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let valueless =
+        "apiVersion: v1\nkind: Node\nmetadata:\n  name: n\n  labels: {tier: gold, team: }\n  annotations:\n    note:\n";
+    let expected = "\
+error: \"team\" has no value
+ --> FILE:5:24
+  |
+5 |   labels: {tier: gold, team: }
+  |                        ^^^^
+  |
+  = help: write \"\" for an empty value, or remove the key
+
+error: \"note\" has no value
+ --> FILE:7:5
+  |
+7 |     note:
+  |     ^^^^
+  |
+  = help: write \"\" for an empty value, or remove the key
+
+error: FILE was not read
+";
+    std::fs::write(at.join("valueless.yaml"), valueless).unwrap();
+    std::fs::write(at.join("twice.yaml"), "kind: Node\nmetadata:\n  name: a\n  name: b\n").unwrap();
+    let file = |name: &str| expected.replace("FILE", name);
+    for arguments in
+        [&["valueless.yaml"] as &[&str], &["nodes.json", "--policy", "policy.yaml", "--pods", "valueless.yaml"]]
+    {
+        let output = command(at, arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said), (Some(2), file("valueless.yaml")), "{arguments:?}");
+    }
+    let said = String::from_utf8(command(at, &["twice.yaml"]).output().unwrap().stderr).unwrap();
+    for part in ["twice.yaml:4:3", "4 |   name: b", "the first one", "error: twice.yaml was not read\n"] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
