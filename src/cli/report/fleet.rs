@@ -83,7 +83,7 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
     if args.stranded_pods {
         let mut impact = gathering.impact();
         let listed = pods::each_of_cluster(&client, |pod: Pod| stranded.extend(impact.stranded(&pod))).await;
-        listed.map_err(|error| anyhow::anyhow!("could not list pods: {}", in_words(&error)))?;
+        listed.map_err(|error| anyhow::anyhow!("could not list pods: {error}"))?;
     }
     Ok(gathering.finish(stranded))
 }
