@@ -24,7 +24,7 @@ pub(super) enum InCluster {
     Unreadable(Problem),
 }
 
-/// The saved state of the machine behind a node, without its history, as `serve` with this `identity` finds it.
+/// The saved state of the machine behind a node, with its history, as `serve` with this `identity` finds it.
 ///
 /// # Errors
 /// Returns an error if the API server refuses or cannot be reached.
@@ -46,8 +46,8 @@ pub(super) async fn of_machine(
     let all = ConfigMaps::new(client.clone(), namespace, Arc::new(SavedStates::new(identity)));
     let mut problem = None;
     all.read(|found| problem = problem.take().or((found.node == machine.name).then_some(found))).await?;
-    Ok(match (all.states().get(machine), problem) {
-        (Some(state), _) => InCluster::Record(Box::new((*state).clone())),
+    Ok(match (all.with_history(machine).await?, problem) {
+        (Some(state), _) => InCluster::Record(Box::new(state)),
         (None, Some(problem)) => InCluster::Unreadable(problem),
         (None, None) => InCluster::Nothing,
     })

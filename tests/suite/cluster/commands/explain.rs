@@ -93,7 +93,7 @@ async fn the_record_is_that_of_the_machine_and_an_unreadable_one_is_said() {
     // Another machine had the name before, so that its record has the usual name.
     let record = |machine: &str, owned: Value, more: Value| {
         let mut record = json!({"nodeName": "machine-1", "nodeUID": uid, "identity": format!("systemUUID={machine}"), "owned": {"labels": owned},
-            "history": [{"id": 1, "time": "2026-01-01T00:00:00Z", "by": machine, "how": "user", "field": "label", "key": "k", "new": "v"}]});
+            "history": [{"id": 1, "time": "2099-01-01T00:00:00Z", "by": machine, "how": "user", "field": "label", "key": "old.test/tier", "new": "gold"}]});
         record.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         record.to_string()
     };
@@ -110,18 +110,19 @@ async fn the_record_is_that_of_the_machine_and_an_unreadable_one_is_said() {
         let answer: Value = serde_json::from_str(&run(plane, None, &[&arguments[..], more].concat()).with(0)).unwrap();
         assert_conforms("explain", &answer);
         let entries = answer["entries"].as_array().unwrap();
-        let owned = entries.iter().find(|entry| entry["key"] == "old.test/tier").unwrap()["owned"].clone();
-        (owned, answer["savedStateUnknown"].as_str().unwrap_or_default().to_owned())
+        let entry = entries.iter().find(|entry| entry["key"] == "old.test/tier").unwrap();
+        let since = entry["since"].as_str().unwrap_or_default() == "2099-01-01T00:00:00Z";
+        (entry["owned"].clone(), since, answer["savedStateUnknown"].as_str().unwrap_or_default().to_owned())
     };
-    assert_eq!(explain(&["--identity", "systemUUID"]), (json!(true), String::new()));
-    let (owned, why) = explain(&[]);
+    assert_eq!(explain(&["--identity", "systemUUID"]), (json!(true), true, String::new()));
+    let (owned, _, why) = explain(&[]);
     assert!(owned == false && why == "namespace explain-machine has no saved state for node machine-1", "{why}");
     let history = run(plane, None, &["history", "machine-1", "--namespace", namespace]).with(0);
     assert!(history.contains("(B)") && !history.contains("(A)"), "{history}");
 
     plane.kubectl(&["-n", namespace, "delete", "configmap", "--all"], None).unwrap();
     store(&maps, "node-labels-machine-1", &[("state.json", "{\"nodeName\": 1".to_owned())]).await;
-    let (owned, why) = explain(&[]);
+    let (owned, _, why) = explain(&[]);
     assert!(
         owned == false && why.starts_with("saved state in ConfigMap node-labels-machine-1 is unreadable: "),
         "{why}"
