@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::connect::ConnectArgs;
 use super::invocation::Invocation;
 use super::output::{self, Format};
+use super::served::ServedArgs;
 use super::{Findings, effective_policies, telemetry_for_command};
 use crate::controller::published::Published;
 use crate::controller::{
@@ -22,10 +23,9 @@ use crate::controller::{
 };
 use crate::files::Sources;
 use crate::metrics::Metrics;
-use crate::state::{ConfigMaps, Identity, SavedStates};
+use crate::state::{ConfigMaps, SavedStates};
 use crate::text::counted;
 use nodegate_policy::NodeChange;
-use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
 
 /// Number of nodes that are processed concurrently.
 const CONCURRENCY: usize = 16;
@@ -52,18 +52,11 @@ pub(crate) struct ApplyArgs {
     /// Apply the given policies even if they differ from the ones in force in the cluster
     #[arg(long)]
     force: bool,
-    /// How saved state is matched to nodes; use the same value as for `serve`
-    #[arg(long, value_enum, env = "NODEGATE_IDENTITY", default_value_t = Identity::Name)]
-    identity: Identity,
     /// Maximum number of writes per second
     #[arg(long, value_name = "N", env = "NODEGATE_WRITES_PER_SECOND", default_value_t = 100)]
     writes_per_second: u32,
-    /// Key of the pending taint
-    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
-    pending_taint_key: LabelKey,
-    /// Name of the mutating webhook configuration
-    #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
-    webhook_configuration: String,
+    #[command(flatten)]
+    served: ServedArgs,
     /// Additional label prefix to persist, for compatibility with the label operator
     #[arg(long, value_name = "PREFIX", env = "PERSIST_LABEL_PREFIX", hide = true)]
     persist_label_prefix: Option<String>,
@@ -117,7 +110,7 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Findi
     let read = effective_policies::combined(&client, Some(&place.namespace), &loaded).await;
     let combined = read.context("could not read the NodePolicy objects")?;
     let policies = effective_policies::compare(&client, &place, &combined.set, args.force).await?;
-    let states = Arc::new(SavedStates::new(args.identity));
+    let states = Arc::new(SavedStates::new(args.served.identity));
     let maps = ConfigMaps::new(client.clone(), &place.namespace, states);
     let unreadable = |problem: crate::state::Problem| {
         tracing::warn!(
@@ -129,7 +122,7 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Findi
     maps.read(unreadable).await.context("could not read saved state")?;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let configuration = configurations
-        .get_opt(&args.webhook_configuration)
+        .get_opt(&args.served.webhook_configuration)
         .await
         .context("could not read the webhook configuration")?;
     let (events, publishing) = Events::new(client.clone(), "apply");
@@ -158,7 +151,7 @@ fn keep_config(args: &ApplyArgs) -> KeepConfig {
         // Without --confirm, removal is left to the controller, which knows for how long a key has been undesired.
         max_removals: if args.confirm { MaxRemovals::Confirmed } else { MaxRemovals::Nodes(0) },
         writes_per_second: args.writes_per_second,
-        pending: vec![TaintId { key: args.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }],
+        pending: args.served.pending.taints().to_vec(),
         pending_timeout: Duration::MAX,
         release_pending: false,
         adopt: args.adopt,

@@ -16,15 +16,16 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use kube::Client;
 
 use super::connect::{ClusterTarget, ConnectArgs};
+use super::effective_policies::{self, Unpublished};
 use super::invocation::Invocation;
 use super::output::{self, Format};
+use super::served::ServedArgs;
 use super::{Findings, telemetry_for_command};
 use crate::controller::kept_objects::kept_objects;
-use crate::controller::published::{self, InForce};
 use crate::controller::{NodeApi, WriteBudget};
-use crate::state::{ConfigMaps, Identity, SavedStates, StateWriter};
+use crate::state::{ConfigMaps, SavedStates, StateWriter};
 use nodegate_policy::PolicySet;
-use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
+use nodegate_policy::api::names::TaintId;
 use nodegate_policy::cleanup::{Cleanup, CleanupResult, CleanupScope, Extent, KeptBecause};
 
 /// The field manager of the command's writes.
@@ -67,18 +68,11 @@ pub(crate) struct CleanupArgs {
     /// Directory of saved state, one <node>.json per node, for --nodes
     #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", conflicts_with_all = ["kubeconfig", "namespace"])]
     state_dir: Option<PathBuf>,
-    /// How saved state is matched to nodes; use the same value as for `serve`
-    #[arg(long, value_enum, env = "NODEGATE_IDENTITY", default_value_t = Identity::Name)]
-    identity: Identity,
     /// Maximum number of writes per second
     #[arg(long, value_name = "N", env = "NODEGATE_WRITES_PER_SECOND", default_value_t = 100)]
     writes_per_second: u32,
-    /// Key of the pending taint
-    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
-    pending_taint_key: LabelKey,
-    /// Name of the webhook configurations
-    #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
-    webhook_configuration: String,
+    #[command(flatten)]
+    served: ServedArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -93,10 +87,6 @@ impl CleanupArgs {
     /// Whether it depends on rules what is meant.
     fn is_by_rules(&self) -> bool {
         !self.policy.is_empty() || self.decommissioned
-    }
-
-    fn pending(&self) -> [TaintId; 1] {
-        [TaintId { key: self.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }]
     }
 }
 
@@ -182,7 +172,7 @@ async fn of_cluster(args: &CleanupArgs, invocation: Invocation) -> anyhow::Resul
             names.join(", ")
         );
     }
-    let states = Arc::new(SavedStates::new(args.identity));
+    let states = Arc::new(SavedStates::new(args.served.identity));
     let maps = ConfigMaps::new(client.clone(), &place.namespace, states);
     // Records are read before nodes: a node that joins in between has a record that is not read, and not the reverse.
     let stored = maps.stored().await.context("could not read saved state")?;
@@ -195,7 +185,7 @@ async fn of_cluster(args: &CleanupArgs, invocation: Invocation) -> anyhow::Resul
         budget: WriteBudget::per_second(args.writes_per_second),
         set,
         is_running,
-        pending: args.pending(),
+        pending: args.served.pending.taints(),
         bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
         place,
     };
@@ -218,7 +208,7 @@ async fn of_cluster(args: &CleanupArgs, invocation: Invocation) -> anyhow::Resul
 
 /// Whether nodegate is running, which is no error if only a part is meant.
 async fn is_running(args: &CleanupArgs, client: &Client, place: &ClusterTarget) -> anyhow::Result<bool> {
-    let running = running::look(client, place, &args.webhook_configuration).await?;
+    let running = running::look(client, place, &args.served.webhook_configuration).await?;
     if running.is_nothing() {
         return Ok(false);
     }
@@ -234,22 +224,18 @@ async fn is_running(args: &CleanupArgs, client: &Client, place: &ClusterTarget) 
 
 /// The policies in force.
 async fn in_force(client: &Client, place: &ClusterTarget) -> anyhow::Result<PolicySet> {
-    let context = || format!("could not read ConfigMap {} in namespace {}", published::NAME, place.namespace);
-    let read = published::read_set(client.clone(), &place.namespace).await.with_context(context)?;
     let remedy = "start `nodegate serve` of this version until it leads, or clean up everything";
-    match read {
-        Some(InForce { set: Ok(set), .. }) => Ok(set),
-        Some(InForce { set: Err(why), published }) => {
-            bail!(
-                "cannot read the policies in force ({published}), so it is unknown which keys rules assign: {why}; {remedy}"
-            )
+    match effective_policies::published_set(client, place).await {
+        Ok(Some(set)) => Ok(set),
+        Ok(None) => {
+            bail!("cannot tell which keys rules assign: {}; {remedy}", effective_policies::never_led(place))
         }
-        None => bail!(
-            "cannot tell which keys rules assign: ConfigMap {} does not exist in namespace {}, because no `nodegate serve` has \
-             been leader in this namespace; {remedy}",
-            published::NAME,
-            place.namespace
-        ),
+        Err(Unpublished::Unusable(why)) => {
+            bail!("cannot read the policies in force {why}, so it is unknown which keys rules assign; {remedy}")
+        }
+        Err(because @ Unpublished::Unread(_)) => {
+            bail!("{because}, so it is unknown which keys rules assign")
+        }
     }
 }
 

@@ -29,41 +29,55 @@ pub(super) async fn combined(
     Ok(combined)
 }
 
+/// Why the published policies are unknown.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unpublished {
+    /// This version cannot use them.
+    #[error("cannot read the policies in force {0}")]
+    Unusable(String),
+    /// They cannot be read.
+    #[error("cannot tell which policies are in force: {0}")]
+    Unread(String),
+}
+
 /// The policies that `serve` has published; `None` if no `serve` has been leader in the namespace.
 ///
 /// # Errors
-/// Returns a sentence if they cannot be read, or if this version cannot use them.
-async fn published_set(client: &Client, place: &ClusterTarget) -> Result<Option<PolicySet>, String> {
+/// Returns an error if they cannot be read, or if this version cannot use them.
+pub(super) async fn published_set(client: &Client, place: &ClusterTarget) -> Result<Option<PolicySet>, Unpublished> {
     match published::read_set(client.clone(), &place.namespace).await {
         Ok(Some(InForce { set: Ok(set), .. })) => Ok(Some(set)),
-        Ok(Some(InForce { set: Err(why), published })) => {
-            Err(format!("cannot read the policies in force ({published}): {why}"))
-        }
+        Ok(Some(InForce { set: Err(why), published })) => Err(Unpublished::Unusable(format!("({published}): {why}"))),
         Ok(None) => Ok(None),
-        Err(error) => Err(format!("cannot tell which policies are in force: {}", in_words(&error))),
+        Err(error) => Err(Unpublished::Unread(in_words(&error))),
     }
 }
 
 /// The policies that `serve` has in force in the cluster. If it has not published them, the ones that files and objects
-/// would put in force, with a note.
+/// would put in force, with a note that is also returned.
 ///
 /// # Errors
 /// Returns an error if neither can be read.
-pub(super) async fn in_force(client: &Client, place: &ClusterTarget, sources: &Sources) -> anyhow::Result<PolicySet> {
+pub(super) async fn in_force(
+    client: &Client,
+    place: &ClusterTarget,
+    sources: &Sources,
+) -> anyhow::Result<(PolicySet, Option<String>)> {
     let because = match published_set(client, place).await {
-        Ok(Some(set)) => return Ok(set),
+        Ok(Some(set)) => return Ok((set, None)),
         Ok(None) => format!("cannot tell which policies are in force: {}", never_led(place)),
-        Err(because) => because,
+        Err(because) => because.to_string(),
     };
     let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
     let combined =
         combined(client, Some(&place.namespace), &loaded).await.context("could not read the NodePolicy objects")?;
-    output::note(&format!("note: {because}; using: {}", Published::of(&combined.set)));
-    Ok(combined.set)
+    let note = format!("{because}; using: {}", Published::of(&combined.set));
+    output::note(&format!("note: {note}"));
+    Ok((combined.set, Some(note)))
 }
 
 /// Why there are no published policies.
-fn never_led(place: &ClusterTarget) -> String {
+pub(super) fn never_led(place: &ClusterTarget) -> String {
     let (name, namespace) = (published::NAME, &place.namespace);
     format!(
         "ConfigMap {name} does not exist in namespace {namespace}, because no `nodegate serve` has been leader in this namespace"
@@ -179,7 +193,7 @@ pub(super) async fn compare(
     };
     if in_force != ours && !force {
         bail!(
-            "these policies differ from the ones in force in the cluster\n  given:    {ours}\n  in force: {in_force}\n\
+            "these policies differ from the ones in force in the cluster\ngiven:    {ours}\nin force: {in_force}\n\
              pass the same policy files as to `nodegate serve` (--policy, --labels-dir) and use the same version of nodegate, or add \
              --force to use these policies anyway"
         );

@@ -11,12 +11,14 @@ use super::connect::{ClusterTarget, ConnectArgs};
 use super::invocation::Invocation;
 use super::member::{self, Member};
 use super::output::{self, Format};
+use super::saved_state::InCluster;
+use super::served::ServedArgs;
 use super::{Findings, effective_policies, nodes, saved_state, telemetry_for_command};
 use crate::controller::observed::{self, Observed};
-use crate::controller::{FIELD_MANAGER, NodeApi};
+use crate::controller::{FIELD_MANAGER, NodeApi, NodeObject, machine};
 use crate::files::Sources;
 use crate::kube_error::in_words;
-use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
+use crate::state::{Identity, Problem};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::explain::{Subject, explain, why_not};
 use nodegate_policy::simulate::node_name;
@@ -54,12 +56,8 @@ pub(crate) struct ExplainArgs {
     state_dir: Option<PathBuf>,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Key of the pending taint
-    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
-    pending_taint_key: LabelKey,
-    /// Name of the mutating webhook configuration
-    #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
-    webhook_configuration: String,
+    #[command(flatten)]
+    served: ServedArgs,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -73,6 +71,8 @@ struct Gathered {
     left_alone: Vec<(Field, String)>,
     /// Whether the controller holds removals back.
     braked: bool,
+    /// Why saved state is unknown, if it is.
+    unknown_state: Option<String>,
 }
 
 pub(super) fn run(args: &ExplainArgs, invocation: Invocation) -> anyhow::Result<Findings> {
@@ -85,9 +85,9 @@ pub(super) fn run(args: &ExplainArgs, invocation: Invocation) -> anyhow::Result<
 }
 
 fn explained(args: &ExplainArgs, gathered: &Gathered) -> anyhow::Result<String> {
-    let Gathered { set, node, left_alone, braked } = gathered;
+    let Gathered { set, node, left_alone, braked, unknown_state } = gathered;
     let facts = node.facts()?;
-    let pending = [TaintId { key: args.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }];
+    let pending = args.served.pending.taints();
     let created = node.node.created().map(|time| time.to_string());
     let subject = Subject {
         stored: node.stored(&facts, &pending),
@@ -103,7 +103,8 @@ fn explained(args: &ExplainArgs, gathered: &Gathered) -> anyhow::Result<String> 
             format => output::structured(format, &answer),
         };
     }
-    let answer = explain(set, &subject, args.key.as_deref());
+    let mut answer = explain(set, &subject, args.key.as_deref());
+    answer.saved_state_unknown.clone_from(unknown_state);
     match (args.output, &args.key) {
         (Format::Table, Some(key)) => Ok(text::of_key(&answer, key)),
         (Format::Table, None) => Ok(text::of_node(&answer)),
@@ -123,7 +124,7 @@ fn of_files(args: &ExplainArgs) -> anyhow::Result<Gathered> {
     };
     let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?;
     let node = Member::of_file(&found.node, saved.and_then(|mut saved| saved.remove(&args.node)))?;
-    Ok(Gathered { set, node, left_alone: Vec::new(), braked: false })
+    Ok(Gathered { set, node, left_alone: Vec::new(), braked: false, unknown_state: None })
 }
 
 /// The node and its past from the cluster.
@@ -136,34 +137,39 @@ async fn of_cluster(args: &ExplainArgs, invocation: Invocation) -> anyhow::Resul
         Some(node) => node?,
         None => bail!("no node {} in the cluster; `kubectl get nodes` lists them", args.node),
     };
-    let set = effective_policies::in_force(&client, &place, &sources(args)).await?;
-    let saved = saved_of(&client, &place, &args.node).await;
-    let since = member::webhook_since(&client, &args.webhook_configuration).await;
+    let set = effective_policies::in_force(&client, &place, &sources(args)).await?.0;
+    let identity = args.served.identity;
+    let saved = saved_of(&client, &place, identity, &node).await;
+    let unknown_state = saved.as_ref().err().cloned();
+    let since = member::webhook_since(&client, &args.served.webhook_configuration).await;
     let observed = observed_in(&client, &place).await;
     let of_node = observed.left_alone.iter().filter(|key| key.node == args.node);
     let left_alone = of_node.filter_map(|key| Some((Field::parse(&key.field)?, key.key.clone()))).collect();
     let braked = observed.held_back.is_some();
-    Ok(Gathered { set, node: Member::of_cluster(node, saved, since), left_alone, braked })
+    let node = Member::of_cluster(node, saved.unwrap_or_default(), since, identity);
+    Ok(Gathered { set, node, left_alone, braked, unknown_state })
 }
 
-/// The saved state of a node. Without it, the rest can still be explained.
-async fn saved_of(client: &Client, place: &ClusterTarget, node: &str) -> SavedState {
-    match saved_state::in_cluster(client, &place.namespace, node).await {
-        Ok(Some(saved)) => saved,
-        Ok(None) => {
-            output::note(&format!(
-                "note: namespace {} has no saved state for node {node}, so it is unknown what nodegate owns",
-                place.namespace
-            ));
-            SavedState::default()
+/// The saved state of a node, or why it is unknown. Without it, the rest can still be explained.
+async fn saved_of(
+    client: &Client,
+    place: &ClusterTarget,
+    identity: Identity,
+    node: &NodeObject,
+) -> Result<SavedState, String> {
+    let name = node.name();
+    let facts = node.facts().map_err(|error| error.to_string())?;
+    let unknown = |why: String| {
+        output::note(&format!("note: it is unknown what nodegate owns: {why}"));
+        Err(why)
+    };
+    match saved_state::of_machine(client, &place.namespace, identity, machine(&facts)).await {
+        Ok(InCluster::Record(saved)) => Ok(*saved),
+        Ok(InCluster::Nothing) => unknown(format!("namespace {} has no saved state for node {name}", place.namespace)),
+        Ok(InCluster::Unreadable(Problem { config_map, node: _, why })) => {
+            unknown(format!("saved state in ConfigMap {config_map} is unreadable: {why}"))
         }
-        Err(error) => {
-            output::note(&format!(
-                "note: could not read saved state, so it is unknown what nodegate owns: {}",
-                in_words(&error)
-            ));
-            SavedState::default()
-        }
+        Err(error) => unknown(format!("could not read saved state: {}", in_words(&error))),
     }
 }
 

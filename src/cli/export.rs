@@ -106,7 +106,7 @@ fn report(left_out: &[LeftOut], nobody_is_self: bool) {
     if !left_out.is_empty() {
         let mut table = output::table(&["policy", "not exported", "reason"]);
         left_out.iter().for_each(|one| table.add_row([&one.policy, &one.what, &one.reason]));
-        output::note(&table.trim_fmt());
+        output::block(&table.trim_fmt());
     }
     if nobody_is_self {
         output::note(

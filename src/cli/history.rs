@@ -11,7 +11,9 @@ use super::connect::{ClusterTarget, ConnectArgs};
 use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::revert::revert;
+use super::saved_state::InCluster;
 use super::{Findings, saved_state, telemetry_for_command};
+use crate::state::Problem;
 pub(crate) use document::Entry;
 use document::{ByKind, FieldName};
 use nodegate_policy::api::state::SavedState;
@@ -100,12 +102,19 @@ async fn of_cluster(
     place: &ClusterTarget,
 ) -> anyhow::Result<Vec<SavedState>> {
     let Some(node) = &args.node else {
-        return saved_state::all_in_cluster(client, &place.namespace).await.context("could not read saved state");
+        let unreadable = |Problem { config_map, node: _, why }| {
+            output::note(&format!("note: saved state in ConfigMap {config_map} is unreadable: {why}"));
+        };
+        let all = saved_state::all_in_cluster(client, &place.namespace, unreadable).await;
+        return all.context("could not read saved state");
     };
-    let saved = saved_state::in_cluster(client, &place.namespace, node).await;
+    let saved = saved_state::of_name(client, &place.namespace, node).await;
     match saved.context("could not read saved state")? {
-        Some(state) => Ok(vec![state]),
-        None => {
+        InCluster::Record(state) => Ok(vec![*state]),
+        InCluster::Unreadable(Problem { config_map, node: _, why }) => {
+            bail!("saved state in ConfigMap {config_map} of namespace {} is unreadable: {why}", place.namespace)
+        }
+        InCluster::Nothing => {
             bail!("no saved state for node {node} in namespace {}; check the name and --namespace", place.namespace)
         }
     }

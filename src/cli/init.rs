@@ -3,22 +3,25 @@
 mod document;
 mod text;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, Permissions};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use kube::Client;
+use tempfile::NamedTempFile;
 
 use super::connect::ConnectArgs;
 use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::render::schema;
+use super::served::PendingTaintArgs;
 use super::{Findings, nodes, telemetry_for_command};
 use crate::controller::{NodeApi, NodeObject, Unreadable};
 pub(crate) use document::Summary;
 use document::UnreadableNode;
-use nodegate_policy::api::names::{LabelKey, is_dns_subdomain};
+use nodegate_policy::api::names::is_dns_subdomain;
 use nodegate_policy::init::{FirstPolicy, FleetNode, InitError, first_policy};
 
 /// Write a first policy from the labels and taints that nodes have today, and tests of it
@@ -44,9 +47,8 @@ pub(crate) struct InitArgs {
     force: bool,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Key of the pending taint
-    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
-    pending_taint_key: LabelKey,
+    #[command(flatten)]
+    pending: PendingTaintArgs,
     /// Output format of the summary
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -63,7 +65,7 @@ pub(super) fn run(args: &InitArgs, invocation: Invocation) -> anyhow::Result<Fin
     telemetry_for_command()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let fleet = if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
-    let first = match first_policy(&fleet.nodes, &args.pending_taint_key) {
+    let first = match first_policy(&fleet.nodes, &args.pending.pending_taint_key) {
         Err(InitError::NoNodes) => bail!("the cluster has no nodes; pass files with nodes instead"),
         first => first?,
     };
@@ -179,19 +181,28 @@ fn write(args: &InitArgs, first: &FirstPolicy) -> anyhow::Result<Vec<String>> {
         );
     }
     fs::create_dir_all(&args.dir).with_context(|| args.dir.display().to_string())?;
+    // If the command is ended while it writes, no file is half, and a policy has its tests.
+    let mut written = Vec::new();
     for (path, text) in &files {
-        write_file(path, text, args.force).with_context(|| path.display().to_string())?;
+        written.push(new_file(&args.dir, text).with_context(|| path.display().to_string())?);
+    }
+    for ((path, _), file) in files.iter().zip(written) {
+        let placed = match args.force {
+            true => file.persist(path),
+            // Whatever appears between the check and now is not overwritten either.
+            false => file.persist_noclobber(path),
+        };
+        placed.map_err(|error| error.error).with_context(|| path.display().to_string())?;
     }
     Ok(files.iter().map(|(path, _)| path.display().to_string()).collect())
 }
 
-fn write_file(path: &Path, text: &str, overwrite: bool) -> std::io::Result<()> {
-    let mut file = match overwrite {
-        true => File::create(path)?,
-        // Whatever appears between the check and now is not overwritten either.
-        false => OpenOptions::new().write(true).create_new(true).open(path)?,
-    };
-    file.write_all(text.as_bytes())
+/// A new file with a hidden name, which is removed unless it gets another name. Others may read it, as the umask permits.
+fn new_file(directory: &Path, text: &str) -> std::io::Result<NamedTempFile> {
+    let mode = Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new().prefix(".nodegate-init-").permissions(mode).tempfile_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use clap::CommandFactory as _;
 
 use super::{Findings, Root, output};
+use crate::text::on_a_line;
 
 /// Write man pages into a directory: one for nodegate and one for each command.
 ///
@@ -19,7 +20,7 @@ pub(crate) struct ManArgs {
 }
 
 pub(super) fn run(args: &ManArgs) -> anyhow::Result<Findings> {
-    let place = || args.directory.display().to_string();
+    let place = || on_a_line(&args.directory.display().to_string()).into_owned();
     std::fs::create_dir_all(&args.directory).with_context(place)?;
     clap_mangen::generate_to(Root::command(), &args.directory).with_context(place)?;
     output::print(&format!("wrote the man pages to {0}; read one with: man {0}/nodegate.1\n", place()))?;

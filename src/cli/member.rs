@@ -26,15 +26,23 @@ pub(super) struct Member {
     pub(super) saved: SavedState,
     /// Whether the node was created while the webhook was registered.
     registered: bool,
+    /// Whether the identity of its machine is known, so that its saved state can be found.
+    identified: bool,
     /// Taints that a webhook's patch added, as far as it is known.
     patched_taints: BTreeSet<String>,
 }
 
 impl Member {
     /// A node of a cluster. `webhook_since`: when the webhook was registered.
-    pub(super) fn of_cluster(node: NodeObject, saved: SavedState, webhook_since: Option<Timestamp>) -> Self {
+    pub(super) fn of_cluster(
+        node: NodeObject,
+        saved: SavedState,
+        webhook_since: Option<Timestamp>,
+        identity: Identity,
+    ) -> Self {
+        let identified = node.facts().is_ok_and(|facts| identity.of(machine(&facts)).is_some());
         let registered = webhook_since.zip(node.created()).is_some_and(|(since, created)| created > since);
-        Self { node, saved, registered, patched_taints: BTreeSet::new() }
+        Self { node, saved, registered, identified, patched_taints: BTreeSet::new() }
     }
 
     /// A node of a file. Without saved state, it is assumed that admission handled the node and that it did not join just
@@ -55,7 +63,7 @@ impl Member {
             node_uid: Some(node.uid().to_owned()).filter(|uid| !uid.is_empty()),
             ..SavedState::default()
         });
-        Ok(Self { node, saved, registered: true, patched_taints })
+        Ok(Self { node, saved, registered: true, identified: true, patched_taints })
     }
 
     /// The facts of the node.
@@ -68,13 +76,13 @@ impl Member {
 
     /// The node as `plan_reconcile` takes it.
     pub(super) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a [TaintId]) -> StoredNode<'a> {
-        let Self { node, saved, registered, patched_taints } = self;
+        let Self { node, saved, registered, identified, patched_taints } = self;
         StoredNode {
             node: facts,
             claims: &node.claims,
             saved,
             registered: *registered,
-            identified: true,
+            identified: *identified,
             pending,
             adopt: false,
             patched_taints,
@@ -114,7 +122,7 @@ pub(super) async fn each(
         for node in read {
             take(node.map(|node| {
                 let saved = node.facts().ok().and_then(|facts| maps.states().get(machine(&facts)));
-                Member::of_cluster(node, saved.map(|saved| (*saved).clone()).unwrap_or_default(), since)
+                Member::of_cluster(node, saved.map(|saved| (*saved).clone()).unwrap_or_default(), since, known.identity)
             }))?;
         }
         next = page.next;

@@ -15,6 +15,7 @@ mod faults;
 mod history;
 mod init;
 mod invocation;
+mod lines;
 mod man;
 mod member;
 mod nodes;
@@ -27,6 +28,7 @@ mod report;
 mod revert;
 mod saved_state;
 mod serve;
+mod served;
 mod test;
 
 use std::ffi::OsString;
@@ -110,7 +112,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             if error.use_stderr() {
                 // The message repeats arguments, and a file name can contain control characters.
-                output::note(error.render().to_string().trim_end());
+                output::block(error.render().to_string().trim_end());
                 return ExitCode::from(2);
             }
             // Help and version go to standard output. A closed pipe is not an error.

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::Value as Json;
 
-use nodegate_policy::api::source::{Field, Node, SyntaxError, Tree, parse_documents};
+use super::faults::Faults;
+use nodegate_policy::api::problem::Problem;
+use nodegate_policy::api::source::{Field, FieldPath, Node, SourceText, SyntaxError, Tree, parse_documents};
+use nodegate_policy::{Origin, PolicyError};
 
 /// A node that was read from a file.
 #[derive(Clone, Debug)]
@@ -76,18 +79,20 @@ pub(super) fn documents(path: &Path) -> anyhow::Result<(String, Vec<Json>)> {
         found.extend(items(document));
         return Ok((name, found));
     }
-    for document in parse_documents(&text).map_err(|error| syntax_error(&name, &error))? {
-        if let Some(entry) = valueless(&document) {
-            anyhow::bail!(
-                "{name}:{}:{}: {:?} has no value; write \"\" for an empty value, or remove the key",
-                entry.place.line,
-                entry.place.column,
-                entry.key
-            );
-        }
+    let (origin, source) = (Origin::File(name.clone()), SourceText::from(text.as_str()));
+    let faults = |errors| Faults::in_file(errors, format!("{name} was not read"));
+    let documents = parse_documents(&text)
+        .map_err(|error| faults(vec![PolicyError::of_syntax(&origin, Some(&source), with_remedy(error))]))?;
+    let mut errors = Vec::new();
+    for document in documents {
+        errors.extend(valueless(&document).map(|(path, entry)| {
+            let what = format!("{:?} has no value", entry.key);
+            let problem = Problem::new(what, "write \"\" for an empty value, or remove the key");
+            PolicyError { place: Some(entry.place), ..PolicyError::in_file(&origin, Some(&source), path, problem) }
+        }));
         found.extend(items(document.to_json()));
     }
-    Ok((name, found))
+    if errors.is_empty() { Ok((name, found)) } else { Err(faults(errors).into()) }
 }
 
 /// A text that is one JSON object. The YAML parser remembers the position of each value, within a budget that a list of some
@@ -109,24 +114,28 @@ fn items(mut document: Json) -> Vec<Json> {
     }
 }
 
-fn syntax_error(name: &str, error: &SyntaxError) -> anyhow::Error {
-    let place = error.place.map(|place| format!("{}:{}:", place.line, place.column)).unwrap_or_default();
-    match error.exceeds_budget {
-        true => anyhow::anyhow!(
-            "{name}:{place} the text is too large or nested too deep to be read as YAML ({error}); write a large list as JSON, as `kubectl get -o json` does"
-        ),
-        false => anyhow::anyhow!("{name}:{place} {error}"),
+/// The error, and what to do if the text is only too large for the parser.
+fn with_remedy(mut error: SyntaxError) -> SyntaxError {
+    if error.exceeds_budget {
+        error.problem = Problem::new(
+            format!("the text is too large or nested too deep to be read as YAML ({})", error.problem),
+            "write a large list as JSON, as `kubectl get -o json` does",
+        );
     }
+    error
 }
 
-/// A label or an annotation that has a key but no value, and would be lost.
-fn valueless(document: &Tree) -> Option<&Field> {
-    let metadata = &document.field("metadata")?.tree;
-    let entries = |field| match metadata.field(field).map(|field: &Field| &field.tree.value) {
-        Some(Node::Mapping(entries)) => entries.as_slice(),
-        _ => &[],
-    };
-    entries("labels").iter().chain(entries("annotations")).find(|entry| entry.tree.is_null())
+/// The labels and annotations that have a key but no value, and would be lost.
+fn valueless(document: &Tree) -> impl Iterator<Item = (FieldPath, &Field)> {
+    let metadata = document.field("metadata").map(|field| &field.tree);
+    ["labels", "annotations"].into_iter().flat_map(move |name| {
+        let entries = match metadata.and_then(|metadata| metadata.field(name)).map(|field| &field.tree.value) {
+            Some(Node::Mapping(entries)) => entries.as_slice(),
+            _ => &[],
+        };
+        let path = FieldPath::root().key("metadata").key(name);
+        entries.iter().filter(|entry| entry.tree.is_null()).map(move |entry| (path.clone().key(&entry.key), entry))
+    })
 }
 
 fn one(file: &str, document: Json) -> anyhow::Result<Found> {

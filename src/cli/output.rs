@@ -7,24 +7,55 @@ use std::io::{self, Write as _};
 
 use annotate_snippets::Renderer;
 use anstream::{AutoStream, ColorChoice};
+use anyhow::Context as _;
 
 use super::faults::Faults;
+use super::lines::Lines;
 use crate::files::LoadError;
 use crate::kube_error::with_context;
 use crate::text::{lines, on_a_line};
 
-/// Writes to standard output.
+/// Writes to standard output. A reader that has closed it (`nodegate … | head`) is no error, and the exit code still says
+/// what was found.
 ///
 /// # Errors
-/// Returns an error if standard output is closed; see [`is_closed_pipe`].
+/// Returns an error if standard output cannot be written, for example to a full disk.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(lines(text).as_bytes())?;
-    out.flush()?;
-    Ok(())
+    unless_closed(print_while_read(text))
 }
 
-/// Whether the reader of standard output has closed it (`nodegate … | head`), which is not an error.
+/// As [`print`], for lines that are escaped already.
+///
+/// # Errors
+/// See [`print`].
+pub(crate) fn print_lines(text: &Lines) -> anyhow::Result<()> {
+    unless_closed(write(text.as_str()))
+}
+
+/// Whether standard output shows colors: it is a terminal, and the environment (`NO_COLOR`, `TERM`) allows them.
+pub(crate) fn has_colors() -> bool {
+    shows_colors(AutoStream::choice(&io::stdout()))
+}
+
+fn unless_closed(printed: anyhow::Result<()>) -> anyhow::Result<()> {
+    printed.or_else(|error| if is_closed_pipe(&error) { Ok(()) } else { Err(error) })
+}
+
+/// As [`print`], for a command that prints while it works, and need not go on if nobody reads.
+///
+/// # Errors
+/// Also returns an error if the reader has closed standard output; see [`is_closed_pipe`].
+pub(crate) fn print_while_read(text: &str) -> anyhow::Result<()> {
+    write(&lines(text))
+}
+
+fn write(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.context("could not write to standard output")
+}
+
+/// Whether the reader of standard output has closed it, which is not an error.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
@@ -33,7 +64,7 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 pub(crate) fn error(error: &anyhow::Error) {
     let text = match error.downcast_ref::<Faults>() {
         Some(faults) => faults.render(&renderer(AutoStream::choice(&io::stderr()))),
-        None => format!("error: {}", lines(&with_context(error))),
+        None => indented(&format!("error: {}", with_context(error))),
     };
     // If standard error is closed too, there is nowhere left to report this.
     let _ = writeln!(io::stderr().lock(), "{text}");
@@ -41,16 +72,30 @@ pub(crate) fn error(error: &anyhow::Error) {
 
 /// How faults are drawn: with colors only on a terminal, and if the environment (`NO_COLOR`, `TERM`) allows them.
 fn renderer(colors: ColorChoice) -> Renderer {
+    if shows_colors(colors) { Renderer::styled() } else { Renderer::plain() }
+}
+
+fn shows_colors(colors: ColorChoice) -> bool {
     match colors {
-        ColorChoice::Never => Renderer::plain(),
-        ColorChoice::Auto | ColorChoice::AlwaysAnsi | ColorChoice::Always => Renderer::styled(),
+        ColorChoice::Never => false,
+        ColorChoice::Auto | ColorChoice::AlwaysAnsi | ColorChoice::Always => true,
     }
 }
 
 /// Writes a note that does not belong to the result to standard error.
 pub(crate) fn note(text: &str) {
+    block(&indented(text));
+}
+
+/// Writes lines that do not belong to the result to standard error.
+pub(crate) fn block(text: &str) {
     // If standard error is closed too, there is nowhere left to report this.
     let _ = writeln!(io::stderr().lock(), "{}", lines(text));
+}
+
+/// The text escaped, with all lines but the first indented. So a line break in a file name cannot look like another message.
+fn indented(text: &str) -> String {
+    lines(text).replace('\n', "\n  ")
 }
 
 /// Combines all load errors into one error.
@@ -121,5 +166,15 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_paragraph_whatever_is_in_it() {
+        assert_eq!(indented("error: a\nerror: b\u{1b}"), "error: a\n  error: b\\u001b");
     }
 }

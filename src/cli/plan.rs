@@ -17,6 +17,7 @@ use super::invocation::Invocation;
 use super::member::{self, Known, Member};
 use super::nodes::{self, Found};
 use super::output::{self, Format};
+use super::served::ServedArgs;
 use super::{Findings, saved_state, telemetry_for_command};
 use crate::controller::observed;
 use crate::controller::published::Published;
@@ -24,10 +25,8 @@ use crate::controller::{MaxRemovals, Unreadable};
 use crate::files::Sources;
 use crate::kube_error::in_words;
 use crate::scheduling::{Impact, Transition};
-use crate::state::Identity;
 pub(crate) use document::Plan;
 use document::{NodePlan, Op, Policies, Summary};
-use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
 use nodegate_policy::simulate::{Scene, identity, node_name, simulate};
 use nodegate_policy::{Exemptions, Field, NodeFacts, PolicySet, plan_reconcile};
 
@@ -75,19 +74,12 @@ pub(crate) struct PlanArgs {
     groups: Vec<String>,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// How saved state is matched to nodes; use the same value as for `serve`
-    #[arg(long, value_enum, env = "NODEGATE_IDENTITY", default_value_t = Identity::Name)]
-    identity: Identity,
     /// How many nodes may lose keys at once before the controller holds the removals back; use the same value as for
     /// `serve` [default: the larger of 10 and 10 %]
     #[arg(long, value_name = "N", env = "NODEGATE_MAX_REMOVALS")]
     max_removals: Option<usize>,
-    /// Key of the pending taint
-    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
-    pending_taint_key: LabelKey,
-    /// Name of the mutating webhook configuration
-    #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
-    webhook_configuration: String,
+    #[command(flatten)]
+    served: ServedArgs,
     /// Exit with 1 if something would change, or if a node cannot be read
     #[arg(long)]
     exit_code: bool,
@@ -120,7 +112,7 @@ pub(super) fn run(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<Fin
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let plan = if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
     match args.output {
-        Format::Table => output::print(&text::of(&plan, args.by == By::Node))?,
+        Format::Table => output::print_lines(&text::of(&plan, args.by == By::Node, output::has_colors()))?,
         format => output::print(&output::structured(format, &plan)?)?,
     }
     let Summary { changed, deferred, unreadable, .. } = plan.summary;
@@ -168,7 +160,7 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     // A change of policies makes the controller repair these keys again.
     let left_alone = if now.as_ref() == Some(&then) { left_alone(&client, &place).await } else { HashSet::new() };
     let mut draft = Draft::default();
-    let known = Known { identity: args.identity, webhook_configuration: &args.webhook_configuration };
+    let known = Known { identity: args.served.identity, webhook_configuration: &args.served.webhook_configuration };
     let take = |member: Result<Member, Unreadable>| {
         let planned = match member {
             Ok(member) => draft.add_member(args, set, in_force.as_ref(), &member, &left_alone)?,
@@ -209,7 +201,7 @@ impl Draft {
             }
             Err(error) => return Err(error.into()),
         };
-        let pending = [TaintId { key: args.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }];
+        let pending = args.served.pending.taints();
         let stored = member.stored(&facts, &pending);
         let plan = plan_reconcile(set, &stored);
         let skipped = |field, key: &str| {

@@ -19,8 +19,8 @@ use super::connect::ConnectArgs;
 use super::history;
 use super::invocation::Invocation;
 use super::output::{self, Format};
+use super::served::ServedArgs;
 use super::{Findings, telemetry_for_command};
-use crate::state::Identity;
 pub(crate) use document::Report;
 use fleet::{Fleet, Source};
 use nodegate_policy::api::names::LabelKey;
@@ -71,15 +71,8 @@ pub(crate) struct ReportArgs {
     /// With --violations, judge the nodes of a cluster by the given policies even if they differ from the ones in force
     #[arg(long, requires = "violations")]
     force: bool,
-    /// How saved state is matched to nodes; use the same value as for `serve`
-    #[arg(long, value_enum, env = "NODEGATE_IDENTITY", default_value_t = Identity::Name)]
-    identity: Identity,
-    /// Key of the pending taint
-    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
-    pending_taint_key: LabelKey,
-    /// Name of the mutating webhook configuration
-    #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
-    webhook_configuration: String,
+    #[command(flatten)]
+    served: ServedArgs,
     /// Write the report as one HTML page to this file instead of printing it; - for standard output. The page needs no
     /// network. It also has the recorded changes of the nodes
     #[arg(long, value_name = "FILE", conflicts_with_all = ["violations", "output"])]

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use anstyle::AnsiColor;
 use anyhow::Context as _;
 use serde::Serialize;
 
 use super::faults::Faults;
+use super::lines::Lines;
 use super::output::{self, Format};
 use super::{Findings, nodes};
 use crate::files::{LoadError, Sources};
@@ -65,26 +67,28 @@ pub(super) fn run(args: &TestArgs) -> anyhow::Result<Findings> {
     }
     let failed = results.iter().filter(|result| !result.passed).count();
     match args.output {
-        Format::Table => output::print(&table(&results))?,
+        Format::Table => output::print_lines(&table(&results, output::has_colors()))?,
         format => output::print(&output::structured(format, &results)?)?,
     }
     Ok(if failed == 0 { Findings::None } else { Findings::Some })
 }
 
-fn table(results: &[CaseResult]) -> String {
-    let mut text = String::new();
+fn table(results: &[CaseResult], colors: bool) -> Lines {
+    let mut lines = Lines::new(colors);
     let mut file = "";
     for result in results {
         if result.file != file {
             file = &result.file;
-            text.push_str(&format!("{file}\n"));
+            lines.add("", file);
         }
-        text.push_str(&format!("  {}  {}\n", if result.passed { "ok  " } else { "FAIL" }, result.case));
-        text.extend(result.differences.iter().map(|line| format!("          {line}\n")));
+        let (color, outcome) = if result.passed { (AnsiColor::Green, "ok  ") } else { (AnsiColor::Red, "FAIL") };
+        lines.add_colored("  ", color, outcome, &format!("  {}", result.case));
+        result.differences.iter().for_each(|line| lines.add("          ", line));
     }
     let failed = results.iter().filter(|result| !result.passed).count();
-    text.push_str(&format!("{} passed, {failed} failed\n", results.len() - failed));
-    text
+    let color = if failed == 0 { AnsiColor::Green } else { AnsiColor::Red };
+    lines.add_colored("", color, &format!("{} passed, {failed} failed", results.len() - failed), "");
+    lines
 }
 
 /// Reads a case file, or all case files in a directory and its subdirectories.

@@ -18,6 +18,7 @@ use super::queue::{self, Again, Queue, Urgency, Wakes};
 use super::reconcile::Reconciler;
 use super::registration;
 use super::reports;
+use super::revert_tracker::{GivenUp, quoted};
 use super::status::{self, Findings};
 use super::watch_health::{WatchHandler, WatchHealth};
 use crate::state::Identity;
@@ -209,8 +210,8 @@ impl LeaderSession {
         if let Some(brake) = brake.filter(|brake| before.as_ref() != Some(brake)) {
             tracing::error!(nodes = losing, "{brake}");
         }
-        for (_, (field, key), writers, policy) in memory.reverts.given_up() {
-            let text = format!("{field} {key} is no longer repaired; last changed by {writers}");
+        for GivenUp { uid: _, key: (field, key), writers, policy } in memory.reverts.given_up() {
+            let text = format!("{field} {key} is no longer repaired; last changed by {}", quoted(writers));
             findings.contested.entry(policy.to_owned()).or_default().insert(text);
         }
         // Nodes that were deleted count no more.

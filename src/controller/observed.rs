@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::node::NodeObject;
 use super::published::{self, RETRY};
 use super::reconcile::Reconciler;
+use super::revert_tracker::{GivenUp, quoted};
 use crate::kube_error::in_words;
 
 /// The data key, in the ConfigMap of [`published::NAME`].
@@ -30,6 +31,7 @@ pub struct Observed {
 
 /// A key that the controller does not repair anymore.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LeftAlone {
     /// The node.
     pub node: String,
@@ -41,6 +43,9 @@ pub struct LeftAlone {
     pub policy: String,
     /// The last field managers that reverted it, quoted.
     pub writers: String,
+    /// The same names, the latest last. Empty if an earlier version has written it.
+    #[serde(default)]
+    pub writer_names: Vec<String>,
 }
 
 /// Reads what the leader has published; `None` if no leader has.
@@ -69,16 +74,22 @@ fn observed(reconciler: &Reconciler, store: &Store<NodeObject>) -> Observed {
     let nodes = store.state();
     let names: HashMap<&str, &str> = nodes.iter().map(|node| (node.uid(), node.name())).collect();
     let memory = reconciler.memory();
-    let left_alone = memory.reverts.given_up().filter_map(|(uid, (field, key), writers, policy)| {
-        let node = (*names.get(uid)?).to_owned();
-        Some(LeftAlone { node, field: field.to_string(), key: key.clone(), policy: policy.to_owned(), writers })
+    let left_alone = memory.reverts.given_up().filter_map(|GivenUp { uid, key: (field, key), writers, policy }| {
+        Some(LeftAlone {
+            node: (*names.get(uid)?).to_owned(),
+            field: field.to_string(),
+            key: key.clone(),
+            policy: policy.to_owned(),
+            writers: quoted(writers),
+            writer_names: writers.iter().map(|name| name.to_string()).collect(),
+        })
     });
     let mut left_alone: Vec<LeftAlone> = left_alone.collect();
     left_alone.sort_unstable();
     let mut size = 0;
-    left_alone.retain(|LeftAlone { node, field, key, policy, writers }| {
-        // Escaped, a byte of a name takes up to six.
-        size += 64 + node.len() + field.len() + key.len() + policy.len() + 6 * writers.len();
+    left_alone.retain(|LeftAlone { node, field, key, policy, writers, writer_names: _ }| {
+        // Escaped, a byte of a name takes up to six. The names are there twice.
+        size += 96 + node.len() + field.len() + key.len() + policy.len() + 12 * writers.len();
         size <= LISTED_MAX
     });
     Observed { left_alone, held_back: memory.removals.brake().map(ToString::to_string) }

@@ -53,8 +53,24 @@ impl RevertCount {
 
     /// The last writers, quoted and escaped for a terminal.
     fn named(&self) -> String {
-        self.writers.iter().map(|writer| format!("{writer:?}")).collect::<Vec<_>>().join(", ")
+        quoted(&self.writers)
     }
+}
+
+/// Names of writers, quoted and escaped for a terminal.
+pub(super) fn quoted(writers: &[Box<str>]) -> String {
+    writers.iter().map(|writer| format!("{writer:?}")).collect::<Vec<_>>().join(", ")
+}
+
+/// A key that is not repaired anymore.
+pub(super) struct GivenUp<'a> {
+    /// The uid of its node.
+    pub(super) uid: &'a str,
+    pub(super) key: &'a RevertKey,
+    /// The last writers, the latest last.
+    pub(super) writers: &'a [Box<str>],
+    /// The policy that sets it.
+    pub(super) policy: &'a str,
 }
 
 /// Observed reverts, and keys that are no longer repaired because of them. Bounded, whatever nodes do.
@@ -142,11 +158,12 @@ impl RevertTracker {
         Some(count.named())
     }
 
-    /// Every key that is not repaired: the uid of its node, the key, its last writers, and the policy that sets it.
-    pub(super) fn given_up(&self) -> impl Iterator<Item = (&str, &RevertKey, String, &str)> {
+    /// Every key that is not repaired.
+    pub(super) fn given_up(&self) -> impl Iterator<Item = GivenUp<'_>> {
         let counts = self.nodes.iter().flat_map(|(uid, counts)| counts.iter().map(move |count| (uid, count)));
-        counts.filter_map(|(uid, (revert_key, count))| {
-            Some((&**uid, revert_key, count.named(), count.given_up.as_deref()?))
+        counts.filter_map(|(uid, (key, count))| {
+            let policy = count.given_up.as_deref()?;
+            Some(GivenUp { uid, key, writers: &count.writers, policy })
         })
     }
 

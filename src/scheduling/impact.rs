@@ -146,7 +146,14 @@ impl Impact {
     /// Takes a DaemonSet into account.
     pub fn add_daemon_set(&mut self, set: &DaemonSet) {
         let requirements = of_daemon_set(&set.spec.template.spec);
-        let changed = || self.nodes.iter().filter_map(|node| Some((&node.before, node.after.as_ref()?)));
+        // The controller also starts pods of a template with `nodeName`, and only on that node (`pkg/controller/daemon`,
+        // `predicates`).
+        let only = set.spec.template.spec.node_name.as_deref().filter(|name| !name.is_empty());
+        let meant = |node: &NodeState| only.is_none_or(|only| node.name == only);
+        let changed = || {
+            let changed = self.nodes.iter().filter_map(|node| Some((&node.before, node.after.as_ref()?)));
+            changed.filter(|(before, _)| meant(before))
+        };
         let runs = |node: &NodeState| requirements.fits(node).is_ok();
         let named = |chosen: &dyn Fn(&NodeState, &NodeState) -> bool| {
             let mut names: Vec<String> =

@@ -255,6 +255,8 @@ fn daemon_sets_start_and_stop_pods_as_their_controller_does() {
     impact.add_daemon_set(&set("stays", json!({})));
     let keep = json!([{"key": "keep", "operator": "Exists"}]);
     impact.add_daemon_set(&set("comes", json!({"nodeSelector": {"pool": "c"}, "tolerations": keep})));
+    impact.add_daemon_set(&set("pinned", json!({"nodeName": "n1", "nodeSelector": {"pool": "a"}})));
+    impact.add_daemon_set(&set("pinned-elsewhere", json!({"nodeName": "n2", "nodeSelector": {"pool": "a"}})));
     // The API server replaces the affinity of such a pod by the name of its node.
     let pinned = affinity(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]));
     for name in ["leaves", "stays"] {
@@ -269,5 +271,6 @@ fn daemon_sets_start_and_stop_pods_as_their_controller_does() {
     let sets: Vec<_> =
         sets.iter().map(|set| (set.name.as_str(), set.starts.as_slice(), set.stops.as_slice())).collect();
     let n1 = ["n1".to_owned()];
-    assert_eq!(sets, [("comes", &n1 as &[String], &[] as &[String]), ("leaves", &[], &n1)]);
+    let none: &[String] = &[];
+    assert_eq!(sets, [("comes", &n1 as &[String], none), ("leaves", none, &n1), ("pinned", none, &n1)]);
 }

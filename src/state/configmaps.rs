@@ -15,7 +15,7 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::broadcast;
 
 use super::stored_map::StoredMap;
-use super::{Identity, SavedStates};
+use super::{Identity, Machine, SavedStates};
 use crate::kube_error::{in_words, is_expired};
 use crate::telemetry::brief;
 use nodegate_policy::api::state::SavedState;
@@ -134,6 +134,20 @@ impl ConfigMaps {
     /// Returns an error if the API server refuses or cannot be reached.
     pub async fn read(&self, mut report: impl FnMut(Problem)) -> Result<(), kube::Error> {
         self.read_each(&mut report, |_| {}).await
+    }
+
+    /// The document of a node that is known by now, with its history, which the states do not have.
+    ///
+    /// # Errors
+    /// Returns an error if the API server refuses or cannot be reached.
+    pub async fn with_history(&self, node: Machine<'_>) -> Result<Option<SavedState>, kube::Error> {
+        let Some(state) = self.states.get(node) else { return Ok(None) };
+        let Some(DocumentLocation { config_map, data_key }) = self.place(&Identity::key(&state)) else {
+            return Ok(Some((*state).clone()));
+        };
+        let stored = self.api.get_opt(&config_map).await?;
+        let whole = stored.and_then(|map| parse(map.data?.get(&data_key)?).ok());
+        Ok(Some(whole.unwrap_or_else(|| (*state).clone())))
     }
 
     /// Reads all ConfigMaps once, and returns those that hold saved state.

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
+use super::authority::Authority;
 use super::issue::{self, IssueError};
 use super::pair::{Pair, PairError};
-use super::pem::Pem;
+use super::pem::{Pem, all_certificates};
 use super::subject_name::SubjectName;
 
 /// Who manages the directory.
@@ -88,13 +89,18 @@ impl Directory {
         if directory.is_empty()? {
             fs::create_dir_all(path).map_err(|error| directory.file("", error))?;
             let ca = issue::ca(now)?;
-            directory.write("ca.key", &ca.key, 0o600)?;
-            directory.write("ca.crt", &ca.certificate, 0o644)?;
+            directory.prepare("ca.key", &ca.key, 0o600)?;
+            directory.prepare("ca.crt", &ca.certificate, 0o644)?;
+            directory.place("ca.key")?;
+            directory.place("ca.crt")?;
+        } else if directory.has("ca.key") && !directory.has("ca.crt") && directory.has(&prepared("ca.crt")) {
+            // The process that created the CA was ended between the last two steps.
+            directory.place("ca.crt")?;
         }
-        if directory.path.join("ca.key").exists() {
+        if directory.has("ca.key") {
             directory.owner = DirectoryOwner::Nodegate;
             directory.renew_if_due(now)?;
-        } else if !directory.path.join("tls.crt").exists() && !directory.path.join("tls.key").exists() {
+        } else if !directory.has("tls.crt") && !directory.has("tls.key") {
             return Err(DirectoryError::Foreign { directory: path.to_owned() });
         }
         let pair = directory.read()?;
@@ -119,6 +125,19 @@ impl Directory {
         let (certificate, key) = (self.read_file("tls.crt")?, self.read_file("tls.key")?);
         Pair::from_pem(&certificate, &key)
             .map_err(|error| DirectoryError::Pair { certificate: self.path.join("tls.crt"), error })
+    }
+
+    /// The CAs in `ca.crt`, with which callers verify the certificate; empty if the directory has no such file.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, or if a certificate in it is damaged.
+    pub fn authorities(&self) -> Result<Vec<Authority>, DirectoryError> {
+        if !self.has("ca.crt") {
+            return Ok(Vec::new());
+        }
+        let fault = |why: String| self.file("ca.crt", io::Error::new(io::ErrorKind::InvalidData, why));
+        let certificates = all_certificates(&self.read_file("ca.crt")?).map_err(|error| fault(error.to_string()))?;
+        certificates.iter().map(|certificate| Authority::read(certificate).map_err(fault)).collect()
     }
 
     /// Renews the leaf from the stored CA if it is due, damaged or lacks a name. Returns whether it did. Directories
@@ -179,20 +198,39 @@ impl Directory {
         fs::read(self.path.join(name)).map_err(|error| self.file(name, error))
     }
 
+    fn has(&self, name: &str) -> bool {
+        self.path.join(name).exists()
+    }
+
     /// Replaces a file atomically. The mode is set from the start.
     fn write(&self, name: &str, text: &str, mode: u32) -> Result<(), DirectoryError> {
-        let temporary = self.path.join(format!(".{name}.new"));
+        self.prepare(name, text, mode)?;
+        self.place(name)
+    }
+
+    /// Writes a file under a hidden name.
+    fn prepare(&self, name: &str, text: &str, mode: u32) -> Result<(), DirectoryError> {
+        let temporary = self.path.join(prepared(name));
         let fault = |error| self.file(name, error);
         let _ = fs::remove_file(&temporary);
         let mut file =
             fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary).map_err(fault)?;
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
-        fs::rename(&temporary, self.path.join(name)).map_err(fault)
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)
+    }
+
+    /// Gives a prepared file its name.
+    fn place(&self, name: &str) -> Result<(), DirectoryError> {
+        fs::rename(self.path.join(prepared(name)), self.path.join(name)).map_err(|error| self.file(name, error))
     }
 
     fn file(&self, name: &str, error: io::Error) -> DirectoryError {
         DirectoryError::File { path: if name.is_empty() { self.path.clone() } else { self.path.join(name) }, error }
     }
+}
+
+/// The hidden name of a file that is not complete yet.
+fn prepared(name: &str) -> String {
+    format!(".{name}.new")
 }
 
 #[cfg(test)]
@@ -224,6 +262,26 @@ mod tests {
         for key in ["ca.key", "tls.key"] {
             assert_eq!(fs::metadata(temporary.path().join(key)).unwrap().permissions().mode() & 0o777, 0o600, "{key}");
         }
+    }
+
+    #[test]
+    fn a_ca_that_was_not_completed_is_completed_and_one_without_its_certificate_is_an_error() {
+        let temporary = tempfile::tempdir().unwrap();
+        let open = || Directory::open(temporary.path(), &names(&["localhost"]), Timestamp::now());
+        open().unwrap();
+        let at = |name: &str| temporary.path().join(name);
+        let ca = fs::read(at("ca.crt")).unwrap();
+        fs::rename(at("ca.crt"), at(".ca.crt.new")).unwrap();
+        for leaf in ["tls.crt", "tls.key"] {
+            fs::remove_file(at(leaf)).unwrap();
+        }
+        open().unwrap();
+        assert_eq!(fs::read(at("ca.crt")).unwrap(), ca);
+        for name in ["ca.crt", "tls.crt", "tls.key"] {
+            fs::remove_file(at(name)).unwrap();
+        }
+        let error = open().unwrap_err().to_string();
+        assert!(error.contains("ca.crt"), "{error}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! TLS 1.2 and 1.3 by rustls with aws-lc-rs. This layer does not depend on the service behind it.
 
+mod authority;
 mod bundle;
 mod callers;
 mod certificate;
@@ -21,6 +22,7 @@ mod subject_name;
 mod watch;
 mod x509;
 
+pub use authority::Authority;
 pub use bundle::{Bundle, Phase, Unusable};
 pub use callers::{Callers, CallersError, Refusal};
 pub use certificate::{Certificate, https};

@@ -13,7 +13,7 @@ use rustls::sign::CertifiedKey;
 
 use super::pem::{all_certificates, certificates};
 use super::subject_name::SubjectName;
-use super::x509::Fields;
+use super::x509::{Fields, fingerprint};
 
 /// Why two texts are not a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +76,11 @@ impl Pair {
     /// The leaf's subject.
     pub fn subject(&self) -> &str {
         &self.subject
+    }
+
+    /// The leaf's SHA-256 fingerprint, as `openssl x509 -fingerprint -sha256` prints it.
+    pub fn fingerprint(&self) -> String {
+        self.leaf().map(fingerprint).unwrap_or_default()
     }
 
     /// Whether less than a third of the leaf's lifetime is left.

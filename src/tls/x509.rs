@@ -1,5 +1,8 @@
 //! The fields of a certificate.
 
+use std::fmt::Write as _;
+
+use aws_lc_rs::digest::{SHA256, digest};
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
@@ -38,6 +41,17 @@ impl Fields {
             subject: parsed.subject().to_string(),
         })
     }
+}
+
+/// The SHA-256 fingerprint of a certificate, as `openssl x509 -fingerprint -sha256` prints it.
+pub(super) fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    let mut text = String::new();
+    for (at, byte) in digest(&SHA256, certificate).as_ref().iter().enumerate() {
+        let separator = if at == 0 { "" } else { ":" };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{separator}{byte:02X}");
+    }
+    text
 }
 
 fn moment(time: x509_parser::time::ASN1Time) -> Timestamp {

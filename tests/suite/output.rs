@@ -39,7 +39,7 @@ fn a_missing_an_unknown_and_a_wrong_field_do_not_conform() {
 
 const PAGE: &str = "docs/reference/json.md";
 /// What `render schema` calls it, and the command.
-const DOCUMENTED: [(&str, &str); 8] = [
+const DOCUMENTED: [(&str, &str); 10] = [
     ("plan", "nodegate plan -o json"),
     ("init", "nodegate init -o json"),
     ("explain", "nodegate explain NODE -o json"),
@@ -48,6 +48,8 @@ const DOCUMENTED: [(&str, &str); 8] = [
     ("violations", "nodegate report --violations -o json"),
     ("history", "nodegate history NODE -o json"),
     ("probe", "nodegate probe -o json"),
+    ("cleanup", "nodegate cleanup -o json"),
+    ("certs", "nodegate certs -o json"),
 ];
 
 /// The fields of an object and of the objects in it, as rows of a table.

@@ -1,7 +1,7 @@
 //! `nodegate plan` on nodes in files.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
@@ -163,12 +163,42 @@ fn wrong_input_is_an_error_that_says_what_is_wrong() {
 }
 
 #[test]
-fn a_closed_pipe_ends_the_command_quietly() {
+fn faults_in_files_of_nodes_and_pods_are_shown_with_their_lines() {
     let directory = tempfile::tempdir().unwrap();
-    let mut command = command(directory.path(), &["nodes.json", "--policy", "policy.yaml"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let at = directory.path();
+    let valueless =
+        "apiVersion: v1\nkind: Node\nmetadata:\n  name: n\n  labels: {tier: gold, team: }\n  annotations:\n    note:\n";
+    let expected = "\
+error: \"team\" has no value
+ --> FILE:5:24
+  |
+5 |   labels: {tier: gold, team: }
+  |                        ^^^^
+  |
+  = help: write \"\" for an empty value, or remove the key
+
+error: \"note\" has no value
+ --> FILE:7:5
+  |
+7 |     note:
+  |     ^^^^
+  |
+  = help: write \"\" for an empty value, or remove the key
+
+error: FILE was not read
+";
+    std::fs::write(at.join("valueless.yaml"), valueless).unwrap();
+    std::fs::write(at.join("twice.yaml"), "kind: Node\nmetadata:\n  name: a\n  name: b\n").unwrap();
+    let file = |name: &str| expected.replace("FILE", name);
+    for arguments in
+        [&["valueless.yaml"] as &[&str], &["nodes.json", "--policy", "policy.yaml", "--pods", "valueless.yaml"]]
+    {
+        let output = command(at, arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said), (Some(2), file("valueless.yaml")), "{arguments:?}");
+    }
+    let said = String::from_utf8(command(at, &["twice.yaml"]).output().unwrap().stderr).unwrap();
+    for part in ["twice.yaml:4:3", "4 |   name: b", "the first one", "error: twice.yaml was not read\n"] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
 }

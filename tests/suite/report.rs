@@ -200,9 +200,9 @@ fn cost_is_the_price_of_the_instance_type_or_of_the_resources() {
     let (_, csv, errors) = fleet(&["nodes.yaml", "--cost", "--by", "team", "--prices", "prices.yaml", "-o", "csv"]);
     // 30 for the p4d.24xlarge; half a core and 2 GiB cost 0.015 + 0.008.
     let expected = "\
-label,value,nodes,cpu,memoryGib,gpu,perHour,perMonth,currency,unpriced
-team,,1,0,0.00,0,0.0000,0.0000,EUR,1
-team,ml,2,96.5,1026.00,8,30.0230,21916.7900,EUR,0
+label,value,nodes,cpu,memoryGib,gpu,perHour,perMonth,currency,unpriced,hasLabel
+team,,1,0,0.00,0,0.0000,0.0000,EUR,1,false
+team,ml,2,96.5,1026.00,8,30.0230,21916.7900,EUR,0,true
 ";
     assert_eq!((csv.as_str(), errors.as_str()), (expected, ""));
     let table = fleet(&["nodes.yaml", "--cost", "--by", "team"]).1;

@@ -27,7 +27,7 @@ pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
             saved: &record,
             registered: true,
             identified: true,
-            pending: &args.pending(),
+            pending: &args.served.pending.taints(),
             adopt: false,
             patched_taints: &BTreeSet::new(),
         };

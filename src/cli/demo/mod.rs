@@ -8,8 +8,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use serde_json::{Value as Json, json};
+use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
 
 use client::{ApiServer, Written};
 use fleet::FLEETS;
@@ -38,44 +40,63 @@ type User = (String, Vec<String>);
 pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Findings> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        // Removed however the demo ends: it contains private keys.
         let directory = TemporaryDirectory::new()?;
-        let running = start(directory.config()?).await?;
-        let mut api = ApiServer::connect(running.address, &directory.0.join("certs/ca.crt")).await?;
-        output::print("nodegate serves two example fleets over HTTPS, with certificates that it created.\n\n")?;
-        join_fleets(&mut api).await?;
-        add_role(&mut api).await?;
-        recreate_node(&mut api, &directory, &running).await?;
-        show_denials(&mut api).await?;
+        let running = tokio::select! {
+            shown = show(&directory) => shown?,
+            _ = terminate.recv() => bail!("the demo was terminated"),
+            _ = interrupt.recv() => bail!("the demo was interrupted"),
+        };
         if args.keep {
-            keep(&directory, &running).await?;
+            keep(&directory, &running)?;
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         }
         running.stop().await;
         Ok(Findings::None)
     })
 }
 
-/// A temporary directory, removed at the end.
-struct TemporaryDirectory(std::path::PathBuf);
+/// Starts the server and shows everything.
+async fn show(directory: &TemporaryDirectory) -> anyhow::Result<Running> {
+    let running = start(directory.config()?).await?;
+    let mut api = ApiServer::connect(running.address, &directory.path().join("certs/ca.crt")).await?;
+    output::print_while_read("nodegate serves two example fleets over HTTPS, with certificates that it created.\n\n")?;
+    join_fleets(&mut api).await?;
+    add_role(&mut api).await?;
+    recreate_node(&mut api, directory, &running).await?;
+    show_denials(&mut api).await?;
+    Ok(running)
+}
+
+/// A temporary directory that nobody else can read, removed at the end.
+struct TemporaryDirectory(TempDir);
 
 impl TemporaryDirectory {
     fn new() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("nodegate-demo-{}", std::process::id()));
+        let place = || std::env::temp_dir().display().to_string();
+        let directory = tempfile::Builder::new().prefix("nodegate-demo-").tempdir().with_context(place)?;
         for part in ["policies", "state", "certs"] {
-            std::fs::create_dir_all(path.join(part)).with_context(|| path.display().to_string())?;
+            std::fs::create_dir(directory.path().join(part)).with_context(place)?;
         }
         for fleet in &FLEETS {
-            std::fs::write(path.join("policies").join(format!("{}.yaml", fleet.name)), fleet.policy)?;
+            let file = directory.path().join("policies").join(format!("{}.yaml", fleet.name));
+            std::fs::write(file, fleet.policy).with_context(place)?;
         }
-        Ok(Self(path))
+        Ok(Self(directory))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn config(&self) -> anyhow::Result<ServeConfig> {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         Ok(ServeConfig {
-            sources: Sources { policies: vec![self.0.join("policies")], ..Sources::default() },
+            sources: Sources { policies: vec![self.path().join("policies")], ..Sources::default() },
             listen: any_port,
             probe_listen: any_port,
-            cert_dir: Some(self.0.join("certs")),
+            cert_dir: Some(self.path().join("certs")),
             cert_names: vec![
                 "localhost".parse().map_err(anyhow::Error::msg)?,
                 "127.0.0.1".parse().map_err(anyhow::Error::msg)?,
@@ -83,7 +104,7 @@ impl TemporaryDirectory {
             callers: None,
             bounds: Bounds::default(),
             limits: Limits::default(),
-            state_dir: self.0.join("state"),
+            state_dir: self.path().join("state"),
             pending_taint: PendingTaintMode::Never,
             pending_taint_key: "nodegate.dev/pending".parse()?,
             cluster: None,
@@ -91,13 +112,6 @@ impl TemporaryDirectory {
             exemptions: Exemptions::default(),
             drain_delay: Duration::ZERO,
         })
-    }
-}
-
-impl Drop for TemporaryDirectory {
-    fn drop(&mut self) {
-        // Whatever cannot be removed from the temporary directory is left to the operating system.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -138,12 +152,12 @@ async fn join_fleets(api: &mut ApiServer) -> anyhow::Result<()> {
             let cells = [node_name(&node).to_owned(), labels, taints, deferred, verdict, time];
             table.add_row_of_lines(cells.map(|cell| cell.lines().map(str::to_owned).collect()));
         }
-        output::print(&format!(
+        output::print_while_read(&format!(
             "Fleet {}: every kubelet registers its node (examples/{}).\n\n{table}\n\n",
             fleet.name, fleet.name
         ))?;
     }
-    output::print(
+    output::print_while_read(
         "Deferred: the controller sets role labels, because an API server rejects them in a kubelet's request.\n\
          The GPU nodes register without nvidia.com/gpu in their capacity, because no driver runs yet.\n\n",
     )
@@ -159,7 +173,7 @@ async fn add_role(api: &mut ApiServer) -> anyhow::Result<()> {
     let admin = identity("admin", name, &[]);
     let stored = api.write(&with_role, Some(&worker), false, &admin).await?.outcome.map_err(anyhow::Error::msg)?;
     let (labels, _) = added(&with_role, &stored);
-    output::print(&format!(
+    output::print_while_read(&format!(
         "Roles: an administrator labels {name} as a worker (node-role.kubernetes.io/worker). The same write adds:\n\x20 {labels}\n\n"
     ))
 }
@@ -178,11 +192,11 @@ async fn recreate_node(api: &mut ApiServer, directory: &TemporaryDirectory, runn
         .outcome
         .map_err(anyhow::Error::msg)?;
     let state = json!({"nodeName": name, "labels": {"team.owner": "platform"}, "capturedAt": jiff::Timestamp::now().to_string()});
-    std::fs::write(directory.0.join("state").join(format!("{name}.json")), state.to_string())?;
+    std::fs::write(directory.path().join("state").join(format!("{name}.json")), state.to_string())?;
     wait_for_state(running).await?;
     let again = api.write(&registered, None, false, &kubelet).await?;
     let stored = again.outcome.map_err(anyhow::Error::msg)?;
-    output::print(&format!(
+    output::print_while_read(&format!(
         "Re-creation: an administrator set the label team.owner=platform on {name}; it is in saved state.\n\
          The node is deleted, and its kubelet registers it again. The object that its CREATE returns has:\n\
          \x20 team.owner={}\n\n",
@@ -247,7 +261,7 @@ async fn show_denials(api: &mut ApiServer) -> anyhow::Result<()> {
             &kubelet,
         ),
     ];
-    output::print("Forbidden changes to thinkpad01, whose tier is standard:\n")?;
+    output::print_while_read("Forbidden changes to thinkpad01, whose tier is standard:\n")?;
     for (what, node, old, status, user) in attempts {
         let written = api.write(&node, old, status, user).await?;
         let mut text = format!("- {what}\n");
@@ -259,20 +273,18 @@ async fn show_denials(api: &mut ApiServer) -> anyhow::Result<()> {
             }
         }
         text.extend(written.warnings.iter().map(|warning| format!("  warning: {warning}\n")));
-        output::print(&text)?;
+        output::print_while_read(&text)?;
     }
     Ok(())
 }
 
-async fn keep(directory: &TemporaryDirectory, running: &Running) -> anyhow::Result<()> {
-    let ca = directory.0.join("certs/ca.crt");
-    let review = directory.0.join("review.json");
+fn keep(directory: &TemporaryDirectory, running: &Running) -> anyhow::Result<()> {
+    let ca = directory.path().join("certs/ca.crt");
+    let review = directory.path().join("review.json");
     let node = FLEETS[0].nodes()?.into_iter().next().context("the fleet has nodes")?;
     let text = fleet::review(&node, None, false, &identity("kubelet", node_name(&node), &[]))?;
     std::fs::write(&review, serde_json::to_vec_pretty(&text)?)?;
-    print_commands(&running.address, &running.probe_address, &ca, &review, &directory.0)?;
-    tokio::signal::ctrl_c().await?;
-    Ok(())
+    print_commands(&running.address, &running.probe_address, &ca, &review, directory.path())
 }
 
 fn print_commands(
@@ -282,7 +294,7 @@ fn print_commands(
     review: &Path,
     directory: &Path,
 ) -> anyhow::Result<()> {
-    output::print(&format!(
+    output::print_while_read(&format!(
         "\nThe server runs until you press Ctrl-C. Its files are in {}. Try:\n\
          \x20 curl --cacert {} -H 'Content-Type: application/json' --data @{} https://{address}/mutate\n\
          \x20 curl http://{probe}/metrics\n\

@@ -12,7 +12,7 @@ const VALUE_MAX: usize = 60;
 
 /// A node, as tables.
 pub(super) fn of_node(explanation: &Explanation) -> String {
-    let Explanation { node, entries, missing } = explanation;
+    let Explanation { node, entries, missing, saved_state_unknown } = explanation;
     let mut table = output::table(&["field", "key", "value", "source", "owned", "since"]);
     for entry in entries {
         let Entry { field, key, value, effect, source: from, owned, since, .. } = entry;
@@ -20,7 +20,11 @@ pub(super) fn of_node(explanation: &Explanation) -> String {
         // The table would be as wide as the longest annotation.
         cut_to_characters(&mut value, VALUE_MAX);
         let since = since.as_deref().map_or("-".to_owned(), brief_time);
-        let owned = if *owned { "yes" } else { "no" };
+        let owned = match (owned, saved_state_unknown) {
+            (true, _) => "yes",
+            (false, None) => "no",
+            (false, Some(_)) => "unknown",
+        };
         table.add_row([field.as_str(), key, &value, &source(from), owned, &since]);
     }
     let mut text = format!("{}\n", table.trim_fmt());
@@ -58,7 +62,7 @@ pub(super) fn of_node(explanation: &Explanation) -> String {
 
 /// One key, as paragraphs.
 pub(super) fn of_key(explanation: &Explanation, key: &str) -> String {
-    let Explanation { node, entries, missing } = explanation;
+    let Explanation { node, entries, missing, saved_state_unknown } = explanation;
     let mut text = String::new();
     let mut line = |line: String| text.push_str(&format!("{}\n", on_a_line(&line)));
     for entry in entries {
@@ -67,7 +71,12 @@ pub(super) fn of_key(explanation: &Explanation, key: &str) -> String {
         if let Some(since) = &entry.since {
             line(format!("  since:   {}", brief_time(since)));
         }
-        line(format!("  owned:   {}", if entry.owned { "yes" } else { "no, so nodegate does not remove it" }));
+        let owned = match (entry.owned, saved_state_unknown) {
+            (true, _) => "yes",
+            (false, None) => "no, so nodegate does not remove it",
+            (false, Some(_)) => "unknown",
+        };
+        line(format!("  owned:   {owned}"));
         if let Some(removed) = &entry.removed_when {
             line(format!("  removed: {}", removed_when(removed)));
         }

@@ -5,35 +5,13 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use k8s_openapi::api::apps::v1::DaemonSet as DaemonSetObject;
 use k8s_openapi::api::core::v1::Pod as PodObject;
-use kube::api::ListParams;
-use kube::core::Request;
 use kube::{Client, Resource as _};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
-use serde_json::value::RawValue;
 
 use super::super::{nodes, output};
-use crate::kube_error::in_words;
+use crate::controller::{NodesError, page_of};
 use crate::scheduling::{DaemonSet, Impact, Pod};
-
-/// Number of objects in one page of a list.
-const PAGE: u32 = 500;
-
-/// A page of a list. The objects stay text until they are read one by one, so that an unreadable one affects no other.
-#[derive(Deserialize)]
-struct Page {
-    metadata: PageMetadata,
-    items: Vec<Box<RawValue>>,
-}
-
-#[derive(Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-#[derive(Default)]
-struct PageMetadata {
-    #[serde(rename = "continue")]
-    next: Option<String>,
-}
 
 /// Adds the DaemonSets and pods of the cluster.
 ///
@@ -41,34 +19,30 @@ struct PageMetadata {
 /// Returns a sentence if they cannot be listed.
 pub(in crate::cli) async fn of_cluster(client: &Client, impact: &mut Impact) -> Result<(), String> {
     let sets = each(client, &DaemonSetObject::url_path(&(), None), |set: DaemonSet| impact.add_daemon_set(&set)).await;
-    sets.map_err(|error| format!("could not list DaemonSets: {}", in_words(&error)))?;
+    sets.map_err(|error| format!("could not list DaemonSets: {error}"))?;
     let pods = each_of_cluster(client, |pod| impact.add_pod(&pod)).await;
-    pods.map_err(|error| format!("could not list pods: {}", in_words(&error)))
+    pods.map_err(|error| format!("could not list pods: {error}"))
 }
 
 /// Reads every pod of the cluster.
 ///
 /// # Errors
 /// Returns an error if the API server refuses or cannot be reached.
-pub(in crate::cli) async fn each_of_cluster(client: &Client, take: impl FnMut(Pod)) -> Result<(), kube::Error> {
+pub(in crate::cli) async fn each_of_cluster(client: &Client, take: impl FnMut(Pod)) -> Result<(), NodesError> {
     each(client, &PodObject::url_path(&(), None), take).await
 }
 
-async fn each<T: DeserializeOwned>(client: &Client, path: &str, mut take: impl FnMut(T)) -> Result<(), kube::Error> {
-    let mut parameters = ListParams::default().limit(PAGE);
-    let mut unreadable = 0_usize;
+async fn each<T: DeserializeOwned>(client: &Client, path: &str, mut take: impl FnMut(T)) -> Result<(), NodesError> {
+    let (mut next, mut unreadable): (Option<String>, usize) = Default::default();
     loop {
-        let request = Request::new(path).list(&parameters).map_err(kube::Error::BuildRequest)?;
-        let page: Page = client.request(request).await?;
-        for item in &page.items {
-            match serde_json::from_str(item.get()) {
-                Ok(object) => take(object),
-                Err(_) => unreadable += 1,
-            }
-        }
-        match page.metadata.next.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => break,
+        // An unreadable object affects no other.
+        let read = |text: Option<&[u8]>| match text.map(serde_json::from_slice) {
+            Some(Ok(object)) => take(object),
+            Some(Err(_)) | None => unreadable += 1,
+        };
+        next = page_of(client, path, next.as_deref(), read).await?.next;
+        if next.is_none() {
+            break;
         }
     }
     if unreadable > 0 {

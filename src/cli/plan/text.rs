@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anstyle::AnsiColor;
+
 use super::document::{Change, NodePlan, Op, Plan, Policies, Summary};
+use crate::cli::lines::Lines;
 use crate::scheduling::{AffectedDaemonSet, AffectedPod, Effect};
-use crate::text::{counted, on_a_line};
+use crate::text::counted;
 use nodegate_policy::explain::FieldName;
 
 /// How many nodes are named in a line.
@@ -12,23 +15,40 @@ const NAMED: usize = 3;
 /// From how many values of one key on they are counted instead of shown.
 const SHOWN_VALUES: usize = 10;
 
-struct Lines(String);
+/// A line; changes have a color.
+struct Line {
+    op: Option<Op>,
+    text: String,
+    nodes: String,
+}
 
-impl Lines {
-    fn add(&mut self, indent: &str, line: &str) {
-        self.0.push_str(&format!("{indent}{}\n", on_a_line(line)));
+impl Line {
+    fn add_to(&self, lines: &mut Lines, indent: &str) {
+        let Self { op, text, nodes } = self;
+        match op {
+            None => lines.add(indent, &format!("{text}{nodes}")),
+            Some(op) => lines.add_colored(indent, color(*op), text, nodes),
+        }
+    }
+}
+
+fn color(op: Op) -> AnsiColor {
+    match op {
+        Op::Add => AnsiColor::Green,
+        Op::Change => AnsiColor::Yellow,
+        Op::Remove => AnsiColor::Red,
     }
 }
 
 /// The plan as text: by node, or each change once.
-pub(super) fn of(plan: &Plan, by_node: bool) -> String {
-    let mut lines = Lines(String::new());
+pub(super) fn of(plan: &Plan, by_node: bool, colors: bool) -> Lines {
+    let mut lines = Lines::new(colors);
     policies(&mut lines, &plan.policies);
     if by_node {
         plan.nodes.iter().for_each(|node| of_node(&mut lines, node));
     } else {
         for line in of_changes(&plan.nodes) {
-            lines.add("", &line);
+            line.add_to(&mut lines, "");
         }
     }
     pods(&mut lines, plan);
@@ -44,7 +64,7 @@ pub(super) fn of(plan: &Plan, by_node: bool) -> String {
         let rules = plan.trusting.join(", ");
         lines.add("", &format!("Rules that trust values set by kubelets (trustKubelet): {rules}"));
     }
-    lines.0
+    lines
 }
 
 /// What a cluster gets instead of the policies in force.
@@ -64,12 +84,14 @@ fn policies(lines: &mut Lines, policies: &Policies) {
 }
 
 fn of_node(lines: &mut Lines, plan: &NodePlan) {
-    let mut of_this: Vec<String> = plan.changes.iter().map(with_rule).collect();
-    of_this.extend(plan.deferred.iter().map(|change| format!("deferred: {}", with_rule(change))));
-    of_this.extend(plan.unknown.iter().map(|fault| unknown(&fault.policy, &fault.rule, &[(&*fault.reason, 1)].into())));
-    of_this.extend(remarks(plan));
+    let line = |op, text| Line { op, text, nodes: String::new() };
+    let mut of_this: Vec<Line> = plan.changes.iter().map(|change| line(Some(change.op), with_rule(change))).collect();
+    of_this
+        .extend(plan.deferred.iter().map(|change| line(Some(change.op), format!("deferred: {}", with_rule(change)))));
+    let unknown = plan.unknown.iter().map(|fault| unknown(&fault.policy, &fault.rule, &[(&*fault.reason, 1)].into()));
+    of_this.extend(unknown.chain(remarks(plan)).map(|text| line(None, text)));
     lines.add("", &format!("{}{}", plan.node, if of_this.is_empty() { "   no changes" } else { "" }));
-    of_this.iter().for_each(|line| lines.add("  ", line));
+    of_this.iter().for_each(|line| line.add_to(lines, "  "));
 }
 
 /// What is said of a node beside its changes and unknown rules.
@@ -99,7 +121,7 @@ fn unknown(policy: &str, rule: &str, reasons: &BTreeMap<&str, usize>) -> String 
 }
 
 /// Each change and each remark once, with its nodes.
-fn of_changes(nodes: &[NodePlan]) -> Vec<String> {
+fn of_changes(nodes: &[NodePlan]) -> Vec<Line> {
     let mut changes: BTreeMap<(bool, Change), Vec<&str>> = BTreeMap::new();
     let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let mut faults: BTreeMap<(&str, &str), Fault<'_>> = BTreeMap::new();
@@ -130,14 +152,15 @@ fn of_changes(nodes: &[NodePlan]) -> Vec<String> {
         shown.entry(order).or_default().extend(nodes);
     }
     let deferred = |deferred: bool| if deferred { "deferred: " } else { "" };
-    let changes = shown.into_iter().map(|((_, _, later, _, text), mut nodes)| {
+    let line = |op, text, nodes: &[&str]| Line { op, text, nodes: format!(": {}", named(nodes)) };
+    let changes = shown.into_iter().map(|((_, _, later, op, text), mut nodes)| {
         nodes.sort_unstable();
-        format!("{}{text}: {}", deferred(later), named(&nodes))
+        line(Some(op), format!("{}{text}", deferred(later)), &nodes)
     });
-    let faults = faults.into_iter().map(|((policy, rule), Fault { reasons, nodes })| {
-        format!("{}: {}", unknown(policy, rule, &reasons), named(&nodes))
-    });
-    let said = said.into_iter().map(|(remark, nodes)| format!("{remark}: {}", named(&nodes)));
+    let faults = faults
+        .into_iter()
+        .map(|((policy, rule), Fault { reasons, nodes })| line(None, unknown(policy, rule, &reasons), &nodes));
+    let said = said.into_iter().map(|(remark, nodes)| line(None, remark, &nodes));
     changes.chain(faults).chain(said).collect()
 }
 

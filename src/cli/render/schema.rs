@@ -1,5 +1,6 @@
 //! `nodegate render schema`: JSON Schemas of files, for editors, and of what commands print, for other programs.
 
+use crate::cli::certs::Certificates;
 use crate::cli::history::Entry;
 use crate::cli::init::Summary;
 use crate::cli::plan::Plan;
@@ -44,6 +45,8 @@ pub(in crate::cli) enum Kind {
     Cleanup,
     /// What `nodegate probe -o json` prints
     Probe,
+    /// What `nodegate certs -o json` prints
+    Certs,
 }
 
 pub(super) fn render(args: &SchemaArgs) -> anyhow::Result<String> {
@@ -67,6 +70,7 @@ pub(in crate::cli) fn of(kind: Kind) -> anyhow::Result<String> {
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),
         Kind::Cleanup => ("cleanup", output_schema_of::<Cleanup>()),
         Kind::Probe => ("probe", output_schema_of::<Probe>()),
+        Kind::Certs => ("certs", output_schema_of::<Certificates>()),
     };
     let mut schema = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title});
     if let (Some(schema), Json::Object(of_kind)) = (schema.as_object_mut(), of_kind) {

@@ -148,6 +148,7 @@ pub(super) fn csv(costs: &[Cost]) -> anyhow::Result<String> {
         "perMonth",
         "currency",
         "unpriced",
+        "hasLabel",
     ])?;
     for Cost { label, value, nodes, cpu, memory_gib, gpu, per_hour, currency, unpriced } in costs {
         let price = |price: f64| format!("{price:.4}");
@@ -162,6 +163,8 @@ pub(super) fn csv(costs: &[Cost]) -> anyhow::Result<String> {
             per_hour.map(|hour| price(hour * HOURS_A_MONTH)).unwrap_or_default(),
             currency.clone().unwrap_or_default(),
             unpriced.map(|count| count.to_string()).unwrap_or_default(),
+            // A label can have an empty value.
+            value.is_some().to_string(),
         ])?;
     }
     Ok(String::from_utf8(writer.into_inner()?)?)

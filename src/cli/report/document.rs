@@ -154,6 +154,7 @@ pub(crate) struct Conflict {
 
 /// A key that the controller does not repair.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct LeftAlone {
     /// The node.
     pub(super) node: String,
@@ -165,6 +166,8 @@ pub(crate) struct LeftAlone {
     pub(super) policy: String,
     /// The field managers that reverted it last, quoted.
     pub(super) writers: String,
+    /// The same names, the latest last. Empty if an earlier version of nodegate leads.
+    pub(super) writer_names: Vec<String>,
 }
 
 /// A node that was written without admission.

@@ -21,7 +21,7 @@ use crate::controller::published::Published;
 use crate::files::Sources;
 use crate::kube_error::in_words;
 use crate::scheduling::{AffectedPod, Impact, Pod, Transition};
-use nodegate_policy::api::names::{TaintEffect, TaintId};
+use nodegate_policy::api::names::TaintId;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::simulate::node_name;
 use nodegate_policy::{NodeFacts, PolicySet, ReconcilePlan, Unseen, plan_reconcile};
@@ -50,6 +50,8 @@ pub(super) enum Source {
     Cluster {
         /// What people call it, if it is known.
         context: Option<String>,
+        /// Why it is unknown which policies are in force, if it is, and which are used.
+        policies_unknown: Option<String>,
         /// Why it is unknown what the controller leaves alone, if it is.
         left_alone_unknown: Option<String>,
     },
@@ -120,9 +122,9 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         );
     };
     let client = place.client().await?;
-    let set = effective_policies::in_force(&client, &place, &sources).await?;
+    let (set, policies_unknown) = effective_policies::in_force(&client, &place, &sources).await?;
     let mut gathering = Gathering::new(args, &set, prices.as_ref());
-    let known = Known { identity: args.identity, webhook_configuration: &args.webhook_configuration };
+    let known = Known { identity: args.served.identity, webhook_configuration: &args.served.webhook_configuration };
     member::each(&client, &place, &known, |member| gathering.add(member)).await?;
     anyhow::ensure!(gathering.report.nodes > 0, "the cluster has no nodes, so there is nothing to report");
     let mut left_alone_unknown = None;
@@ -134,15 +136,17 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
     if args.stranded_pods {
         let mut impact = gathering.impact();
         let listed = pods::each_of_cluster(&client, |pod: Pod| stranded.extend(impact.stranded(&pod))).await;
-        listed.map_err(|error| anyhow::anyhow!("could not list pods: {}", in_words(&error)))?;
+        listed.map_err(|error| anyhow::anyhow!("could not list pods: {error}"))?;
     }
     let states = match &args.html {
         Some(_) => {
-            Some(saved_state::all_in_cluster(&client, &place.namespace).await.context("could not read saved state")?)
+            // Records that cannot be read have been reported with the nodes.
+            let states = saved_state::all_in_cluster(&client, &place.namespace, |_| {}).await;
+            Some(states.context("could not read saved state")?)
         }
         None => None,
     };
-    let source = Source::Cluster { context: place.context(), left_alone_unknown };
+    let source = Source::Cluster { context: place.context(), policies_unknown, left_alone_unknown };
     Ok(Fleet { report: gathering.finish(stranded), source, states })
 }
 
@@ -152,7 +156,7 @@ impl<'a> Gathering<'a> {
         Self {
             args,
             set,
-            pending: [TaintId { key: args.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }],
+            pending: args.served.pending.taints(),
             report: Report { policies: Published::of(set).into(), ..Report::default() },
             read: 0,
             counts: args.by.iter().map(|label| (label.to_string(), BTreeMap::new())).collect(),
@@ -291,12 +295,13 @@ async fn left_alone(client: &Client, place: &ClusterTarget) -> Result<Vec<LeftAl
     };
     let keys = observed.left_alone.into_iter();
     Ok(keys
-        .map(|observed::LeftAlone { node, field, key, policy, writers }| LeftAlone {
+        .map(|observed::LeftAlone { node, field, key, policy, writers, writer_names }| LeftAlone {
             node,
             field,
             key,
             policy,
             writers,
+            writer_names,
         })
         .collect())
 }

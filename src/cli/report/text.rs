@@ -91,7 +91,7 @@ fn conflict(conflict: &Conflict) -> String {
     )
 }
 
-fn left_alone(LeftAlone { node, field, key, policy, writers }: &LeftAlone) -> String {
+fn left_alone(LeftAlone { node, field, key, policy, writers, writer_names: _ }: &LeftAlone) -> String {
     format!("{field} {key} of node {node} (policy {policy}), last reverted by {writers}")
 }
 

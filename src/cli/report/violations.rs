@@ -33,6 +33,7 @@ pub(super) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<F
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let Gathered { set, policies, nodes, unreadable } = runtime.block_on(gather(args, invocation))?;
     let count = nodes.len() + unreadable.len();
+    anyhow::ensure!(count > 0, "the cluster has no nodes, so there is nothing to report");
     let mut violations = unreadable;
     for node in &nodes {
         let found = judge(&set, node).with_context(|| format!("node {}", node_name(node)))?;

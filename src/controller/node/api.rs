@@ -101,6 +101,10 @@ impl NodeApi {
     }
 
     async fn part(&self, limit: u32, next: Option<&str>, mut each: impl FnMut(Read)) -> Result<Page, NodesError> {
+        self.pieces(limit, next, |piece| each(read(piece))).await
+    }
+
+    async fn pieces(&self, limit: u32, next: Option<&str>, mut each: impl FnMut(Piece)) -> Result<Page, NodesError> {
         let mut parameters = ListParams::default().limit(limit);
         parameters.continue_token = next.map(str::to_owned);
         let mut answer = self.open(self.request.list(&parameters)).await?;
@@ -109,12 +113,12 @@ impl NodeApi {
             cutter.feed(&bytes);
             while let Some(part) = cutter.next() {
                 match part {
-                    Part::Item(piece) => each(read(piece)),
+                    Part::Item(piece) => each(piece),
                     Part::Metadata(Piece::Whole(text) | Piece::Head(text)) => page = list_metadata(&text),
                 }
             }
         }
-        if cutter.ended() { Ok(page) } else { Err(NodesError::Broken("the list of nodes is incomplete".to_owned())) }
+        if cutter.ended() { Ok(page) } else { Err(NodesError::Broken("the list is incomplete".to_owned())) }
     }
 
     /// Checks whether nodes can be listed and watched.
@@ -191,6 +195,25 @@ impl NodeApi {
         let message = text_at(&text, &["message"]).unwrap_or_else(|| String::from_utf8_lossy(&text).into_owned());
         Err(NodesError::Refused { code: code.as_u16(), message: brief(message.trim()) })
     }
+}
+
+/// Reads one page of the objects at a path of the API, as [`NodeApi::page`] reads nodes: a page is never in memory as a whole.
+/// Calls `each` with the text of every object, or with `None` for one that exceeds the maximum size.
+///
+/// # Errors
+/// See [`NodeApi::page`].
+pub async fn page_of(
+    client: &Client,
+    path: &str,
+    next: Option<&str>,
+    mut each: impl FnMut(Option<&[u8]>),
+) -> Result<Page, NodesError> {
+    let api = NodeApi { client: client.clone(), request: Request::new(path) };
+    let take = |piece| match piece {
+        Piece::Whole(text) => each(Some(&text)),
+        Piece::Head(_) => each(None),
+    };
+    api.pieces(PAGE, next, take).await
 }
 
 /// A response of the API server, as it arrives.

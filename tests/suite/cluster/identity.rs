@@ -9,7 +9,7 @@ use super::keeping::{config_maps, eventually_state, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 
-fn machine(name: &str, uuid: &str) -> Value {
+pub(super) fn machine(name: &str, uuid: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
            "status": {"nodeInfo": {"systemUUID": uuid, "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "",
                       "kernelVersion": "", "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "linux",

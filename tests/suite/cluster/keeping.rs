@@ -12,7 +12,7 @@ use super::requester::{Requester, label, taints};
 
 const POLICY: &[&str] = &["tests/suite/cluster/keeping.yaml"];
 
-fn setup() -> Setup<'static> {
+pub(crate) fn setup() -> Setup<'static> {
     Setup { policies: POLICY, cluster: true, ..Setup::default() }
 }
 
@@ -47,6 +47,15 @@ pub(crate) async fn eventually_state(
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     panic!("the state of {node} never got so: {what}\n{:#}", state(maps, node).await);
+}
+
+/// Starts a server that leads, and that has seen every node that is created from now on join.
+pub(crate) async fn leading<'a>(plane: &'a ControlPlane, setup: &Setup<'_>) -> Nodegate<'a> {
+    let nodegate = Nodegate::start(plane, setup);
+    until_led(&nodegate).await;
+    // Times of objects have seconds: what is created in the second of the registration counts as older.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    nodegate
 }
 
 /// Waits until somebody leads, so that `--pending-taint auto` sets the taint.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
-use super::keeping::{config_maps, led_within, node, state, until_led};
+use super::keeping::{config_maps, leading, led_within, node, setup, state, until_led};
 use super::last_good::leave_policies_unjudged;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
@@ -58,11 +58,7 @@ fn lines(log: &str, message: &str) -> Vec<Value> {
 async fn events_and_logs_tell_what_a_node_got_and_who_was_denied() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];
-    let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, ..Setup::default() });
-    until_led(&nodegate).await;
-    // Times of objects have seconds: what is created in the second of the registration counts as older.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let nodegate = leading(plane, &setup()).await;
     admin.delete("kept-told").await;
     let kubelet = Requester::kubelet(plane, "kept-told").await;
     let created = kubelet.create(&node("kept-told", json!({}))).await.unwrap();

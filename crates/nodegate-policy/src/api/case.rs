@@ -53,11 +53,7 @@ impl TestFile {
         match parse_documents(text.as_str()) {
             Ok(trees) => trees.into_iter().filter_map(|tree| Self::from_tree(&origin, &text, tree, errors)).collect(),
             Err(error) => {
-                errors.push(PolicyError {
-                    place: error.place,
-                    related: error.related,
-                    ..PolicyError::in_file(&origin, &text, FieldPath::root(), error.problem)
-                });
+                errors.push(PolicyError::of_syntax(&origin, Some(&text), error));
                 Vec::new()
             }
         }
@@ -81,7 +77,7 @@ impl TestFile {
         errors.extend(faults.into_iter().map(|fault| PolicyError {
             place: Some(fault.place),
             entry: case_of(&tree, &fault.path),
-            ..PolicyError::in_file(origin, text, fault.path, fault.problem)
+            ..PolicyError::in_file(origin, Some(text), fault.path, fault.problem)
         }));
         let policy = tree.field("policy").map(|field| field.tree.clone());
         parsed.ok().filter(|_| whole).map(|test| Self { test, origin: origin.clone(), text: text.clone(), policy })

@@ -10,7 +10,9 @@ use crate::api::names::is_dns_subdomain;
 use crate::api::policy::NodePolicySpec;
 use crate::api::problem::Problem;
 use crate::api::schema::{ShapeFault, check, document_schema};
-use crate::api::source::{Field, FieldPath, Node, Related, SourcePosition, SourceText, Tree, parse_documents};
+use crate::api::source::{
+    Field, FieldPath, Node, Related, SourcePosition, SourceText, SyntaxError, Tree, parse_documents,
+};
 
 /// The label of something that a document has twice.
 pub(crate) const THE_FIRST: &str = "the first one";
@@ -86,9 +88,15 @@ impl fmt::Display for PolicyError {
 
 impl PolicyError {
     /// An error in a file that is no policy.
-    pub(crate) fn in_file(origin: &Origin, text: &SourceText, path: FieldPath, problem: Problem) -> Self {
-        let (file, text) = (origin.file(), Some(text.clone()));
+    pub fn in_file(origin: &Origin, text: Option<&SourceText>, path: FieldPath, problem: Problem) -> Self {
+        let (file, text) = (origin.file(), text.cloned());
         Self { file, place: None, policy: None, entry: None, path, problem, related: None, text }
+    }
+
+    /// An error that keeps a file from being parsed at all.
+    pub fn of_syntax(origin: &Origin, text: Option<&SourceText>, error: SyntaxError) -> Self {
+        let SyntaxError { place, problem, related, exceeds_budget: _ } = error;
+        Self { place, related, ..Self::in_file(origin, text, FieldPath::root(), problem) }
     }
 
     /// Sorts errors by their place, and removes those that say the same of one place.
@@ -142,16 +150,7 @@ impl PolicyDocument {
         let trees = match parse_documents(text) {
             Ok(trees) => trees,
             Err(error) => {
-                errors.push(PolicyError {
-                    file: origin.file(),
-                    place: error.place,
-                    policy: None,
-                    entry: None,
-                    path: FieldPath::root(),
-                    problem: error.problem,
-                    related: error.related,
-                    text: source,
-                });
+                errors.push(PolicyError::of_syntax(origin, source.as_ref(), error));
                 return Vec::new();
             }
         };

@@ -19,6 +19,10 @@ pub struct Explanation {
     pub entries: Vec<Entry>,
     /// What rules assign, or may assign, and the node does not have; sorted by field and key.
     pub missing: Vec<Missing>,
+    /// Why saved state is unknown. Then it is also unknown which entries nodegate owns, and `owned` is false where the rest
+    /// does not show it. Absent if saved state is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved_state_unknown: Option<String>,
 }
 
 /// A label, annotation or taint of the node.

@@ -98,6 +98,7 @@ pub(super) fn html(page: &Page<'_>) -> anyhow::Result<String> {
                         @if policies.names.is_empty() { ", without policies" }
                         @else { ", policies: " (text(&policies.names.join(", "))) " (" code { (short(&policies.hash)) } ")" }
                     }
+                    @if let Source::Cluster { policies_unknown: Some(why), .. } = page.source { p { "Note: " (text(why)) } }
                 }
                 nav aria-label="Overview" { (overview(&sections)) }
                 main id="main" tabindex="-1" {

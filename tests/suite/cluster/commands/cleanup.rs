@@ -10,10 +10,10 @@ use kube::api::{ObjectMeta, PostParams};
 use serde_json::{Value, json};
 
 use super::super::control_plane::{ControlPlane, exclusive};
-use super::super::keeping::{config_maps, eventually_state, node, state, until_led};
+use super::super::keeping::{config_maps, eventually_state, leading, node, state, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, label, taints};
-use super::{Ran, needs_a_cluster_and_permission, run};
+use super::{Ran, run};
 use crate::output::assert_conforms;
 
 const POLICY: &[&str] = &["tests/suite/cluster/keeping.yaml"];
@@ -44,7 +44,7 @@ fn is(result: &str, why: &str) -> (String, String) {
 }
 
 /// Stores a ConfigMap.
-async fn store(maps: &Api<ConfigMap>, name: &str, data: &[(&str, String)]) {
+pub(super) async fn store(maps: &Api<ConfigMap>, name: &str, data: &[(&str, String)]) {
     let data = data.iter().map(|(key, text)| ((*key).to_owned(), text.clone())).collect();
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
@@ -80,10 +80,7 @@ async fn cleanup_refuses_while_nodegate_runs_and_then_removes_everything_that_it
         serve: &["--native-policies", "--stamp-changes"],
         ..Setup::default()
     };
-    let mut nodegate = Nodegate::start(plane, &setup);
-    until_led(&nodegate).await;
-    // Times of objects have seconds: what is created in the second of the registration counts as older.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut nodegate = leading(plane, &setup).await;
     let namespace = nodegate.namespace.clone();
     let maps = config_maps(plane, &namespace).await;
     for name in ["kept-clean-1", "kept-clean-2"] {
@@ -127,7 +124,6 @@ async fn cleanup_refuses_while_nodegate_runs_and_then_removes_everything_that_it
     }
     assert_eq!(keys(&answer, "kept-clean-2")["hardware.tier"], is("kept", "changed"));
     assert_eq!(admin.get("kept-clean-1").await["metadata"]["resourceVersion"], before, "a dry run writes nothing");
-    needs_a_cluster_and_permission(plane, &["cleanup", "--namespace", &namespace]);
 
     let answer = json_of(cleanup(plane, &namespace, &["--confirm", "-o", "json"]), 0);
     assert_eq!(answer["confirmed"], true);

@@ -1,14 +1,13 @@
 //! `nodegate explain` in a cluster.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::super::control_plane::exclusive;
-use super::super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
-use super::super::nodegate::{Nodegate, Setup};
+use super::super::identity::machine;
+use super::super::keeping::{config_maps, eventually_state, is_pending, leading, node, setup};
 use super::super::requester::Requester;
-use super::{needs_a_cluster_and_permission, run};
+use super::cleanup::store;
+use super::run;
 use crate::output::assert_conforms;
 
 #[tokio::test]
@@ -16,11 +15,7 @@ use crate::output::assert_conforms;
 async fn explain_uses_what_is_in_force_and_what_is_recorded() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];
-    let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, ..Setup::default() });
-    until_led(&nodegate).await;
-    // Times of objects have seconds: what is created in the second of the registration counts as older.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let nodegate = leading(plane, &setup()).await;
     admin.delete("kept-why").await;
     let kubelet = Requester::kubelet(plane, "kept-why").await;
     kubelet.create(&node("kept-why", json!({"kubernetes.io/arch": "amd64"}))).await.unwrap();
@@ -67,9 +62,12 @@ async fn explain_uses_what_is_in_force_and_what_is_recorded() {
     assert_eq!(why_not.with(0), expected);
     let absent = run(plane, None, &["explain", "kept-nobody", "--namespace", &nodegate.namespace]);
     assert!(absent.code == 2 && absent.errors.contains("no node kept-nobody in the cluster"), "{}", absent.errors);
-    needs_a_cluster_and_permission(plane, &["explain", "kept-why", "--namespace", &nodegate.namespace]);
     // Where nobody serves, that is said, and the node is explained as far as it goes.
-    let elsewhere = run(plane, None, &["explain", "kept-why", "--namespace", "default", "--policy", policies[0]]);
+    let elsewhere = run(
+        plane,
+        None,
+        &["explain", "kept-why", "--namespace", "default", "--policy", "tests/suite/cluster/keeping.yaml"],
+    );
     assert!(
         elsewhere.errors.contains("ConfigMap nodegate-in-force does not exist in namespace default"),
         "{}",
@@ -78,4 +76,75 @@ async fn explain_uses_what_is_in_force_and_what_is_recorded() {
     assert!(elsewhere.errors.contains("no saved state for node kept-why"), "{}", elsewhere.errors);
     assert!(elsewhere.with(0).contains("hardware.tier"));
     admin.delete("kept-why").await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+async fn the_record_is_that_of_the_machine_and_an_unreadable_one_is_said() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    let namespace = "explain-machine";
+    plane.kubectl(&["create", "namespace", namespace], None).unwrap();
+    let maps = config_maps(plane, namespace).await;
+    admin.delete("machine-1").await;
+    let mut node = machine("machine-1", "B");
+    node["metadata"]["labels"] = json!({"old.test/tier": "gold"});
+    let uid = admin.create(&node).await.unwrap()["metadata"]["uid"].clone();
+    // Another machine had the name before, so that its record has the usual name.
+    let record = |machine: &str, owned: Value, more: Value| {
+        let mut record = json!({"nodeName": "machine-1", "nodeUID": uid, "identity": format!("systemUUID={machine}"), "owned": {"labels": owned},
+            "history": [{"id": 1, "time": "2099-01-01T00:00:00Z", "by": machine, "how": "user", "field": "label", "key": "old.test/tier", "new": "gold"}]});
+        record.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        record.to_string()
+    };
+    let other = record("A", json!({}), json!({"deletedAt": "2026-01-01T00:00:00Z"}));
+    store(&maps, "node-labels-machine-1", &[("state.json", other)]).await;
+    store(
+        &maps,
+        "node-labels-machine-1-b",
+        &[("state.json", record("B", json!({"old.test/tier": "gold"}), json!({})))],
+    )
+    .await;
+    let explain = |more: &[&str]| {
+        let arguments = ["explain", "machine-1", "--namespace", namespace, "-o", "json"];
+        let answer: Value = serde_json::from_str(&run(plane, None, &[&arguments[..], more].concat()).with(0)).unwrap();
+        assert_conforms("explain", &answer);
+        let entries = answer["entries"].as_array().unwrap();
+        let entry = entries.iter().find(|entry| entry["key"] == "old.test/tier").unwrap();
+        let since = entry["since"].as_str().unwrap_or_default() == "2099-01-01T00:00:00Z";
+        (entry["owned"].clone(), since, answer["savedStateUnknown"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(explain(&["--identity", "systemUUID"]), (json!(true), true, String::new()));
+    let (owned, _, why) = explain(&[]);
+    assert!(owned == false && why == "namespace explain-machine has no saved state for node machine-1", "{why}");
+    let history = run(plane, None, &["history", "machine-1", "--namespace", namespace]).with(0);
+    assert!(history.contains("(B)") && !history.contains("(A)"), "{history}");
+
+    plane.kubectl(&["-n", namespace, "delete", "configmap", "--all"], None).unwrap();
+    store(&maps, "node-labels-machine-1", &[("state.json", "{\"nodeName\": 1".to_owned())]).await;
+    let (owned, _, why) = explain(&[]);
+    assert!(
+        owned == false && why.starts_with("saved state in ConfigMap node-labels-machine-1 is unreadable: "),
+        "{why}"
+    );
+    let table = run(plane, None, &["explain", "machine-1", "--namespace", namespace]);
+    assert!(
+        table.errors.contains("note: it is unknown what nodegate owns: saved state in ConfigMap"),
+        "{}",
+        table.errors
+    );
+    assert!(table.with(0).contains("  unknown  "));
+    let history = run(plane, None, &["history", "machine-1", "--namespace", namespace]);
+    assert!(
+        history.code == 2
+            && history.errors.contains("node-labels-machine-1 of namespace explain-machine is unreadable")
+    );
+    let all = run(plane, None, &["history", "--all", "--namespace", namespace]);
+    assert!(
+        all.errors.contains("note: saved state in ConfigMap node-labels-machine-1 is unreadable"),
+        "{}",
+        all.errors
+    );
+    admin.delete("machine-1").await;
+    plane.kubectl(&["delete", "namespace", namespace, "--wait=false"], None).unwrap();
 }

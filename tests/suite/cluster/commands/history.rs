@@ -1,14 +1,11 @@
 //! `nodegate history` in a cluster.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::super::control_plane::exclusive;
-use super::super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
-use super::super::nodegate::{Nodegate, Setup};
+use super::super::keeping::{config_maps, eventually_state, is_pending, leading, node, setup};
 use super::super::requester::Requester;
-use super::{needs_a_cluster_and_permission, run};
+use super::run;
 use crate::output::assert_conforms;
 
 #[tokio::test]
@@ -16,11 +13,7 @@ use crate::output::assert_conforms;
 async fn history_shows_what_admission_gave_what_was_restored_and_that_a_node_was_gone() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];
-    let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, ..Setup::default() });
-    until_led(&nodegate).await;
-    // Times of objects have seconds: what is created in the second of the registration counts as older.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let nodegate = leading(plane, &setup()).await;
     admin.delete("kept-past").await;
     let kubelet = Requester::kubelet(plane, "kept-past").await;
     let maps = config_maps(plane, &nodegate.namespace).await;
@@ -71,6 +64,5 @@ async fn history_shows_what_admission_gave_what_was_restored_and_that_a_node_was
     assert!(revert.code == 2 && revert.errors.contains("is not the change of a key"), "{}", revert.errors);
     let absent = run(plane, None, &["history", "kept-nobody", "--namespace", &nodegate.namespace]);
     assert!(absent.code == 2 && absent.errors.contains("no saved state for node kept-nobody"), "{}", absent.errors);
-    needs_a_cluster_and_permission(plane, &arguments);
     admin.delete("kept-past").await;
 }

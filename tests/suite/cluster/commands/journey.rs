@@ -79,6 +79,12 @@ async fn a_new_user_gets_from_the_first_policy_to_the_cleanup() {
     );
     assert!(not.contains("fleet/gpu"), "{not}");
     step(plane, &command("report", &[]), 0);
+    let page = directory.path().join("page.html");
+    step(plane, &[&["report", "--html", page.to_str().unwrap()] as &[&str], &with_policy].concat(), 0);
+    assert!(
+        fs::read_to_string(&page).unwrap().contains("Note: cannot tell which policies are in force"),
+        "no server has run"
+    );
     let history = step(plane, &[&["history", "gpu-2"] as &[&str], &namespace].concat(), 0);
     assert!(history.contains("`nodegate serve` records changes"), "no server has run: {history}");
 

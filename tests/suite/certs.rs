@@ -1,0 +1,77 @@
+//! `nodegate certs`: the certificates of a directory.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::output::assert_conforms;
+
+fn certs(at: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command.args(["certs", "--cert-dir", "certs"]).args(arguments).current_dir(at).output().unwrap()
+}
+
+fn printed(at: &Path, arguments: &[&str]) -> String {
+    let output = certs(at, arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(at: &Path, arguments: &[&str]) -> Value {
+    let certificates = serde_json::from_str(&printed(at, &[arguments, &["-o", "json"]].concat())).unwrap();
+    assert_conforms("certs", &certificates);
+    certificates
+}
+
+/// What openssl says of a file.
+fn openssl(at: &Path, file: &str) -> String {
+    let arguments = ["x509", "-noout", "-fingerprint", "-sha256", "-in", file];
+    let output = Command::new("openssl").args(arguments).current_dir(at).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.trim().split_once("Fingerprint=").unwrap().1.to_owned()
+}
+
+#[test]
+fn fingerprints_are_the_ones_that_openssl_prints() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let first = json(at, &[]);
+    let (leaf, ca) = (openssl(at, "certs/tls.crt"), openssl(at, "certs/ca.crt"));
+    assert_eq!(
+        (&first["certificate"]["sha256"], &first["authorities"][0]["sha256"]),
+        (&leaf.clone().into(), &ca.clone().into())
+    );
+    assert_eq!((&first["owner"], &first["certificate"]["expired"]), (&"nodegate".into(), &false.into()));
+    assert_eq!(first["certificate"]["names"], serde_json::json!(["localhost", "127.0.0.1", "::1"]));
+    let table = printed(at, &[]);
+    assert!(
+        table.contains(&format!("\nsha256     {leaf}\n\nCA ")) && table.ends_with(&format!("\nsha256     {ca}\n")),
+        "{table}"
+    );
+    assert!(printed(at, &["-o", "yaml"]).contains("\nowner: nodegate\n"));
+    let renewed = json(at, &["--renew"]);
+    assert_eq!(renewed["authorities"], first["authorities"]);
+    assert_ne!(renewed["certificate"]["sha256"], first["certificate"]["sha256"]);
+}
+
+#[test]
+fn certificates_of_another_issuer_are_shown_with_and_without_their_ca() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    json(at, &[]);
+    std::fs::remove_file(at.join("certs/ca.key")).unwrap();
+    let external = json(at, &[]);
+    assert_eq!((&external["owner"], external["authorities"].as_array().unwrap().len()), (&"external".into(), 1));
+    let refused = certs(at, &["--renew"]);
+    assert!(
+        refused.status.code() == Some(2) && String::from_utf8_lossy(&refused.stderr).contains("contains no ca.key")
+    );
+    let ca = std::fs::read_to_string(at.join("certs/ca.crt")).unwrap();
+    std::fs::write(at.join("certs/ca.crt"), ca.replacen('M', "?", 1)).unwrap();
+    let damaged = certs(at, &[]);
+    let said = String::from_utf8(damaged.stderr).unwrap();
+    assert!(damaged.status.code() == Some(2) && said.contains("certs/ca.crt: ") && damaged.stdout.is_empty(), "{said}");
+    std::fs::remove_file(at.join("certs/ca.crt")).unwrap();
+    assert_eq!(json(at, &[])["authorities"], serde_json::json!([]));
+}
