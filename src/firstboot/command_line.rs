@@ -24,7 +24,9 @@ pub enum Distribution {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
     /// There is no kubelet.
-    #[error("the command line starts no kubelet, k3s or rke2 by its name; let a NodePolicy rule set the labels instead")]
+    #[error(
+        "the command line starts no kubelet, k3s or rke2 by its name; let a NodePolicy rule set the labels instead"
+    )]
     NoKubelet,
     /// A flag is the last word.
     #[error("the flag {0} has no value")]
@@ -92,7 +94,10 @@ impl NodeProgram {
     pub fn credentials(&self, data_dir: Option<&str>) -> Credentials {
         let given = |names: &[&str]| {
             let flags = self.flags().into_iter().rev();
-            flags.into_iter().find(|flag| names.contains(&flag.name.as_str())).map(|flag| OsString::from_vec(flag.value))
+            flags
+                .into_iter()
+                .find(|flag| names.contains(&flag.name.as_str()))
+                .map(|flag| OsString::from_vec(flag.value))
         };
         let below = |default: &str| {
             let data = given(&["data-dir", "d"]).or_else(|| data_dir.map(OsString::from));
@@ -149,7 +154,9 @@ impl NodeProgram {
             return Ok(self.merged(labels, is_kubelet_arg, "--kubelet-arg=", b"node-labels="));
         }
         let is_node_label = |flag: &Flag| flag.name == "node-label";
-        if let Some(configured) = configured.filter(|named| *named != "node-label" || !self.flags().iter().any(is_node_label)) {
+        if let Some(configured) =
+            configured.filter(|named| *named != "node-label" || !self.flags().iter().any(is_node_label))
+        {
             return Err(Fault::InConfiguration(configured.to_owned()));
         }
         let keys: Vec<&str> = labels.iter().map(Label::key).collect();
@@ -164,7 +171,13 @@ impl NodeProgram {
 
     /// The labels go into the last flag of these, or into a new one before all other flags. There they cannot become the value of
     /// a flag whose own value is an empty variable.
-    fn merged(&self, labels: &[Label], is_label_flag: impl Fn(&Flag) -> bool, new: &str, prefix: &[u8]) -> Vec<OsString> {
+    fn merged(
+        &self,
+        labels: &[Label],
+        is_label_flag: impl Fn(&Flag) -> bool,
+        new: &str,
+        prefix: &[u8],
+    ) -> Vec<OsString> {
         let keys: Vec<&str> = labels.iter().map(Label::key).collect();
         let extra = labels.iter().map(Label::flag).collect::<Vec<_>>().join(",");
         let mut words = self.words.clone();

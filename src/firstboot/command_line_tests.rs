@@ -24,7 +24,10 @@ fn labels_go_into_the_flag_of_a_kubelet() {
         ("kubelet --node-labels x=0,q=r --node-labels=c=d", "kubelet --node-labels q=r --node-labels=c=d,x=1,y="),
         ("kubelet --node-labels=xx=0,x.y=2", "kubelet --node-labels=xx=0,x.y=2,x=1,y="),
         ("kubelet --a -- --node-labels=z=1", "kubelet --node-labels=x=1,y= --a -- --node-labels=z=1"),
-        ("/usr/local/bin/kubenswrapper /usr/bin/kubelet --v=2", "/usr/local/bin/kubenswrapper /usr/bin/kubelet --node-labels=x=1,y= --v=2"),
+        (
+            "/usr/local/bin/kubenswrapper /usr/bin/kubelet --v=2",
+            "/usr/local/bin/kubenswrapper /usr/bin/kubelet --node-labels=x=1,y= --v=2",
+        ),
         ("nice -n 5 hyperkube kubelet --v=2", "nice -n 5 hyperkube kubelet --node-labels=x=1,y= --v=2"),
         ("kubelet --node-labels= --v=2", "kubelet --node-labels=x=1,y= --v=2"),
         ("kubelet --node-labels-file=f", "kubelet --node-labels=x=1,y= --node-labels-file=f"),
@@ -44,8 +47,14 @@ fn labels_go_into_the_flags_of_k3s_and_rke2() {
         ("k3s agent -node-label=x=0,a=b", "k3s agent --node-label=x=1 --node-label=y= -node-label=a=b"),
         ("k3s agent --kubelet-arg=node-labels=a=b", "k3s agent --kubelet-arg=node-labels=a=b,x=1,y="),
         ("k3s agent --kubelet-arg --node-labels=x=0", "k3s agent --kubelet-arg --node-labels=x=1,y="),
-        ("rke2 agent --kubelet-arg=v=2 --kubelet-arg node-labels+=x=0,a=b", "rke2 agent --kubelet-arg=v=2 --kubelet-arg node-labels+=a=b,x=1,y="),
-        ("rke2 agent --kubelet-arg=node-labels=x=0 --kubelet-arg=node-labels=c=d", "rke2 agent --kubelet-arg=node-labels=c=d,x=1,y="),
+        (
+            "rke2 agent --kubelet-arg=v=2 --kubelet-arg node-labels+=x=0,a=b",
+            "rke2 agent --kubelet-arg=v=2 --kubelet-arg node-labels+=a=b,x=1,y=",
+        ),
+        (
+            "rke2 agent --kubelet-arg=node-labels=x=0 --kubelet-arg=node-labels=c=d",
+            "rke2 agent --kubelet-arg=node-labels=c=d,x=1,y=",
+        ),
         ("k3s agent --kubelet-arg=max-pods=5", "k3s agent --node-label=x=1 --node-label=y= --kubelet-arg=max-pods=5"),
     ] {
         assert_eq!(labelled(line, "x=1,y", None).unwrap(), expected, "{line}");
@@ -63,7 +72,9 @@ fn a_list_in_the_configuration_file_is_not_replaced_by_a_flag() {
 
 #[test]
 fn what_is_no_kubelet_and_a_flag_without_value_are_faults() {
-    for line in ["/bin/sh -c sleep", "k3s", "k3s kubectl", "tool --dir /var/lib/kubelet", "/usr/bin/kubelet-wrapper", ""] {
+    for line in
+        ["/bin/sh -c sleep", "k3s", "k3s kubectl", "tool --dir /var/lib/kubelet", "/usr/bin/kubelet-wrapper", ""]
+    {
         assert_eq!(program(line), Err(Fault::NoKubelet), "{line}");
     }
     assert_eq!(labelled("kubelet --node-labels", "x=1", None), Err(Fault::NoValue("--node-labels".to_owned())));
@@ -73,7 +84,11 @@ fn what_is_no_kubelet_and_a_flag_without_value_are_faults() {
 
 #[test]
 fn words_that_are_not_utf8_are_kept() {
-    let words = vec!["kubelet".into(), OsString::from_vec(b"--a=\xff".to_vec()), OsString::from_vec(b"--node-labels=\xfe=1".to_vec())];
+    let words = vec![
+        "kubelet".into(),
+        OsString::from_vec(b"--a=\xff".to_vec()),
+        OsString::from_vec(b"--node-labels=\xfe=1".to_vec()),
+    ];
     let labels = ExtraLabels::parse("x=1").labels;
     let changed = NodeProgram::find(words.clone()).unwrap().with_labels(&labels, None).unwrap();
     assert_eq!(changed[1], words[1]);

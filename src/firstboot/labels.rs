@@ -64,7 +64,9 @@ fn label(key: &str, value: &str) -> Result<Label, String> {
         ));
     }
     if is_own(key) {
-        return Err(format!("a kubelet may not set the label {key}: nodegate removes labels of nodegate.dev that a kubelet sends"));
+        return Err(format!(
+            "a kubelet may not set the label {key}: nodegate removes labels of nodegate.dev that a kubelet sends"
+        ));
     }
     Ok(Label { key: key.to_owned(), value: value.to_owned() })
 }

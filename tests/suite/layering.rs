@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Layer, and the layers of this package it may use. Has to be the table in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 14] = [
+const MAY_USE: [(&str, &[&str]); 15] = [
     ("api_server", &[]),
     ("kube_error", &[]),
     ("state", &["kube_error", "watch", "telemetry", "text"]),
@@ -15,6 +15,7 @@ const MAY_USE: [(&str, &[&str]); 14] = [
     ("tls", &["watch"]),
     ("controller", &["api_server", "kube_error", "state", "files", "tls", "watch", "metrics", "telemetry", "text"]),
     ("scheduling", &[]),
+    ("firstboot", &[]),
     ("metrics", &[]),
     ("health", &["metrics"]),
     ("telemetry", &["api_server", "text"]),
@@ -31,6 +32,7 @@ const MAY_USE: [(&str, &[&str]); 14] = [
             "tls",
             "controller",
             "scheduling",
+            "firstboot",
             "metrics",
             "health",
             "telemetry",
