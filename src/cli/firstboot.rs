@@ -11,6 +11,7 @@ use super::{Findings, output};
 use crate::text::{cut, on_a_line};
 
 pub(super) use exec::rescue;
+pub(super) use install::unit_name;
 
 /// On a node: give the kubelet extra labels when it registers the node for the first time
 ///

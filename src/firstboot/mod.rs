@@ -6,13 +6,16 @@
 
 mod command_line;
 mod drop_in;
+pub mod files;
 mod labels;
+mod native;
 mod unit;
 mod words;
 
 pub use command_line::{Credentials, Distribution, Fault, NodeProgram};
 pub use drop_in::{DropInFault, drop_in};
 pub use labels::{ExtraLabels, Label};
+pub use native::{Native, native};
 pub use unit::{Service, UnitFault};
 
 /// The variable that holds the labels. Its name is that of the scripts for OpenShift that this replaces.

@@ -36,7 +36,7 @@ pub(crate) struct InstallArgs {
     helper: Option<PathBuf>,
 }
 
-fn unit_name(text: &str) -> Result<String, String> {
+pub(in super::super) fn unit_name(text: &str) -> Result<String, String> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
     if text.len() < 256 && text.ends_with(".service") && !text.starts_with(['.', '-']) && text.chars().all(is_allowed) {
         return Ok(text.to_owned());
