@@ -14,6 +14,7 @@ mod crowd;
 mod docs;
 mod explain;
 mod export;
+mod firstboot;
 mod fuzzing;
 mod generated;
 mod history;
