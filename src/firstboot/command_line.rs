@@ -296,5 +296,6 @@ fn replace(words: &mut Vec<OsString>, flag: &Flag, value: Option<OsString>) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 #[path = "command_line_tests.rs"]
 mod tests;

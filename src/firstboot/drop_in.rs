@@ -93,7 +93,8 @@ fn commands(value: &str) -> Result<Vec<Command<'_>>, DropInFault> {
 fn command<'a>(value: &str, raw: &str, word: &[u8], arguments: &'a str) -> Result<Command<'a>, DropInFault> {
     let count = prefix_length(word);
     let (prefixes, program) = word.split_at(count);
-    let is_name = program.first().is_some_and(|first| *first != b'/') && !program.contains(&b'/');
+    // As an argument of the helper, `;` would separate commands.
+    let is_name = !program.contains(&b'/') && program != b";";
     if program.starts_with(b"|") {
         return Err(DropInFault::Shell(value.to_owned()));
     }
@@ -153,6 +154,7 @@ fn quoted_keeping_specifiers(bytes: &[u8], expands: bool) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -204,6 +206,7 @@ mod tests {
             ("/a/", "ExecStart=/a/ names no program that systemd can start"),
             ("-", "ExecStart=- names no program that systemd can start"),
             ("\"\" a", "ExecStart=\"\" a names no program that systemd can start"),
+            ("; /k", "ExecStart=; /k names no program that systemd can start"),
             ("@/k", "ExecStart=@/k names no program that systemd can start"),
             ("|/k", "ExecStart=|/k has the prefix '|', which changes how the rest is read"),
         ] {

@@ -72,6 +72,7 @@ fn label(key: &str, value: &str) -> Result<Label, String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -80,6 +80,7 @@ fn is_refused_by_karpenter(key: &str) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::firstboot::ExtraLabels;

@@ -79,8 +79,11 @@ fn trim(text: &str) -> &str {
     text.trim_matches(super::words::WHITESPACE)
 }
 
+/// A line with its number.
+type Line = (usize, Vec<u8>);
+
 /// Lines without comments, continued ones joined, each with the number of its last part.
-fn logical_lines(bytes: &[u8]) -> Result<Vec<(usize, Vec<u8>)>, (usize, &'static str)> {
+fn logical_lines(bytes: &[u8]) -> Result<Vec<Line>, (usize, &'static str)> {
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let mut found = Vec::new();
     let mut continued: Option<Vec<u8>> = None;
@@ -128,6 +131,7 @@ fn physical_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -89,6 +89,7 @@ fn numeric(first: char, rest: &str, value: &mut Vec<u8>) -> Option<usize> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -50,7 +50,7 @@ impl Configuration {
                 ("data-dir", Value::String(directory)) => self.data_dir = Some(directory),
                 ("node-label", _) if self.labels.is_none() => self.labels = Some("node-label"),
                 ("kubelet-arg", value) if value.to_string().contains("node-labels") => {
-                    self.labels = Some("kubelet-arg")
+                    self.labels = Some("kubelet-arg");
                 }
                 _ => {}
             }
@@ -89,6 +89,7 @@ fn read_file(file: &Path) -> anyhow::Result<Option<String>> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
