@@ -2,6 +2,7 @@
 
 mod attacks;
 mod exported;
+mod live;
 mod machine;
 mod table;
 mod tutorial;

@@ -14,20 +14,20 @@ use super::{VARIABLE, nodegate, program, success, text};
 /// One row of `units.yaml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Case {
-    name: String,
+pub(super) struct Case {
+    pub(super) name: String,
     /// The unit's file and its drop-ins. `BIN` is a directory with kubelet, k3s, rke2 and kubenswrapper.
-    files: Vec<String>,
+    pub(super) files: Vec<String>,
     #[serde(default)]
-    environment: BTreeMap<String, String>,
+    pub(super) environment: BTreeMap<String, String>,
     /// The labels of the variable; `x=1,y=` unless given.
     #[serde(default = "labels")]
-    labels: String,
+    pub(super) labels: String,
     /// Files below the directory `ROOT`.
     #[serde(default)]
     exist: Vec<String>,
     /// The words that the program gets, joined by `|`, `BIN` and `ROOT` as in the files.
-    expect: String,
+    pub(super) expect: String,
     /// A part of what is written to standard error.
     #[serde(default)]
     said: String,
@@ -35,6 +35,26 @@ struct Case {
 
 fn labels() -> String {
     "x=1,y=".to_owned()
+}
+
+/// The table.
+pub(super) fn cases() -> Vec<Case> {
+    serde_saphyr::from_str(include_str!("units.yaml")).unwrap()
+}
+
+/// A directory with the programs and files of a case.
+pub(super) fn prepare(case: &Case) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for name in ["kubelet", "k3s", "rke2", "kubenswrapper", "a b/kubelet", "o$pt/kubelet", "other"] {
+        program(&root.path().join("bin").join(name));
+    }
+    for file in &case.exist {
+        let (name, contents) = file.split_once(':').unwrap_or((file, ""));
+        let path = root.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, contents).unwrap();
+    }
+    root
 }
 
 /// Runs a case, with the labels or without, and returns what the program got and what was said.
@@ -63,19 +83,10 @@ fn run(case: &Case, root: &Path, labels: Option<&str>) -> (String, String) {
 
 #[test]
 fn every_unit_of_the_table_results_in_exactly_this_command_line() {
-    let cases: Vec<Case> = serde_saphyr::from_str(include_str!("units.yaml")).unwrap();
+    let cases = cases();
     assert!(cases.len() >= 60, "only {} cases", cases.len());
     for case in &cases {
-        let root = tempfile::tempdir().unwrap();
-        for name in ["kubelet", "k3s", "rke2", "kubenswrapper", "a b/kubelet", "o$pt/kubelet", "other"] {
-            program(&root.path().join("bin").join(name));
-        }
-        for file in &case.exist {
-            let (name, contents) = file.split_once(':').unwrap_or((file, ""));
-            let path = root.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, contents).unwrap();
-        }
+        let root = prepare(case);
         let (got, said) = run(case, root.path(), Some(&case.labels));
         assert_eq!(got, case.expect, "{}: {said}", case.name);
         assert!(said.contains(&case.said), "{}: {said}", case.name);
