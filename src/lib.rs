@@ -8,6 +8,7 @@ pub mod api_server;
 pub mod cli;
 pub mod controller;
 pub mod files;
+pub mod firstboot;
 pub mod health;
 pub mod kube_error;
 pub mod metrics;

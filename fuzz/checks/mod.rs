@@ -5,6 +5,7 @@ mod expression;
 mod node;
 mod policy;
 mod review;
+mod unit;
 
 /// Panics when something does not hold for `bytes` at the entry point that the target is named after.
 pub(crate) fn check(target: &str, bytes: &[u8]) {
@@ -12,6 +13,7 @@ pub(crate) fn check(target: &str, bytes: &[u8]) {
         "review" => review::check(bytes),
         "policy" => policy::check(bytes),
         "expression" => expression::check(bytes),
+        "unit" => unit::check(bytes),
         other => panic!("{other} is no target"),
     }
 }

@@ -1,5 +1,7 @@
 //! `nodegate export`: policies in formats that work without nodegate.
 
+mod firstboot;
+
 use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
@@ -11,7 +13,7 @@ use crate::files::Sources;
 use nodegate_policy::api::names::is_dns_subdomain;
 use nodegate_policy::native::{self, LeftOut, Native, NativeOptions};
 
-/// Print policies in a format that works without nodegate.
+/// Print policies in a format that works without nodegate, or what a node needs to register with extra labels
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
     #[command(subcommand)]
@@ -22,6 +24,7 @@ pub(crate) struct ExportArgs {
 enum What {
     /// Native admission policies (Kubernetes 1.36), which stay effective while nodegate is unavailable
     AdmissionPolicies(AdmissionPoliciesArgs),
+    Firstboot(Box<firstboot::ExportFirstbootArgs>),
 }
 
 /// Whatever cannot be exported is listed on standard error with the reason.
@@ -69,7 +72,13 @@ fn object_name(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<Findings> {
-    let What::AdmissionPolicies(args) = &args.what;
+    match &args.what {
+        What::AdmissionPolicies(args) => admission_policies(args),
+        What::Firstboot(args) => firstboot::run(args),
+    }
+}
+
+fn admission_policies(args: &AdmissionPoliciesArgs) -> anyhow::Result<Findings> {
     let sources =
         Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
     let set = sources.load().map_err(|errors| output::load_errors(&errors))?;

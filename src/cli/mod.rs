@@ -12,6 +12,7 @@ mod explain;
 mod export;
 mod failure_policy;
 mod faults;
+mod firstboot;
 mod history;
 mod init;
 mod invocation;
@@ -70,6 +71,7 @@ enum Command {
     Explain(Box<explain::ExplainArgs>),
     Render(render::RenderArgs),
     Export(export::ExportArgs),
+    Firstboot(firstboot::FirstbootArgs),
     Apply(apply::ApplyArgs),
     Report(report::ReportArgs),
     History(history::HistoryArgs),
@@ -105,11 +107,12 @@ fn parse(invocation: Invocation, arguments: impl Iterator<Item = OsString>) -> R
 
 /// Parses the arguments and runs the command. Exit code 0: success; 1: findings; 2: error.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let mut arguments = arguments.into_iter().peekable();
-    let invocation = Invocation::of(arguments.peek().map(OsString::as_os_str));
-    let root = match parse(invocation, arguments.map(two_dashes)) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let invocation = Invocation::of(arguments.first().map(OsString::as_os_str));
+    let root = match parse(invocation, two_dashes(arguments.clone()).into_iter()) {
         Ok(root) => root,
         Err(error) => {
+            firstboot::rescue(&arguments, &error.to_string());
             if error.use_stderr() {
                 // The message repeats arguments, and a file name can contain control characters.
                 output::block(error.render().to_string().trim_end());
@@ -130,6 +133,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Explain(args) => explain::run(&args, invocation),
         Command::Render(args) => render::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Firstboot(args) => firstboot::run(&args),
         Command::Apply(args) => apply::run(&args, invocation),
         Command::Report(args) => report::run(&args, invocation),
         Command::History(args) => history::run(&args, invocation),
@@ -150,14 +154,16 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Translates flags of k8s-auto-labeller, which have one dash: its `-label-dir` works here as `--labels-dir`.
-fn two_dashes(argument: OsString) -> OsString {
-    match argument.to_str() {
-        Some("-label-dir" | "--label-dir" | "-labels-dir") => "--labels-dir".into(),
-        Some(text) => match text.strip_prefix("-label-dir=").or_else(|| text.strip_prefix("--label-dir=")) {
-            Some(value) => format!("--labels-dir={value}").into(),
-            None => argument,
-        },
-        None => argument,
+/// Translates flags of k8s-auto-labeller, which have one dash: its `-label-dir` works here as `--labels-dir`. What follows `--` is not ours.
+fn two_dashes(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
+    for argument in &mut arguments[..end] {
+        let Some(text) = argument.to_str() else { continue };
+        if matches!(text, "-label-dir" | "--label-dir" | "-labels-dir") {
+            *argument = "--labels-dir".into();
+        } else if let Some(value) = text.strip_prefix("-label-dir=").or_else(|| text.strip_prefix("--label-dir=")) {
+            *argument = format!("--labels-dir={value}").into();
+        }
     }
+    arguments
 }

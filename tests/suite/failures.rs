@@ -34,6 +34,7 @@ fn directory() -> tempfile::TempDir {
         ("state/n.json", owned.to_string()),
         ("nowhere", NOWHERE.to_owned()),
         ("file", String::new()),
+        ("kubelet.service", "[Service]\nExecStart=/usr/bin/kubelet --v=2\n".to_owned()),
     ] {
         fs::write(at.join(name), text).unwrap();
     }
@@ -123,6 +124,9 @@ const MISSING: &[&str] = &[
     "serve --policy absent",
     "serve --labels-dir absent",
     "serve --kubeconfig absent --namespace x",
+    "probe --sysfs absent",
+    "probe --pci-ids absent",
+    "firstboot install --print --unit-file absent",
 ];
 
 #[test]
@@ -168,7 +172,7 @@ fn a_cluster_that_does_not_answer_is_an_error() {
     // `serve` waits for the API server; the others use no cluster.
     assert_complete(
         OF_A_CLUSTER.iter().copied(),
-        &["serve", "demo", "test", "check", "render", "export", "certs", "completions", "man"],
+        &["serve", "demo", "test", "check", "render", "export", "certs", "completions", "man", "probe", "firstboot"],
     );
     let directory = directory();
     let before = files(directory.path());
@@ -229,6 +233,9 @@ const PRINTING: &[(&str, i32)] = &[
     ("cleanup --nodes node.json --state-dir state --exit-code", 1),
     ("certs --cert-dir certs", 0),
     ("completions bash", 0),
+    ("probe --sysfs nothing -o json", 0),
+    ("firstboot install --print --unit-file kubelet.service", 0),
+    ("export firstboot --labels a=b --format talos", 0),
     ("man pages", 0),
 ];
 

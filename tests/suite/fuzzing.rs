@@ -45,3 +45,8 @@ fn kept_fuzzing_inputs_of_policies_have_all_properties() {
 fn kept_fuzzing_inputs_of_expressions_have_all_properties() {
     holds_for_every_kept_input("expression");
 }
+
+#[test]
+fn kept_fuzzing_inputs_of_units_have_all_properties() {
+    holds_for_every_kept_input("unit");
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Layer, and the layers of this package it may use. Has to be the table in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 15] = [
+const MAY_USE: [(&str, &[&str]); 16] = [
     ("api_server", &[]),
     ("kube_error", &[]),
     ("state", &["kube_error", "watch", "telemetry", "text"]),
@@ -16,6 +16,7 @@ const MAY_USE: [(&str, &[&str]); 15] = [
     ("controller", &["api_server", "kube_error", "state", "files", "tls", "watch", "metrics", "telemetry", "text"]),
     ("scheduling", &[]),
     ("probe", &[]),
+    ("firstboot", &[]),
     ("metrics", &[]),
     ("health", &["metrics"]),
     ("telemetry", &["api_server", "text"]),
@@ -33,6 +34,7 @@ const MAY_USE: [(&str, &[&str]); 15] = [
             "controller",
             "scheduling",
             "probe",
+            "firstboot",
             "metrics",
             "health",
             "telemetry",

@@ -16,6 +16,7 @@ mod docs;
 mod explain;
 mod export;
 mod failures;
+mod firstboot;
 mod fuzzing;
 mod generated;
 mod history;
