@@ -3,21 +3,18 @@
 mod document;
 mod text;
 
-use std::fs::{self, Permissions};
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use kube::Client;
-use tempfile::NamedTempFile;
 
 use super::connect::ConnectArgs;
 use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::render::schema;
 use super::served::PendingTaintArgs;
-use super::{Findings, nodes, telemetry_for_command};
+use super::{Findings, nodes, telemetry_for_command, whole_file};
 use crate::controller::{NodeApi, NodeObject, Unreadable};
 pub(crate) use document::Summary;
 use document::UnreadableNode;
@@ -184,7 +181,7 @@ fn write(args: &InitArgs, first: &FirstPolicy) -> anyhow::Result<Vec<String>> {
     // If the command is ended while it writes, no file is half, and a policy has its tests.
     let mut written = Vec::new();
     for (path, text) in &files {
-        written.push(new_file(&args.dir, text).with_context(|| path.display().to_string())?);
+        written.push(whole_file::unnamed(&args.dir, text).with_context(|| path.display().to_string())?);
     }
     for ((path, _), file) in files.iter().zip(written) {
         let placed = match args.force {
@@ -195,14 +192,6 @@ fn write(args: &InitArgs, first: &FirstPolicy) -> anyhow::Result<Vec<String>> {
         placed.map_err(|error| error.error).with_context(|| path.display().to_string())?;
     }
     Ok(files.iter().map(|(path, _)| path.display().to_string()).collect())
-}
-
-/// A new file with a hidden name, which is removed unless it gets another name. Others may read it, as the umask permits.
-fn new_file(directory: &Path, text: &str) -> std::io::Result<NamedTempFile> {
-    let mode = Permissions::from_mode(0o666);
-    let mut file = tempfile::Builder::new().prefix(".nodegate-init-").permissions(mode).tempfile_in(directory)?;
-    file.write_all(text.as_bytes())?;
-    Ok(file)
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ mod saved_state;
 mod serve;
 mod served;
 mod test;
+mod whole_file;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

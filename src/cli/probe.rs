@@ -1,8 +1,9 @@
 //! `nodegate probe`: the accelerators of this machine, before any driver runs.
 
-mod feature_file;
 mod text;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::output;
 use super::serve::duration::duration;
-use super::{Findings, telemetry_for_command};
+use super::{Findings, telemetry_for_command, whole_file};
 use crate::probe::{Names, Probe, probe};
 
 /// List the GPUs and other accelerators of this machine, before any driver runs. Reads sysfs only
@@ -92,9 +93,15 @@ fn look(args: &ProbeArgs, names: &Names) -> anyhow::Result<Probe> {
 }
 
 fn write(args: &ProbeArgs, names: &Names, file: &Path) -> anyhow::Result<()> {
-    let expires = args.expire_after.and_then(|after| Timestamp::now().checked_add(after).ok());
+    let expires = args.expire_after.map(|after| Timestamp::now().checked_add(after)).transpose();
+    let expires = expires.context("--expire-after is too long; set a period such as 30m")?;
     let text = crate::probe::feature_file(&look(args, names)?, expires);
-    feature_file::replace(file, &text).with_context(|| format!("could not write {}", file.display()))
+    let failed = || format!("could not write {}", file.display());
+    let written = whole_file::unnamed(whole_file::directory(file), &text).with_context(failed)?;
+    // Node Feature Discovery may run as another user, whatever the umask is here.
+    written.as_file().set_permissions(Permissions::from_mode(0o644)).with_context(failed)?;
+    written.persist(file).with_context(failed)?;
+    Ok(())
 }
 
 /// Probes until a signal arrives. A failure is told, and the next round may succeed.

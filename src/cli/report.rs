@@ -7,9 +7,6 @@ mod page;
 mod text;
 mod violations;
 
-use std::fs::Permissions;
-use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -20,7 +17,7 @@ use super::history;
 use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::served::ServedArgs;
-use super::{Findings, telemetry_for_command};
+use super::{Findings, telemetry_for_command, whole_file};
 pub(crate) use document::Report;
 use fleet::{Fleet, Source};
 use nodegate_policy::api::names::LabelKey;
@@ -118,7 +115,9 @@ pub(super) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<F
     if args.violations {
         return violations::run(args, invocation);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    // Decrypting what the API server sends is as much work as reading it.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("no runtime")?;
     let Fleet { report, source, states } = runtime.block_on(fleet::report(args, invocation))?;
     match (&args.html, args.output) {
         (Some(file), _) => {
@@ -149,11 +148,7 @@ fn write_page(file: &Path, page: &str) -> anyhow::Result<()> {
         found => found.ok(),
     };
     let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-    let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // The user's mask applies to a new file.
-    let mode = Permissions::from_mode(0o666);
-    let mut temporary = tempfile::Builder::new().permissions(mode).tempfile_in(directory).with_context(name)?;
-    temporary.write_all(page.as_bytes()).with_context(name)?;
+    let temporary = whole_file::unnamed(whole_file::directory(&target), page).with_context(name)?;
     if let Some(found) = found {
         temporary.as_file().set_permissions(found.permissions()).with_context(name)?;
     }

@@ -72,14 +72,16 @@ struct Flag {
 }
 
 impl NodeProgram {
-    /// Finds the kubelet in a command line. Wrappers before it, such as OpenShift's `kubenswrapper`, are passed over.
+    /// Finds the kubelet in a command line: the first word, or one after a wrapper such as OpenShift's `kubenswrapper`.
+    ///
+    /// A word that only may be the kubelet is none: a wrapper that gets labels as its own flags does not start, and neither does
+    /// the kubelet.
     ///
     /// # Errors
     /// If there is none.
     pub fn find(words: Vec<OsString>) -> Result<Self, Fault> {
         let found = (0..words.len()).find_map(|at| {
-            let is_value = at > 0 && is_flag_without_value(&words[at - 1]);
-            let distribution = if is_value { None } else { distribution(&words[at]) }?;
+            let distribution = if is_program(&words, at) { distribution(&words[at]) } else { None }?;
             let after = match distribution {
                 Distribution::Kubelet => at,
                 Distribution::K3s | Distribution::Rke2 => subcommand(&words, at)?,
@@ -243,13 +245,30 @@ fn distribution(word: &OsStr) -> Option<Distribution> {
     }
 }
 
-/// Where `server` or `agent` is.
-fn subcommand(words: &[OsString], program: usize) -> Option<usize> {
-    (program + 1..words.len()).find(|at| words[*at] == "server" || words[*at] == "agent")
+/// Whether a word is a program that is started: the first one, the one after a known wrapper, or the path of a file in a
+/// directory of programs. A word after a flag may be the value of that flag.
+fn is_program(words: &[OsString], at: usize) -> bool {
+    let Some(before) = at.checked_sub(1).map(|before| &words[before]) else { return true };
+    if before.as_bytes().starts_with(b"-") && !before.as_bytes().contains(&b'=') && before != "--" {
+        return false;
+    }
+    let is_wrapper = |name: &OsStr| name == "kubenswrapper" || name == "hyperkube";
+    let path = Path::new(&words[at]);
+    let holds_programs = |directory: &Path| directory.ends_with("bin") || directory.ends_with("sbin");
+    Path::new(before).file_name().is_some_and(is_wrapper)
+        || (path.is_absolute() && path.parent().is_some_and(holds_programs))
 }
 
-fn is_flag_without_value(word: &OsStr) -> bool {
-    word.as_bytes().starts_with(b"--") && word.len() > 2 && !word.as_bytes().contains(&b'=')
+/// Where `server` or `agent` is. The flags before it that take a value are `--data-dir` and those of k3s's log.
+fn subcommand(words: &[OsString], program: usize) -> Option<usize> {
+    let takes_value = |word: &OsString| {
+        name_of(word.as_bytes()).is_some_and(|name| {
+            !word.as_bytes().contains(&b'=')
+                && matches!(name.as_str(), "data-dir" | "d" | "v" | "vmodule" | "log" | "l")
+        })
+    };
+    (program + 1..words.len())
+        .find(|at| (words[*at] == "server" || words[*at] == "agent") && !takes_value(&words[at - 1]))
 }
 
 /// The name of a flag without dashes. The kubelet takes `_` for `-`.

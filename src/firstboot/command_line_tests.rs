@@ -29,6 +29,11 @@ fn labels_go_into_the_flag_of_a_kubelet() {
             "/usr/local/bin/kubenswrapper /usr/bin/kubelet --node-labels=x=1,y= --v=2",
         ),
         ("nice -n 5 hyperkube kubelet --v=2", "nice -n 5 hyperkube kubelet --node-labels=x=1,y= --v=2"),
+        (
+            "systemd-cat -t kubelet /usr/bin/kubelet --v=2",
+            "systemd-cat -t kubelet /usr/bin/kubelet --node-labels=x=1,y= --v=2",
+        ),
+        ("flock /var/lock/kubelet /usr/bin/kubelet", "flock /var/lock/kubelet /usr/bin/kubelet --node-labels=x=1,y="),
         ("kubelet --node-labels= --v=2", "kubelet --node-labels=x=1,y= --v=2"),
         ("kubelet --node-labels-file=f", "kubelet --node-labels=x=1,y= --node-labels-file=f"),
         ("kubelet --node-labels --v=2", "kubelet --node-labels --v=2,x=1,y="),
@@ -55,6 +60,7 @@ fn labels_go_into_the_flags_of_k3s_and_rke2() {
             "rke2 agent --kubelet-arg=node-labels=x=0 --kubelet-arg=node-labels=c=d",
             "rke2 agent --kubelet-arg=node-labels=c=d,x=1,y=",
         ),
+        ("k3s --data-dir server agent", "k3s --data-dir server agent --node-label=x=1 --node-label=y="),
         ("k3s agent --kubelet-arg=max-pods=5", "k3s agent --node-label=x=1 --node-label=y= --kubelet-arg=max-pods=5"),
     ] {
         assert_eq!(labelled(line, "x=1,y", None).unwrap(), expected, "{line}");
@@ -72,9 +78,20 @@ fn a_list_in_the_configuration_file_is_not_replaced_by_a_flag() {
 
 #[test]
 fn what_is_no_kubelet_and_a_flag_without_value_are_faults() {
-    for line in
-        ["/bin/sh -c sleep", "k3s", "k3s kubectl", "tool --dir /var/lib/kubelet", "/usr/bin/kubelet-wrapper", ""]
-    {
+    for line in [
+        "/bin/sh -c sleep",
+        "k3s",
+        "k3s kubectl",
+        "tool --dir /var/lib/kubelet",
+        "/usr/bin/kubelet-wrapper",
+        "",
+        // What stands beside the flags of wrappers.
+        "docker start -a kubelet",
+        "docker start kubelet",
+        "flock /var/lock/kubelet script",
+        "env -C /var/lib/kubelet script",
+        "k3s --data-dir server",
+    ] {
         assert_eq!(program(line), Err(Fault::NoKubelet), "{line}");
     }
     assert_eq!(labelled("kubelet --node-labels", "x=1", None), Err(Fault::NoValue("--node-labels".to_owned())));

@@ -14,6 +14,12 @@ pub enum DropInFault {
     /// There is no program.
     #[error("ExecStart={0} names no program that systemd can start")]
     NoProgram(String),
+    /// The program has no path, so that systemd looks for it.
+    #[error("ExecStart={0} names its program without a path; write the path")]
+    NoPath(String),
+    /// A line cannot end like this, but a command before `;` can.
+    #[error("ExecStart={0} has a command that ends with a backslash and a space; quote its last word")]
+    EscapedEnd(String),
     /// A prefix that this version does not know.
     #[error("ExecStart={0} has the prefix '|', which changes how the rest is read")]
     Shell(String),
@@ -34,7 +40,8 @@ struct Command<'a> {
 /// # Errors
 /// If a command is one that systemd does not start, or not as it is written.
 pub fn drop_in(service: &Service, helper: &str) -> Result<String, DropInFault> {
-    let helper_word = quoted(helper.as_bytes(), true);
+    // A variable in the path of a program is none.
+    let helper_word = quoted(helper.as_bytes(), false);
     let mut text = "# Written by nodegate firstboot install; do not edit. systemd expands the command as without it.\n\
                     [Service]\nExecStart=\n"
         .to_owned();
@@ -85,7 +92,7 @@ fn commands(value: &str) -> Result<Vec<Command<'_>>, DropInFault> {
             }
             end = word.raw.end;
         }
-        found.push(command(value, &value[first.raw], &first.value, value[start..end].trim_matches(WHITESPACE))?);
+        found.push(command(value, &value[first.raw], &first.value, value[start..end].trim_start_matches(WHITESPACE))?);
     }
     Ok(found)
 }
@@ -93,12 +100,16 @@ fn commands(value: &str) -> Result<Vec<Command<'_>>, DropInFault> {
 fn command<'a>(value: &str, raw: &str, word: &[u8], arguments: &'a str) -> Result<Command<'a>, DropInFault> {
     let count = prefix_length(word);
     let (prefixes, program) = word.split_at(count);
-    // As an argument of the helper, `;` would separate commands.
-    let is_name = !program.contains(&b'/') && program != b";";
+    if arguments.ends_with(WHITESPACE) {
+        return Err(DropInFault::EscapedEnd(value.to_owned()));
+    }
+    if !program.is_empty() && !program.contains(&b'/') && program != b";" && !program.starts_with(b"|") {
+        return Err(DropInFault::NoPath(value.to_owned()));
+    }
     if program.starts_with(b"|") {
         return Err(DropInFault::Shell(value.to_owned()));
     }
-    if program.ends_with(b"/") || program.is_empty() || !(program.starts_with(b"/") || is_name) {
+    if program.ends_with(b"/") || program.is_empty() || !program.starts_with(b"/") {
         return Err(DropInFault::NoProgram(value.to_owned()));
     }
     let expands = !prefixes.contains(&b':');
@@ -161,7 +172,7 @@ mod tests {
     const HELPER: &str = "/usr/local/bin/nodegate";
 
     fn wrapped(value: &str) -> Result<Vec<String>, DropInFault> {
-        let service = Service { exec_start: vec![value.to_owned()], ignore_sigpipe: true };
+        let service = Service { exec_start: vec![value.to_owned()], ignore_sigpipe: true, hiding: Vec::new() };
         let text = drop_in(&service, HELPER)?;
         Ok(text.lines().skip(3).map(|line| line.strip_prefix("ExecStart=").unwrap().to_owned()).collect())
     }
@@ -182,7 +193,6 @@ mod tests {
             ("/opt/%i/k", format!("{N} -- /opt/%i/k")),
             ("\"-/a b/k\" c", format!("-{N} -- \"/a b/k\" c")),
             ("\"/a b/%i\\x24\"", format!("{N} -- \"/a b/%i$$\"")),
-            ("kubelet a", format!("{N} -- kubelet a")),
             ("/k \\; ;x \";\"", format!("{N} -- /k \\; ;x \";\"")),
         ] {
             assert_eq!(wrapped(value).unwrap(), [expected], "{value}");
@@ -207,6 +217,11 @@ mod tests {
             ("-", "ExecStart=- names no program that systemd can start"),
             ("\"\" a", "ExecStart=\"\" a names no program that systemd can start"),
             ("; /k", "ExecStart=; /k names no program that systemd can start"),
+            ("kubelet a", "ExecStart=kubelet a names its program without a path; write the path"),
+            (
+                "/k a\\  ; /l",
+                "ExecStart=/k a\\  ; /l has a command that ends with a backslash and a space; quote its last word",
+            ),
             ("@/k", "ExecStart=@/k names no program that systemd can start"),
             ("|/k", "ExecStart=|/k has the prefix '|', which changes how the rest is read"),
         ] {
@@ -216,9 +231,9 @@ mod tests {
 
     #[test]
     fn the_path_of_the_helper_is_one_word() {
-        let service = Service { exec_start: vec!["/k".to_owned()], ignore_sigpipe: false };
+        let service = Service { exec_start: vec!["/k".to_owned()], ignore_sigpipe: false, hiding: Vec::new() };
         let text = drop_in(&service, "/a b/$x%é/nodegate").unwrap();
-        let expected = "\"/a b/$$x%%\\xc3\\xa9/nodegate\" firstboot exec --default-sigpipe -- /k";
+        let expected = "\"/a b/$x%%\\xc3\\xa9/nodegate\" firstboot exec --default-sigpipe -- /k";
         assert_eq!(text.lines().last(), Some(format!("ExecStart={expected}").as_str()));
     }
 }

@@ -35,11 +35,11 @@ pub fn native(program: Native, name: &str, labels: &[Label]) -> Result<(&'static
             json!({"apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "JoinConfiguration", "nodeRegistration": {"kubeletExtraArgs": extra}}),
         ),
         Native::K3s => (
-            "Write this to /etc/rancher/k3s/config.yaml.d/50-nodegate-firstboot.yaml before the first start of k3s.",
+            "Write this to /etc/rancher/k3s/config.yaml.d/99-nodegate-firstboot.yaml before the first start of k3s.",
             json!({"node-label+": flags}),
         ),
         Native::Rke2 => (
-            "Write this to /etc/rancher/rke2/config.yaml.d/50-nodegate-firstboot.yaml before the first start of RKE2.",
+            "Write this to /etc/rancher/rke2/config.yaml.d/99-nodegate-firstboot.yaml before the first start of RKE2.",
             json!({"node-label+": flags}),
         ),
         Native::Talos => (

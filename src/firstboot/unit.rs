@@ -12,7 +12,21 @@ pub struct Service {
     pub exec_start: Vec<String>,
     /// `IgnoreSIGPIPE=`.
     pub ignore_sigpipe: bool,
+    /// The settings in force that hide programs from the unit, or run them in another security context.
+    pub(super) hiding: Vec<&'static str>,
 }
+
+/// Settings with which a program that is there may not start in the unit (systemd.exec(5)).
+const HIDING: [&str; 8] = [
+    "RootDirectory",
+    "RootImage",
+    "NoExecPaths",
+    "InaccessiblePaths",
+    "TemporaryFileSystem",
+    "User",
+    "DynamicUser",
+    "SELinuxContext",
+];
 
 /// Why the files of a unit cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -27,6 +41,9 @@ pub enum UnitFault {
         /// What is wrong.
         what: &'static str,
     },
+    /// The unit may not see the program that the drop-in starts.
+    #[error("the unit has {0}=, so nodegate may be out of its reach, and the kubelet would not start")]
+    OutOfReach(&'static str),
     /// There is nothing to start.
     #[error("the unit has no ExecStart=; check that the unit is a service and that it is installed")]
     NothingToStart,
@@ -38,11 +55,15 @@ impl Service {
     /// # Errors
     /// If systemd would refuse a file, or nothing is started.
     pub fn read<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Result<Self, UnitFault> {
-        let mut service = Self { exec_start: Vec::new(), ignore_sigpipe: true };
+        let mut service = Self { exec_start: Vec::new(), ignore_sigpipe: true, hiding: Vec::new() };
         for (file, bytes) in files {
             service.add(bytes).map_err(|(line, what)| UnitFault::Line { file: file.to_owned(), line, what })?;
         }
-        if service.exec_start.is_empty() { Err(UnitFault::NothingToStart) } else { Ok(service) }
+        match service.hiding.first() {
+            _ if service.exec_start.is_empty() => Err(UnitFault::NothingToStart),
+            Some(setting) => Err(UnitFault::OutOfReach(setting)),
+            None => Ok(service),
+        }
     }
 
     fn add(&mut self, bytes: &[u8]) -> Result<(), (usize, &'static str)> {
@@ -70,7 +91,16 @@ impl Service {
                 "0" | "no" | "n" | "false" | "f" | "off" => self.ignore_sigpipe = false,
                 _ => {}
             },
-            _ => {}
+            _ => {
+                let Some(setting) = HIDING.into_iter().find(|setting| *setting == key) else { return };
+                self.hiding.retain(|other| *other != setting);
+                let is_off = value.is_empty()
+                    || matches!(
+                        (setting, value),
+                        ("User", "root" | "0") | ("DynamicUser", "no" | "false" | "0" | "off")
+                    );
+                self.hiding.extend((!is_off).then_some(setting));
+            }
         }
     }
 }

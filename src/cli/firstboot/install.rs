@@ -1,11 +1,12 @@
 //! `nodegate firstboot install`: puts the helper in front of a unit's commands, until the node has registered or boots again.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use anyhow::Context as _;
 
-use super::super::{Findings, output};
+use super::super::{Findings, output, whole_file};
 use super::systemd::{self, Manager, UnitFile};
 use super::{Priority, say};
 use crate::firstboot::{DROP_IN, Service, drop_in};
@@ -37,7 +38,7 @@ pub(crate) struct InstallArgs {
 }
 
 pub(in super::super) fn unit_name(text: &str) -> Result<String, String> {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || ":-_.@".contains(c);
     if text.len() < 256 && text.ends_with(".service") && !text.starts_with(['.', '-']) && text.chars().all(is_allowed) {
         return Ok(text.to_owned());
     }
@@ -75,6 +76,15 @@ fn contents(args: &InstallArgs, manager: &Manager, own: Option<&Path>) -> anyhow
         Some(helper) => helper.clone(),
         None => env::current_exe().context("could not tell where this program is; name it with --helper")?,
     };
+    if own.is_some() {
+        // systemd looks for the program only when it starts the unit, and then the kubelet would not start.
+        let found = fs::metadata(&helper).with_context(|| format!("--helper {}", helper.display()))?;
+        anyhow::ensure!(
+            found.is_file() && found.permissions().mode() & 0o111 != 0,
+            "--helper {}: is not a program; name one",
+            helper.display()
+        );
+    }
     let helper = helper.to_str().filter(|path| path.starts_with('/'));
     Ok(drop_in(&service, helper.context("--helper is not an absolute path in UTF-8; write one")?)?)
 }
@@ -88,8 +98,7 @@ fn write(args: &InstallArgs, manager: &Manager, path: &Path, text: &str) -> anyh
     }
     let failed = || format!("could not write {}", path.display());
     fs::create_dir_all(path.parent().unwrap_or(path)).with_context(failed)?;
-    let unfinished = path.with_extension("new");
-    fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path)).with_context(failed)?;
+    whole_file::replace(path, text).with_context(failed)?;
     manager.reload()?;
     anyhow::ensure!(manager.is_loaded(&args.unit)?, "systemd refuses the unit with {}", path.display());
     say(Priority::Info, &format!("{} starts through {}", args.unit, path.display()));
@@ -113,10 +122,18 @@ mod tests {
 
     #[test]
     fn a_unit_is_named_as_systemd_names_services() {
-        for name in ["kubelet.service", "k3s-agent.service", "rke2@a\\x2db.service"] {
+        for name in ["kubelet.service", "k3s-agent.service", "rke2@a-b.service"] {
             assert!(unit_name(name).is_ok(), "{name}");
         }
-        for name in ["kubelet", "../kubelet.service", "/a.service", "--help.service", "a b.service", ".service"] {
+        for name in [
+            "kubelet",
+            "../kubelet.service",
+            "/a.service",
+            "--help.service",
+            "a b.service",
+            ".service",
+            "a\\x2db.service",
+        ] {
             assert!(unit_name(name).is_err(), "{name}");
         }
     }

@@ -30,7 +30,9 @@ impl Configuration {
             Distribution::K3s => ("K3S_CONFIG_FILE", "/etc/rancher/k3s/config.yaml"),
             Distribution::Rke2 => ("RKE2_CONFIG_FILE", "/etc/rancher/rke2/config.yaml"),
         };
-        let named = node.configuration_flag().or_else(|| env::var_os(variable).map(PathBuf::from));
+        // As k3s does (pkg/configfilearg/parser.go): the variable comes before the flag.
+        let variable = env::var_os(variable).filter(|file| !file.is_empty()).map(PathBuf::from);
+        let named = variable.or_else(|| node.configuration_flag());
         let file = named.unwrap_or_else(|| default.into());
         let mut found = Self::default();
         for file in [vec![file.clone()], drop_ins(&file)?].concat() {
