@@ -28,7 +28,7 @@ use sysfs::Sysfs;
 /// Reads the tree below `root`, which is laid out like `/sys`.
 ///
 /// # Errors
-/// Returns an error if the root is not a directory. What cannot be read below it is in [`Probe::unread`].
+/// Returns an error if the root is not a directory with a directory `bus`. What cannot be read below it is in [`Probe::unread`].
 pub fn probe(root: &Path, names: &Names) -> io::Result<Probe> {
     let sysfs = Sysfs::open(root)?;
     let mut unread = Vec::new();

@@ -71,10 +71,17 @@ pub(super) struct Sysfs {
 
 impl Sysfs {
     /// # Errors
-    /// Returns an error if the root is not a directory.
+    /// Returns an error if the root is not a directory, or has no directory `bus`: an empty directory, where a mount is missing,
+    /// would be a machine without devices.
     pub(super) fn open(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
-        if root.is_dir() { Ok(Self { root }) } else { Err(io::ErrorKind::NotADirectory.into()) }
+        if !root.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        if !root.join("bus").is_dir() {
+            return Err(io::Error::other("it has no directory bus, so it is not a sysfs"));
+        }
+        Ok(Self { root })
     }
 
     /// The names in a directory, sorted; none if there is no such directory.

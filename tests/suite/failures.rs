@@ -23,8 +23,8 @@ fn directory() -> tempfile::TempDir {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "u", "labels": {"tier": "tin", "team": "ml"}}});
     let owned = json!({"nodeName": "n", "nodeUID": "u", "owned": {"labels": {"tier": "tin"}}, "history":
         [{"id": 1, "time": "2026-01-01T00:00:00Z", "by": "alice", "how": "user", "field": "label", "key": "tier", "new": "tin"}]});
-    for name in ["state", "nothing"] {
-        fs::create_dir(at.join(name)).unwrap();
+    for name in ["state", "nothing", "sysfs/bus"] {
+        fs::create_dir_all(at.join(name)).unwrap();
     }
     for (name, text) in [
         ("policy.yaml", POLICY.to_owned()),
@@ -203,6 +203,8 @@ fn no_nodes_and_no_files_are_an_error_and_no_success() {
         ("history n --state-dir nothing", "no saved state for node n"),
         ("export admission-policies --policy nothing", "nothing"),
         ("render webhooks --url https://x:1 --ca-file file", "file"),
+        ("probe --sysfs nothing", "it has no directory bus, so it is not a sysfs"),
+        ("probe --sysfs sysfs --feature-file f --expire-after 100000000h", "--expire-after is too long"),
     ] {
         let directory = directory();
         let (code, output, errors) = run(directory.path(), line);
@@ -233,7 +235,7 @@ const PRINTING: &[(&str, i32)] = &[
     ("cleanup --nodes node.json --state-dir state --exit-code", 1),
     ("certs --cert-dir certs", 0),
     ("completions bash", 0),
-    ("probe --sysfs nothing -o json", 0),
+    ("probe --sysfs sysfs -o json", 0),
     ("firstboot install --print --unit-file kubelet.service", 0),
     ("export firstboot --labels a=b --format talos", 0),
     ("man pages", 0),

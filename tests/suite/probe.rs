@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -103,6 +104,7 @@ fn unescape(text: &str) -> Vec<u8> {
 
 fn tree(lines: &[String]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
+    fs::create_dir(root.path().join("bus")).unwrap();
     for line in lines {
         make(root.path(), line);
     }
@@ -185,15 +187,19 @@ fn labels_are_such_as_the_api_server_takes() {
 }
 
 #[test]
-fn a_feature_file_expires_and_replaces_links_and_leftovers() {
+fn a_feature_file_expires_replaces_links_and_can_be_read_by_all() {
     let root = tree(&["pci 0000:01:00.0 10de:2f04 030000".to_owned()]);
     let directory = tempfile::tempdir().unwrap();
     let (file, other) = (directory.path().join("nodegate"), directory.path().join("other"));
     fs::write(&other, "untouched").unwrap();
     symlink(&other, &file).unwrap();
-    symlink(&other, directory.path().join(".nodegate.new")).unwrap();
-    let output = probe(root.path(), &["--feature-file", file.to_str().unwrap(), "--expire-after", "2h"]);
+    // With a umask that hides new files.
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"umask 077; exec "$0" "$@""#, env!("CARGO_BIN_EXE_nodegate"), "probe", "--sysfs"]);
+    command.arg(root.path()).arg("--feature-file").arg(&file).args(["--expire-after", "2h"]);
+    let output = command.output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
     assert_eq!(fs::read_to_string(&other).unwrap(), "untouched");
     assert!(fs::symlink_metadata(&file).unwrap().is_file());
     let written = fs::read_to_string(&file).unwrap();
@@ -206,7 +212,7 @@ fn a_feature_file_expires_and_replaces_links_and_leftovers() {
 
 #[test]
 fn wrong_arguments_are_told_with_what_to_do() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tree(&[]);
     let at = root.path().to_str().unwrap();
     let not_ids = root.path().join("not.ids");
     fs::write(&not_ids, "").unwrap();

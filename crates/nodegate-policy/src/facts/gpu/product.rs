@@ -50,11 +50,11 @@ pub fn short_name(product: &str) -> Option<String> {
 }
 
 /// The memory that a product's name states, in MiB: `24GB` is 24 GiB, as in vendors' data sheets. `None` if it states none, or
-/// several sizes.
+/// several sizes, or is the name of several products.
 pub fn stated_memory_mib(product: &str) -> Option<u64> {
     let mut sizes = split(product).filter_map(|word| gigabytes(&word));
     let size = sizes.next()?;
-    (sizes.next().is_none() && !product.contains(" / ")).then_some(size * 1024)
+    (sizes.next().is_none() && !product.contains('/')).then_some(size * 1024)
 }
 
 /// Whether two short names can be of the same product: the names are equal, or differ only in a form that one of them leaves out.
