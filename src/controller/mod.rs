@@ -41,7 +41,7 @@ pub use events::Events;
 pub use history::FIELD_MANAGER;
 pub use leader_session::{Ended, LeaderSession, LeaderSessionConfig};
 pub use limit::WriteBudget;
-pub use node::{NodeApi, NodeObject, NodesError, Page, Read, Unreadable, machine, page_of};
+pub use node::{NodeApi, NodeObject, NodesError, Page, Read, Unreadable, each_object, machine};
 pub use outcome::{Done, Failure};
 pub use patching::{Made, write_change};
 pub use queue::Urgency;

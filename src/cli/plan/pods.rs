@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use super::super::{nodes, output};
-use crate::controller::{NodesError, page_of};
+use crate::controller::{NodesError, each_object};
 use crate::scheduling::{DaemonSet, Impact, Pod};
 
 /// Adds the DaemonSets and pods of the cluster.
@@ -33,18 +33,13 @@ pub(in crate::cli) async fn each_of_cluster(client: &Client, take: impl FnMut(Po
 }
 
 async fn each<T: DeserializeOwned>(client: &Client, path: &str, mut take: impl FnMut(T)) -> Result<(), NodesError> {
-    let (mut next, mut unreadable): (Option<String>, usize) = Default::default();
-    loop {
-        // An unreadable object affects no other.
-        let read = |text: Option<&[u8]>| match text.map(serde_json::from_slice) {
-            Some(Ok(object)) => take(object),
-            Some(Err(_)) | None => unreadable += 1,
-        };
-        next = page_of(client, path, next.as_deref(), read).await?.next;
-        if next.is_none() {
-            break;
-        }
-    }
+    let mut unreadable: usize = 0;
+    // An unreadable object affects no other.
+    let read = |text: Option<&[u8]>| match text.map(serde_json::from_slice) {
+        Some(Ok(object)) => take(object),
+        Some(Err(_)) | None => unreadable += 1,
+    };
+    each_object(client, path, read).await?;
     if unreadable > 0 {
         output::note(&format!("note: {path}: {unreadable} of the objects could not be read and are not considered"));
     }

@@ -9,6 +9,7 @@ use kube::api::{GetParams, ListParams, Patch, PatchParams, WatchParams};
 use kube::client::Body;
 use kube::core::{Request, Status};
 use kube::{Client, Resource as _};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::pieces::{LineCutter, ListCutter, Part, Piece};
 use super::{NodeObject, Unreadable, text_at};
@@ -17,6 +18,8 @@ use crate::telemetry::brief;
 
 /// Number of nodes in one page of a list.
 const PAGE: u32 = 250;
+/// Number of other objects in one page of a list, as `kubectl` asks for them.
+const OBJECTS: u32 = 500;
 /// Maximum pause within a response. The API server sends a bookmark every minute in a watch.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
 /// How long a watch lasts before it is restarted, in seconds.
@@ -101,24 +104,19 @@ impl NodeApi {
     }
 
     async fn part(&self, limit: u32, next: Option<&str>, mut each: impl FnMut(Read)) -> Result<Page, NodesError> {
-        self.pieces(limit, next, |piece| each(read(piece))).await
+        let (mut answer, mut page) = (self.list(limit, next).await?, Page::default());
+        let take = |part| match part {
+            Part::Item(piece) => each(read(piece)),
+            Part::Metadata(Piece::Whole(text) | Piece::Head(text)) => page = list_metadata(&text),
+        };
+        answer.parts(take).await?;
+        Ok(page)
     }
 
-    async fn pieces(&self, limit: u32, next: Option<&str>, mut each: impl FnMut(Piece)) -> Result<Page, NodesError> {
+    async fn list(&self, limit: u32, next: Option<&str>) -> Result<Answer, NodesError> {
         let mut parameters = ListParams::default().limit(limit);
         parameters.continue_token = next.map(str::to_owned);
-        let mut answer = self.open(self.request.list(&parameters)).await?;
-        let (mut cutter, mut page) = (ListCutter::new(), Page::default());
-        while let Some(bytes) = answer.next().await? {
-            cutter.feed(&bytes);
-            while let Some(part) = cutter.next() {
-                match part {
-                    Part::Item(piece) => each(piece),
-                    Part::Metadata(Piece::Whole(text) | Piece::Head(text)) => page = list_metadata(&text),
-                }
-            }
-        }
-        if cutter.ended() { Ok(page) } else { Err(NodesError::Broken("the list is incomplete".to_owned())) }
+        self.open(self.request.list(&parameters)).await
     }
 
     /// Checks whether nodes can be listed and watched.
@@ -197,23 +195,34 @@ impl NodeApi {
     }
 }
 
-/// Reads one page of the objects at a path of the API, as [`NodeApi::page`] reads nodes: a page is never in memory as a whole.
-/// Calls `each` with the text of every object, or with `None` for one that exceeds the maximum size.
+/// Reads all objects at a path of the API, page by page, as [`NodeApi::page`] reads nodes: a page is never in memory as a
+/// whole. Calls `each` with the text of every object, or with `None` for one that exceeds the maximum size.
+///
+/// The API server names the next page before the objects of a page, so it already writes the next one meanwhile.
 ///
 /// # Errors
 /// See [`NodeApi::page`].
-pub async fn page_of(
-    client: &Client,
-    path: &str,
-    next: Option<&str>,
-    mut each: impl FnMut(Option<&[u8]>),
-) -> Result<Page, NodesError> {
+pub async fn each_object(client: &Client, path: &str, mut each: impl FnMut(Option<&[u8]>)) -> Result<(), NodesError> {
     let api = NodeApi { client: client.clone(), request: Request::new(path) };
-    let take = |piece| match piece {
-        Piece::Whole(text) => each(Some(&text)),
-        Piece::Head(_) => each(None),
-    };
-    api.pieces(PAGE, next, take).await
+    let mut answer = api.list(OBJECTS, None).await?;
+    loop {
+        let mut following = None;
+        let take = |part| match part {
+            Part::Item(Piece::Whole(text)) => each(Some(&text)),
+            Part::Item(Piece::Head(_)) => each(None),
+            Part::Metadata(Piece::Whole(text) | Piece::Head(text)) => {
+                following = list_metadata(&text).next.map(|next| {
+                    let api = api.clone();
+                    AbortOnDropHandle::new(tokio::spawn(async move { api.list(OBJECTS, Some(&next)).await }))
+                });
+            }
+        };
+        answer.parts(take).await?;
+        match following {
+            None => return Ok(()),
+            Some(next) => answer = next.await.map_err(|error| NodesError::broken("request", error))??,
+        }
+    }
 }
 
 /// A response of the API server, as it arrives.
@@ -236,6 +245,18 @@ impl Answer {
                 }
             }
         }
+    }
+
+    /// Reads a list to its end, and calls `each` for every part as it arrives.
+    async fn parts(&mut self, mut each: impl FnMut(Part)) -> Result<(), NodesError> {
+        let mut cutter = ListCutter::new();
+        while let Some(bytes) = self.next().await? {
+            cutter.feed(&bytes);
+            while let Some(part) = cutter.next() {
+                each(part);
+            }
+        }
+        if cutter.ended() { Ok(()) } else { Err(NodesError::Broken("the list is incomplete".to_owned())) }
     }
 
     /// The beginning of the response.

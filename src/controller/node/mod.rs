@@ -23,7 +23,7 @@ use nodegate_policy::{Claims, FactsError, NodeFacts};
 
 use self::text::text_at;
 
-pub use self::api::{NodeApi, NodesError, Page, Read, page_of};
+pub use self::api::{NodeApi, NodesError, Page, Read, each_object};
 pub(super) use self::watch::{Seen, follow};
 
 /// Maximum size of a field of `spec` or `status` that is kept, and of a string in it, in bytes. The images of a node
