@@ -230,7 +230,7 @@ fn on_a_terminal(at: &Path, line: &str, environment: &[(&str, &str)]) -> String 
         &format!("{} {line}", env!("CARGO_BIN_EXE_nodegate")),
         "/dev/null",
     ]);
-    for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
+    for variable in ["CI", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
         command.env_remove(variable);
     }
     command.env("TERM", "xterm").envs(environment.iter().copied()).current_dir(at);
