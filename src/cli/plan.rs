@@ -109,9 +109,7 @@ struct Draft {
 
 pub(super) fn run(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
-    // Decrypting what the API server sends is as much work as reading it.
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("no runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let plan = if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
     match args.output {
         Format::Table => output::print_lines(&text::of(&plan, args.by == By::Node, output::has_colors()))?,

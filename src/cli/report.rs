@@ -115,9 +115,7 @@ pub(super) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<F
     if args.violations {
         return violations::run(args, invocation);
     }
-    // Decrypting what the API server sends is as much work as reading it.
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("no runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let Fleet { report, source, states } = runtime.block_on(fleet::report(args, invocation))?;
     match (&args.html, args.output) {
         (Some(file), _) => {
