@@ -97,11 +97,8 @@ fn write(args: &ProbeArgs, names: &Names, file: &Path) -> anyhow::Result<()> {
     let expires = expires.context("--expire-after is too long; set a period such as 30m")?;
     let text = crate::probe::feature_file(&look(args, names)?, expires);
     let failed = || format!("could not write {}", file.display());
-    let written = whole_file::unnamed(whole_file::directory(file), &text).with_context(failed)?;
     // Node Feature Discovery may run as another user, whatever the umask is here.
-    written.as_file().set_permissions(Permissions::from_mode(0o644)).with_context(failed)?;
-    written.persist(file).with_context(failed)?;
-    Ok(())
+    whole_file::replace(file, &text, Some(Permissions::from_mode(0o644))).with_context(failed)
 }
 
 /// Probes until a signal arrives. A failure is told, and the next round may succeed.

@@ -146,10 +146,5 @@ fn write_page(file: &Path, page: &str) -> anyhow::Result<()> {
         found => found.ok(),
     };
     let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-    let temporary = whole_file::unnamed(whole_file::directory(&target), page).with_context(name)?;
-    if let Some(found) = found {
-        temporary.as_file().set_permissions(found.permissions()).with_context(name)?;
-    }
-    temporary.persist(&target).with_context(name)?;
-    Ok(())
+    whole_file::replace(&target, page, found.map(|found| found.permissions())).with_context(name)
 }

@@ -20,16 +20,16 @@ pub(super) fn unnamed(directory: &Path, text: &str) -> io::Result<NamedTempFile>
     Ok(file)
 }
 
-/// The directory of a file.
-pub(super) fn directory(file: &Path) -> &Path {
-    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Replaces a file. A link in its place is replaced, not followed.
+/// Replaces a file, with these permissions if the umask shall not decide. A link in its place is replaced, not followed.
 ///
 /// # Errors
 /// Returns an error if the file cannot be written; it has then not changed.
-pub(super) fn replace(file: &Path, text: &str) -> io::Result<()> {
-    unnamed(directory(file), text)?.persist(file)?;
+pub(super) fn replace(file: &Path, text: &str, permissions: Option<Permissions>) -> io::Result<()> {
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let written = unnamed(directory, text)?;
+    if let Some(permissions) = permissions {
+        written.as_file().set_permissions(permissions)?;
+    }
+    written.persist(file)?;
     Ok(())
 }

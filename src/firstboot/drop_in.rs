@@ -40,8 +40,8 @@ struct Command<'a> {
 /// # Errors
 /// If a command is one that systemd does not start, or not as it is written.
 pub fn drop_in(service: &Service, helper: &str) -> Result<String, DropInFault> {
-    // A variable in the path of a program is none.
-    let helper_word = quoted(helper.as_bytes(), false);
+    // Neither `$` nor `%` has a meaning in the path of the helper.
+    let helper_word = quoted_keeping_specifiers(helper.as_bytes(), false).replace('%', "%%");
     let mut text = "# Written by nodegate firstboot install; do not edit. systemd expands the command as without it.\n\
                     [Service]\nExecStart=\n"
         .to_owned();
@@ -141,12 +141,7 @@ fn prefix_length(word: &[u8]) -> usize {
     seen.len()
 }
 
-/// One word that means these bytes, whatever they are.
-fn quoted(bytes: &[u8], expands: bool) -> String {
-    quoted_keeping_specifiers(bytes, expands).replace('%', "%%")
-}
-
-/// As [`quoted`], but `%` begins a specifier. `$` is no variable in the path of a program, but it is one in an argument.
+/// One word that means these bytes, in which `%` still begins a specifier. `$` is no variable in the path of a program, but it is one in an argument.
 fn quoted_keeping_specifiers(bytes: &[u8], expands: bool) -> String {
     let is_safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"/_.-+%@:,=".contains(byte);
     if !bytes.is_empty() && bytes.iter().all(is_safe) {

@@ -150,7 +150,7 @@ fn on_platform(sysfs: &Sysfs, listed: &BTreeSet<String>, unread: &mut Vec<Unread
         found.extend(each(sysfs, class, unread, |name, entry| {
             let target = sysfs.resolve(&entry.join("device")).map_err(|problem| ("/device", problem))?;
             let on_bus = target.file_name().and_then(OsStr::to_str).unwrap_or_default();
-            // A PCI function that is not listed could not be read, and is told so.
+            // PCI functions are listed by their class; those that could not be read are in `unread` already.
             if listed.contains(on_bus) || is_address(on_bus) {
                 return Ok(None);
             }

@@ -98,7 +98,7 @@ fn write(args: &InstallArgs, manager: &Manager, path: &Path, text: &str) -> anyh
     }
     let failed = || format!("could not write {}", path.display());
     fs::create_dir_all(path.parent().unwrap_or(path)).with_context(failed)?;
-    whole_file::replace(path, text).with_context(failed)?;
+    whole_file::replace(path, text, None).with_context(failed)?;
     manager.reload()?;
     anyhow::ensure!(manager.is_loaded(&args.unit)?, "systemd refuses the unit with {}", path.display());
     say(Priority::Info, &format!("{} starts through {}", args.unit, path.display()));

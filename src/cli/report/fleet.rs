@@ -95,7 +95,9 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() };
     if !args.nodes.is_empty() {
         let set = sources.load().map_err(|errors| output::load_errors(&errors))?;
-        let mut saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?.unwrap_or_default();
+        let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?;
+        let states = saved.as_ref().filter(|_| args.html.is_some()).map(|saved| saved.values().cloned().collect());
+        let mut saved = saved.unwrap_or_default();
         let mut gathering = Gathering::new(args, &set, prices.as_ref());
         for found in nodes::read(&args.nodes)? {
             let saved = saved.remove(node_name(&found.node));
@@ -105,10 +107,6 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         let mut impact = gathering.impact();
         let mut stranded = Vec::new();
         pods::each_of_files(&args.pods, |pod| stranded.extend(impact.stranded(pod)))?;
-        let states = match args.state_dir.as_deref().filter(|_| args.html.is_some()) {
-            Some(directory) => Some(saved_state::in_directory(directory)?.into_values().collect()),
-            None => None,
-        };
         let files = args.nodes.iter().map(|file| match file.as_os_str().to_str() {
             Some("-") => "standard input".to_owned(),
             _ => file.to_string_lossy().into_owned(),

@@ -54,19 +54,19 @@ pub(super) fn of(report: &Report) -> String {
     text
 }
 
+/// What several nodes have in common, and their names.
+pub(super) fn grouped<'a, Key: Ord>(of_nodes: impl Iterator<Item = (Key, &'a str)>) -> BTreeMap<Key, Vec<&'a str>> {
+    let mut groups: BTreeMap<Key, Vec<&str>> = BTreeMap::new();
+    for (key, node) in of_nodes {
+        groups.entry(key).or_default().push(node);
+    }
+    groups.values_mut().for_each(Vec::dedup);
+    groups
+}
+
 /// The same thing of several nodes in one line.
 fn by_what<'a>(of_nodes: impl Iterator<Item = (String, &'a str)>) -> Vec<String> {
-    let mut lines: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (what, node) in of_nodes {
-        lines.entry(what).or_default().push(node);
-    }
-    lines
-        .into_iter()
-        .map(|(what, mut nodes)| {
-            nodes.dedup();
-            format!("{what}: {}", named(&nodes))
-        })
-        .collect()
+    grouped(of_nodes).into_iter().map(|(what, nodes)| format!("{what}: {}", named(&nodes))).collect()
 }
 
 fn violation(violation: &Violation) -> (String, &str) {

@@ -8,9 +8,9 @@ use super::charts::{self, Bar};
 use super::table::{Column, Rows, nodes, table};
 use super::{Page, Section, Tile, history, text};
 use crate::cli::plan::text::with_rule;
-use crate::cli::report::Source;
 use crate::cli::report::cost::HOURS_A_MONTH;
 use crate::cli::report::document::{Conflict, Cost, LeftAlone, Missed, MissedWrite, Report, Violation};
+use crate::cli::report::{self, Source};
 use crate::text::counted;
 
 /// How many bars a chart has at most, the one for all others included.
@@ -100,16 +100,9 @@ fn fold(bars: &mut Vec<Bar>, max: usize) {
     }
 }
 
-/// What several nodes have in common, and their names.
+/// What several nodes have in common, and their names; what most nodes have comes first.
 fn grouped<'a, Key: Ord>(of_nodes: impl Iterator<Item = (Key, &'a str)>) -> Vec<(Key, Vec<&'a str>)> {
-    let mut groups: BTreeMap<Key, Vec<&str>> = BTreeMap::new();
-    for (key, node) in of_nodes {
-        groups.entry(key).or_default().push(node);
-    }
-    let mut groups: Vec<_> = groups.into_iter().collect();
-    for (_, nodes) in &mut groups {
-        nodes.dedup();
-    }
+    let mut groups: Vec<_> = report::text::grouped(of_nodes).into_iter().collect();
     groups.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
     groups
 }
