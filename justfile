@@ -65,6 +65,10 @@ control-plane *names:
 tools *names:
     @tests/tools/build {{ names }}
 
+# Start every unit of the table for `firstboot` in a systemd of its own; needs root
+systemd:
+    tests/systemd/with-user-manager cargo test --test suite -- --exact firstboot::live::a_real_systemd_starts_exactly_the_command_lines_of_the_table
+
 # Run the benchmarks
 bench *args:
     cargo bench {{ args }}

@@ -73,16 +73,16 @@ fn a_real_systemd_starts_exactly_the_command_lines_of_the_table() {
     for (number, case) in cases().iter().enumerate() {
         let root = prepare(case);
         let unit = unit(case, number, root.path());
-        let plain = started(&unit, root.path());
+        let here = |words: &str| words.replace("=host|", &format!("={}|", host.trim()));
+        assert_eq!(started(&unit, root.path()), here(&case.plain), "{}", case.name);
         let helper = ["--helper", env!("CARGO_BIN_EXE_nodegate")];
         let install = ["firstboot", "install", "--user", "--unit", &unit.name];
         let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).args(install).args(helper).output().unwrap();
         success(&output);
-        let expected = case.expect.replace("=host|", &format!("={}|", host.trim()));
-        assert_eq!(started(&unit, root.path()), expected, "{}", case.name);
+        assert_eq!(started(&unit, root.path()), here(&case.expect), "{}", case.name);
         let own = root.path().join("until");
         fs::write(&own, "").unwrap();
         success(&Command::new(env!("CARGO_BIN_EXE_nodegate")).args(install).arg("--until").arg(&own).output().unwrap());
-        assert_eq!(started(&unit, root.path()), plain, "{}", case.name);
+        assert_eq!(started(&unit, root.path()), here(&case.plain), "{}", case.name);
     }
 }
