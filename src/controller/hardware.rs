@@ -9,18 +9,23 @@ use super::node::NodeObject;
 use super::reconcile::Reconciler;
 use nodegate_policy::gpu::probed::{Difference, Fact, differences};
 
-/// How often differences of one node are told. A node's own labels can change at any rate.
+/// The least time between two events about one node, whose labels can change at any rate.
 const PAUSE: Duration = Duration::from_secs(600);
 
-/// The differences of nodes, by uid.
+/// The differences of nodes.
 #[derive(Debug, Default)]
-pub(super) struct Hardware(HashMap<String, Seen>);
+pub(super) struct Hardware {
+    /// By uid, of nodes that differ or did so lately.
+    nodes: HashMap<String, Seen>,
+    /// How many nodes differ in each fact.
+    counts: BTreeMap<Fact, usize>,
+}
 
 #[derive(Debug, Default)]
 struct Seen {
     now: Vec<Difference>,
-    /// What was told last, and when.
-    told: Option<(Vec<Difference>, Instant)>,
+    /// What the last event said, and when.
+    reported: Option<(Vec<Difference>, Instant)>,
 }
 
 /// What to do about the differences of a node.
@@ -28,45 +33,53 @@ struct Seen {
 struct Noted {
     /// They are others than before.
     changed: bool,
-    /// They have not been told yet.
-    tell: bool,
+    /// An event has to say so.
+    report: bool,
 }
 
 impl Hardware {
     fn note(&mut self, uid: &str, found: &[Difference], now: Instant) -> Noted {
-        if found.is_empty() && !self.0.contains_key(uid) {
-            return Noted { changed: false, tell: false };
+        if found.is_empty() && !self.nodes.contains_key(uid) {
+            return Noted { changed: false, report: false };
         }
-        let seen = self.0.entry(uid.to_owned()).or_default();
-        let changed = seen.now != found;
-        seen.now = found.to_owned();
-        let is_news = seen.told.as_ref().is_none_or(|(told, _)| told != found);
-        let may_tell = seen.told.as_ref().is_none_or(|(_, at)| now.saturating_duration_since(*at) >= PAUSE);
-        let tell = !found.is_empty() && is_news && may_tell;
-        if tell {
-            seen.told = Some((found.to_owned(), now));
-        } else if found.is_empty() && may_tell {
-            self.0.remove(uid);
+        let seen = self.nodes.entry(uid.to_owned()).or_default();
+        let before = std::mem::replace(&mut seen.now, found.to_owned());
+        let is_news = seen.reported.as_ref().is_none_or(|(reported, _)| reported != found);
+        let may_report = seen.reported.as_ref().is_none_or(|(_, at)| now.saturating_duration_since(*at) >= PAUSE);
+        let report = !found.is_empty() && is_news && may_report;
+        if report {
+            seen.reported = Some((found.to_owned(), now));
+        } else if found.is_empty() && may_report {
+            self.nodes.remove(uid);
         }
-        Noted { changed, tell }
+        self.count(&before, found);
+        Noted { changed: before != found, report }
     }
 
     pub(super) fn forget(&mut self, uid: &str) {
-        self.0.remove(uid);
+        if let Some(seen) = self.nodes.remove(uid) {
+            self.count(&seen.now, &[]);
+        }
+    }
+
+    fn count(&mut self, before: &[Difference], after: &[Difference]) {
+        for gone in before {
+            let count = self.counts.entry(gone.fact).or_default();
+            *count = count.saturating_sub(1);
+        }
+        for new in after {
+            *self.counts.entry(new.fact).or_default() += 1;
+        }
     }
 
     /// How many nodes differ in each fact.
-    pub(super) fn counts(&self) -> BTreeMap<Fact, usize> {
-        let mut counts: BTreeMap<Fact, usize> = Fact::ALL.into_iter().map(|fact| (fact, 0)).collect();
-        for difference in self.0.values().flat_map(|seen| &seen.now) {
-            *counts.entry(difference.fact).or_default() += 1;
-        }
-        counts
+    pub(super) fn counts(&self) -> impl Iterator<Item = (Fact, usize)> + '_ {
+        Fact::ALL.into_iter().map(|fact| (fact, self.counts.get(&fact).copied().unwrap_or_default()))
     }
 }
 
 impl Reconciler {
-    /// Compares the labels of a node. An event tells about differences when they are first seen or become others.
+    /// Compares the labels of a node. An event reports differences when they are first seen or become others.
     pub(super) fn compare_hardware(&self, node: &NodeObject) {
         let Ok(facts) = node.facts() else { return };
         let found = differences(facts.labels());
@@ -78,9 +91,9 @@ impl Reconciler {
             }
             noted
         };
-        if noted.tell {
-            let told: Vec<String> = found.iter().map(ToString::to_string).collect();
-            let note = format!("{}; check the hardware, the driver and the age of the labels", told.join("; "));
+        if noted.report {
+            let each: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let note = format!("{}; check the hardware, the driver and the age of the labels", each.join("; "));
             tracing::warn!(node = node.name(), "{note}");
             self.events().later(node, "HardwareDiffers", note);
         }
@@ -96,12 +109,12 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_told_once_and_a_node_that_flaps_is_told_once_in_ten_minutes() {
+    fn each_difference_is_reported_once_and_a_node_that_flaps_once_in_ten_minutes() {
         let (mut hardware, start) = (Hardware::default(), Instant::now());
         let (seven, six) = ([difference(Fact::Count, "7")], [difference(Fact::Count, "6")]);
         let mut note = |found: &[Difference], seconds| {
-            let Noted { changed, tell } = hardware.note("a", found, start + Duration::from_secs(seconds));
-            (changed, tell)
+            let Noted { changed, report } = hardware.note("a", found, start + Duration::from_secs(seconds));
+            (changed, report)
         };
         assert_eq!(note(&[], 0), (false, false));
         assert_eq!(note(&seven, 1), (true, true));
@@ -112,7 +125,8 @@ mod tests {
         assert_eq!(note(&six, 700), (false, true));
         assert_eq!(note(&six, 2000), (false, false));
         assert_eq!(note(&[], 2001), (true, false));
-        assert!(hardware.0.is_empty());
+        assert!(hardware.nodes.is_empty());
+        assert_eq!(hardware.counts().map(|(_, nodes)| nodes).sum::<usize>(), 0);
     }
 
     #[test]
@@ -120,9 +134,13 @@ mod tests {
         let (mut hardware, now) = (Hardware::default(), Instant::now());
         hardware.note("a", &[difference(Fact::Count, "7")], now);
         hardware.note("b", &[difference(Fact::Count, "6"), difference(Fact::Memory, "1")], now);
-        assert_eq!(hardware.counts().into_values().collect::<Vec<_>>(), [0, 2, 1]);
+        hardware.note("a", &[difference(Fact::Count, "5")], now);
+        let counts = |hardware: &Hardware| hardware.counts().map(|(_, nodes)| nodes).collect::<Vec<_>>();
+        assert_eq!(counts(&hardware), [0, 2, 1]);
         hardware.forget("b");
+        hardware.forget("b");
+        assert_eq!(counts(&hardware), [0, 1, 0]);
         hardware.note("a", &[], now);
-        assert_eq!(hardware.counts().into_values().sum::<usize>(), 0);
+        assert_eq!(counts(&hardware), [0, 0, 0]);
     }
 }

@@ -1,6 +1,6 @@
 //! Which devices are accelerators, and what they are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -47,16 +47,33 @@ pub(super) fn all(sysfs: &Sysfs, names: &Names, unread: &mut Vec<Unread>) -> Vec
     let mut devices: Vec<Device> = functions.iter().filter_map(|function| on_pci(function, names)).collect();
     devices.extend(on_usb(sysfs, unread));
     let listed: BTreeSet<String> = devices.iter().map(|device| device.address.clone()).collect();
-    devices.extend(on_platform(sysfs, &listed, unread));
+    let others: HashMap<&str, &Function> = functions
+        .iter()
+        .filter(|function| !listed.contains(&function.address))
+        .map(|function| (function.address.as_str(), function))
+        .collect();
+    devices.extend(by_driver(sysfs, &listed, unread, |address| {
+        // No class of PCI says so, but a driver for accelerators runs it.
+        others.get(address).map(|function| described(function, names, Kind::Unknown))
+    }));
     devices.sort_by(|one, other| (one.bus, &one.address).cmp(&(other.bus, &other.address)));
+    // A driver may register a function more than once.
+    devices.dedup_by(|one, other| (one.bus, &one.address) == (other.bus, &other.address));
     devices
 }
 
 /// The device that a PCI function is; `None` if it is no accelerator.
 fn on_pci(function: &Function, names: &Names) -> Option<Device> {
+    let product = products::find(Bus::Pci, function.vendor, function.device);
+    let by_class = || kind(function, names.device(function.vendor, function.device));
+    let kind = product.map(|product| product.kind).or_else(by_class)?;
+    Some(described(function, names, kind))
+}
+
+/// A function that is a device of this kind.
+fn described(function: &Function, names: &Names, kind: Kind) -> Device {
     let name = names.device(function.vendor, function.device);
     let product = products::find(Bus::Pci, function.vendor, function.device);
-    let kind = product.map(|product| product.kind).or_else(|| kind(function, name))?;
     let marketing = (kind == Kind::Gpu).then(|| in_brackets(name?)).flatten();
     let short = match product.and_then(|product| product.short) {
         Some(short) => Some(short.to_owned()),
@@ -72,7 +89,7 @@ fn on_pci(function: &Function, names: &Names) -> Option<Device> {
             .or_else(|| marketing.and_then(stated_memory_mib))
             .filter(|_| !is_virtual)
     };
-    Some(Device {
+    Device {
         bus: Bus::Pci,
         address: function.address.clone(),
         kind,
@@ -84,7 +101,7 @@ fn on_pci(function: &Function, names: &Names) -> Option<Device> {
         count: u32::from(function.physical.is_none()),
         is_virtual,
         memory_bytes: function.memory.or_else(|| known_mib()?.checked_mul(MIB)),
-    })
+    }
 }
 
 /// What a function is by its vendor, class and chip; `None` if it is no accelerator.
@@ -141,8 +158,13 @@ fn on_usb(sysfs: &Sysfs, unread: &mut Vec<Unread>) -> Vec<Device> {
     })
 }
 
-/// Devices of the classes `apex` (Edge TPUs) and `accel` that no bus has listed.
-fn on_platform(sysfs: &Sysfs, listed: &BTreeSet<String>, unread: &mut Vec<Unread>) -> Vec<Device> {
+/// Devices of the classes `apex` (Edge TPUs) and `accel` that no bus has listed. `on_pci` describes a PCI function.
+fn by_driver(
+    sysfs: &Sysfs,
+    listed: &BTreeSet<String>,
+    unread: &mut Vec<Unread>,
+    on_pci: impl Fn(&str) -> Option<Device>,
+) -> Vec<Device> {
     let mut found = Vec::new();
     for (class, kind, short) in
         [("class/apex", Kind::Accelerator, Some("edgetpu")), ("class/accel", Kind::Unknown, None)]
@@ -150,9 +172,12 @@ fn on_platform(sysfs: &Sysfs, listed: &BTreeSet<String>, unread: &mut Vec<Unread
         found.extend(each(sysfs, class, unread, |name, entry| {
             let target = sysfs.resolve(&entry.join("device")).map_err(|problem| ("/device", problem))?;
             let on_bus = target.file_name().and_then(OsStr::to_str).unwrap_or_default();
-            // PCI functions are listed by their class; those that could not be read are in `unread` already.
-            if listed.contains(on_bus) || is_address(on_bus) {
+            if listed.contains(on_bus) {
                 return Ok(None);
+            }
+            if is_address(on_bus) {
+                // A function that could not be read is in `unread` already.
+                return Ok(on_pci(on_bus).map(|device| Device { short: short.map(str::to_owned), kind, ..device }));
             }
             Ok(Some(Device { short: short.map(str::to_owned), ..without_ids(Bus::Platform, name, kind) }))
         }));

@@ -31,6 +31,7 @@ fn rows() -> impl Iterator<Item = ((Bus, u16, u16), Product)> {
             "gpu" => Kind::Gpu,
             "accelerator" => Kind::Accelerator,
             "switch" => Kind::Switch,
+            "unknown" => Kind::Unknown,
             _ => return None,
         };
         let (short, memory) = (fields.next()?, fields.next()?);

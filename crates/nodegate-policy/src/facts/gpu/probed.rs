@@ -69,7 +69,8 @@ impl fmt::Display for Difference {
 
 /// The differences between the labels of `probe` and those of GPU Feature Discovery on one node. A fact that only one of them
 /// states is no difference. Where GPU Feature Discovery describes MIG devices, nothing is compared, and where it describes parts
-/// of GPUs in a virtual machine (vGPU), only their number is.
+/// of GPUs in a virtual machine (vGPU), only their number is. Unless `probe` knows that all GPUs are the same product, fewer than
+/// it found are no difference.
 pub fn differences<'v>(labels: impl Iterator<Item = (&'v str, &'v str)>) -> Vec<Difference> {
     let labels: BTreeMap<&str, &str> = labels
         .filter(|(key, _)| key.starts_with(PREFIX) || key.starts_with("nvidia.com/gpu.") || *key == VGPU)
@@ -92,7 +93,8 @@ pub fn differences<'v>(labels: impl Iterator<Item = (&'v str, &'v str)>) -> Vec<
     }
     if let (Some(of_probe), Some(of_driver)) = (probed("nvidia.count"), reported("count"))
         && let (Ok(one), Ok(other)) = (of_probe.parse::<u32>(), of_driver.parse::<u32>())
-        && one != other
+        // Of several products GPU Feature Discovery counts only one (`newGPULabelers` in `internal/lm/nvml.go`).
+        && (other > one || other < one && probed("gpu.product").is_some())
     {
         note(Fact::Count, of_probe, of_driver);
     }
@@ -115,7 +117,7 @@ fn is_about(installed: u64, reported: u64) -> bool {
 mod tests {
     use super::*;
 
-    fn told(labels: &[(&str, &str)]) -> Vec<String> {
+    fn found_in(labels: &[(&str, &str)]) -> Vec<String> {
         let full: Vec<(String, &str)> = labels
             .iter()
             .map(|(key, value)| match key.strip_prefix("p:") {
@@ -130,7 +132,7 @@ mod tests {
         [("p:gpu.vendor", "nvidia"), ("p:gpu.product", "h100-sxm"), ("p:nvidia.count", "8"), ("p:gpu.memory", "81920")];
 
     fn with(reported: &[(&'static str, &'static str)]) -> Vec<String> {
-        told(&[&PROBED, reported].concat())
+        found_in(&[&PROBED, reported].concat())
     }
 
     #[test]
@@ -139,11 +141,11 @@ mod tests {
         assert_eq!(with(&same), Vec::<String>::new());
         let ecc =
             [("p:gpu.vendor", "nvidia"), ("p:gpu.memory", "24576"), ("gpu.memory", "23028"), ("gpu.product", "A10G")];
-        assert_eq!(told(&ecc), Vec::<String>::new());
+        assert_eq!(found_in(&ecc), Vec::<String>::new());
     }
 
     #[test]
-    fn each_fact_that_differs_is_told() {
+    fn each_fact_that_differs_is_found_in() {
         let others = [("gpu.product", "NVIDIA-H200"), ("gpu.count", "7"), ("gpu.memory", "143771")];
         assert_eq!(
             with(&others),
@@ -158,7 +160,7 @@ mod tests {
     #[test]
     fn what_only_one_states_is_no_difference() {
         assert_eq!(with(&[]), Vec::<String>::new());
-        assert_eq!(told(&[("gpu.product", "NVIDIA-H200"), ("gpu.count", "7")]), Vec::<String>::new());
+        assert_eq!(found_in(&[("gpu.product", "NVIDIA-H200"), ("gpu.count", "7")]), Vec::<String>::new());
         assert_eq!(with(&[("gpu.count", "many"), ("gpu.memory", "-1"), ("gpu.product", "a/b")]), Vec::<String>::new());
     }
 
@@ -178,9 +180,17 @@ mod tests {
     }
 
     #[test]
+    fn of_several_products_of_one_vendor_the_driver_counts_one() {
+        let counts =
+            |reported| found_in(&[("p:gpu.vendor", "nvidia"), ("p:nvidia.count", "4"), ("gpu.count", reported)]);
+        assert_eq!(counts("2"), Vec::<String>::new());
+        assert_eq!(counts("5"), ["GPU count: probe found 4, GPU feature discovery reports 5"]);
+    }
+
+    #[test]
     fn on_a_node_with_gpus_of_several_vendors_only_the_number_is_compared() {
         let mixed = [("p:nvidia.count", "1"), ("p:gpu.count", "3"), ("gpu.count", "1"), ("gpu.product", "Tesla-T4")];
-        assert_eq!(told(&mixed), Vec::<String>::new());
+        assert_eq!(found_in(&mixed), Vec::<String>::new());
     }
 
     #[test]
