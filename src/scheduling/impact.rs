@@ -281,8 +281,8 @@ impl Impact {
         self.accepting.entry(key).or_insert_with(|| {
             let mut accepting = Accepting::default();
             for node in nodes {
-                let before = requirements.fits(&node.before).is_ok();
-                let after = node.after.as_ref().map_or(before, |after| requirements.fits(after).is_ok());
+                let before = requirements.is_accepted_by(&node.before);
+                let after = node.after.as_ref().map_or(before, |after| requirements.is_accepted_by(after));
                 accepting.before += usize::from(before);
                 accepting.after += usize::from(after);
                 if after && !before && accepting.new.is_none() {

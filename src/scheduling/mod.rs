@@ -128,16 +128,27 @@ impl Requirements {
     /// Returns the first reason why not.
     pub fn fits(&self, node: &NodeState) -> Result<(), Mismatch> {
         self.selects(node)?;
-        let refusing = |taint: &&Taint| {
-            (taint.effect == NO_SCHEDULE || taint.effect == NO_EXECUTE) && !taint.key.starts_with(CONDITIONS)
-        };
-        if let Some(taint) = node.taints.iter().filter(refusing).find(|taint| self.toleration_of(taint).is_none()) {
+        if let Some(taint) = self.untolerated(node) {
             return Err(Mismatch::Taint(taint.clone()));
         }
         match self.needed_topology.iter().find(|key| !node.labels.contains_key(*key)) {
             Some(key) => Err(Mismatch::TopologyKey(key.clone())),
             None => Ok(()),
         }
+    }
+
+    /// Whether [`Self::fits`] succeeds, for when many nodes are asked: most nodes have few taints and many labels, so that
+    /// a taint is what refuses a pod soonest.
+    fn is_accepted_by(&self, node: &NodeState) -> bool {
+        self.untolerated(node).is_none() && self.fits(node).is_ok()
+    }
+
+    /// The first taint that keeps the pod from starting on the node, taints for node conditions aside.
+    fn untolerated<'a>(&self, node: &'a NodeState) -> Option<&'a Taint> {
+        let refuses = |taint: &&Taint| {
+            (taint.effect == NO_SCHEDULE || taint.effect == NO_EXECUTE) && !taint.key.starts_with(CONDITIONS)
+        };
+        node.taints.iter().filter(refuses).find(|taint| self.toleration_of(taint).is_none())
     }
 
     /// Whether `nodeSelector` and the required node affinity match.

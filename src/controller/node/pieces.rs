@@ -117,11 +117,14 @@ impl ListCutter {
     /// Consumes received bytes.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         let mut start = 0;
-        for (at, byte) in bytes.iter().enumerate() {
+        let mut next = 0;
+        while let Some(byte) = bytes.get(next) {
             if self.in_text {
-                self.text_goes_on(*byte);
+                next += self.text_goes_on(&bytes[next..]);
                 continue;
             }
+            let at = next;
+            next += 1;
             match byte {
                 b'"' => {
                     self.in_text = true;
@@ -159,14 +162,24 @@ impl ListCutter {
         }
     }
 
-    fn text_goes_on(&mut self, byte: u8) {
-        match byte {
-            _ if self.escaped => self.escaped = false,
-            b'\\' => self.escaped = true,
-            b'"' => self.in_text = false,
-            _ if self.depth == 1 && self.key.len() < KEY_MAX => self.key.push(byte),
-            _ => {}
+    /// Consumes the text up to and including what ends it or escapes something, and returns how many bytes that was.
+    fn text_goes_on(&mut self, bytes: &[u8]) -> usize {
+        if self.escaped {
+            self.escaped = false;
+            return 1;
         }
+        // Most of a list is text, so this is where reading a long one spends its time.
+        let special = memchr::memchr2(b'"', b'\\', bytes);
+        if self.depth == 1 {
+            let plain = &bytes[..special.unwrap_or(bytes.len())];
+            self.key.extend(plain.iter().take(KEY_MAX.saturating_sub(self.key.len())));
+        }
+        let Some(at) = special else { return bytes.len() };
+        match bytes[at] {
+            b'"' => self.in_text = false,
+            _ => self.escaped = true,
+        }
+        at + 1
     }
 
     fn part_ended(&mut self) {
