@@ -10,6 +10,7 @@ use crate::api::names::{LabelKey, LabelValue, Taint, TaintId};
 use crate::cel::{Expression, Polarity};
 use crate::facts::gpu;
 use crate::keys::pattern::KeySet;
+use crate::set::migration::Migration;
 use crate::set::matcher::{Condition, Matcher, Source};
 
 /// Identifies a rule by its policy and its name.
@@ -63,6 +64,7 @@ pub(crate) struct Assignments {
     pub(crate) annotations: Vec<(LabelKey, Box<str>)>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) saved: Option<Saved>,
+    pub(crate) migration: Option<Migration>,
 }
 
 impl Assignments {
@@ -101,6 +103,11 @@ pub(crate) enum Read {
 }
 
 impl Rule {
+    /// Whether its own values are hidden while it is evaluated, because it depends on what is there without them.
+    pub(crate) fn is_blind_to_itself(&self) -> bool {
+        self.strength == Strength::Default || self.assigns.migration.is_some()
+    }
+
     /// Every expression of the rule.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
         self.matcher.expressions().chain(self.assigns.expressions())
@@ -163,7 +170,8 @@ impl Rule {
     /// The label keys that it sets and that are known when it is loaded.
     pub(crate) fn written_labels(&self) -> impl Iterator<Item = &LabelKey> {
         let fixed = self.assigns.labels.iter().map(|(key, _)| key);
-        fixed.chain(self.assigns.label_expressions.iter().map(|(key, _)| key))
+        let migrated = self.assigns.migration.iter().flat_map(Migration::written);
+        fixed.chain(self.assigns.label_expressions.iter().map(|(key, _)| key)).chain(migrated)
     }
 
     /// Whether it may set this label.
