@@ -124,7 +124,7 @@ pub(crate) fn mask_owned<'a>(view: &mut View<'a>, saved: &'a SavedState) {
     let Some(owned) = &saved.owned else { return };
     for (key, value) in &owned.labels {
         // The new key of a migration counts from cutover on, whoever wrote it.
-        if view.base_label(key) == Some(value) && !view.set().is_replacement(key) {
+        if view.base_label(key) == Some(value) && view.set().replacement(key).is_none() {
             view.mask_label(key, None);
         }
     }
@@ -182,7 +182,7 @@ impl<'a> DecisionBuilder<'a> {
             let stored = self.write.old.as_ref().map(|old| old.label(key));
             if self.guard.as_ref().is_some_and(|guard| guard.keeps_as_stored(key)) {
                 self.keep_as_stored(key, actual, stored.flatten(), &desired);
-            } else if actual != Some(&desired.value) && !self.is_left_to_judge(stored, actual, &desired) {
+            } else if actual != Some(&desired.value) && !self.is_left_to_judge(key, &desired) {
                 self.note_revert(Field::Label, key, stored, actual, &desired);
                 let carried = self.scope == PatchScope::Everything || !is_restricted(key);
                 let part = if carried { &mut self.change } else { &mut self.deferred };
@@ -192,16 +192,24 @@ impl<'a> DecisionBuilder<'a> {
         }
     }
 
-    /// Whether the requester sets the old key of a migration that is cut over. Then `judge` refuses the write and names the
-    /// new key, instead of a correction that the requester may not notice.
-    fn is_left_to_judge(&self, stored: Option<Option<&str>>, actual: Option<&str>, desired: &Desired) -> bool {
+    /// Whether the requester sets the old key of a migration that is cut over. Then neither key is corrected, so that `judge`
+    /// refuses the write and names the new key. A correction might not be noticed.
+    fn is_left_to_judge(&self, key: &str, desired: &Desired) -> bool {
+        let old_key = match desired.ownership {
+            Ownership::Usual | Ownership::Copied => None,
+            Ownership::TakenOver => Some(key),
+            Ownership::Given => self.set.replacement(key).map(|migration| migration.from.as_str()),
+        };
+        let Some(old_key) = old_key else { return false };
+        let actual = self.write.node.label(old_key);
+        let stored = self.write.old.as_ref().map(|old| old.label(old_key));
         let is_written = match (self.scope, self.write.operation) {
             (PatchScope::KubeletCreate, _) => false,
             (_, Operation::Create) => true,
             // Without a stored object, the controller plans for a stored node.
             (_, Operation::Update) => stored.is_some_and(|stored| stored != actual),
         };
-        desired.ownership == Ownership::TakenOver && is_written && actual.is_some()
+        is_written && actual.is_some()
     }
 
     /// Keeps the stored value of a label in this write; the controller sets a new value.

@@ -271,7 +271,7 @@ impl<'a> Planner<'a> {
                 continue;
             }
             // The copy has become the key that counts.
-            if before.copies.contains(key) && self.set.is_replacement(key) {
+            if before.copies.contains(key) && self.set.replacement(key).is_some() {
                 continue;
             }
             if before.copies.contains(key) {

@@ -143,9 +143,10 @@ impl PolicySet {
         self.migrating_rules().find(|(_, migration)| migration.is_cut_over() && migration.from.as_str() == key)
     }
 
-    /// Whether this is the new key of a migration that is cut over.
-    pub(crate) fn is_replacement(&self, key: &str) -> bool {
-        self.migrating_rules().any(|(_, migration)| migration.is_cut_over() && migration.to.as_str() == key)
+    /// The migration whose new key this is, if it is cut over.
+    pub(crate) fn replacement(&self, key: &str) -> Option<&Migration> {
+        let mut all = self.migrating_rules().map(|(_, migration)| migration);
+        all.find(|migration| migration.is_cut_over() && migration.to.as_str() == key)
     }
 
     /// Whether this is the old key of a migration that is done: then no node keeps it.
