@@ -25,8 +25,7 @@ pub(super) fn compile(document: usize, drafts: &mut Vec<Draft>, faults: &mut Fau
             faults.at(&path.key("to"), Problem::new("to is the same key as from", "write the new key"));
         }
         let (Some(from), Some(to)) = (old, new) else { continue };
-        let id =
-            RuleId { policy: faults.document.name.as_str().into(), rule: format!("migration:{from}:{to}").into() };
+        let id = RuleId { policy: faults.document.name.as_str().into(), rule: format!("migration:{from}:{to}").into() };
         let migration = Migration { from, to, phase: *phase, document };
         let rule = rule(migration, id, trust_kubelet.unwrap_or_default());
         drafts.push(Draft { rule, document, path });

@@ -259,7 +259,9 @@ impl<'a> Selection<'a> {
             return Some("restores saved state, which only nodegate has".to_owned());
         }
         if rule.assigns.migration.is_some() {
-            return Some("copies one label to another, and only nodegate has a record of which one is the copy".to_owned());
+            return Some(
+                "copies one label to another, and only nodegate has a record of which one is the copy".to_owned(),
+            );
         }
         if assigned_keys(rule).next().is_none() {
             return Some(COMPUTED.to_owned());

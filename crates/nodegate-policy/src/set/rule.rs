@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use crate::api::names::{LabelKey, LabelValue, Taint, TaintId};
 use crate::cel::{Expression, Polarity};
-use crate::facts::gpu;
 use crate::keys::pattern::KeySet;
-use crate::set::migration::Migration;
 use crate::set::matcher::{Condition, Matcher, Source};
+use crate::set::migration::Migration;
 
 /// Identifies a rule by its policy and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -145,17 +144,7 @@ impl Rule {
 
     /// Whether a change of this label may change its result.
     pub(crate) fn reads_label(&self, key: &str) -> bool {
-        self.sources().any(|source| match source {
-            Source::Label(requirement) => *requirement.key == *key,
-            Source::Gpu => gpu::reads_label(key),
-            Source::Expression(expression) => {
-                let reads = expression.reads();
-                reads.any_label
-                    || (reads.gpu && gpu::reads_label(key))
-                    || reads.labels.iter().any(|read| read.key == key)
-            }
-            Source::Name(_) | Source::Taints(_) | Source::Status(_) => false,
-        })
+        self.sources().any(|source| source.reads_label(key))
     }
 
     /// Whether a change of taints with this key may change its result.

@@ -6,6 +6,7 @@ mod failures;
 mod history;
 mod init;
 mod journey;
+mod migrate;
 mod plan;
 mod report;
 

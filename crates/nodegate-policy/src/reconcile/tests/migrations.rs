@@ -104,7 +104,10 @@ fn a_rule_keeps_owning_what_it_gives_to_the_new_key() {
     };
     for phase in ["dualWrite", "cutover"] {
         let scene = Scene::new(json!({"pool": "x"})).claimed(&["pool"]).settle(&spec(phase, "x"));
-        assert_eq!((labels(&scene), owned(&scene)["new"].clone()), (json!({"pool": "x", "old": "a", "new": "a"}), json!("a")));
+        assert_eq!(
+            (labels(&scene), owned(&scene)["new"].clone()),
+            (json!({"pool": "x", "old": "a", "new": "a"}), json!("a"))
+        );
         let scene = scene.written_once(&spec(phase, "y")).settle(&spec(phase, "y"));
         assert_eq!(labels(&scene), json!({"pool": "x"}), "{phase}: the rule does not match anymore");
     }
@@ -117,7 +120,10 @@ fn done_removes_the_old_key_whoever_set_it_but_not_before_the_node_has_the_new_o
     let done = phase("done");
     let both = Scene::new(json!({"old": "z", "new": "a"})).claimed(&["old", "new"]);
     both.keep(&done, |plan| {
-        assert_eq!(plan.removals.iter().map(|one| (one.key.as_str(), one.after.as_secs())).collect::<Vec<_>>(), [("old", 0)]);
+        assert_eq!(
+            plan.removals.iter().map(|one| (one.key.as_str(), one.after.as_secs())).collect::<Vec<_>>(),
+            [("old", 0)]
+        );
         assert_eq!(plan.change(|_| false, |_, _| false), None, "nothing is removed without approval");
     });
     assert_eq!(labels(&both.settle(&done)), json!({"new": "a"}));
@@ -126,7 +132,8 @@ fn done_removes_the_old_key_whoever_set_it_but_not_before_the_node_has_the_new_o
 
 #[test]
 fn a_publisher_that_restarts_leaves_the_copies_of_its_labels() {
-    let dual = set(json!({"migrations": [{"from": "feature.node.kubernetes.io/x", "to": "new", "phase": "dualWrite"}]}));
+    let dual =
+        set(json!({"migrations": [{"from": "feature.node.kubernetes.io/x", "to": "new", "phase": "dualWrite"}]}));
     let scene = Scene::new(json!({"feature.node.kubernetes.io/x": "a"})).claimed(&["feature.node.kubernetes.io/x"]);
     let scene = scene.settle(&dual).relabeled(json!({"new": "a"}));
     scene.keep(&dual, |plan| assert!(plan.removals.is_empty(), "{:?}", plan.removals));

@@ -127,6 +127,16 @@ impl Governance {
         self.entries().map(|entry| &entry.id).chain(protecting.map(|document| &document.protect_id))
     }
 
+    /// The entries that name this label in their `match` or in their expressions.
+    pub(crate) fn readers_of_label(&self, key: &str) -> impl Iterator<Item = &RuleId> {
+        let in_match = move |entry: &&Entry| entry.matcher.conditions().any(|one| one.source().names_label(key));
+        let demanded = self.constraints.iter().filter(move |one| {
+            let expression = one.constraint.expression();
+            expression.is_some_and(|demanded| demanded.expression.reads().labels.iter().any(|read| read.key == key))
+        });
+        self.entries().filter(in_match).map(|entry| &entry.id).chain(demanded.map(|one| &one.entry.id))
+    }
+
     /// Adds a document and returns its index.
     pub(crate) fn add_document(&mut self, document: GovernedDocument) -> usize {
         self.documents.push(document);
