@@ -1,8 +1,11 @@
-//! `nodegate migrate`: how far labels have moved from one key to another, and what still uses the old key.
+//! `nodegate migrate`: moves labels from one key to another, and says how far they are and what still uses the old key.
 
 mod consumers;
 mod document;
 mod text;
+mod walk;
+
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -11,6 +14,7 @@ use kube::Client;
 use super::connect::ConnectArgs;
 use super::invocation::Invocation;
 use super::output::{self, Format};
+use super::serve::duration::duration;
 use super::{Findings, effective_policies, telemetry_for_command};
 use crate::controller::{NodeApi, Unreadable};
 use crate::files::Sources;
@@ -20,11 +24,49 @@ use document::{MigrationStatus, Phase, UnequalNode};
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::{MigrationInForce, PolicySet};
 
-/// Look at the migrations of labels from one key to another
+/// Move a label from one key to another, phase by phase, with a NodePolicy of its own. Only say what that does unless
+/// --confirm is given
+///
+/// The phases: dualWrite (both keys are equal), cutover (the new key counts, and writes that set the old one are refused) and done
+/// (the old key is removed). The command waits until all nodes are ready for a phase. It refuses to remove a key that
+/// something still uses. If it is interrupted, run it again: it goes on from the phase in force.
+///
+/// `nodegate serve` moves the labels; it must run in the cluster. If one of your policies contains the migration already,
+/// change the phase there.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct MigrateArgs {
     #[command(subcommand)]
-    command: MigrateCommand,
+    command: Option<MigrateCommand>,
+    #[command(flatten)]
+    walk: WalkArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct WalkArgs {
+    /// The old key
+    #[arg(value_name = "OLD", required = true)]
+    old: Option<LabelKey>,
+    /// The new key
+    #[arg(value_name = "NEW", required = true)]
+    new: Option<LabelKey>,
+    /// The last phase to enter
+    #[arg(long, value_enum, value_name = "PHASE", default_value_t = Phase::Done)]
+    to: Phase,
+    /// Do it
+    #[arg(long)]
+    confirm: bool,
+    /// Remove the old key although something uses it, or although that is unknown
+    #[arg(long)]
+    despite_consumers: bool,
+    /// Needed if kubelets may set one of the keys and not the other one: then a kubelet chooses the value
+    #[arg(long)]
+    trust_kubelet: bool,
+    /// How long to wait for the nodes and for the policy, each time
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    connect: ConnectArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -56,8 +98,10 @@ struct StatusArgs {
 
 pub(super) fn run(args: &MigrateArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
-    let MigrateCommand::Status(args) = &args.command;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let Some(MigrateCommand::Status(args)) = &args.command else {
+        return runtime.block_on(walk::walk(&args.walk, invocation));
+    };
     let status = runtime.block_on(of_cluster(args, invocation))?;
     output::print(&match args.output {
         Format::Table => text::of(&status).as_str().to_owned(),

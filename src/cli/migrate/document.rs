@@ -43,8 +43,9 @@ pub(super) struct MigrationStatus {
 }
 
 /// The phase of a migration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "camelCase")]
+#[value(rename_all = "camelCase")]
 pub(super) enum Phase {
     /// The old key counts, and the new one follows it.
     DualWrite,

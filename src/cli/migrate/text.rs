@@ -60,11 +60,17 @@ fn add(lines: &mut Lines, migration: &MigrationStatus) {
         pods => format!("; {} of workloads", counted(*pods, "pod", "pods")),
     };
     lines.add("  ", &format!("{from} is used by {}{pods}", kinds(consumers)));
-    for Consumer { kind, namespace, name, uses } in consumers {
-        let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-        let uses: Vec<&str> = uses.iter().map(|one| one.describe()).collect();
-        lines.add("    ", &format!("{} {namespace}{name}: {}", kind.as_str(), uses.join(", ")));
+    for one in consumers {
+        let uses: Vec<&str> = one.uses.iter().map(|one| one.describe()).collect();
+        lines.add("    ", &format!("{}: {}", consumer(one), uses.join(", ")));
     }
+}
+
+/// A consumer in a line.
+pub(super) fn consumer(consumer: &Consumer) -> String {
+    let Consumer { kind, namespace, name, uses: _ } = consumer;
+    let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    format!("{} {namespace}{name}", kind.as_str())
 }
 
 /// How many consumers there are of each kind.
