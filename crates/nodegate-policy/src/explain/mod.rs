@@ -203,7 +203,8 @@ impl<'a> Explainer<'a> {
             },
             policy: Some(rule.id.policy.to_string()),
             rule: Some(rule.id.rule.to_string()),
-            priority: Some(rule.priority),
+            // A migration has none of its own: it takes precedence over every rule.
+            priority: rule.assigns.migration.is_none().then_some(rule.priority),
             mode: Some(given.strength.into()),
             manager: None,
             last_write: None,

@@ -117,7 +117,11 @@ impl<'a> Judge<'a, '_> {
         if self.kubelet && change.is_reconciled() {
             return None;
         }
-        let violation = self.assertion(change).or_else(|| self.replaced(change)).or_else(|| self.reserved(change))?;
+        let violation = self.assertion(change).or_else(|| match self.replaced(change) {
+            Some(denied) if denied.denies() => Some(denied),
+            // Who may override the policy of a migration may not override others by that.
+            overridden => self.reserved(change).or(overridden),
+        })?;
         changes::at(&self.requested().changes, change.place).is_some().then_some(violation)
     }
 

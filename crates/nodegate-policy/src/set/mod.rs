@@ -190,7 +190,7 @@ impl PolicySet {
         &self.parts.documents
     }
 
-    /// The number of rules, including derived labels and persist sections.
+    /// The number of rules, including derived labels, persist sections and migrations.
     pub fn rule_count(&self) -> usize {
         self.parts.rules.len()
     }
