@@ -53,7 +53,7 @@ struct WalkArgs {
     /// The last phase to enter
     #[arg(long, value_enum, value_name = "PHASE", default_value_t = Phase::Done)]
     to: Phase,
-    /// Do it
+    /// Write the NodePolicy and go through the phases, instead of only saying so
     #[arg(long)]
     confirm: bool,
     /// Remove the old key although something uses it, or although that is unknown
