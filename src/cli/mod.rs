@@ -19,6 +19,7 @@ mod invocation;
 mod lines;
 mod man;
 mod member;
+mod migrate;
 mod nodes;
 mod output;
 mod plan;
@@ -76,6 +77,7 @@ enum Command {
     Apply(apply::ApplyArgs),
     Report(report::ReportArgs),
     History(history::HistoryArgs),
+    Migrate(migrate::MigrateArgs),
     Probe(probe::ProbeArgs),
     Cleanup(Box<cleanup::CleanupArgs>),
     Certs(certs::CertsArgs),
@@ -138,6 +140,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Apply(args) => apply::run(&args, invocation),
         Command::Report(args) => report::run(&args, invocation),
         Command::History(args) => history::run(&args, invocation),
+        Command::Migrate(args) => migrate::run(&args, invocation),
         Command::Probe(args) => probe::run(&args),
         Command::Cleanup(args) => cleanup::run(&args, invocation),
         Command::Certs(args) => certs::run(&args),

@@ -93,6 +93,8 @@ fn both(one: Option<&Owned>, other: Option<Owned>) -> Option<Owned> {
             into.entry(String::clone(key)).or_insert_with(|| String::clone(value));
         }
     };
+    let copies = one.copies.iter().filter(|key| !other.labels.contains_key(*key));
+    other.copies.extend(copies.cloned().collect::<Vec<_>>());
     add(&mut other.labels, &one.labels);
     add(&mut other.annotations, &one.annotations);
     for taint in &one.taints {

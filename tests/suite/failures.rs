@@ -118,6 +118,8 @@ const MISSING: &[&str] = &[
     "report --kubeconfig absent --namespace x",
     "history n --state-dir absent",
     "history n --kubeconfig absent --namespace x",
+    "migrate old new --kubeconfig absent --namespace x",
+    "migrate status --kubeconfig absent --namespace x",
     "cleanup --nodes absent --state-dir state",
     "cleanup --nodes node.json --state-dir absent",
     "cleanup --kubeconfig absent --namespace x",
@@ -161,6 +163,10 @@ pub(crate) const OF_A_CLUSTER: &[&str] = &[
     "history n",
     "history --all",
     "history n --revert 1",
+    "migrate old new",
+    "migrate old new --confirm",
+    "migrate status",
+    "migrate status old new -o json",
     "cleanup",
     "cleanup --confirm",
     "cleanup --node n --confirm",
@@ -243,8 +249,9 @@ const PRINTING: &[(&str, i32)] = &[
 
 #[test]
 fn a_closed_pipe_is_no_error_and_keeps_the_exit_code() {
-    // `apply` needs a cluster, and `serve` prints nothing.
-    assert_complete(PRINTING.iter().map(|(line, _)| *line).filter(|line| !line.starts_with('-')), &["serve", "apply"]);
+    // `apply` and `migrate` need a cluster, and `serve` prints nothing.
+    let others = ["serve", "apply", "migrate"];
+    assert_complete(PRINTING.iter().map(|(line, _)| *line).filter(|line| !line.starts_with('-')), &others);
     for (line, code) in PRINTING {
         let directory = directory();
         let (reader, writer) = std::io::pipe().unwrap();

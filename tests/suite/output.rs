@@ -39,7 +39,7 @@ fn a_missing_an_unknown_and_a_wrong_field_do_not_conform() {
 
 const PAGE: &str = "docs/reference/json.md";
 /// What `render schema` calls it, and the command.
-const DOCUMENTED: [(&str, &str); 10] = [
+const DOCUMENTED: [(&str, &str); 11] = [
     ("plan", "nodegate plan -o json"),
     ("init", "nodegate init -o json"),
     ("explain", "nodegate explain NODE -o json"),
@@ -47,6 +47,7 @@ const DOCUMENTED: [(&str, &str); 10] = [
     ("report", "nodegate report -o json"),
     ("violations", "nodegate report --violations -o json"),
     ("history", "nodegate history NODE -o json"),
+    ("migrate-status", "nodegate migrate status -o json"),
     ("probe", "nodegate probe -o json"),
     ("cleanup", "nodegate cleanup -o json"),
     ("certs", "nodegate certs -o json"),

@@ -147,7 +147,8 @@ fn source(source: &Source) -> String {
         (SourceKind::Saved, Some(rule)) => format!("saved state ({rule})"),
         (SourceKind::Saved, None) => "saved state".to_owned(),
         (SourceKind::Inventory, _) => "inventory".to_owned(),
-        (SourceKind::Migration, _) => "migration".to_owned(),
+        (SourceKind::Migration, Some(rule)) => format!("migration ({rule})"),
+        (SourceKind::Migration, None) => "migration".to_owned(),
         (SourceKind::Kubelet, _) => match manager {
             Some(manager) if manager != "kubelet" => format!("kubelet, as {manager}"),
             _ => "kubelet".to_owned(),

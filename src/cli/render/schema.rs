@@ -3,6 +3,7 @@
 use crate::cli::certs::Certificates;
 use crate::cli::history::Entry;
 use crate::cli::init::Summary;
+use crate::cli::migrate::MigrationsStatus;
 use crate::cli::plan::Plan;
 use crate::cli::report::{Report, Violations};
 use crate::probe::Probe;
@@ -35,6 +36,8 @@ pub(in crate::cli) enum Kind {
     Violations,
     /// What `nodegate history -o json` prints
     History,
+    /// What `nodegate migrate status -o json` prints
+    MigrateStatus,
     /// What `nodegate init -o json` prints
     Init,
     /// What `nodegate explain -o json` prints
@@ -65,6 +68,7 @@ pub(in crate::cli) fn of(kind: Kind) -> anyhow::Result<String> {
         Kind::Report => ("report", output_schema_of::<Report>()),
         Kind::Violations => ("violations", output_schema_of::<Violations>()),
         Kind::History => ("history", output_schema_of::<Vec<Entry>>()),
+        Kind::MigrateStatus => ("migrate-status", output_schema_of::<MigrationsStatus>()),
         Kind::Init => ("init", output_schema_of::<Summary>()),
         Kind::Explain => ("explain", output_schema_of::<Explanation>()),
         Kind::WhyNot => ("why-not", output_schema_of::<WhyNot>()),

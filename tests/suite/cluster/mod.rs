@@ -23,6 +23,7 @@ pub(crate) mod keeping;
 mod large_nodes;
 mod last_good;
 mod limits;
+mod migrations;
 mod mutual_tls;
 mod native;
 mod node_fields;

@@ -631,16 +631,19 @@ pub struct MigrationSpec {
     pub to: String,
     /// The phase of the migration.
     pub phase: MigrationPhase,
+    /// Set to true if one of the keys may not be set by kubelets, and the other one may: then a kubelet chooses the value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust_kubelet: Option<bool>,
 }
 
 /// The phase of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum MigrationPhase {
-    /// Both keys are written.
+    /// Both keys have the value of the old key. A node that has only the new key gets the old one.
     DualWrite,
-    /// The new key is authoritative.
+    /// Both keys have the value of the new key. Writes that set the old key are refused.
     Cutover,
-    /// The old key is removed.
+    /// The old key is removed. Writes that set it are refused.
     Done,
 }

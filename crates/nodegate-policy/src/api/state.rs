@@ -3,7 +3,7 @@
 //! `nodeName`, `labels` and `capturedAt` are those of the reference operator's `state.json`, so its
 //! documents can be read. Unknown fields are kept, because a newer version may have written them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -164,4 +164,7 @@ pub struct Owned {
     /// its rule is deleted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub remove_after: BTreeMap<String, u64>,
+    /// Those of the labels that a migration copied from another key. The copy that becomes the new key stays.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub copies: BTreeSet<String>,
 }

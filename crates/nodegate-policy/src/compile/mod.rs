@@ -5,6 +5,7 @@
 mod conditions;
 mod conflicts;
 mod governance;
+mod migrations;
 mod order;
 mod resources;
 pub(crate) mod review;
@@ -107,7 +108,7 @@ impl PolicySet {
             rules::compile(index, &mut names, &mut drafts, &mut faults);
             protected.extend(&sections::protect(&mut faults));
             sections::check_inventory(&mut faults);
-            sections::check_migrations(&mut faults);
+            migrations::compile(index, &mut drafts, &mut faults);
             governance.add(&mut names, &mut faults);
             sections::not_acted_on(document, &mut not_acted_on);
         }
@@ -120,6 +121,7 @@ impl PolicySet {
             );
             errors.push(of_all(Problem::new(what, "use fewer expressions")));
         }
+        migrations::check(&documents, &drafts, &mut errors);
         trust::check(&documents, &drafts, &protected, &mut errors);
         let drafts = order::order(&documents, drafts, &mut errors);
         if !errors.is_empty() {

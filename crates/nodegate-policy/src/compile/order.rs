@@ -175,8 +175,14 @@ fn report_cycles(
         let inside: HashSet<NodeIndex> = component.iter().copied().collect();
         // A default rule depends on absence by design, and assigns its values once.
         let by_default = |vertex: NodeIndex| matches!(graph[vertex], Vertex::Rule(draft) if drafts[draft].rule.strength == Strength::Default);
+        // A migration reads its keys without the values that it sets itself.
+        let by_migration = |vertex: NodeIndex| matches!(graph[vertex], Vertex::Rule(draft) if drafts[draft].rule.assigns.migration.is_some());
         let unstable = component.iter().flat_map(|vertex| certain.edges(*vertex)).find(|edge| {
-            inside.contains(&edge.target()) && matches!(**edge.weight(), Edge::Value(_)) && !by_default(edge.source())
+            let of_itself = edge.source() == edge.target() && by_migration(edge.source());
+            inside.contains(&edge.target())
+                && matches!(**edge.weight(), Edge::Value(_))
+                && !by_default(edge.source())
+                && !of_itself
         });
         let Some(unstable) = unstable else { continue };
         let cycle = describe(drafts, graph, &inside, unstable.target(), unstable.source());

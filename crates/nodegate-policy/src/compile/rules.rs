@@ -104,6 +104,7 @@ fn compile_rule(
         annotations: annotations(annotation_texts, &path.key("annotations"), faults),
         taints: taints(taint_specs, &path.key("taints"), faults),
         saved: None,
+        migration: None,
     };
     for key in fixed.keys().filter(|key| computed.contains_key(*key)) {
         faults.at_key(

@@ -1,11 +1,10 @@
-//! Compiles `protect`, and checks the sections `inventory` and `migrations`.
+//! Compiles `protect`, and checks the section `inventory`.
 
 use std::collections::HashSet;
 
 use super::Faults;
-use super::rules::{duration, writable_label};
+use super::rules::duration;
 use crate::api::document::PolicyDocument;
-use crate::api::names::check_label_key;
 use crate::api::policy::NodePolicySpec;
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
@@ -70,18 +69,6 @@ pub(super) fn check_inventory(faults: &mut Faults<'_>) {
     }
 }
 
-/// Checks `migrations`.
-pub(super) fn check_migrations(faults: &mut Faults<'_>) {
-    for (index, migration) in faults.document.spec.migrations.iter().enumerate() {
-        let path = spec().key("migrations").index(index);
-        faults.check(&path.key("from"), check_label_key(&migration.from));
-        faults.check(&path.key("to"), writable_label(&migration.to));
-        if migration.from == migration.to {
-            faults.at(&path.key("to"), Problem::new("to is the same key as from", "write the new key"));
-        }
-    }
-}
-
 /// Adds the sections of this document that are not implemented yet, as `policy: section`.
 pub(super) fn not_acted_on(document: &PolicyDocument, found: &mut Vec<String>) {
     // All sections are destructured, so that a new one is either compiled or reported here.
@@ -93,10 +80,9 @@ pub(super) fn not_acted_on(document: &PolicyDocument, found: &mut Vec<String>) {
         protect: _,
         governance: _,
         inventory,
-        migrations,
+        migrations: _,
     } = &*document.spec;
-    let sections = [("inventory", !inventory.is_empty()), ("migrations", !migrations.is_empty())];
-    found.extend(
-        sections.iter().filter(|(_, there)| *there).map(|(section, _)| format!("{}: {section}", document.name)),
-    );
+    if !inventory.is_empty() {
+        found.push(format!("{}: inventory", document.name));
+    }
 }

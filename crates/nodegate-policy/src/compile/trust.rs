@@ -31,14 +31,16 @@ pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], protected: &
             };
             let more = if facts.len() > 1 { format!(" (and {})", facts[1..].join(", ")) } else { String::new() };
             let document = &documents[draft.document];
+            let what = if draft.rule.assigns.migration.is_some() { "migration" } else { "rule" };
             let advice = match document.origin {
+                _ if draft.rule.assigns.migration.is_some() => "protect the other key, or set trustKubelet: true",
                 Origin::Preset => "do not protect that key, or write the rule yourself with trustKubelet: true",
                 Origin::File(_) | Origin::Object => {
                     "match on node names or protected labels, or set trustKubelet: true"
                 }
             };
             let problem = Problem::new(
-                format!("the rule sets {key}, which {kind}, based on facts that a kubelet can choose: {first}{more}"),
+                format!("the {what} sets {key}, which {kind}, based on facts that a kubelet can choose: {first}{more}"),
                 advice,
             );
             errors.push(document.fault(&draft.path, problem));

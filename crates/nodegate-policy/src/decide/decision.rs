@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::api::names::{TaintEffect, TaintId};
 use crate::keys::Field;
+use crate::set::migration::Ownership;
 use crate::set::rule::{RuleId, Strength};
 
 /// A desired value, and the rule that assigns it.
@@ -19,6 +20,8 @@ pub struct Desired {
     pub by: RuleId,
     /// How long after the rule stops matching the value is removed, if nodegate owns it.
     pub remove_after: Duration,
+    /// How nodegate owns it.
+    pub ownership: Ownership,
 }
 
 /// A change of a node; never empty.
@@ -275,6 +278,7 @@ mod tests {
             strength: Strength::Enforced,
             by: by.clone(),
             remove_after: Duration::ZERO,
+            ownership: Ownership::Usual,
         };
         let id = |key: &str, effect| TaintId { key: key.parse().unwrap(), effect };
         let taints = [

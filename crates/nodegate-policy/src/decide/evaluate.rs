@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::names::{TaintEffect, check_label_key, check_label_value};
 use crate::api::state::SavedState;
 use crate::decide::decision::Note;
+use crate::decide::migrate::Copied;
 use crate::decide::view::{AssignedValue, AssignedValues, View};
 use crate::keys::pattern::KeySet;
 use crate::keys::{never_persisted, restriction};
@@ -110,12 +111,14 @@ impl<'a> Evaluation<'a> {
             return;
         }
         let mut notes = Vec::new();
-        let outcome = match rule.strength {
-            Strength::Default => self.view.without(index, rule, |view| rule.matcher.evaluate(view)),
-            Strength::Enforced | Strength::Saved => rule.matcher.evaluate(&self.view),
+        let look = |view: &View<'a>| match &rule.assigns.migration {
+            Some(migration) => migration.evaluate(view),
+            None => (rule.matcher.evaluate(view), None),
         };
+        let (outcome, copied) =
+            if rule.is_blind_to_itself() { self.view.without(index, rule, look) } else { look(&self.view) };
         let mut output = match outcome {
-            Kleene::True => self.output(rule, &mut notes),
+            Kleene::True => self.output(rule, copied, &mut notes),
             Kleene::False => Output::default(),
             Kleene::Unknown => {
                 let reason = self.view.take_failures().pop();
@@ -139,8 +142,9 @@ impl<'a> Evaluation<'a> {
     }
 
     /// The values that a matching rule assigns. A value that cannot be computed is omitted and noted.
-    fn output(&self, rule: &'a Rule, notes: &mut Vec<Note>) -> Output<'a> {
+    fn output(&self, rule: &'a Rule, copied: Option<Copied<'a>>, notes: &mut Vec<Note>) -> Output<'a> {
         let mut output = Output::default();
+        output.labels.extend(copied.map(|Copied { key, value }| (Cow::Borrowed(key.as_str()), Cow::Owned(value))));
         for (key, value) in &rule.assigns.labels {
             output.labels.insert(Cow::Borrowed(key.as_str()), Cow::Borrowed(value.as_str()));
         }

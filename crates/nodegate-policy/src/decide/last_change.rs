@@ -6,6 +6,7 @@ use crate::facts::request::DecideContext;
 use crate::facts::{NodeFacts, TaintFact};
 use crate::keys::Field;
 use crate::keys::restriction::is_own;
+use crate::set::migration::Ownership;
 use crate::set::rule::REMOVE_AFTER;
 use crate::set::rule::{RuleId, Strength};
 
@@ -30,7 +31,7 @@ impl DecisionBuilder<'_> {
         if let Some(wanted) = wanted {
             let by = RuleId { policy: "nodegate".into(), rule: "stamp-changes".into() };
             let (value, strength) = (wanted.to_owned(), Strength::Enforced);
-            let desired = Desired { value, strength, by, remove_after: REMOVE_AFTER };
+            let desired = Desired { value, strength, by, remove_after: REMOVE_AFTER, ownership: Ownership::Usual };
             self.decision.annotations.insert(LAST_CHANGE.to_owned(), desired);
         }
     }

@@ -6,6 +6,7 @@ pub(crate) mod guard;
 pub(crate) mod last_change;
 pub(crate) mod limits;
 mod matching;
+pub(crate) mod migrate;
 pub(crate) mod patch;
 pub(crate) mod view;
 
@@ -22,6 +23,7 @@ use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::Field;
 use crate::keys::restriction::{is_own, is_restricted};
 use crate::set::PolicySet;
+use crate::set::migration::Ownership;
 use crate::set::rule::Strength;
 
 /// What a request may carry. NodeRestriction checks nodegate's patch as the requester's own change.
@@ -121,7 +123,8 @@ fn is_of(saved: &SavedState, write: &Write<'_>) -> bool {
 pub(crate) fn mask_owned<'a>(view: &mut View<'a>, saved: &'a SavedState) {
     let Some(owned) = &saved.owned else { return };
     for (key, value) in &owned.labels {
-        if view.base_label(key) == Some(value) {
+        // The new key of a migration counts from cutover on, whoever wrote it.
+        if view.base_label(key) == Some(value) && view.set().replacement(key).is_none() {
             view.mask_label(key, None);
         }
     }
@@ -170,13 +173,16 @@ impl<'a> DecisionBuilder<'a> {
 
     fn labels(&mut self, view: &View<'_>) {
         for (key, values) in &view.labels {
+            if self.set.is_retired(key) {
+                continue;
+            }
             let desired = desired(self.set, values, view.base_label(key), Field::Label, key, &mut self.decision.notes);
             let Some(desired) = desired else { continue };
             let actual = self.write.node.label(key);
             let stored = self.write.old.as_ref().map(|old| old.label(key));
             if self.guard.as_ref().is_some_and(|guard| guard.keeps_as_stored(key)) {
                 self.keep_as_stored(key, actual, stored.flatten(), &desired);
-            } else if actual != Some(&desired.value) {
+            } else if actual != Some(&desired.value) && !self.is_left_to_judge(key, &desired) {
                 self.note_revert(Field::Label, key, stored, actual, &desired);
                 let carried = self.scope == PatchScope::Everything || !is_restricted(key);
                 let part = if carried { &mut self.change } else { &mut self.deferred };
@@ -184,6 +190,26 @@ impl<'a> DecisionBuilder<'a> {
             }
             self.decision.labels.insert(key.to_string(), desired);
         }
+    }
+
+    /// Whether the requester sets the old key of a migration that is cut over. Then neither key is corrected, so that `judge`
+    /// refuses the write and names the new key. A correction might not be noticed.
+    fn is_left_to_judge(&self, key: &str, desired: &Desired) -> bool {
+        let old_key = match desired.ownership {
+            Ownership::Usual | Ownership::Copied => None,
+            Ownership::TakenOver => Some(key),
+            Ownership::Given => self.set.replacement(key).map(|migration| migration.from.as_str()),
+        };
+        let Some(old_key) = old_key else { return false };
+        let actual = self.write.node.label(old_key);
+        let stored = self.write.old.as_ref().map(|old| old.label(old_key));
+        let is_written = match (self.scope, self.write.operation) {
+            (PatchScope::KubeletCreate, _) => false,
+            (_, Operation::Create) => true,
+            // Without a stored object, the controller plans for a stored node.
+            (_, Operation::Update) => stored.is_some_and(|stored| stored != actual),
+        };
+        is_written && actual.is_some()
     }
 
     /// Keeps the stored value of a label in this write; the controller sets a new value.
@@ -336,5 +362,6 @@ fn desired(
         strength: winner.strength,
         by: rule.id.clone(),
         remove_after: rule.remove_after,
+        ownership: rule.assigns.migration.as_ref().map(|migration| migration.ownership(key)).unwrap_or_default(),
     })
 }

@@ -138,6 +138,11 @@ impl<'a> View<'a> {
         })
     }
 
+    /// The policies whose rules look at it.
+    pub(crate) fn set(&self) -> &'a PolicySet {
+        self.set
+    }
+
     /// The object under review.
     pub(crate) fn facts(&self) -> &'a NodeFacts<'a> {
         self.facts

@@ -122,7 +122,7 @@ pub enum SourceKind {
     Saved,
     /// An inventory.
     Inventory,
-    /// A migration from another tool.
+    /// A migration from one key to another.
     Migration,
     /// The node's kubelet.
     Kubelet,

@@ -196,10 +196,15 @@ impl<'a> Explainer<'a> {
     fn of_rule(&self, given: &AssignedValue<'_>) -> Source {
         let rule = self.set.rule(given.rule);
         Source {
-            kind: if given.strength == Strength::Saved { SourceKind::Saved } else { SourceKind::Rule },
+            kind: match given.strength {
+                Strength::Saved => SourceKind::Saved,
+                Strength::Enforced | Strength::Default if rule.assigns.migration.is_some() => SourceKind::Migration,
+                Strength::Enforced | Strength::Default => SourceKind::Rule,
+            },
             policy: Some(rule.id.policy.to_string()),
             rule: Some(rule.id.rule.to_string()),
-            priority: Some(rule.priority),
+            // A migration has none of its own: it takes precedence over every rule.
+            priority: rule.assigns.migration.is_none().then_some(rule.priority),
             mode: Some(given.strength.into()),
             manager: None,
             last_write: None,
@@ -283,12 +288,12 @@ impl<'a> Explainer<'a> {
         if self.pending_taint(held).is_some_and(|id| !plan.decision.taints.contains_key(id)) {
             return at_once(RemovalCause::NothingIsDeferred);
         }
-        if !plan.owns(held.field, &id) {
-            return None;
-        }
         if let Some(removal) = plan.removals.iter().find(|removal| removal.field == held.field && removal.key == id) {
             let when = if self.subject.braked { RemovalCause::Confirmed } else { RemovalCause::GracePeriodEnds };
             return after(when, removal.after);
+        }
+        if !plan.owns(held.field, &id) {
+            return None;
         }
         match plan.desired(held.field, &id) {
             Some(desired) => after(RemovalCause::RuleStopsMatching, desired.remove_after),

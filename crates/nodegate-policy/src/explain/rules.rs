@@ -6,7 +6,8 @@ use crate::set::PolicySet;
 use crate::set::index::RuleIndex;
 use crate::set::kleene::Kleene;
 use crate::set::matcher::Conditions;
-use crate::set::rule::{Rule, Strength};
+use crate::set::migration::Migration;
+use crate::set::rule::Rule;
 
 use super::conditions::{describe, fact};
 use super::{ConditionResult, FieldName, Missing, MissingBecause, RuleResult, Subject, WhyNot, evaluation};
@@ -57,10 +58,7 @@ pub(super) fn walk<'a>(set: &'a PolicySet, subject: &Subject<'a>, view: &mut Vie
         view.take_failures();
         (result, conditions)
     };
-    let (result, conditions) = match rule.strength {
-        Strength::Default => view.without(index, rule, look),
-        Strength::Enforced | Strength::Saved => look(view),
-    };
+    let (result, conditions) = if rule.is_blind_to_itself() { view.without(index, rule, look) } else { look(view) };
     RuleResult {
         policy: rule.id.policy.to_string(),
         rule: rule.id.rule.to_string(),
@@ -90,6 +88,8 @@ pub(super) fn outputs(rule: &Rule, why: MissingBecause, detail: &str) -> Vec<Mis
         assigns.labels.iter().map(|(key, value)| missing(FieldName::Label, key.as_str(), Some(value.as_str()), None)),
     );
     all.extend(assigns.label_expressions.iter().map(|(key, _)| missing(FieldName::Label, key.as_str(), None, None)));
+    let migrated = assigns.migration.iter().flat_map(Migration::written);
+    all.extend(migrated.map(|key| missing(FieldName::Label, key.as_str(), None, None)));
     let sets = rule.written_label_sets().flat_map(|keys| keys.written());
     all.extend(sets.map(|key| missing(FieldName::Label, key, None, None)));
     all.extend(

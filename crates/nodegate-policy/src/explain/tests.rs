@@ -312,3 +312,16 @@ fn each_condition_is_shown_with_its_result_and_the_fact_behind_it() {
         ["unknown gpu vendor [*]: no GPU is reported yet; the node is starting, so devices may still appear"]
     );
 }
+
+#[test]
+fn the_source_of_a_copied_label_is_the_migration_and_an_old_key_is_removed_at_once() {
+    let policy = |phase: &str| set(json!({"migrations": [{"from": "old", "to": "new", "phase": phase}]}));
+    let copied = Scene::new(json!({"old": "a"})).claimed(&["old"]).settle(&policy("dualWrite"));
+    let found = entry(&copied, &policy("dualWrite"), "new");
+    let source = json!({"kind": "migration", "policy": "p", "rule": "migration:old:new", "mode": "enforced"});
+    assert_eq!((&found["source"], &found["owned"]), (&source, &json!(true)));
+    assert_eq!(entry(&copied, &policy("dualWrite"), "old")["source"]["kind"], "user");
+    let both = Scene::new(json!({"old": "a", "new": "a"})).claimed(&["old", "new"]);
+    let removed = &entry(&both, &policy("done"), "old")["removedWhen"];
+    assert_eq!(*removed, json!({"when": "gracePeriodEnds", "afterSeconds": 0}));
+}

@@ -1,10 +1,10 @@
-//! Who may override an entry in an emergency.
+//! Who may override a policy in an emergency.
 
 use super::Exemptions;
 use crate::facts::request::Requester;
-use crate::set::governance::{Entry, Governance};
+use crate::set::governance::Governance;
 
-/// The subjects that may override entries: those of each policy, and the groups that may override all.
+/// The subjects that may override policies: those of each policy, and the groups that may override all.
 #[derive(Clone, Copy)]
 pub(super) struct BreakGlass<'g> {
     pub(super) governance: &'g Governance,
@@ -12,19 +12,19 @@ pub(super) struct BreakGlass<'g> {
 }
 
 impl BreakGlass<'_> {
-    /// The group or user name by which the requester overrides this entry, if any.
-    pub(super) fn overridden_by(&self, entry: &Entry, requester: &Requester<'_>) -> Option<String> {
+    /// The group or user name by which the requester overrides this document, if any.
+    pub(super) fn overridden_by(&self, document: usize, requester: &Requester<'_>) -> Option<String> {
         let open = &self.exemptions.break_glass_groups;
         if let Some(group) = requester.groups.iter().find(|group| open.contains(group)) {
             return Some(group.to_string());
         }
-        let document = self.governance.document(entry.document);
+        let document = self.governance.document(document);
         document.break_glass.iter().any(|subjects| subjects.contain(requester)).then(|| requester.username.to_string())
     }
 
-    /// How to override an entry.
-    pub(super) fn override_hint(&self, entry: &Entry) -> String {
-        let document = self.governance.document(entry.document);
+    /// How to override a document.
+    pub(super) fn override_hint(&self, document: usize) -> String {
+        let document = self.governance.document(document);
         let groups = document.break_glass.iter().flat_map(|subjects| subjects.groups.written());
         let mut groups: Vec<&str> = groups.chain(self.exemptions.break_glass_groups.written()).collect();
         groups.sort_unstable();

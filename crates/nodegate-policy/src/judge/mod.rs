@@ -6,6 +6,7 @@ mod break_glass;
 mod changes;
 mod expressions;
 mod findings;
+mod replaced;
 mod requested;
 mod snapshot;
 mod stored;
@@ -116,7 +117,11 @@ impl<'a> Judge<'a, '_> {
         if self.kubelet && change.is_reconciled() {
             return None;
         }
-        let violation = self.assertion(change).or_else(|| self.reserved(change))?;
+        let violation = self.assertion(change).or_else(|| match self.replaced(change) {
+            Some(denied) if denied.denies() => Some(denied),
+            // Who may override the policy of a migration may not override others by that.
+            overridden => self.reserved(change).or(overridden),
+        })?;
         changes::at(&self.requested().changes, change.place).is_some().then_some(violation)
     }
 
@@ -202,10 +207,10 @@ impl<'a> Judge<'a, '_> {
             field: place.field,
             key: place.to_string(),
             operation: change.operation,
-            overridden_by: break_glass.overridden_by(&strictest.entry, requester),
+            overridden_by: break_glass.overridden_by(strictest.entry.document, requester),
             what: message.clone(),
             message,
-            override_hint: Some(break_glass.override_hint(&strictest.entry)),
+            override_hint: Some(break_glass.override_hint(strictest.entry.document)),
         })
     }
 
@@ -265,8 +270,8 @@ impl<'a> Judge<'a, '_> {
                 constraint_entry,
                 finding,
                 operation,
-                break_glass.overridden_by(entry, requester),
-                break_glass.override_hint(entry),
+                break_glass.overridden_by(entry.document, requester),
+                break_glass.override_hint(entry.document),
             ))
         };
         found.into_iter().filter_map(violation).collect()
@@ -338,7 +343,7 @@ impl<'a> Judge<'a, '_> {
     /// Whether an entry could deny this write.
     fn is_binding(&self, entry: &Entry) -> bool {
         let requester = &self.write.requester;
-        entry.mode == EntryMode::Enforce && self.break_glass().overridden_by(entry, requester).is_none()
+        entry.mode == EntryMode::Enforce && self.break_glass().overridden_by(entry.document, requester).is_none()
     }
 
     fn input<'s>(

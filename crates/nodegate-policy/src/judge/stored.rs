@@ -41,7 +41,7 @@ pub fn violations(set: &PolicySet, node: &NodeFacts<'_>) -> Verdict {
             }
             JudgedBy::State => findings::findings(&constraint_entry.constraint, &snapshot),
         };
-        let override_hint = break_glass.override_hint(&constraint_entry.entry);
+        let override_hint = break_glass.override_hint(constraint_entry.entry.document);
         let violation =
             |finding| Violation::of(constraint_entry, finding, ChangeOperation::Add, None, override_hint.clone());
         verdict.violations.extend(found.into_iter().map(violation));

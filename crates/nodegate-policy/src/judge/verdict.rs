@@ -13,6 +13,8 @@ use crate::set::rule::RuleId;
 pub enum Kind {
     /// A kubelet changes a key that it may not change, or someone changes a key that is reserved for nodegate.
     Asserted,
+    /// A write that sets the old key of a migration that is cut over.
+    Replaced,
     /// A write to a reserved namespace or key.
     Reserved,
     /// A change of an immutable key.

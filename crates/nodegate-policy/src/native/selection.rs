@@ -258,6 +258,11 @@ impl<'a> Selection<'a> {
         if rule.strength == Strength::Saved {
             return Some("restores saved state, which only nodegate has".to_owned());
         }
+        if rule.assigns.migration.is_some() {
+            return Some(
+                "copies one label to another, and only nodegate has a record of which one is the copy".to_owned(),
+            );
+        }
         if assigned_keys(rule).next().is_none() {
             return Some(COMPUTED.to_owned());
         }
@@ -317,7 +322,9 @@ const COMPUTED: &str =
     "the value is computed; nodegate drops an invalid label, but the API server would refuse the write";
 
 fn is_computed(rule: &Rule) -> bool {
-    !rule.assigns.label_expressions.is_empty() || rule.assigns.label_map.is_some() || rule.assigns.saved.is_some()
+    let assigns = &rule.assigns;
+    let copies = assigns.migration.is_some();
+    copies || !assigns.label_expressions.is_empty() || assigns.label_map.is_some() || assigns.saved.is_some()
 }
 
 /// The keys to which a rule assigns fixed values.

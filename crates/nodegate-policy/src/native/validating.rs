@@ -203,6 +203,8 @@ fn may_be_assigned(selection: &Selection<'_>, field: Field) -> Vec<Formula> {
         }
         if field == Field::Label {
             let keys = rule.assigns.label_expressions.iter().map(|(key, _)| quote(key.as_str()));
+            let copied = rule.assigns.migration.iter().flat_map(|migration| migration.written());
+            let keys = keys.chain(copied.map(|key| quote(key.as_str())));
             ways.extend(keys.map(|key| Formula::When(format!("(k == {key})"))));
             ways.extend(rule.assigns.label_map.iter().map(|(keys, _)| in_keys("k", keys)));
         }

@@ -15,10 +15,11 @@ mod unseen;
 use capture::Captured;
 pub use capture::{SAVED_LABELS_MAX, SAVED_TAINTS_MAX};
 pub(crate) use record::normalize_owned;
-use record::own;
+use record::{is_ownable, own};
 pub use unseen::Unseen;
 
 use crate::api::names::TaintId;
+use crate::api::policy::MigrationPhase;
 use crate::api::state::{Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
 use crate::decide::evaluate::{Evaluation, Sources};
@@ -31,6 +32,7 @@ use crate::facts::request::{Operation, Requester, Write};
 use crate::keys::Field;
 use crate::keys::restriction::is_own;
 use crate::set::PolicySet;
+use crate::set::migration::Ownership;
 use crate::set::rule::REMOVE_AFTER;
 use crate::set::rule::Strength;
 
@@ -139,6 +141,14 @@ pub(crate) fn stored_view<'a>(
     if !first_sight {
         mask_owned(&mut view, stored.saved);
         view.remember_publishers(&stored.saved.publishers);
+    }
+    // A node that joined with the new key only got the old one from the webhook, so nobody claims it.
+    for (_, migration) in set.migrating_rules().filter(|(_, migration)| !migration.is_cut_over()) {
+        let (old, new) = (migration.from.as_str(), migration.to.as_str());
+        let is_copy = !stored.claims.has_label(old) && stored.claims.has_label(new);
+        if is_copy && stored.node.label(old).is_some() && stored.node.label(old) == view.base_label(new) {
+            view.mask_label(old, None);
+        }
     }
     set_aside.for_each(|key| view.mask_label(key, None));
     view
@@ -260,6 +270,13 @@ impl<'a> Planner<'a> {
             if decision.labels.contains_key(key) || node.label(key) != Some(value) {
                 continue;
             }
+            // The copy has become the key that counts.
+            if before.copies.contains(key) && self.set.replacement(key).is_some() {
+                continue;
+            }
+            if before.copies.contains(key) {
+                kept.copies.insert(key.clone());
+            }
             kept.labels.insert(key.clone(), value.clone());
             unwanted(
                 Field::Label,
@@ -294,7 +311,21 @@ impl<'a> Planner<'a> {
             );
         }
         self.found(before, &mut kept);
+        self.retire(&mut removals);
         (kept, removals)
+    }
+
+    /// Removes the old keys of migrations that are done: whoever set them, once the node has the new key, and without a
+    /// grace period.
+    fn retire(&self, removals: &mut Vec<Removal>) {
+        let node = self.stored.node;
+        for (_, migration) in self.set.migrating_rules().filter(|(_, one)| one.phase == MigrationPhase::Done) {
+            let (old, new) = (migration.from.as_str(), migration.to.as_str());
+            if node.label(old).is_some() && node.label(new).is_some() {
+                removals.retain(|removal| removal.field != Field::Label || removal.key != old);
+                removals.push(Removal { field: Field::Label, key: old.to_owned(), after: Duration::ZERO });
+            }
+        }
     }
 
     /// Desired keys that are already present: owned if they were before, or if nobody claims them.
@@ -302,8 +333,9 @@ impl<'a> Planner<'a> {
         let (node, claims, decision) = (self.stored.node, self.stored.claims, &self.builder.decision);
         let enforced = |strength| strength == Strength::Enforced;
         let adopt = self.stored.adopt;
-        for (key, desired) in decision.labels.iter().filter(|(_, desired)| enforced(desired.strength)) {
+        for (key, desired) in decision.labels.iter().filter(|(_, desired)| is_ownable(desired)) {
             let there = node.label(key) == Some(&desired.value);
+            let adopt = adopt || desired.ownership == Ownership::TakenOver;
             // A kubelet may send a protected label with the desired value to claim it permanently, so such a claim is ignored.
             let unclaimable = self.first_sight && self.stored.registered && self.set.is_protected(key);
             if before.labels.contains_key(key) || (there && (adopt || unclaimable || !claims.has_label(key))) {

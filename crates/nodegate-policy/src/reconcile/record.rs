@@ -7,8 +7,14 @@ use crate::api::names::{TaintEffect, TaintId};
 use crate::api::state::{Owned, SavedState, SavedTaint};
 use crate::decide::decision::{Decision, Desired, NodeChange};
 use crate::keys::Field;
+use crate::set::migration::Ownership;
 use crate::set::rule::REMOVE_AFTER;
 use crate::set::rule::{RuleId, Strength};
+
+/// Whether nodegate may own a value that it assigns.
+pub(super) fn is_ownable(desired: &Desired) -> bool {
+    desired.strength == Strength::Enforced && desired.ownership != Ownership::Given
+}
 
 /// Adds an owned key, with the grace period of the rule that assigns it.
 pub(super) fn own(owned: &mut Owned, decision: &Decision, field: Field, key: &str, value: &str) {
@@ -28,6 +34,9 @@ pub(super) fn own(owned: &mut Owned, decision: &Decision, field: Field, key: &st
             Some(desired)
         }
     };
+    if field == Field::Label && desired.is_some_and(|desired| desired.ownership == Ownership::Copied) {
+        owned.copies.insert(key.to_owned());
+    }
     let after = desired.map_or(REMOVE_AFTER, |desired| desired.remove_after);
     if after != REMOVE_AFTER {
         owned.remove_after.insert(key.to_owned(), after.as_secs());
@@ -75,7 +84,7 @@ impl ReconcilePlan {
     pub fn record_before(&self, change: Option<&NodeChange>) -> SavedState {
         let mut owned = self.kept.clone();
         for (field, key, value) in change.into_iter().flat_map(written) {
-            if self.strength(field, &key) == Some(Strength::Enforced) {
+            if self.desired(field, &key).is_some_and(is_ownable) {
                 own(&mut owned, &self.decision, field, &key, &value);
             }
         }
@@ -101,10 +110,6 @@ impl ReconcilePlan {
     fn with_owned(&self, owned: Owned) -> SavedState {
         let Captured { labels, taints, left_out: _ } = self.captured.clone();
         normalize_owned(SavedState { owned: Some(owned), labels, taints, ..self.base.clone() })
-    }
-
-    fn strength(&self, field: Field, key: &str) -> Option<Strength> {
-        self.desired(field, key).map(|desired| desired.strength)
     }
 
     /// The rule that assigns a key (`key:Effect` for a taint).
@@ -141,6 +146,7 @@ pub(crate) fn normalize_owned(mut record: SavedState) -> SavedState {
     let there =
         |key: &String| owned.labels.contains_key(key) || owned.annotations.contains_key(key) || ids.contains(key);
     owned.remove_after.retain(|key, _| there(key));
+    owned.copies.retain(|key| owned.labels.contains_key(key));
     record.owned = (owned != Owned::default()).then_some(owned);
     record
 }

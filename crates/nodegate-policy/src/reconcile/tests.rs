@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod migrations;
 pub(crate) mod scene;
 
 use serde_json::{Value as Json, json};

@@ -13,6 +13,7 @@ use crate::api::names::TaintEffect;
 use crate::api::policy::Operator;
 use crate::api::problem::Problem;
 use crate::cel::{Expression, Polarity};
+use crate::facts::gpu;
 use crate::facts::quantity::Comparison;
 use crate::keys::pattern::TextSet;
 use crate::set::node_info::{NodeInfoCondition, NodeInfoField};
@@ -66,6 +67,32 @@ pub(crate) enum Source<'a> {
     Gpu,
     /// Everything that an expression reads.
     Expression(&'a Arc<Expression>),
+}
+
+impl Source<'_> {
+    /// Whether it may depend on this label.
+    pub(crate) fn reads_label(&self, key: &str) -> bool {
+        match self {
+            Self::Label(requirement) => *requirement.key == *key,
+            Self::Gpu => gpu::reads_label(key),
+            Self::Expression(expression) => {
+                let reads = expression.reads();
+                reads.any_label
+                    || (reads.gpu && gpu::reads_label(key))
+                    || reads.labels.iter().any(|read| read.key == key)
+            }
+            Self::Name(_) | Self::Taints(_) | Self::Status(_) => false,
+        }
+    }
+
+    /// Whether it names this label.
+    pub(crate) fn names_label(&self, key: &str) -> bool {
+        match self {
+            Self::Label(requirement) => *requirement.key == *key,
+            Self::Expression(expression) => expression.reads().labels.iter().any(|read| read.key == key),
+            Self::Name(_) | Self::Taints(_) | Self::Status(_) | Self::Gpu => false,
+        }
+    }
 }
 
 /// A fact that a kubelet reports in its node's status.

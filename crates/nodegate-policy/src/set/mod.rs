@@ -4,19 +4,22 @@ pub(crate) mod governance;
 pub(crate) mod index;
 pub(crate) mod kleene;
 pub(crate) mod matcher;
+pub(crate) mod migration;
 pub(crate) mod node_info;
 pub(crate) mod rule;
 
 use std::time::Duration;
 
 use crate::api::document::PolicyDocument;
+use crate::api::policy::MigrationPhase;
 use crate::cel::{ReadPaths, SharedPaths};
 use crate::keys::never_persisted;
 use crate::keys::pattern::KeySet;
 use crate::set::governance::Governance;
 use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::matcher::NameGroup;
-use crate::set::rule::Rule;
+use crate::set::migration::{Migration, MigrationInForce};
+use crate::set::rule::{Rule, RuleId};
 
 /// All policies in force, compiled. Deciding and judging read it and nothing else.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +29,7 @@ pub struct PolicySet {
     node_paths: SharedPaths,
     object_paths: SharedPaths,
     persisting: Vec<RuleIndex>,
+    migrating: Vec<RuleIndex>,
 }
 
 /// The parts of a set.
@@ -49,11 +53,13 @@ impl PolicySet {
         let persisting =
             (0..).zip(&parts.rules).filter(|(_, rule)| rule.assigns.saved.is_some()).map(|(index, _)| index);
         let persisting = persisting.collect();
+        let migrating = (0..).zip(&parts.rules).filter(|(_, rule)| rule.assigns.migration.is_some());
+        let migrating = migrating.map(|(index, _)| index).collect();
         let expressions = parts.rules.iter().flat_map(Rule::expressions).chain(parts.governance.expressions());
         let read: Vec<&ReadPaths> = expressions.map(|expression| expression.paths()).collect();
         let node_paths = SharedPaths::of(&read.iter().map(|paths| &paths.node).collect::<Vec<_>>());
         let object_paths = SharedPaths::of(&read.iter().map(|paths| &paths.written).collect::<Vec<_>>());
-        Self { parts, has_expressions, node_paths, object_paths, persisting }
+        Self { parts, has_expressions, node_paths, object_paths, persisting, migrating }
     }
 
     pub(crate) fn rule(&self, index: RuleIndex) -> &Rule {
@@ -113,6 +119,52 @@ impl PolicySet {
         self.persisting.iter().map(|index| self.rule(*index))
     }
 
+    /// The rules of migrations, with the migration of each.
+    pub(crate) fn migrating_rules(&self) -> impl Iterator<Item = (&Rule, &Migration)> {
+        let rules = self.migrating.iter().map(|index| self.rule(*index));
+        rules.filter_map(|rule| Some((rule, rule.assigns.migration.as_ref()?)))
+    }
+
+    /// The migrations, sorted by their old keys.
+    pub fn migrations(&self) -> Vec<MigrationInForce<'_>> {
+        let all = self.migrating_rules().map(|(rule, migration)| MigrationInForce {
+            policy: &rule.id.policy,
+            from: migration.from.as_str(),
+            to: migration.to.as_str(),
+            phase: migration.phase,
+        });
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|migration| migration.from);
+        all
+    }
+
+    /// The rules and governance entries that name this label in their conditions or expressions, sorted. Migrations are no
+    /// readers of their own keys.
+    pub fn readers_of_label(&self, key: &str) -> Vec<&RuleId> {
+        let rules = self.parts.rules.iter().filter(|rule| rule.assigns.migration.is_none());
+        let rules = rules.filter(|rule| rule.sources().any(|source| source.names_label(key))).map(|rule| &rule.id);
+        let mut found: Vec<&RuleId> = rules.chain(self.parts.governance.readers_of_label(key)).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// The migration whose old key this is, if it is cut over: then nobody may set the key.
+    pub(crate) fn replaced(&self, key: &str) -> Option<(&Rule, &Migration)> {
+        self.migrating_rules().find(|(_, migration)| migration.is_cut_over() && migration.from.as_str() == key)
+    }
+
+    /// The migration whose new key this is, if it is cut over.
+    pub(crate) fn replacement(&self, key: &str) -> Option<&Migration> {
+        let mut all = self.migrating_rules().map(|(_, migration)| migration);
+        all.find(|migration| migration.is_cut_over() && migration.to.as_str() == key)
+    }
+
+    /// Whether this is the old key of a migration that is done: then no node keeps it.
+    pub(crate) fn is_retired(&self, key: &str) -> bool {
+        self.replaced(key).is_some_and(|(_, migration)| migration.phase == MigrationPhase::Done)
+    }
+
     /// Whether a persist section names this label, whichever nodes it matches.
     pub(crate) fn names_persisted(&self, key: &str) -> bool {
         let mut sections = self.persisting_rules().filter_map(|rule| rule.assigns.saved.as_ref());
@@ -138,7 +190,7 @@ impl PolicySet {
         &self.parts.documents
     }
 
-    /// The number of rules, including derived labels and persist sections.
+    /// The number of rules, including derived labels, persist sections and migrations.
     pub fn rule_count(&self) -> usize {
         self.parts.rules.len()
     }

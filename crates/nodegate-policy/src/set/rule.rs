@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::api::names::{LabelKey, LabelValue, Taint, TaintId};
 use crate::cel::{Expression, Polarity};
-use crate::facts::gpu;
 use crate::keys::pattern::KeySet;
 use crate::set::matcher::{Condition, Matcher, Source};
+use crate::set::migration::Migration;
 
 /// Identifies a rule by its policy and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +63,7 @@ pub(crate) struct Assignments {
     pub(crate) annotations: Vec<(LabelKey, Box<str>)>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) saved: Option<Saved>,
+    pub(crate) migration: Option<Migration>,
 }
 
 impl Assignments {
@@ -101,6 +102,11 @@ pub(crate) enum Read {
 }
 
 impl Rule {
+    /// Whether its own values are hidden while it is evaluated, because it depends on what is there without them.
+    pub(crate) fn is_blind_to_itself(&self) -> bool {
+        self.strength == Strength::Default || self.assigns.migration.is_some()
+    }
+
     /// Every expression of the rule.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
         self.matcher.expressions().chain(self.assigns.expressions())
@@ -138,17 +144,7 @@ impl Rule {
 
     /// Whether a change of this label may change its result.
     pub(crate) fn reads_label(&self, key: &str) -> bool {
-        self.sources().any(|source| match source {
-            Source::Label(requirement) => *requirement.key == *key,
-            Source::Gpu => gpu::reads_label(key),
-            Source::Expression(expression) => {
-                let reads = expression.reads();
-                reads.any_label
-                    || (reads.gpu && gpu::reads_label(key))
-                    || reads.labels.iter().any(|read| read.key == key)
-            }
-            Source::Name(_) | Source::Taints(_) | Source::Status(_) => false,
-        })
+        self.sources().any(|source| source.reads_label(key))
     }
 
     /// Whether a change of taints with this key may change its result.
@@ -163,7 +159,8 @@ impl Rule {
     /// The label keys that it sets and that are known when it is loaded.
     pub(crate) fn written_labels(&self) -> impl Iterator<Item = &LabelKey> {
         let fixed = self.assigns.labels.iter().map(|(key, _)| key);
-        fixed.chain(self.assigns.label_expressions.iter().map(|(key, _)| key))
+        let migrated = self.assigns.migration.iter().flat_map(Migration::written);
+        fixed.chain(self.assigns.label_expressions.iter().map(|(key, _)| key)).chain(migrated)
     }
 
     /// Whether it may set this label.

@@ -142,3 +142,27 @@ fn an_object_that_is_no_node_or_has_a_part_twice_is_an_error() {
         assert!(fault(&text).contains(&format!("duplicate field `{part}`")), "{}", fault(&text));
     }
 }
+
+#[test]
+fn readers_of_a_label_are_the_rules_and_entries_that_name_it() {
+    let spec = json!({
+        "migrations": [{"from": "tier", "to": "hardware.tier", "phase": "dualWrite"}],
+        "rules": [
+            {"name": "selects", "match": {"selector": {"matchLabels": {"tier": "a"}}}, "labels": {"x": "1"}},
+            {"name": "computes", "labelExpressions": {"y": "node.metadata.labels['tier']"}},
+            {"name": "other", "match": {"selector": {"matchLabels": {"hardware.tier": "a"}}}, "labels": {"z": "1"}},
+        ],
+        "persist": {"match": {"selector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}}, "labels": ["a"]},
+        "governance": {
+            "required": [{"name": "needs", "keys": ["owner"], "match": {"selector": {"matchLabels": {"tier": "a"}}}}],
+            "expressions": [
+                {"name": "quotes", "expression": "!('tier' in object.metadata.labels)"},
+                {"name": "selects", "expression": "object.metadata.?labels.tier.orValue('') == ''"},
+                {"name": "other", "expression": "!('hardware.tier' in object.metadata.labels)"},
+            ],
+        },
+    });
+    let set = set(&[("p", spec)]);
+    let readers: Vec<String> = set.readers_of_label("tier").iter().map(ToString::to_string).collect();
+    assert_eq!(readers, ["p/computes", "p/needs", "p/persist", "p/quotes", "p/selects"]);
+}

@@ -6,8 +6,10 @@ mod failures;
 mod history;
 mod init;
 mod journey;
+mod migrate;
 mod plan;
 mod report;
+mod walk;
 
 use std::process::{Command, Stdio};
 

@@ -95,7 +95,17 @@ impl Scene {
     }
 
     /// Makes the change (with all removals) and records it. Asserts that a second plan is empty.
-    pub(crate) fn settle(mut self, set: &PolicySet) -> Self {
+    pub(crate) fn settle(self, set: &PolicySet) -> Self {
+        let settled = self.written_once(set);
+        settled.keep(set, |plan| {
+            assert_eq!(plan.change(|_| true, |_, _| false), None, "a second plan changes nothing");
+            assert_eq!(plan.record(None), settled.saved, "and records the same");
+        });
+        settled
+    }
+
+    /// Makes the change (with all removals) and records it.
+    pub(crate) fn written_once(mut self, set: &PolicySet) -> Self {
         let (change, record) = self.keep(set, |plan| {
             let change = plan.change(|_| true, |_, _| false);
             let record = plan.record(change.as_ref());
@@ -107,10 +117,6 @@ impl Scene {
             json_patch::patch(&mut self.node, &operations).unwrap();
         }
         self.saved = record;
-        self.keep(set, |plan| {
-            assert_eq!(plan.change(|_| true, |_, _| false), None, "a second plan changes nothing");
-            assert_eq!(plan.record(None), self.saved, "and records the same");
-        });
         self
     }
 

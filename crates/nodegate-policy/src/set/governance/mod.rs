@@ -120,11 +120,30 @@ pub(crate) struct Governance {
     documents: Vec<GovernedDocument>,
 }
 
+/// Whether the text of an expression contains this key, and not only as a part of another one.
+fn contains_key(text: &str, key: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+    text.match_indices(key).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + key.len()..]);
+        (before.ends_with("labels.") || !before.ends_with(is_part)) && !after.starts_with(is_part)
+    })
+}
+
 impl Governance {
     /// The ids of all entries, and of all `protect` sections that name keys.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &RuleId> {
         let protecting = self.documents.iter().filter(|document| document.protect.written().next().is_some());
         self.entries().map(|entry| &entry.id).chain(protecting.map(|document| &document.protect_id))
+    }
+
+    /// The entries that name this label in their `match` or in their expressions.
+    pub(crate) fn readers_of_label(&self, key: &str) -> impl Iterator<Item = &RuleId> {
+        let in_match = move |entry: &&Entry| entry.matcher.conditions().any(|one| one.source().names_label(key));
+        // What an expression over `object` reads is only known by its text.
+        let demanded = self.constraints.iter().filter(move |one| {
+            one.constraint.expression().is_some_and(|demanded| contains_key(demanded.expression.source(), key))
+        });
+        self.entries().filter(in_match).map(|entry| &entry.id).chain(demanded.map(|one| &one.entry.id))
     }
 
     /// Adds a document and returns its index.

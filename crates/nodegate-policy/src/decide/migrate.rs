@@ -1,0 +1,48 @@
+//! The value that a migration copies from one of its keys to the other.
+
+use crate::api::names::LabelKey;
+use crate::api::policy::MigrationPhase;
+use crate::decide::view::View;
+use crate::set::kleene::Kleene;
+use crate::set::migration::Migration;
+
+/// A label that a migration sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Copied<'a> {
+    pub(crate) key: &'a LabelKey,
+    pub(crate) value: String,
+}
+
+impl Migration {
+    /// Whether it applies to the node without the values that it sets itself, and the label that it then sets.
+    ///
+    /// The key that counts is never set while it is there. So nodegate never owns both keys, which would make both
+    /// disappear, because rules do not see what nodegate owns.
+    pub(crate) fn evaluate<'a>(&'a self, view: &View<'_>) -> (Kleene, Option<Copied<'a>>) {
+        let (leader, follower) = self.leader_and_follower();
+        let copy = |key: &'a LabelKey, value: &str| Some(Copied { key, value: value.to_owned() });
+        match (seen(view, leader), seen(view, follower)) {
+            (Seen::Value(_), _) if self.phase == MigrationPhase::Done => (Kleene::True, None),
+            (Seen::Value(value), _) => (Kleene::True, copy(follower, value)),
+            (Seen::PublisherGone, _) | (Seen::Absent, Seen::PublisherGone) => (Kleene::Unknown, None),
+            (Seen::Absent, Seen::Value(value)) => (Kleene::True, copy(leader, value)),
+            (Seen::Absent, Seen::Absent) => (Kleene::False, None),
+        }
+    }
+}
+
+/// A label as rules see it.
+enum Seen<'v> {
+    Value(&'v str),
+    Absent,
+    /// It is absent, like all others of its publisher, which may have just restarted.
+    PublisherGone,
+}
+
+fn seen<'v>(view: &'v View<'_>, key: &LabelKey) -> Seen<'v> {
+    match view.label(key.as_str()) {
+        Some(value) => Seen::Value(value),
+        None if view.publisher_is_gone(key.as_str()) => Seen::PublisherGone,
+        None => Seen::Absent,
+    }
+}
