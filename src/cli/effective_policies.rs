@@ -110,7 +110,7 @@ pub(super) async fn proposed(
     sources: &Sources,
     only: bool,
 ) -> anyhow::Result<Proposal> {
-    let given = match sources.are_empty() {
+    let given = match sources.are_empty() && sources.persist_prefix.is_none() {
         true => Vec::new(),
         false => sources.load_documents().map_err(|errors| output::load_errors(&errors))?.documents,
     };
