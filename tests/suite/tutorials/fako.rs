@@ -121,6 +121,7 @@ async fn a_user_of_the_labeling_job_runs_the_same_table_as_a_job_then_as_a_webho
     prepare(plane, &file);
     let admin = Requester::admin(plane).await;
 
+    let spec = admin.get("yeezyai").await["spec"].clone();
     tutorial.until("nodegate plan");
     assert_eq!(label(&admin.get("pgbee").await, "node-type"), None, "plan writes nothing");
     tutorial.until("examples/apply-job/job.yaml");
@@ -149,10 +150,9 @@ async fn a_user_of_the_labeling_job_runs_the_same_table_as_a_job_then_as_a_webho
     tutorial.until("helm uninstall");
     drop(stand_in);
     assert_eq!(label(&admin.get("yeezyai").await, "gpu.count"), Some("2"), "labels stay");
+    assert_eq!(admin.get("yeezyai").await["spec"], spec, "without rules for taints the spec stays as it is");
     tutorial.finish();
     drop(release);
-    for namespace in ["node-labeling", "nodegate"] {
-        plane.kubectl(&["delete", "jobs", "--all", "-n", namespace], None).unwrap();
-    }
+    plane.kubectl(&["delete", "jobs", "--all", "-n", "node-labeling"], None).unwrap();
     plane.kubectl(&["delete", "clusterrolebinding", "nodegate-apply"], None).unwrap();
 }

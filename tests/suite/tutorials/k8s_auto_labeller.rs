@@ -34,8 +34,8 @@ fn old_program() -> Value {
     ]})
 }
 
-/// A pod of a ReplicaSet that needs the label, on a node.
-fn detector(plane: &ControlPlane, name: &str, node: &str) {
+/// A pod of a ReplicaSet on a node, with this affinity.
+fn replica(plane: &ControlPlane, name: &str, node: &str, affinity: &Value) {
     let labels = json!({"app": "detector"});
     let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "detector", "namespace": "default"},
         "spec": {"replicas": 1, "selector": {"matchLabels": labels},
@@ -44,9 +44,6 @@ fn detector(plane: &ControlPlane, name: &str, node: &str) {
     let uid = plane.kubectl(&["get", "replicaset", "detector", "-o", "jsonpath={.metadata.uid}"], None).unwrap();
     let owner =
         json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "detector", "uid": uid, "controller": true});
-    let terms = json!([{"matchExpressions": [{"key": "accelerators/edgetpu", "operator": "Exists"}]}]);
-    let affinity =
-        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
     let pod = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "labels": labels, "ownerReferences": [owner]},
         "spec": {"nodeName": node, "affinity": affinity, "terminationGracePeriodSeconds": 0,
@@ -54,6 +51,13 @@ fn detector(plane: &ControlPlane, name: &str, node: &str) {
     plane.kubectl(&["create", "-f", "-"], Some(&pod.to_string())).unwrap();
     let running = r#"{"status": {"phase": "Running"}}"#;
     plane.kubectl(&["patch", "pod", name, "--subresource=status", "--type=merge", "-p", running], None).unwrap();
+}
+
+/// A pod that needs the label.
+fn detector(plane: &ControlPlane, name: &str, node: &str) {
+    let terms = json!([{"matchExpressions": [{"key": "accelerators/edgetpu", "operator": "Exists"}]}]);
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+    replica(plane, name, node, &json!({"nodeAffinity": required}));
 }
 
 fn pods(plane: &ControlPlane) -> String {
@@ -101,8 +105,12 @@ async fn a_user_of_k8s_auto_labeller_takes_over_its_labels_moves_stranded_pods_a
     let stranded = tutorial.until("report --stranded-pods");
     assert!(stranded.contains("default/detector-a on edge-1"), "{stranded}");
     assert!(pods(plane).contains("detector-a"));
+    // The second plugin of its policy: a pod that does not tolerate a taint of its node.
+    replica(plane, "intolerant", "plain-1", &json!({}));
+    plane.kubectl(&["taint", "node", "plain-1", "maintenance=soon:NoSchedule"], None).unwrap();
     tutorial.until("descheduler --policy-config-file");
     eventually("evicted by the descheduler", || !pods(plane).contains("detector-a"));
+    eventually("evicted for a taint", || !pods(plane).contains("intolerant"));
 
     detector(plane, "detector-b", "edge-1");
     let plan = tutorial.until("nodegate plan --policy edgetpu-gone.yaml");

@@ -74,8 +74,8 @@ async fn a_user_of_the_label_operator_takes_over_its_config_maps_and_goes_back()
     let cluster = exclusive();
     let plane = cluster.plane;
     let _nodes = fleet::Nodes::new(plane, &["worker-1", "worker-2", "worker-3"]);
-    prepare(plane);
     let release = Release::in_namespace(plane, NAMESPACE);
+    prepare(plane);
     let mut tutorial = Tutorial::open(plane, "kopf-node-label-operator.md");
     let config_maps = || plane.kubectl(&["get", "configmaps", "-n", NAMESPACE, "-o", "yaml"], None).unwrap();
     let before = config_maps();

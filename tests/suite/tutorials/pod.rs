@@ -22,7 +22,22 @@ pub(super) struct Release<'a> {
 
 impl<'a> Release<'a> {
     pub(super) fn in_namespace(plane: &'a ControlPlane, namespace: &'static str) -> Self {
-        Self { plane, namespace }
+        let release = Self { plane, namespace };
+        release.clear();
+        release
+    }
+
+    /// Deletes what the chart, its pods and the examples create.
+    fn clear(&self) {
+        let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,\
+                     validatingadmissionpolicybindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings,\
+                     clusterroles,clusterrolebindings";
+        let of_the_chart = "app.kubernetes.io/name=nodegate";
+        let _ = self.plane.kubectl(&["delete", kinds, "-l", of_the_chart], None);
+        let kinds = "deployments,services,configmaps,secrets,serviceaccounts,roles,rolebindings,leases,\
+                     poddisruptionbudgets,networkpolicies,controllerrevisions,jobs";
+        let _ = self.plane.kubectl(&["delete", kinds, "--all", "-n", self.namespace], None);
+        self.plane.remove_definition();
     }
 
     fn object(&self, kind: &str, name: &str) -> Value {
@@ -94,15 +109,7 @@ impl<'a> Release<'a> {
 
 impl Drop for Release<'_> {
     fn drop(&mut self) {
-        let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,\
-                     validatingadmissionpolicybindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings,\
-                     clusterroles,clusterrolebindings";
-        let of_the_chart = "app.kubernetes.io/name=nodegate";
-        let _ = self.plane.kubectl(&["delete", kinds, "-l", of_the_chart], None);
-        let kinds = "deployments,services,configmaps,secrets,serviceaccounts,roles,rolebindings,leases,\
-                     poddisruptionbudgets,networkpolicies";
-        let _ = self.plane.kubectl(&["delete", kinds, "--all", "-n", self.namespace], None);
-        self.plane.remove_definition();
+        self.clear();
     }
 }
 
