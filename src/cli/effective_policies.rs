@@ -148,6 +148,10 @@ pub(super) async fn proposed(
     for document in present().filter(|document| !named(&given, &document.name)) {
         if only { removed.push(document.name.clone()) } else { documents.push(document.clone()) }
     }
+    // A prefix to persist is not counted as a policy, so `baseline` stays in force beside it.
+    if sources.are_empty() && !given.is_empty() && documents.len() == given.len() {
+        documents.push(nodegate_policy::baseline());
+    }
     let set = match &in_force {
         Some(in_force) if documents.is_empty() => in_force.clone(),
         _ => PolicySet::compile(&documents).map_err(|errors| {
