@@ -57,10 +57,28 @@ fn the_alerts_are_rules_of_prometheus() {
         .filter_map(|rule| rule["expr"].as_str().and(rule["alert"].as_str()))
         .collect();
     assert!(alerts.contains(&"NodeMissingLabels") && alerts.len() > 6, "{alerts:?}");
+    let text = rules.to_string();
+    assert!(
+        text.contains("unless on (node) kube_node_labels{label_hardware_tier=~"),
+        "the alert of the labeling Job: {text}"
+    );
     // promtool takes long to build, so CI does without it.
     let directories = env::var_os("PATH").unwrap_or_default();
     let promtool = env::split_paths(&directories).map(|directory| directory.join("promtool"));
     if let Some(promtool) = promtool.into_iter().find(|program| program.is_file()) {
         run(Command::new(promtool).args(["check", "rules"]).arg(&path), None).unwrap();
+    }
+}
+
+#[test]
+fn every_panel_of_the_dashboard_shows_something() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/monitoring/dashboard.json");
+    let dashboard: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    assert!(panels.len() > 10, "{}", panels.len());
+    for panel in panels {
+        let mut targets = panel["targets"].as_array().unwrap().iter();
+        let shows = |target: &Value| target["expr"].as_str().is_some_and(|text| text.contains("nodegate_"));
+        assert!(targets.len() > 0 && targets.all(shows) && panel["title"].is_string(), "{panel}");
     }
 }
