@@ -61,7 +61,7 @@ _render file args:
 control-plane *names:
     @tests/control-plane/build {{ names }}
 
-# Build helm and promtool for the tests, once, and print where they are
+# Build helm, promtool, ignition-validate and descheduler for the tests, once, and print where they are
 tools *names:
     @tests/tools/build {{ names }}
 

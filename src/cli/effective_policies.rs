@@ -110,7 +110,7 @@ pub(super) async fn proposed(
     sources: &Sources,
     only: bool,
 ) -> anyhow::Result<Proposal> {
-    let given = match sources.are_empty() {
+    let given = match sources.are_empty() && sources.persist_prefix.is_none() {
         true => Vec::new(),
         false => sources.load_documents().map_err(|errors| output::load_errors(&errors))?.documents,
     };
@@ -147,6 +147,10 @@ pub(super) async fn proposed(
     }
     for document in present().filter(|document| !named(&given, &document.name)) {
         if only { removed.push(document.name.clone()) } else { documents.push(document.clone()) }
+    }
+    // A prefix to persist is not counted as a policy, so `baseline` stays in force beside it.
+    if sources.are_empty() && !given.is_empty() && documents.len() == given.len() {
+        documents.push(nodegate_policy::baseline());
     }
     let set = match &in_force {
         Some(in_force) if documents.is_empty() => in_force.clone(),

@@ -158,16 +158,19 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Translates flags of k8s-auto-labeller, which have one dash: its `-label-dir` works here as `--labels-dir`. What follows `--` is not ours.
+/// Translates flags of k8s-auto-labeller, which have one dash: `-label-dir` works here as `--labels-dir`, and `-kubeconfig` as
+/// `--kubeconfig`. What follows `--` is not ours.
 fn two_dashes(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
     for argument in &mut arguments[..end] {
         let Some(text) = argument.to_str() else { continue };
-        if matches!(text, "-label-dir" | "--label-dir" | "-labels-dir") {
-            *argument = "--labels-dir".into();
-        } else if let Some(value) = text.strip_prefix("-label-dir=").or_else(|| text.strip_prefix("--label-dir=")) {
-            *argument = format!("--labels-dir={value}").into();
-        }
+        let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+        let own = match name {
+            "-label-dir" | "--label-dir" | "-labels-dir" => "--labels-dir",
+            "-kubeconfig" => "--kubeconfig",
+            _ => continue,
+        };
+        *argument = value.map_or_else(|| own.into(), |value| format!("{own}={value}").into());
     }
     arguments
 }

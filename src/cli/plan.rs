@@ -50,6 +50,9 @@ pub(crate) struct PlanArgs {
     /// Directory of flat label files
     #[arg(long, value_name = "DIR", env = "NODEGATE_LABELS_DIR")]
     labels_dir: Option<PathBuf>,
+    /// Additional label prefix to persist, for compatibility with the label operator
+    #[arg(long, value_name = "PREFIX", env = "PERSIST_LABEL_PREFIX", hide = true)]
+    persist_label_prefix: Option<String>,
     /// Plan the given policies alone, as if all others in force in the cluster were removed
     #[arg(long, requires = "policies")]
     only: bool,
@@ -280,5 +283,10 @@ fn scene(args: &PlanArgs, found: &Found, saved: Option<nodegate_policy::api::sta
 }
 
 fn sources(args: &PlanArgs) -> Sources {
-    Sources { policies: args.policies.clone(), labels_dir: args.labels_dir.clone(), ..Sources::default() }
+    Sources {
+        policies: args.policies.clone(),
+        labels_dir: args.labels_dir.clone(),
+        persist_prefix: args.persist_label_prefix.clone().filter(|prefix| !prefix.is_empty()),
+        ..Sources::default()
+    }
 }

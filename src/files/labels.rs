@@ -3,11 +3,10 @@
 //! A node that has any of the source labels gets `<namespace>/<label>=true`. The format is that of
 //! k8s-auto-labeller.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::entries::visible_entries;
+use super::entries::{read_text, visible_entries};
 use super::error::LoadError;
 use nodegate_policy::api::names::{check_label_key, is_dns_subdomain};
 use nodegate_policy::api::policy::{DerivedSpec, NodePolicySpec};
@@ -51,15 +50,10 @@ fn read_file(namespace: &str, file: &Path, errors: &mut Vec<LoadError>) -> Optio
         errors.push(LoadError::new(file, format!("the path is not a valid label key: {error}")));
         return None;
     }
-    let text = match fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) => {
-            errors.push(LoadError::new(file, error.to_string()));
-            return None;
-        }
-    };
+    let text = read_text(file, errors)?;
     let mut any_of = Vec::new();
-    for (line, source) in (1_u32..).zip(text.lines()) {
+    // Editors of other systems put a byte order mark before the first line.
+    for (line, source) in (1_u32..).zip(text.trim_start_matches('\u{feff}').lines()) {
         let source = source.trim();
         if source.is_empty() || source.starts_with('#') {
             continue;

@@ -11,14 +11,18 @@ use crate::hostile::errors_of;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const CLI: &str = "docs/reference/cli.md";
 /// Flags of other programs that the documents mention by themselves.
-const OTHERS_FLAGS: [&str; 7] = [
+const OTHERS_FLAGS: [&str; 11] = [
     "--admission-control-config-file",
     "--max-request-bytes",
+    "--metric-labels-allowlist",
     "--no-hooks",
     "--node-labels",
+    "--overwrite",
+    "--peering",
     "--print-dir",
     "--prune",
     "--register-with-taints",
+    "--set-file",
 ];
 
 /// Every Markdown file of the repository, by its path from the root.

@@ -28,6 +28,18 @@ fn the_image_is_built_by_the_pinned_toolchain() {
 }
 
 #[test]
+fn the_image_is_built_for_amd64_and_arm64_and_for_nothing_by_mistake() {
+    let dockerfile = read("Dockerfile");
+    for (architecture, machine) in [("amd64", "x86_64"), ("arm64", "aarch64")] {
+        assert!(dockerfile.contains(&format!("{architecture}) machine={machine} ")), "{architecture}");
+        let linker =
+            format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_LINKER={machine}-linux-gnu-gcc", machine.to_uppercase());
+        assert!(dockerfile.contains(&linker), "{linker}");
+    }
+    assert!(dockerfile.contains("is built for amd64 and arm64, not for"), "another one is an error");
+}
+
+#[test]
 fn the_image_runs_as_the_user_that_the_chart_names() {
     let dockerfile = read("Dockerfile");
     let values: Value = serde_saphyr::from_str(&read("charts/nodegate/values.yaml")).unwrap();

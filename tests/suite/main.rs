@@ -37,4 +37,5 @@ mod security;
 mod serve;
 mod terminal;
 mod tls;
+mod tutorials;
 mod wrong_policies;

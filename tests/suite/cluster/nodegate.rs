@@ -191,7 +191,7 @@ impl<'a> Nodegate<'a> {
     }
 
     /// The API server learns of a configuration by watch: asks with dry runs until it calls us.
-    fn wait_until_called(&self) {
+    pub(crate) fn wait_until_called(&self) {
         let probe = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "registration-probe"}}"#;
         let (mutate, validate) = (self.requests("mutate"), self.requests("validate"));
         let deadline = Instant::now() + Duration::from_secs(30);

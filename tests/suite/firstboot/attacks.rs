@@ -56,7 +56,8 @@ impl Machine {
 
 #[test]
 fn the_drop_in_is_written_once_and_removed_when_the_kubelet_has_registered() {
-    let machine = Machine::new("[Service]\nExecStart=/usr/bin/kubelet --v=2\n");
+    let unit = "[Service]\nExecStart=/usr/bin/kubelet --v=2\n";
+    let machine = Machine::new(unit);
     let certificate = machine.path("kubelet-client-current.pem");
     let until = ["--until", certificate.to_str().unwrap()];
     success(&machine.install(&until));
@@ -73,6 +74,7 @@ fn the_drop_in_is_written_once_and_removed_when_the_kubelet_has_registered() {
     success(&machine.install(&until));
     assert!(!machine.drop_in().exists());
     assert_eq!(machine.reloads(), 2);
+    assert_eq!(fs::read_to_string(machine.path("kubelet.service")).unwrap(), unit, "the unit stays as it is");
 }
 
 #[test]

@@ -192,6 +192,33 @@ fn programs_with_a_setting_for_labels_get_it() {
 }
 
 #[test]
+fn labels_of_kubernetes_that_a_kubelet_may_set_are_taken_and_others_are_not() {
+    // As the kubelet's documentation of --node-labels lists them.
+    let allowed = "beta.kubernetes.io/arch,beta.kubernetes.io/instance-type,beta.kubernetes.io/os,\
+        failure-domain.beta.kubernetes.io/region,failure-domain.beta.kubernetes.io/zone,kubernetes.io/arch,\
+        kubernetes.io/hostname,kubernetes.io/os,node.kubernetes.io/instance-type,topology.kubernetes.io/region,\
+        topology.kubernetes.io/zone,kubelet.kubernetes.io/a,node.kubernetes.io/worker-rwn,example.com/a,a";
+    let export = |key: &str| {
+        let label = format!("{key}=x");
+        nodegate(&["export", "firstboot", "--format", "drop-in", "--labels", &label]).output().unwrap()
+    };
+    for key in allowed.split(',') {
+        assert!(success(&export(key)).contains(&format!("{key}=x")), "{key}");
+    }
+    for key in [
+        "kubernetes.io/a",
+        "node-role.kubernetes.io/worker-rwn",
+        "node-restriction.kubernetes.io/a",
+        "k8s.io/a",
+        "topology.kubernetes.io/rack",
+    ] {
+        let output = export(key);
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains(key) && error.contains("NodeRestriction"), "{error}");
+    }
+}
+
+#[test]
 fn what_a_kubelet_may_not_set_and_what_a_unit_cannot_name_are_errors() {
     let digest = "ab".repeat(32);
     for (arguments, said) in [

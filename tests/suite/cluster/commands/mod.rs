@@ -24,7 +24,7 @@ pub(crate) struct Ran {
 
 impl Ran {
     /// The output, if the exit code is `code`.
-    pub(super) fn with(self, code: i32) -> String {
+    pub(crate) fn with(self, code: i32) -> String {
         assert_eq!(self.code, code, "{}{}", self.output, self.errors);
         self.output
     }
@@ -40,7 +40,7 @@ pub(crate) fn run(plane: &ControlPlane, user: Option<&str>, arguments: &[&str]) 
 }
 
 /// Runs a command to its end.
-pub(super) fn finish(command: &mut Command) -> Ran {
+pub(crate) fn finish(command: &mut Command) -> Ran {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ran { code: output.status.code().unwrap_or(-1), output: text(&output.stdout), errors: text(&output.stderr) }
