@@ -16,7 +16,7 @@ use super::connect::ConnectArgs;
 use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::served::ServedArgs;
-use super::{Findings, effective_policies, telemetry_for_command};
+use super::{Findings, effective_policies, member, telemetry_for_command};
 use crate::controller::published::Published;
 use crate::controller::{
     Done, Events, Failure, KeepConfig, MaxRemovals, NotTaken, Read, Reconciler, Unreadable, Urgency, not_taken,
@@ -120,6 +120,7 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Findi
         );
     };
     maps.read(unreadable).await.context("could not read saved state")?;
+    let inventory = member::inventory_answers(&client, &place.namespace).await;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let configuration = configurations
         .get_opt(&args.served.webhook_configuration)
@@ -131,6 +132,7 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Findi
         keep_config(args),
         Arc::new(ArcSwap::from_pointee(combined.set)),
         maps,
+        Arc::new(inventory),
         events,
         Metrics::new(),
     );

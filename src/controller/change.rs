@@ -187,6 +187,7 @@ mod tests {
             node: &node.facts().unwrap(),
             claims: &node.claims,
             saved,
+            inventory: None,
             registered: true,
             identified: true,
             pending: &[],

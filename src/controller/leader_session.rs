@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::reflector::{self, ObjectRef, Store};
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
@@ -21,6 +22,7 @@ use super::reports;
 use super::revert_tracker::{GivenUp, quoted};
 use super::status::{self, Findings};
 use super::watch_health::{WatchHandler, WatchHealth};
+use crate::inventory::Refresher;
 use crate::state::Identity;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::violations;
@@ -69,6 +71,7 @@ pub struct LeaderSession {
     policies: watch::Receiver<u64>,
     /// The status of `NodePolicy` objects.
     reports: watch::Receiver<Reports>,
+    inventory: Arc<Refresher>,
     watch_health: WatchHealth,
 }
 
@@ -80,8 +83,9 @@ impl LeaderSession {
         config: LeaderSessionConfig,
         policies: watch::Receiver<u64>,
         reports: watch::Receiver<Reports>,
+        inventory: Arc<Refresher>,
     ) -> Self {
-        Self { client, reconciler, config, policies, reports, watch_health: WatchHealth::default() }
+        Self { client, reconciler, config, policies, reports, inventory, watch_health: WatchHealth::default() }
     }
 
     /// Since when the watch of nodes has failed; `None` if it works.
@@ -102,6 +106,8 @@ impl LeaderSession {
             () = self.collect(store.clone()) => Ended::Anew,
             () = self.publish(store.clone()) => Ended::Anew,
             () = self.follow_touched(&queue) => Ended::Anew,
+            () = self.ask_inventories(store.clone()) => Ended::Anew,
+            () = self.follow_answers(&store, &queue) => Ended::Anew,
             () = registration::follow_created(&self.client, configuration, |since| reconciler.registered(since)) => Ended::Anew,
             () = self.watch_health.failing_for(self.config.blind_after) => {
                 tracing::error!("could not watch nodes for {:?}; releasing the Lease so that another replica can lead", self.config.blind_after);
@@ -119,6 +125,7 @@ impl LeaderSession {
                 memory.arrivals.note(node);
             }
             self.reconciler.compare_hardware(node);
+            self.inventory.saw(node.name());
             queue.wake(node.name(), self.reconciler.urgency(node));
         };
         let mut handler = WatchHandler::new(&self.watch_health, &self.reconciler, writer, wake);
@@ -142,12 +149,15 @@ impl LeaderSession {
             return;
         }
         let (mut policies, mut reports) = (self.policies.clone(), self.reports.clone());
+        let (mut failing, mut answers) = (self.inventory.failing(), self.inventory.cache().touched());
         policies.mark_changed();
         loop {
             let braked = self.reconciler.memory().removals.brake().is_some();
             let next = if braked { BRAKED_SURVEY.min(self.config.resync) } else { self.config.resync };
             let changed = tokio::select! {
                 changed = policies.changed() => changed.is_ok(),
+                Ok(()) = failing.changed() => false,
+                () = answers_change(&mut answers) => false,
                 // An invalid update changes only the reports about it.
                 Ok(()) = reports.changed() => false,
                 () = tokio::time::sleep(next) => false,
@@ -158,7 +168,8 @@ impl LeaderSession {
                 memory.removals.policies_changed();
                 memory.reverts.policies_changed();
             }
-            let findings = self.look_at_fleet(&store).await;
+            let mut findings = self.look_at_fleet(&store).await;
+            findings.note_inventories(&failing.borrow_and_update());
             let policy_reports = reports.borrow_and_update().clone();
             status::write(&self.client, &policy_reports, &findings, &self.reconciler).await;
             if self.config.reports
@@ -282,6 +293,33 @@ impl LeaderSession {
         Ok(())
     }
 
+    /// Asks inventories about the nodes that exist.
+    async fn ask_inventories(&self, store: Store<NodeObject>) {
+        if store.wait_until_ready().await.is_err() {
+            return;
+        }
+        let living = || store.state().iter().map(|node| node.name().into()).collect();
+        self.inventory.run(self.client.clone(), &self.config.namespace, &living).await;
+    }
+
+    /// Schedules every node whose answers changed.
+    async fn follow_answers(&self, store: &Store<NodeObject>, queue: &Queue) {
+        let mut touched = self.inventory.cache().touched();
+        loop {
+            match touched.recv().await {
+                Ok(name) => {
+                    // A batch may also be about nodes that do not exist.
+                    if let Some(node) = store.get(&ObjectRef::new(&name)) {
+                        queue.wake(&name, self.reconciler.urgency(&node));
+                    }
+                }
+                // The next resync finds what was missed.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+
     async fn follow_touched(&self, queue: &Queue) {
         let mut touched = self.reconciler.maps().touched();
         loop {
@@ -294,6 +332,18 @@ impl LeaderSession {
         }
     }
 }
+
+/// Waits until answers of inventories have changed, and gathers further changes.
+async fn answers_change(answers: &mut broadcast::Receiver<Arc<str>>) {
+    // The cache lives as long as the process.
+    let _ = answers.recv().await;
+    tokio::time::sleep(ANSWERS_GATHER).await;
+    *answers = answers.resubscribe();
+}
+
+/// How long changed answers are gathered before all nodes are surveyed. It is shorter than the grace period of removals, so
+/// that the limit on removals holds before the first one.
+const ANSWERS_GATHER: Duration = Duration::from_secs(10);
 
 /// How long state without labels and taints is kept after its node was deleted, if policies do not set a retention.
 const EMPTY_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);

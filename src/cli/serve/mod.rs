@@ -10,6 +10,7 @@ mod cluster;
 mod controller_args;
 pub(in crate::cli) mod duration;
 mod expiry;
+mod inventory_args;
 mod policies;
 mod process;
 mod saved;
@@ -40,6 +41,7 @@ use self::servers::Servers;
 use super::{Findings, output};
 use crate::admission::{self, PendingTaint};
 use crate::health;
+use crate::inventory::Refresher;
 use crate::telemetry;
 use crate::tls::{self, Protocol};
 use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
@@ -122,12 +124,21 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let (in_force, generation) = InForce::new(&process);
     let alone = cluster.is_none().then(|| in_force.clone());
     let files = policies::watch_files(config.sources, loaded, alone, &process);
+    let inventory = cluster.as_ref().map_or_else(Arc::default, |cluster| cluster.inventory.clone());
+    let refresher = Refresher::new(
+        inventory.clone(),
+        in_force.policies.clone(),
+        generation.clone(),
+        config.inventory,
+        process.metrics.clone(),
+    );
     let expiry = certificate.watch(&process);
     let Opened { served, https, observer, .. } = certificate;
     let exemptions = Arc::new(ArcSwap::from_pointee(config.exemptions));
     let context = admission::Context {
         policies: in_force.policies.clone(),
         saved,
+        inventory: inventory.clone(),
         pending_taint: pending_taint(config.pending_taint, config.pending_taint_key.clone(), cluster.as_ref()),
         synced: Arc::new(AtomicBool::new(cluster.is_none())),
         records_last_change: config.stamp_changes,
@@ -149,8 +160,13 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
             pending: TaintId { key: config.pending_taint_key, effect: TaintEffect::NoSchedule },
             records_last_change: config.stamp_changes,
             synced: context.synced.clone(),
+            refresher: refresher.clone(),
         })
     });
+    if cluster.is_none() {
+        let shutdown = process.shutdown.clone();
+        tokio::spawn(shutdown.run_until_cancelled_owned(async move { refresher.run_alone().await }));
+    }
 
     let probes = health::router(process.readiness.clone(), process.metrics.clone(), Timestamp::now);
     let servers = Servers {

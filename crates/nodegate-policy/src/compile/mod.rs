@@ -5,6 +5,7 @@
 mod conditions;
 mod conflicts;
 mod governance;
+mod inventory;
 mod order;
 mod resources;
 pub(crate) mod review;
@@ -106,7 +107,6 @@ impl PolicySet {
             let mut faults = Faults { document, errors: &mut errors };
             rules::compile(index, &mut names, &mut drafts, &mut faults);
             protected.extend(&sections::protect(&mut faults));
-            sections::check_inventory(&mut faults);
             sections::check_migrations(&mut faults);
             governance.add(&mut names, &mut faults);
             sections::not_acted_on(document, &mut not_acted_on);

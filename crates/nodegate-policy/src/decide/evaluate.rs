@@ -23,6 +23,9 @@ use crate::set::rule::{Rule, Saved};
 /// How often the result of a rule may change on one node.
 const MAX_CHANGES: u8 = 8;
 
+/// Why the labels of an inventory are unknown.
+pub(crate) const NO_ANSWER: &str = "the inventory has not answered for this node yet";
+
 /// All values that one rule assigns on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Output<'a> {
@@ -76,7 +79,7 @@ impl<'a> Evaluation<'a> {
         };
         let found = (0..)
             .zip(self.set.rules())
-            .filter(|(_, rule)| rule.strength == Strength::Enforced && meant(rule))
+            .filter(|(_, rule)| rule.strength.is_kept() && meant(rule))
             .any(|(index, rule)| unknown(index) || rule.matcher.evaluate(&self.view) == Kleene::Unknown);
         self.view.take_failures();
         found
@@ -101,7 +104,7 @@ impl<'a> Evaluation<'a> {
     fn evaluate(&mut self, index: RuleIndex) {
         let rule = self.set.rule(index);
         let idle = match rule.strength {
-            Strength::Enforced => false,
+            Strength::Enforced | Strength::Inventory => false,
             Strength::Default => !self.sources.defaults,
             Strength::Saved => self.sources.saved.is_none(),
         };
@@ -112,7 +115,7 @@ impl<'a> Evaluation<'a> {
         let mut notes = Vec::new();
         let outcome = match rule.strength {
             Strength::Default => self.view.without(index, rule, |view| rule.matcher.evaluate(view)),
-            Strength::Enforced | Strength::Saved => rule.matcher.evaluate(&self.view),
+            Strength::Enforced | Strength::Inventory | Strength::Saved => rule.matcher.evaluate(&self.view),
         };
         let mut output = match outcome {
             Kleene::True => self.output(rule, &mut notes),
@@ -171,6 +174,14 @@ impl<'a> Evaluation<'a> {
             match map {
                 Some(map) => add_label_map(rule, keys, map, &mut output, notes),
                 None => self.note_failures(rule, "labelMap", notes),
+            }
+        }
+        if let Some(inventory) = &rule.assigns.inventory {
+            match self.view.answer(inventory) {
+                Some(labels) => output
+                    .labels
+                    .extend(inventory.given(labels).map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value)))),
+                None => notes.push(Note::Unknown { rule: rule.id.clone(), reason: NO_ANSWER.to_owned() }),
             }
         }
         if let (Some(patterns), Some(saved)) = (&rule.assigns.saved, self.sources.saved) {

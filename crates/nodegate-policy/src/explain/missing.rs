@@ -102,7 +102,7 @@ impl Explainer<'_> {
                 MissingBecause::Pending,
                 format!("the controller {sets} it and then removes the pending taint {taint}"),
             ),
-            None if desired.strength == Strength::Enforced => {
+            None if desired.strength.is_kept() => {
                 (MissingBecause::Deferred, format!("the controller {sets} it with its next write"))
             }
             None => (
@@ -155,7 +155,8 @@ impl Explainer<'_> {
             | Note::PutBack { .. }
             | Note::Reverted { .. }
             | Note::LeftOut(_)
-            | Note::DeferredUnmarked { .. } => Vec::new(),
+            | Note::DeferredUnmarked { .. }
+            | Note::AwaitedUnmarked { .. } => Vec::new(),
         }
     }
 

@@ -59,7 +59,7 @@ pub(super) fn walk<'a>(set: &'a PolicySet, subject: &Subject<'a>, view: &mut Vie
     };
     let (result, conditions) = match rule.strength {
         Strength::Default => view.without(index, rule, look),
-        Strength::Enforced | Strength::Saved => look(view),
+        Strength::Enforced | Strength::Inventory | Strength::Saved => look(view),
     };
     RuleResult {
         policy: rule.id.policy.to_string(),

@@ -258,6 +258,9 @@ impl<'a> Selection<'a> {
         if rule.strength == Strength::Saved {
             return Some("restores saved state, which only nodegate has".to_owned());
         }
+        if rule.strength == Strength::Inventory {
+            return Some("gives the labels of an inventory, which only nodegate queries".to_owned());
+        }
         if assigned_keys(rule).next().is_none() {
             return Some(COMPUTED.to_owned());
         }
@@ -317,7 +320,10 @@ const COMPUTED: &str =
     "the value is computed; nodegate drops an invalid label, but the API server would refuse the write";
 
 fn is_computed(rule: &Rule) -> bool {
-    !rule.assigns.label_expressions.is_empty() || rule.assigns.label_map.is_some() || rule.assigns.saved.is_some()
+    !rule.assigns.label_expressions.is_empty()
+        || rule.assigns.label_map.is_some()
+        || rule.assigns.saved.is_some()
+        || rule.assigns.inventory.is_some()
 }
 
 /// The keys to which a rule assigns fixed values.

@@ -23,8 +23,9 @@ use crate::api::state::{Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
 use crate::decide::evaluate::{Evaluation, Sources};
 use crate::decide::view::View;
-use crate::decide::{DecisionBuilder, EvalContext, mask_owned};
+use crate::decide::{DecisionBuilder, EvalContext, awaited, mask_owned};
 use crate::facts::NodeFacts;
+use crate::facts::inventory::InventoryAnswers;
 use crate::facts::managed_fields::Claims;
 use crate::facts::publishers::publishers;
 use crate::facts::request::{Operation, Requester, Write};
@@ -43,6 +44,8 @@ pub struct StoredNode<'a> {
     pub claims: &'a Claims,
     /// Its saved state; empty if there is none.
     pub saved: &'a SavedState,
+    /// The answers of inventories about it.
+    pub inventory: Option<&'a InventoryAnswers>,
     /// Whether the node was created after the mutating webhook was registered, so that admission should have seen it.
     pub registered: bool,
     /// Whether the machine is identified. If not, nothing is restored yet and the node's uid is not recorded.
@@ -134,7 +137,7 @@ pub(crate) fn stored_view<'a>(
     first_sight: bool,
     set_aside: impl Iterator<Item = &'a str>,
 ) -> View<'a> {
-    let mut view = View::new(set, stored.node, None);
+    let mut view = View::new(set, stored.node, None).told(stored.inventory);
     view.mask_pending(stored.pending);
     if !first_sight {
         mask_owned(&mut view, stored.saved);
@@ -188,7 +191,7 @@ impl<'a> Planner<'a> {
         let captured = self.captured();
         let base = self.base();
         let additions = std::mem::take(&mut self.builder.change);
-        let strong = |strength: Strength| strength != Strength::Enforced;
+        let strong = |strength: Strength| !strength.is_kept();
         let decision = self.builder.decision;
         let restores = additions.labels.keys().any(|key| decision.labels.get(key).is_some_and(|d| strong(d.strength)))
             || additions.taints.keys().any(|id| decision.taints.get(id).is_some_and(|d| strong(d.strength)));
@@ -228,6 +231,9 @@ impl<'a> Planner<'a> {
 
     fn lift_pending(&mut self) -> bool {
         let mut lifts = false;
+        if !awaited(self.set, self.stored.inventory).is_empty() {
+            return lifts;
+        }
         for id in self.stored.pending {
             let wanted = self.builder.decision.taints.contains_key(id);
             if !wanted && self.stored.node.taint(id.key.as_str(), id.effect).is_some() {
@@ -300,9 +306,9 @@ impl<'a> Planner<'a> {
     /// Desired keys that are already present: owned if they were before, or if nobody claims them.
     fn found(&self, before: &Owned, kept: &mut Owned) {
         let (node, claims, decision) = (self.stored.node, self.stored.claims, &self.builder.decision);
-        let enforced = |strength| strength == Strength::Enforced;
+        let kept_values = |strength: Strength| strength.is_kept();
         let adopt = self.stored.adopt;
-        for (key, desired) in decision.labels.iter().filter(|(_, desired)| enforced(desired.strength)) {
+        for (key, desired) in decision.labels.iter().filter(|(_, desired)| kept_values(desired.strength)) {
             let there = node.label(key) == Some(&desired.value);
             // A kubelet may send a protected label with the desired value to claim it permanently, so such a claim is ignored.
             let unclaimable = self.first_sight && self.stored.registered && self.set.is_protected(key);
@@ -310,13 +316,13 @@ impl<'a> Planner<'a> {
                 own(kept, decision, Field::Label, key, &desired.value);
             }
         }
-        for (key, desired) in decision.annotations.iter().filter(|(_, desired)| enforced(desired.strength)) {
+        for (key, desired) in decision.annotations.iter().filter(|(_, desired)| kept_values(desired.strength)) {
             let there = node.annotation(key) == Some(&desired.value);
             if before.annotations.contains_key(key) || (there && (adopt || !claims.has_annotation(key))) {
                 own(kept, decision, Field::Annotation, key, &desired.value);
             }
         }
-        for (id, desired) in decision.taints.iter().filter(|(_, desired)| enforced(desired.strength)) {
+        for (id, desired) in decision.taints.iter().filter(|(_, desired)| kept_values(desired.strength)) {
             let there = node.taint(id.key.as_str(), id.effect) == Some(&desired.value);
             let was = before.taints.iter().any(|taint| taint.id().as_ref() == Ok(id));
             // Taints have no individual claims. At first sight of a node that admission handled, a desired taint is owned;

@@ -75,7 +75,7 @@ impl ReconcilePlan {
     pub fn record_before(&self, change: Option<&NodeChange>) -> SavedState {
         let mut owned = self.kept.clone();
         for (field, key, value) in change.into_iter().flat_map(written) {
-            if self.strength(field, &key) == Some(Strength::Enforced) {
+            if self.strength(field, &key).is_some_and(Strength::is_kept) {
                 own(&mut owned, &self.decision, field, &key, &value);
             }
         }

@@ -2,11 +2,13 @@
 
 pub(crate) mod governance;
 pub(crate) mod index;
+pub(crate) mod inventory;
 pub(crate) mod kleene;
 pub(crate) mod matcher;
 pub(crate) mod node_info;
 pub(crate) mod rule;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::document::PolicyDocument;
@@ -15,6 +17,7 @@ use crate::keys::never_persisted;
 use crate::keys::pattern::KeySet;
 use crate::set::governance::Governance;
 use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
+use crate::set::inventory::Inventory;
 use crate::set::matcher::NameGroup;
 use crate::set::rule::Rule;
 
@@ -26,6 +29,7 @@ pub struct PolicySet {
     node_paths: SharedPaths,
     object_paths: SharedPaths,
     persisting: Vec<RuleIndex>,
+    inventories: Vec<RuleIndex>,
 }
 
 /// The parts of a set.
@@ -49,11 +53,14 @@ impl PolicySet {
         let persisting =
             (0..).zip(&parts.rules).filter(|(_, rule)| rule.assigns.saved.is_some()).map(|(index, _)| index);
         let persisting = persisting.collect();
+        let mut inventories: Vec<RuleIndex> =
+            (0..).zip(&parts.rules).filter(|(_, rule)| rule.assigns.inventory.is_some()).map(|(at, _)| at).collect();
+        inventories.sort_by_key(|at| parts.rules[*at as usize].rank);
         let expressions = parts.rules.iter().flat_map(Rule::expressions).chain(parts.governance.expressions());
         let read: Vec<&ReadPaths> = expressions.map(|expression| expression.paths()).collect();
         let node_paths = SharedPaths::of(&read.iter().map(|paths| &paths.node).collect::<Vec<_>>());
         let object_paths = SharedPaths::of(&read.iter().map(|paths| &paths.written).collect::<Vec<_>>());
-        Self { parts, has_expressions, node_paths, object_paths, persisting }
+        Self { parts, has_expressions, node_paths, object_paths, persisting, inventories }
     }
 
     pub(crate) fn rule(&self, index: RuleIndex) -> &Rule {
@@ -111,6 +118,11 @@ impl PolicySet {
     /// The persist sections.
     pub(crate) fn persisting_rules(&self) -> impl Iterator<Item = &Rule> {
         self.persisting.iter().map(|index| self.rule(*index))
+    }
+
+    /// The inventories, the one with the highest precedence first.
+    pub fn inventories(&self) -> impl Iterator<Item = &Arc<Inventory>> {
+        self.inventories.iter().filter_map(|index| self.rule(*index).assigns.inventory.as_ref())
     }
 
     /// Whether a persist section names this label, whichever nodes it matches.

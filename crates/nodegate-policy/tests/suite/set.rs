@@ -41,10 +41,9 @@ fn a_set_names_its_policies_rules_and_people() {
 
 #[test]
 fn sections_without_an_effect_are_reported() {
-    let inventory =
-        json!({"inventory": [{"name": "cmdb", "url": "https://cmdb.example.com/{node}", "allow": ["rack"]}]});
-    let set = compile_inline(&inventory).unwrap();
-    assert_eq!(set.not_acted_on(), ["test: inventory"]);
+    let migrations = json!({"migrations": [{"from": "old", "to": "new", "phase": "dualWrite"}]});
+    let set = compile_inline(&migrations).unwrap();
+    assert_eq!(set.not_acted_on(), ["test: migrations"]);
 }
 
 #[test]

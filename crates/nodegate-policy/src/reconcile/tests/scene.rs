@@ -82,6 +82,7 @@ impl Scene {
             effect: crate::api::names::TaintEffect::NoSchedule,
         }];
         let stored = StoredNode {
+            inventory: None,
             node: &facts,
             claims: &self.claims,
             saved: &self.saved,
