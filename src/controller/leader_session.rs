@@ -106,7 +106,7 @@ impl LeaderSession {
             () = self.collect(store.clone()) => Ended::Anew,
             () = self.publish(store.clone()) => Ended::Anew,
             () = self.follow_touched(&queue) => Ended::Anew,
-            () = self.ask_inventories(store.clone()) => Ended::Anew,
+            () = Box::pin(self.ask_inventories(store.clone())) => Ended::Anew,
             () = self.follow_answers(&store, &queue) => Ended::Anew,
             () = registration::follow_created(&self.client, configuration, |since| reconciler.registered(since)) => Ended::Anew,
             () = self.watch_health.failing_for(self.config.blind_after) => {

@@ -137,8 +137,8 @@ impl Refresher {
     pub async fn run(&self, client: kube::Client, namespace: &str, living: Living<'_>) {
         let _as_source = self.cache.as_source();
         tokio::select! {
-            () = self.ask(living, |_| true) => {}
-            () = stored::keep(client, namespace, &self.cache) => {}
+            () = Box::pin(self.ask(living, |_| true)) => {}
+            () = Box::pin(stored::keep(client, namespace, &self.cache)) => {}
         }
     }
 
@@ -162,7 +162,7 @@ impl Refresher {
             self.cache.retain(is_known);
             sources = self.sources(&set, sources, &asked);
             let around = Surroundings { cache: &self.cache, metrics, report: &self.report, living, spacing };
-            let work = join_all(sources.iter().map(|source| source.follow(around, self.joined.subscribe())));
+            let work = join_all(sources.iter().map(|source| Box::pin(source.follow(around, self.joined.subscribe()))));
             tokio::select! {
                 changed = generation.changed() => if changed.is_err() { return },
                 _ = work, if !sources.is_empty() => {}

@@ -75,7 +75,7 @@ impl Source {
                 let due = self.schedule().next(now);
                 if let Some((node, etag)) = due {
                     earliest = now + around.spacing;
-                    running.push(self.ask(around, node, etag));
+                    running.push(Box::pin(self.ask(around, node, etag)));
                     continue;
                 }
             }
