@@ -362,8 +362,11 @@ async fn reconcile_node(
     let outcome = reconciler.reconcile(node, urgency).await;
     reconciler.metrics().controller.reconciled(outcome.is_ok(), started.elapsed().as_secs_f64());
     match outcome {
-        Ok(Done { again, .. }) => {
+        Ok(Done { again, awaits_inventory, .. }) => {
             reconciler.memory().failures.remove(node.name());
+            if awaits_inventory && reconciler.is_stuck(node, Timestamp::now()) {
+                report_stuck(node, reconciler).await;
+            }
             let after = again.map_or(resync, |again| again.min(resync));
             Some(Again { after, urgency: Urgency::Routine })
         }
@@ -380,7 +383,9 @@ async fn reconcile_node(
 async fn report_stuck(node: &NodeObject, reconciler: &Reconciler) {
     let released = reconciler.releases_stuck();
     let end = if released { "the node was released without them" } else { "the node stays unschedulable" };
-    let note = format!("the node has been pending for too long because labels or taints could not be set; {end}");
+    let note = format!(
+        "the node has been pending for too long because labels or taints could not be set, or an inventory has not answered; {end}"
+    );
     reconciler.events().later(node, "PendingTooLong", note);
     if released && let Err(error) = reconciler.release(node).await {
         tracing::warn!(node = node.name(), %error, "could not remove the pending taint");

@@ -17,12 +17,15 @@ const TOUCHED_MAX: usize = 32 * 1024;
 /// The answers about the nodes of one shard.
 pub(super) type Shard = HashMap<Arc<str>, Arc<InventoryAnswers>>;
 
+/// Shards, and names of nodes in them.
+type Changed = HashMap<usize, HashSet<Arc<str>>>;
+
 /// The last answers of all inventories, by node. Reading takes no lock.
 #[derive(Debug)]
 pub struct InventoryCache {
     shards: Vec<ArcSwap<Shard>>,
-    /// Shards that may differ from what is stored.
-    changed: Mutex<HashSet<usize>>,
+    /// Shards that may differ from what is stored, and the nodes whose answers changed since they were.
+    changed: Mutex<Changed>,
     stirred: Notify,
     touched: broadcast::Sender<Arc<str>>,
     /// Whether this replica asks inventories itself, so that what is stored is not newer than what it has.
@@ -133,7 +136,7 @@ impl InventoryCache {
         let now = self.shards[at].load();
         let differs = |node: &Arc<str>| before.get(node) != now.get(node);
         let changed: HashSet<&Arc<str>> = before.keys().chain(now.keys()).filter(|node| differs(node)).collect();
-        changed.into_iter().for_each(|node| drop(self.touched.send(node.clone())));
+        self.tell(changed.into_iter().cloned());
     }
 
     /// The content of a shard.
@@ -141,11 +144,11 @@ impl InventoryCache {
         self.shards[at].load_full()
     }
 
-    /// Waits until a shard may differ from what is stored, and returns all of them.
-    pub(super) async fn changed(&self) -> Vec<usize> {
+    /// Waits until a shard may differ from what is stored, and returns all of them, with the nodes to [`Self::tell`] of.
+    pub(super) async fn changed(&self) -> Changed {
         loop {
             let stirred = self.stirred.notified();
-            let changed: Vec<usize> = std::mem::take(&mut *self.lock()).into_iter().collect();
+            let changed = std::mem::take(&mut *self.lock());
             if !changed.is_empty() {
                 return changed;
             }
@@ -155,7 +158,7 @@ impl InventoryCache {
 
     /// Records that a shard may differ from what is stored.
     pub(super) fn mark(&self, at: usize) {
-        self.lock().insert(at);
+        self.lock().entry(at).or_default();
         self.stirred.notify_one();
     }
 
@@ -167,13 +170,19 @@ impl InventoryCache {
             return;
         }
         self.shards[at].store(Arc::new(shard));
-        self.mark(at);
-        // There may be no receiver: only the leader has one.
-        touched.into_iter().for_each(|node| drop(self.touched.send(node)));
+        self.lock().entry(at).or_default().extend(touched);
+        self.stirred.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<usize>> {
-        // The set is complete after every update, so a panic elsewhere leaves it usable.
+    /// Tells that the answers about these nodes changed. An answer is stored first, or another replica could undo what follows
+    /// from it.
+    pub(super) fn tell(&self, nodes: impl IntoIterator<Item = Arc<str>>) {
+        // There may be no receiver: only the leader has one.
+        nodes.into_iter().for_each(|node| drop(self.touched.send(node)));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Changed> {
+        // The map is complete after every update, so a panic elsewhere leaves it usable.
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -217,16 +226,17 @@ mod tests {
     #[test]
     fn only_what_changes_is_marked_and_told() {
         let (cache, id) = (InventoryCache::default(), Arc::from("p/cmdb"));
-        let mut touched = cache.touched();
+        let (at, node) = (shard_of("n1"), Arc::<str>::from("n1"));
+        let changed = Changed::from([(at, HashSet::from([node]))]);
         cache.put("n1", &id, Some(labels("a")));
-        assert_eq!(cache.lock().drain().collect::<Vec<_>>(), [shard_of("n1")]);
-        assert_eq!(&*touched.try_recv().unwrap(), "n1");
+        assert_eq!(std::mem::take(&mut *cache.lock()), changed);
         cache.put("n1", &id, Some(labels("a")));
-        assert!(cache.lock().is_empty() && touched.try_recv().is_err());
+        assert!(cache.lock().is_empty());
         assert_eq!(cache.of("n1").of("p/cmdb"), Some(&labels("a")));
         assert!(cache.of("n2").is_empty());
         cache.retain(|id| id != "p/cmdb");
-        assert!(cache.of("n1").is_empty() && touched.try_recv().is_ok());
+        assert!(cache.of("n1").is_empty());
+        assert_eq!(*cache.lock(), changed);
     }
 
     #[test]

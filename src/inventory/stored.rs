@@ -32,7 +32,7 @@ const COMPRESSED_MAX: usize = 900 * 1024;
 /// Maximum size of the answers of a shard, in bytes.
 const TEXT_MAX: u64 = 256 * 1024 * 1024;
 /// How long changes are gathered before they are written.
-const GATHER: Duration = Duration::from_secs(1);
+const GATHER: Duration = Duration::from_millis(250);
 /// How soon a failed write is retried.
 const RETRY: Duration = Duration::from_secs(5);
 /// The field manager of nodegate's writes.
@@ -172,11 +172,13 @@ pub(super) async fn keep(client: Client, namespace: &str, cache: &InventoryCache
     loop {
         let changed = cache.changed().await;
         let mut failed = None;
-        for at in changed {
+        for (at, nodes) in changed {
             if let Err(error) = write(&api, at, &cache.shard(at)).await {
                 cache.mark(at);
                 failed = Some(error);
             }
+            // If an answer cannot be stored, it is used all the same.
+            cache.tell(nodes);
         }
         if let Some(error) = &failed {
             let error = in_words(error);

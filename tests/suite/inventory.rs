@@ -53,7 +53,9 @@ fn a_batch_answers_for_all_nodes_and_a_fault_keeps_the_last_answers() {
     assert!(second.contains("\"8\"") && !second.contains("other"), "{second}");
     assert_eq!(patch(&serve, "n3"), "", "nothing is known about it");
     assert!(serve.log().contains("a label of an inventory is not used"), "{}", serve.log());
-    let line = |name: &str| serve.get("/metrics").lines().any(|line| line.starts_with("nodegate_inventory_") && line.contains(name));
+    let line = |name: &str| {
+        serve.get("/metrics").lines().any(|line| line.starts_with("nodegate_inventory_") && line.contains(name))
+    };
     assert!(line("dropped_labels_total{policy=\"fleet\",inventory=\"cmdb\"}"), "{}", serve.get("/metrics"));
     assert!(line("nodes{policy=\"fleet\",inventory=\"cmdb\"} 2"), "{}", serve.get("/metrics"));
 
@@ -63,7 +65,9 @@ fn a_batch_answers_for_all_nodes_and_a_fault_keeps_the_last_answers() {
         (Fault::Body("{\"n1\": {\"a\": \"b\"}}"), "none of its labels can be used"),
     ] {
         cmdb.fail(fault.clone());
-        until("it fails", &serve, || line("failing{policy=\"fleet\",inventory=\"cmdb\"} 1") && serve.log().contains(why));
+        until("it fails", &serve, || {
+            line("failing{policy=\"fleet\",inventory=\"cmdb\"} 1") && serve.log().contains(why)
+        });
         assert!(patch(&serve, "n1").contains("\"7\""), "{fault:?}");
         cmdb.fail(Fault::None);
         until("it answers", &serve, || line("failing{policy=\"fleet\",inventory=\"cmdb\"} 0"));
@@ -83,7 +87,9 @@ fn a_url_for_each_node_needs_a_cluster() {
     let serve = Serve::start(&["--policy", "DIR/policy.yaml"], &[("NO_PROXY", "*")], |directory| {
         policies(directory, &format!("https://127.0.0.1:{}/nodes/{{node}}", cmdb.port));
     });
-    until("it is said", &serve, || serve.log().contains("which needs a cluster; without one, use a URL without {node}"));
+    until("it is said", &serve, || {
+        serve.log().contains("which needs a cluster; without one, use a URL without {node}")
+    });
     assert_eq!(patch(&serve, "n1"), "");
     assert!(cmdb.requests().is_empty());
 }

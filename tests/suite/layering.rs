@@ -14,7 +14,10 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("inventory", &["kube_error", "metrics", "telemetry"]),
     ("admission", &["state", "inventory", "metrics", "text"]),
     ("tls", &["watch"]),
-    ("controller", &["api_server", "kube_error", "state", "inventory", "files", "tls", "watch", "metrics", "telemetry", "text"]),
+    (
+        "controller",
+        &["api_server", "kube_error", "state", "inventory", "files", "tls", "watch", "metrics", "telemetry", "text"],
+    ),
     ("scheduling", &[]),
     ("probe", &[]),
     ("firstboot", &[]),

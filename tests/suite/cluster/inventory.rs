@@ -126,7 +126,8 @@ async fn faults_of_an_inventory_leave_every_node_as_it_was() {
     ];
     for (fault, why) in faults {
         cmdb.fail(fault.clone());
-        until(&format!("{fault:?} is noticed"), &nodegate, || is_failing(&nodegate) && nodegate.log().contains(why)).await;
+        until(&format!("{fault:?} is noticed"), &nodegate, || is_failing(&nodegate) && nodegate.log().contains(why))
+            .await;
         unchanged(&admin, &names, &before, &format!("{fault:?}")).await;
         cmdb.fail(Fault::None);
         until(&format!("{fault:?} is over"), &nodegate, || !is_failing(&nodegate)).await;
@@ -153,7 +154,8 @@ async fn faults_of_an_inventory_leave_every_node_as_it_was() {
     // Without credentials, the name of the host is looked up.
     std::fs::remove_dir_all(place.0.path().join("credentials/cmdb")).unwrap();
     place.write("https://cmdb.invalid/nodes/{node}", "");
-    until("DNS", &nodegate, || is_failing(&nodegate) && nodegate.log().contains("could not connect: failed to lookup")).await;
+    until("DNS", &nodegate, || is_failing(&nodegate) && nodegate.log().contains("could not connect: failed to lookup"))
+        .await;
     unchanged(&admin, &names, &before, "DNS").await;
 
     // What follows shows that the test would have noticed a change.
@@ -180,8 +182,7 @@ async fn a_node_waits_for_a_required_answer_and_answers_outlive_nodegate() {
     let place = Place::new(&cmdb);
     place.write(&url(&cmdb), ", require: true");
     let (policies, credentials) = (place.path("policies"), place.path("credentials"));
-    let (policies, serve) =
-        ([policies.as_str()], ["--inventory-credentials", &credentials, "--max-removals", "1"]);
+    let (policies, serve) = ([policies.as_str()], ["--inventory-credentials", &credentials, "--max-removals", "1"]);
     let environment = [("NO_PROXY", "*")];
     let setup =
         Setup { policies: &policies, serve: &serve, environment: &environment, cluster: true, ..Setup::default() };
@@ -241,7 +242,14 @@ async fn a_node_waits_for_a_required_answer_and_answers_outlive_nodegate() {
 
 /// The namespace that holds the answers.
 fn admin_namespace(plane: &super::control_plane::ControlPlane) -> String {
-    let arguments =
-        ["get", "configmaps", "-A", "-l", "nodegate.dev/content=inventory", "-o", "jsonpath={.items[-1:].metadata.namespace}"];
+    let arguments = [
+        "get",
+        "configmaps",
+        "-A",
+        "-l",
+        "nodegate.dev/content=inventory",
+        "-o",
+        "jsonpath={.items[-1:].metadata.namespace}",
+    ];
     plane.kubectl(&arguments, None).unwrap()
 }

@@ -82,6 +82,8 @@ pub struct ReconcilePlan {
     pub forged: Vec<String>,
     /// Whether a pending taint is removed.
     pub lifts_pending: bool,
+    /// Whether the node keeps a pending taint because a required inventory has not answered.
+    pub awaits_inventory: bool,
     /// What was admitted without nodegate, as far as it can be detected from the stored node.
     pub unseen: Option<Unseen>,
     /// Number of persisted labels and taints that are not saved, because the node has too many.
@@ -187,7 +189,8 @@ impl<'a> Planner<'a> {
         let unseen = self.unseen();
         let forged = self.forged();
         let (kept, removals) = self.owned();
-        let lifts_pending = self.lift_pending();
+        let awaits_inventory = self.awaits_inventory();
+        let lifts_pending = !awaits_inventory && self.lift_pending();
         let captured = self.captured();
         let base = self.base();
         let additions = std::mem::take(&mut self.builder.change);
@@ -201,6 +204,7 @@ impl<'a> Planner<'a> {
             removals,
             forged,
             lifts_pending,
+            awaits_inventory,
             unseen,
             not_saved: captured.left_out,
             additions,
@@ -229,11 +233,14 @@ impl<'a> Planner<'a> {
         forged
     }
 
+    fn awaits_inventory(&self) -> bool {
+        let mut pending = self.stored.pending.iter();
+        pending.any(|id| self.stored.node.taint(id.key.as_str(), id.effect).is_some())
+            && !awaited(self.set, self.stored.inventory).is_empty()
+    }
+
     fn lift_pending(&mut self) -> bool {
         let mut lifts = false;
-        if !awaited(self.set, self.stored.inventory).is_empty() {
-            return lifts;
-        }
         for id in self.stored.pending {
             let wanted = self.builder.decision.taints.contains_key(id);
             if !wanted && self.stored.node.taint(id.key.as_str(), id.effect).is_some() {
