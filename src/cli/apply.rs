@@ -208,7 +208,8 @@ async fn one(reconciler: &Reconciler, node: Read) -> Line {
         outcome = reconciler.reconcile(&node, Urgency::Routine).await;
     }
     let failed = outcome.as_ref().err().map(ToString::to_string);
-    let Done { set, changed, removed, kept, lingering, made, unrecorded, again: _ } = outcome.unwrap_or_default();
+    let Done { set, changed, removed, kept, lingering, made, unrecorded, again: _, awaits_inventory: _ } =
+        outcome.unwrap_or_default();
     // Without a record, nodegate would not know that it owns what this command set.
     let failed = failed.or(unrecorded);
     let not_taken = match &made {

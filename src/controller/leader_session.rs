@@ -1,12 +1,13 @@
 //! One session of the leader: everything here stops as soon as the Lease is lost.
 
+mod inventories;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
@@ -157,7 +158,7 @@ impl LeaderSession {
             let changed = tokio::select! {
                 changed = policies.changed() => changed.is_ok(),
                 Ok(()) = failing.changed() => false,
-                () = answers_change(&mut answers) => false,
+                () = inventories::answers_change(&mut answers) => false,
                 // An invalid update changes only the reports about it.
                 Ok(()) = reports.changed() => false,
                 () = tokio::time::sleep(next) => false,
@@ -293,33 +294,6 @@ impl LeaderSession {
         Ok(())
     }
 
-    /// Asks inventories about the nodes that exist.
-    async fn ask_inventories(&self, store: Store<NodeObject>) {
-        if store.wait_until_ready().await.is_err() {
-            return;
-        }
-        let living = || store.state().iter().map(|node| node.name().into()).collect();
-        self.inventory.run(self.client.clone(), &self.config.namespace, &living).await;
-    }
-
-    /// Schedules every node whose answers changed.
-    async fn follow_answers(&self, store: &Store<NodeObject>, queue: &Queue) {
-        let mut touched = self.inventory.cache().touched();
-        loop {
-            match touched.recv().await {
-                Ok(name) => {
-                    // A batch may also be about nodes that do not exist.
-                    if let Some(node) = store.get(&ObjectRef::new(&name)) {
-                        queue.wake(&name, self.reconciler.urgency(&node));
-                    }
-                }
-                // The next resync finds what was missed.
-                Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => std::future::pending().await,
-            }
-        }
-    }
-
     async fn follow_touched(&self, queue: &Queue) {
         let mut touched = self.reconciler.maps().touched();
         loop {
@@ -332,18 +306,6 @@ impl LeaderSession {
         }
     }
 }
-
-/// Waits until answers of inventories have changed, and gathers further changes.
-async fn answers_change(answers: &mut broadcast::Receiver<Arc<str>>) {
-    // The cache lives as long as the process.
-    let _ = answers.recv().await;
-    tokio::time::sleep(ANSWERS_GATHER).await;
-    *answers = answers.resubscribe();
-}
-
-/// How long changed answers are gathered before all nodes are surveyed. It is shorter than the grace period of removals, so
-/// that the limit on removals holds before the first one.
-const ANSWERS_GATHER: Duration = Duration::from_secs(10);
 
 /// How long state without labels and taints is kept after its node was deleted, if policies do not set a retention.
 const EMPTY_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);

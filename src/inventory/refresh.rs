@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 
-use super::cache::InventoryCache;
+use super::cache::{AsSource, InventoryCache};
 use super::source::{Living, Source, Surroundings};
 use super::stored;
 use crate::metrics::{InventoryMetrics, Metrics};
@@ -78,6 +78,11 @@ impl Report {
         });
     }
 
+    /// Sets the metric again after it was cleared.
+    fn repeat(&self, metrics: &InventoryMetrics) {
+        self.0.borrow().values().for_each(|Failing { policy, name, .. }| metrics.set_failing(policy, name, true));
+    }
+
     /// Forgets inventories that `known` does not accept.
     fn retain(&self, known: impl Fn(&str) -> bool) {
         self.0.send_if_modified(|failing| {
@@ -87,6 +92,18 @@ impl Report {
             }
             gone
         });
+    }
+}
+
+/// While it exists, this replica asks. Its metrics about inventories end with it.
+struct Asking<'a> {
+    _source: AsSource<'a>,
+    metrics: &'a InventoryMetrics,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.metrics.clear_state();
     }
 }
 
@@ -135,7 +152,7 @@ impl Refresher {
 
     /// Asks all inventories about the nodes that `living` returns, and keeps the answers in ConfigMaps; runs until dropped.
     pub async fn run(&self, client: kube::Client, namespace: &str, living: Living<'_>) {
-        let _as_source = self.cache.as_source();
+        let _asking = self.asking();
         tokio::select! {
             () = Box::pin(self.ask(living, |_| true)) => {}
             () = Box::pin(stored::keep(client, namespace, &self.cache)) => {}
@@ -144,13 +161,17 @@ impl Refresher {
 
     /// Asks the inventories that answer about all nodes at once, without a cluster; runs until dropped.
     pub async fn run_alone(&self) {
-        let _as_source = self.cache.as_source();
+        let _asking = self.asking();
         self.ask(&Vec::new, |inventory| inventory.url.is_batch()).await;
+    }
+
+    fn asking(&self) -> Asking<'_> {
+        Asking { _source: self.cache.as_source(), metrics: &self.metrics.inventory }
     }
 
     async fn ask(&self, living: Living<'_>, asked: impl Fn(&Inventory) -> bool) {
         let mut generation = self.generation.clone();
-        let mut sources: Vec<Source> = Vec::new();
+        let mut sources: Option<Vec<Source>> = None;
         let spacing = Duration::from_secs(1) / self.config.requests_per_second.max(1);
         let metrics = &self.metrics.inventory;
         loop {
@@ -159,8 +180,10 @@ impl Refresher {
             let is_known = |id: &str| set.inventories().any(|inventory| *inventory.id == *id);
             metrics.clear_state();
             self.report.retain(is_known);
+            self.report.repeat(metrics);
             self.cache.retain(is_known);
-            sources = self.sources(&set, sources, &asked);
+            let asked_now = self.sources(&set, sources.take(), &asked);
+            let sources = sources.insert(asked_now);
             let around = Surroundings { cache: &self.cache, metrics, report: &self.report, living, spacing };
             let work = join_all(sources.iter().map(|source| Box::pin(source.follow(around, self.joined.subscribe()))));
             tokio::select! {
@@ -171,8 +194,15 @@ impl Refresher {
     }
 
     /// The inventories of the policies. One that is asked as before keeps its schedule.
-    fn sources(&self, set: &PolicySet, mut before: Vec<Source>, asked: &impl Fn(&Inventory) -> bool) -> Vec<Source> {
-        let mut sources = Vec::new();
+    /// After a change of the policies, all nodes are asked about at once for an inventory that is asked otherwise.
+    fn sources(
+        &self,
+        set: &PolicySet,
+        before: Option<Vec<Source>>,
+        asked: &impl Fn(&Inventory) -> bool,
+    ) -> Vec<Source> {
+        let asks_anew = before.is_some();
+        let (mut before, mut sources) = (before.unwrap_or_default(), Vec::new());
         for inventory in set.inventories() {
             if !asked(inventory) {
                 let why = "it is asked about each node, which needs a cluster; without one, use a URL without {node}";
@@ -181,7 +211,9 @@ impl Refresher {
             }
             let same = |known: &Source| known.inventory.id == inventory.id && known.inventory.asks_like(inventory);
             let known = before.iter().position(same).map(|at| before.swap_remove(at));
-            sources.push(known.unwrap_or_else(|| Source::new(inventory.clone(), self.config.credentials.as_deref())));
+            sources.push(
+                known.unwrap_or_else(|| Source::new(inventory.clone(), self.config.credentials.as_deref(), asks_anew)),
+            );
         }
         sources
     }

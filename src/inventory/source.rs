@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use reqwest::header::HeaderValue;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::answer;
 use super::cache::InventoryCache;
@@ -18,12 +18,20 @@ use super::refresh::Report;
 use super::request::{Requester, Returned};
 use super::schedule::{Outcome, Schedule};
 use crate::metrics::InventoryMetrics;
+use crate::text;
+use nodegate_policy::api::names::is_dns_subdomain;
 use nodegate_policy::{DroppedLabel, Inventory, InventoryLabels};
 
 /// Maximum number of concurrent requests to one inventory.
 const CONCURRENCY: usize = 8;
 /// How often the nodes that exist are compared with the schedule, besides when one joins.
 const LOOK: Duration = Duration::from_secs(10);
+/// The same, if nodes join one after the other.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// Maximum number of nodes in one answer.
+const NODES_MAX: usize = 100_000;
+/// Maximum length of a key or a name in a message, in bytes.
+const SHOWN_MAX: usize = 128;
 /// Maximum number of dropped labels that are named in the log for one inventory.
 const NAMED_MAX: usize = 32;
 /// Stands for all nodes in the schedule of a batch. No node has this name.
@@ -36,6 +44,8 @@ pub(super) type Living<'a> = &'a (dyn Fn() -> Vec<Arc<str>> + Sync);
 pub(super) struct Source {
     pub(super) inventory: Arc<Inventory>,
     requester: Requester,
+    /// Whether known answers are to other questions, so that all nodes are asked about at once.
+    asks_anew: bool,
     schedule: Mutex<Schedule>,
     /// Dropped keys that were named in the log.
     named: Mutex<BTreeSet<String>>,
@@ -53,22 +63,24 @@ pub(super) struct Surroundings<'a> {
 }
 
 impl Source {
-    /// A source that has not been asked.
-    pub(super) fn new(inventory: Arc<Inventory>, credentials: Option<&Path>) -> Self {
+    /// A source that has not been asked. `asks_anew`: whether what is known does not count.
+    pub(super) fn new(inventory: Arc<Inventory>, credentials: Option<&Path>, asks_anew: bool) -> Self {
         let schedule = Mutex::new(Schedule::new(inventory.refresh, Instant::now()));
-        Self { inventory, requester: Requester::new(credentials), schedule, named: Mutex::default() }
+        Self { inventory, requester: Requester::new(credentials), asks_anew, schedule, named: Mutex::default() }
     }
 
     /// Asks about every node when it is due; runs until dropped. `joined` changes when a node joins.
     pub(super) async fn follow(&self, around: Surroundings<'_>, mut joined: watch::Receiver<u64>) {
         let mut running = FuturesUnordered::new();
-        let (mut look, mut earliest) = (Instant::now(), Instant::now());
+        let (mut look, mut soonest, mut earliest) = (Instant::now(), Instant::now(), Instant::now());
         loop {
             let now = Instant::now();
-            if now >= look || joined.has_changed().unwrap_or_default() {
+            let news = joined.has_changed().unwrap_or_default();
+            if now >= look || (news && now >= soonest) {
                 joined.borrow_and_update();
-                look = now + LOOK;
+                (look, soonest) = (now + LOOK, now + LOOK_AGAIN);
                 self.look(around, now);
+                continue;
             }
             let most = if self.schedule().is_failing() { 1 } else { CONCURRENCY };
             if running.len() < most && now >= earliest {
@@ -80,13 +92,11 @@ impl Source {
                 }
             }
             let wait = self.schedule().wait(now).map_or(look, |wait| (now + wait).max(earliest)).min(look);
-            let may_start = running.len() < most;
+            let wait = if running.len() < most { wait } else { look };
             tokio::select! {
                 Some(()) = running.next() => {}
-                () = sleep_until(if may_start { wait } else { look }) => {}
-                Ok(()) = joined.changed() => joined.mark_changed(),
-                // Without nodes there is nothing to do until one joins.
-                else => sleep(LOOK).await,
+                () = sleep_until(if news { wait.min(soonest) } else { wait }) => {}
+                Ok(()) = joined.changed(), if !news => joined.mark_changed(),
             }
         }
     }
@@ -97,7 +107,7 @@ impl Source {
         if url.is_batch() {
             self.schedule().follow(&[ALL.into()], |_| false, now);
         } else {
-            let is_known = |node: &str| around.cache.of(node).of(id).is_some();
+            let is_known = |node: &str| !self.asks_anew && around.cache.of(node).of(id).is_some();
             let gone = self.schedule().follow(&(around.living)(), is_known, now);
             gone.iter().for_each(|node| around.cache.put(node, id, None));
         }
@@ -149,11 +159,15 @@ impl Source {
     fn take_all(&self, around: Surroundings<'_>, body: &[u8]) -> Result<(), String> {
         let mut answers = Vec::new();
         let (mut refused, mut first) = (BTreeSet::new(), None);
-        for (node, written) in answer::of_all(body).map_err(not_understood)? {
+        let all = answer::of_all(body).map_err(not_understood)?;
+        if all.len() > NODES_MAX {
+            return Err(format!("its answer is about more than {NODES_MAX} nodes"));
+        }
+        for (node, written) in all.into_iter().filter(|(node, _)| is_dns_subdomain(node)) {
             match self.accept(around, written) {
                 Ok(labels) => answers.push((node, labels)),
                 Err(why) => {
-                    first.get_or_insert_with(|| format!("node {node}: {why}"));
+                    first.get_or_insert_with(|| format!("node {}: {why}", shown(&node)));
                     refused.insert(node);
                 }
             }
@@ -185,7 +199,7 @@ impl Source {
         }
         match dropped.first() {
             Some(DroppedLabel { key, reason }) if dropped.len() == count => {
-                Err(format!("none of its labels can be used; {key:?}: {reason}"))
+                Err(format!("none of its labels can be used; {:?}: {}", shown(key), shown(reason)))
             }
             _ => Ok(labels),
         }
@@ -195,6 +209,7 @@ impl Source {
     fn name_dropped(&self, dropped: &[DroppedLabel]) {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
         for DroppedLabel { key, reason } in dropped {
+            let (key, reason) = (shown(key), shown(reason));
             if named.len() < NAMED_MAX && named.insert(key.clone()) {
                 let Inventory { policy, name, .. } = &*self.inventory;
                 tracing::warn!(
@@ -212,6 +227,13 @@ impl Source {
         // Every update of the schedule is complete, so a panic elsewhere leaves it usable.
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A text of an inventory, cut for a message.
+fn shown(text: &str) -> String {
+    let mut text = text.to_owned();
+    text::cut(&mut text, SHOWN_MAX);
+    text
 }
 
 fn not_understood(why: String) -> String {

@@ -11,7 +11,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("kube_error", &[]),
     ("state", &["kube_error", "watch", "telemetry", "text"]),
     ("files", &["watch"]),
-    ("inventory", &["kube_error", "metrics", "telemetry"]),
+    ("inventory", &["kube_error", "metrics", "telemetry", "text"]),
     ("admission", &["state", "inventory", "metrics", "text"]),
     ("tls", &["watch"]),
     (

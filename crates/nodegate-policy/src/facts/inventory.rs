@@ -7,7 +7,7 @@ use crate::api::names::{check_label_key, check_label_value};
 use crate::keys::restriction::is_own;
 
 /// Maximum number of labels of one node that are kept of one answer.
-pub const INVENTORY_LABELS_MAX: usize = 256;
+pub const INVENTORY_LABELS_MAX: usize = 64;
 
 /// The labels that an inventory has for one node: valid keys and values, sorted by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
