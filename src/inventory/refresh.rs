@@ -138,7 +138,7 @@ impl Refresher {
     }
 
     /// The answers.
-    pub fn cache(&self) -> &InventoryCache {
+    pub fn cache(&self) -> &Arc<InventoryCache> {
         &self.cache
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::callers::{CallersArgs, CallersConfig};
 use super::controller_args::{ClusterConfig, ControllerArgs};
 use super::duration::duration;
-use super::inventory_args::InventoryArgs;
+use super::inventories::InventoryArgs;
 use crate::admission::{Bounds, REVIEW_BYTES};
 use crate::cli::connect::ConnectArgs;
 use crate::cli::invocation::Invocation;

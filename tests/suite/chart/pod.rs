@@ -129,7 +129,7 @@ fn a_pod_has_the_credentials_of_each_inventory_in_a_directory_of_its_name() {
     assert_eq!(mount["readOnly"], true);
     let pod = objects.pod();
     let volume = items(&pod["spec"]["volumes"]).iter().find(|volume| volume["name"] == mount["name"]).unwrap();
-    assert_eq!(volume["secret"]["secretName"], "cmdb-credentials");
+    assert_eq!(volume["secret"]["secretName"], "mine");
 }
 
 #[test]

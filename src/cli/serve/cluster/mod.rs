@@ -82,15 +82,16 @@ impl Shared {
 }
 
 impl Cluster {
-    /// Creates the cluster part. No request is sent yet.
+    /// Creates the cluster part, if there is one. No request is sent yet.
     ///
     /// # Errors
     /// Returns an error if the connection is not configured correctly, for example if the kubeconfig cannot be read.
-    pub(in crate::cli::serve) async fn new(config: ClusterConfig) -> anyhow::Result<Self> {
+    pub(in crate::cli::serve) async fn configured(config: Option<ClusterConfig>) -> anyhow::Result<Option<Self>> {
+        let Some(config) = config else { return Ok(None) };
         let client = config.place.client().await?;
         let saved = Arc::new(SavedStates::new(config.identity));
         let maps = ConfigMaps::new(client.clone(), &config.place.namespace, saved.clone());
-        Ok(Self { client, lease: LeaseView::new(config.lease), saved, maps, inventory: Arc::default(), config })
+        Ok(Some(Self { client, lease: LeaseView::new(config.lease), saved, maps, inventory: Arc::default(), config }))
     }
 
     /// Starts everything that runs besides the webhook. The task ends after `shutdown`, when the Lease is released.
