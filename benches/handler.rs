@@ -57,6 +57,7 @@ fn context(spec: Value) -> Context {
     Context {
         policies: Arc::new(ArcSwap::from_pointee(set)),
         saved: Arc::new(SavedStates::default()),
+        inventory: Arc::default(),
         pending_taint: None,
         synced: Arc::new(true.into()),
         records_last_change: false,

@@ -4,6 +4,7 @@ mod bodies;
 mod callers;
 mod connections;
 mod controller;
+mod inventory;
 mod keeping;
 mod labels;
 
@@ -23,6 +24,7 @@ pub use bodies::BodyMetrics;
 pub use callers::CallerMetrics;
 pub use connections::ConnectionMetrics;
 pub use controller::ControllerMetrics;
+pub use inventory::InventoryMetrics;
 pub use keeping::KeepingMetrics;
 pub use labels::{Endpoint, Outcome, Reload};
 
@@ -82,6 +84,8 @@ pub struct Metrics {
     pub callers: CallerMetrics,
     /// Metrics of the controller.
     pub controller: ControllerMetrics,
+    /// Metrics of inventories.
+    pub inventory: InventoryMetrics,
 }
 
 impl Metrics {
@@ -116,6 +120,7 @@ impl Metrics {
             bodies: BodyMetrics::default(),
             callers: CallerMetrics::default(),
             controller: ControllerMetrics::default(),
+            inventory: InventoryMetrics::default(),
         };
         metrics.registry.register("admission_requests", "Admission reviews by outcome", requests);
         metrics.registry.register(
@@ -148,6 +153,7 @@ impl Metrics {
             bodies,
             callers,
             controller,
+            inventory,
         } = self;
         registry.register("build", "Version of nodegate", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
         registry.register(
@@ -190,6 +196,7 @@ impl Metrics {
         bodies.register(registry);
         callers.register(registry);
         controller.register(registry);
+        inventory.register(registry);
     }
 
     /// Counts one answered review.

@@ -19,6 +19,7 @@ use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 
+use crate::inventory::InventoryCache;
 use crate::metrics::Metrics;
 use crate::state::SavedStates;
 use nodegate_policy::api::names::{TaintEffect, TaintId};
@@ -68,6 +69,8 @@ pub struct Context {
     pub policies: Arc<ArcSwap<PolicySet>>,
     /// The saved state of nodes.
     pub saved: Arc<SavedStates>,
+    /// The answers of inventories.
+    pub inventory: Arc<InventoryCache>,
     /// The pending taint.
     pub pending_taint: Option<PendingTaint>,
     /// Whether policies and saved state have been loaded; until then every review gets 503.

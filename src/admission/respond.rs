@@ -46,8 +46,10 @@ pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget) -> 
     if !write.status && !own {
         let policies = context.policies.load();
         let saved = context.saved.get(machine(write));
+        let inventory = context.inventory.of(&write.node.name);
         let decide_context = DecideContext {
             saved: saved.as_deref(),
+            inventory: Some(&inventory),
             pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
             records_last_change: context.records_last_change,
             budget: Some(budget),
@@ -87,8 +89,10 @@ pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -
     };
     let policies: &PolicySet = &context.policies.load();
     let saved = context.saved.get(machine(write));
+    let inventory = context.inventory.of(&write.node.name);
     let decide_context = DecideContext {
         saved: saved.as_deref(),
+        inventory: Some(&inventory),
         pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
         records_last_change: context.records_last_change,
         budget: Some(budget),
@@ -208,6 +212,7 @@ fn count_notes(notes: &[Note], context: &Context) {
             Note::NotRestored { .. } => ("not_restored", None),
             Note::LeftOut(_) => ("left_out", None),
             Note::DeferredUnmarked { .. } => ("deferred_unmarked", None),
+            Note::AwaitedUnmarked { .. } => ("awaited_unmarked", None),
         };
         context.metrics.noted(kind, rule.map_or("", |rule| &rule.policy), rule.map_or("", |rule| &rule.rule));
     }

@@ -222,6 +222,7 @@ mod tests {
         let context = Context {
             policies: Arc::default(),
             saved: Arc::default(),
+            inventory: Arc::default(),
             pending_taint: None,
             synced: Arc::new(true.into()),
             records_last_change: false,

@@ -16,7 +16,7 @@ use super::connect::ConnectArgs;
 use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::served::ServedArgs;
-use super::{Findings, effective_policies, telemetry_for_command};
+use super::{Findings, effective_policies, member, telemetry_for_command};
 use crate::controller::published::Published;
 use crate::controller::{
     Done, Events, Failure, KeepConfig, MaxRemovals, NotTaken, Read, Reconciler, Unreadable, Urgency, not_taken,
@@ -120,6 +120,7 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Findi
         );
     };
     maps.read(unreadable).await.context("could not read saved state")?;
+    let inventory = member::inventory_answers(&client, &place.namespace).await;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let configuration = configurations
         .get_opt(&args.served.webhook_configuration)
@@ -131,6 +132,7 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Findi
         keep_config(args),
         Arc::new(ArcSwap::from_pointee(combined.set)),
         maps,
+        Arc::new(inventory),
         events,
         Metrics::new(),
     );
@@ -206,7 +208,8 @@ async fn one(reconciler: &Reconciler, node: Read) -> Line {
         outcome = reconciler.reconcile(&node, Urgency::Routine).await;
     }
     let failed = outcome.as_ref().err().map(ToString::to_string);
-    let Done { set, changed, removed, kept, lingering, made, unrecorded, again: _ } = outcome.unwrap_or_default();
+    let Done { set, changed, removed, kept, lingering, made, unrecorded, again: _, awaits_inventory: _ } =
+        outcome.unwrap_or_default();
     // Without a record, nodegate would not know that it owns what this command set.
     let failed = failed.or(unrecorded);
     let not_taken = match &made {

@@ -120,9 +120,7 @@ impl Checked {
         };
         let mut policies: Vec<Policy> = set.documents().iter().map(policy).collect();
         policies.sort_by(|a, b| a.name.cmp(&b.name));
-        let not_acted_on = set.not_acted_on().iter().map(|section| format!("{section} has no effect in this version"));
-        let warnings =
-            set.mistyped_resources().into_iter().chain(set.possible_conflicts()).chain(not_acted_on).collect();
+        let warnings = set.mistyped_resources().into_iter().chain(set.possible_conflicts()).collect();
         Self { policies, warnings, errors: Vec::new() }
     }
 

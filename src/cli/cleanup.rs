@@ -20,9 +20,10 @@ use super::effective_policies::{self, Unpublished};
 use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::served::ServedArgs;
-use super::{Findings, telemetry_for_command};
+use super::{Findings, member, telemetry_for_command};
 use crate::controller::kept_objects::kept_objects;
 use crate::controller::{NodeApi, WriteBudget};
+use crate::inventory::InventoryCache;
 use crate::state::{ConfigMaps, SavedStates, StateWriter};
 use nodegate_policy::PolicySet;
 use nodegate_policy::api::names::TaintId;
@@ -135,6 +136,8 @@ struct Cleaner<'a> {
     budget: WriteBudget,
     /// The policies in force, where it matters what they assign.
     set: Option<PolicySet>,
+    /// The answers of inventories.
+    inventory: InventoryCache,
     /// Whether nodegate is running.
     is_running: bool,
     pending: [TaintId; 1],
@@ -177,6 +180,7 @@ async fn of_cluster(args: &CleanupArgs, invocation: Invocation) -> anyhow::Resul
     // Records are read before nodes: a node that joins in between has a record that is not read, and not the reverse.
     let stored = maps.stored().await.context("could not read saved state")?;
     let own = if args.is_narrowed() { Vec::new() } else { kept_objects(&client, &place.namespace).await? };
+    let inventory = member::inventory_answers(&client, &place.namespace).await;
     let cleaner = Cleaner {
         args,
         nodes: NodeApi::new(client),
@@ -185,6 +189,7 @@ async fn of_cluster(args: &CleanupArgs, invocation: Invocation) -> anyhow::Resul
         budget: WriteBudget::per_second(args.writes_per_second),
         set,
         is_running,
+        inventory,
         pending: args.served.pending.taints(),
         bar: ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
         place,

@@ -146,7 +146,8 @@ async fn of_cluster(args: &ExplainArgs, invocation: Invocation) -> anyhow::Resul
     let of_node = observed.left_alone.iter().filter(|key| key.node == args.node);
     let left_alone = of_node.filter_map(|key| Some((Field::parse(&key.field)?, key.key.clone()))).collect();
     let braked = observed.held_back.is_some();
-    let node = Member::of_cluster(node, saved.unwrap_or_default(), since, identity);
+    let inventory = member::inventory_answers(&client, &place.namespace).await.of(&args.node);
+    let node = Member::of_cluster(node, saved.unwrap_or_default(), inventory, since, identity);
     Ok(Gathered { set, node, left_alone, braked, unknown_state })
 }
 

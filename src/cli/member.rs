@@ -12,11 +12,12 @@ use serde_json::Value as Json;
 use super::connect::ClusterTarget;
 use super::output;
 use crate::controller::{NodeApi, NodeObject, Unreadable, machine};
+use crate::inventory::{self, InventoryCache};
 use crate::kube_error::in_words;
 use crate::state::{ConfigMaps, Identity, Problem, SavedStates};
 use nodegate_policy::api::names::TaintId;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{FactsError, NodeFacts, StoredNode};
+use nodegate_policy::{FactsError, InventoryAnswers, NodeFacts, StoredNode};
 
 /// A stored node with what is known about its past.
 pub(super) struct Member {
@@ -24,6 +25,8 @@ pub(super) struct Member {
     pub(super) node: NodeObject,
     /// Its saved state.
     pub(super) saved: SavedState,
+    /// The answers of inventories about it.
+    inventory: Arc<InventoryAnswers>,
     /// Whether the node was created while the webhook was registered.
     registered: bool,
     /// Whether the identity of its machine is known, so that its saved state can be found.
@@ -37,12 +40,13 @@ impl Member {
     pub(super) fn of_cluster(
         node: NodeObject,
         saved: SavedState,
+        inventory: Arc<InventoryAnswers>,
         webhook_since: Option<Timestamp>,
         identity: Identity,
     ) -> Self {
         let identified = node.facts().is_ok_and(|facts| identity.of(machine(&facts)).is_some());
         let registered = webhook_since.zip(node.created()).is_some_and(|(since, created)| created > since);
-        Self { node, saved, registered, identified, patched_taints: BTreeSet::new() }
+        Self { node, saved, inventory, registered, identified, patched_taints: BTreeSet::new() }
     }
 
     /// A node of a file. Without saved state, it is assumed that admission handled the node and that it did not join just
@@ -63,7 +67,7 @@ impl Member {
             node_uid: Some(node.uid().to_owned()).filter(|uid| !uid.is_empty()),
             ..SavedState::default()
         });
-        Ok(Self { node, saved, registered: true, identified: true, patched_taints })
+        Ok(Self { node, saved, inventory: Arc::default(), registered: true, identified: true, patched_taints })
     }
 
     /// The facts of the node.
@@ -76,11 +80,12 @@ impl Member {
 
     /// The node as `plan_reconcile` takes it.
     pub(super) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a [TaintId]) -> StoredNode<'a> {
-        let Self { node, saved, registered, identified, patched_taints } = self;
+        let Self { node, saved, inventory, registered, identified, patched_taints } = self;
         StoredNode {
             node: facts,
             claims: &node.claims,
             saved,
+            inventory: Some(inventory),
             registered: *registered,
             identified: *identified,
             pending,
@@ -114,6 +119,7 @@ pub(super) async fn each(
         output::note(&format!("note: saved state in ConfigMap {config_map} is unreadable: {why}"));
     };
     maps.read(unreadable).await.context("could not read saved state")?;
+    let inventories = inventory_answers(client, &place.namespace).await;
     let since = webhook_since(client, known.webhook_configuration).await;
     let (api, mut next) = (NodeApi::new(client.clone()), None);
     loop {
@@ -122,7 +128,9 @@ pub(super) async fn each(
         for node in read {
             take(node.map(|node| {
                 let saved = node.facts().ok().and_then(|facts| maps.states().get(machine(&facts)));
-                Member::of_cluster(node, saved.map(|saved| (*saved).clone()).unwrap_or_default(), since, known.identity)
+                let inventory = inventories.of(node.name());
+                let saved = saved.map(|saved| (*saved).clone()).unwrap_or_default();
+                Member::of_cluster(node, saved, inventory, since, known.identity)
             }))?;
         }
         next = page.next;
@@ -130,6 +138,18 @@ pub(super) async fn each(
             return Ok(());
         }
     }
+}
+
+/// The answers of inventories that the leader keeps. If they cannot be read, prints a note.
+pub(super) async fn inventory_answers(client: &Client, namespace: &str) -> InventoryCache {
+    let cache = InventoryCache::default();
+    if let Err(error) = inventory::read(client, namespace, &cache).await {
+        output::note(&format!(
+            "note: could not read the answers of inventories, so their labels are unknown: {}",
+            in_words(&error)
+        ));
+    }
+    cache
 }
 
 /// When the webhook was registered. If that cannot be read, prints a note.

@@ -28,7 +28,7 @@ use crate::scheduling::{Impact, Transition};
 pub(crate) use document::Plan;
 use document::{NodePlan, Op, Policies, Summary};
 use nodegate_policy::simulate::{Scene, identity, node_name, simulate};
-use nodegate_policy::{Exemptions, Field, NodeFacts, PolicySet, plan_reconcile};
+use nodegate_policy::{Exemptions, Field, InventoryAnswers, NodeFacts, PolicySet, plan_reconcile};
 
 /// Show what policies would change on nodes, and which pods that would affect, without changing anything
 ///
@@ -279,7 +279,8 @@ fn scene(args: &PlanArgs, found: &Found, saved: Option<nodegate_policy::api::sta
             (old, false, identity(requester, node_name(&found.node), &args.groups))
         }
     };
-    Scene { node: found.node.clone(), old, status, username, groups, saved, pending_taint: None }
+    let inventory = InventoryAnswers::default();
+    Scene { node: found.node.clone(), old, status, username, groups, saved, inventory, pending_taint: None }
 }
 
 fn sources(args: &PlanArgs) -> Sources {

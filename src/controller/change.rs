@@ -57,7 +57,7 @@ pub(super) fn sets(change: &NodeChange, (field, key): &RevertKey) -> bool {
 
 /// The size of a change.
 pub(super) fn summary(facts: &NodeFacts<'_>, plan: &ReconcilePlan, change: Option<&NodeChange>) -> Done {
-    let mut done = Done::default();
+    let mut done = Done { awaits_inventory: plan.awaits_inventory, ..Done::default() };
     let mut count = |there: bool, wanted: bool| match (there, wanted) {
         (false, true) => done.set += 1,
         (true, true) => done.changed += 1,
@@ -187,6 +187,7 @@ mod tests {
             node: &node.facts().unwrap(),
             claims: &node.claims,
             saved,
+            inventory: None,
             registered: true,
             identified: true,
             pending: &[],

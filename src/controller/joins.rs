@@ -52,9 +52,11 @@ fn join(facts: &NodeFacts<'_>, claims: &Claims, plan: &ReconcilePlan, change: Op
         match desired.strength {
             Strength::Saved if is_set || (is_there && !is_claimed) => join.restored.push(text),
             Strength::Saved => {}
-            Strength::Enforced | Strength::Default if is_set => join.by_controller.push(text),
-            Strength::Enforced | Strength::Default if is_there && !is_claimed => join.by_admission.push(text),
-            Strength::Enforced | Strength::Default => {}
+            Strength::Enforced | Strength::Inventory | Strength::Default if is_set => join.by_controller.push(text),
+            Strength::Enforced | Strength::Inventory | Strength::Default if is_there && !is_claimed => {
+                join.by_admission.push(text);
+            }
+            Strength::Enforced | Strength::Inventory | Strength::Default => {}
         }
     };
     for (key, desired) in &plan.decision.labels {
@@ -104,6 +106,7 @@ mod tests {
             node: &facts,
             claims: &node.claims,
             saved: &serde_json::from_value(saved).unwrap(),
+            inventory: None,
             registered: true,
             identified: true,
             pending: &[],

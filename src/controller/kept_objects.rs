@@ -16,6 +16,7 @@ use super::leader::LEASE;
 use super::native::{KEPT_BY, KINDS};
 use super::registration::{is_conflict, is_gone};
 use super::{policies, published, reports};
+use crate::inventory;
 use crate::state::Deletion;
 
 /// The label that Helm sets: such an object belongs to a release.
@@ -65,6 +66,8 @@ pub async fn kept_objects(client: &Client, namespace: &str) -> Result<Vec<KeptOb
         }
     }
     found.extend(finder.get(&ApiResource::erase::<ConfigMap>(&()), published::NAME).await?);
+    let maps = ApiResource::erase::<ConfigMap>(&());
+    found.extend(finder.list(&maps, Some(namespace), &inventory::selector()).await?);
     let revisions = ApiResource::erase::<ControllerRevision>(&());
     found.extend(finder.list(&revisions, Some(namespace), &policies::revisions_selector()).await?);
     let reported = reports::resource();

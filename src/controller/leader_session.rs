@@ -1,5 +1,7 @@
 //! One session of the leader: everything here stops as soon as the Lease is lost.
 
+mod inventories;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,7 @@ use super::reports;
 use super::revert_tracker::{GivenUp, quoted};
 use super::status::{self, Findings};
 use super::watch_health::{WatchHandler, WatchHealth};
+use crate::inventory::Refresher;
 use crate::state::Identity;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::violations;
@@ -69,6 +72,7 @@ pub struct LeaderSession {
     policies: watch::Receiver<u64>,
     /// The status of `NodePolicy` objects.
     reports: watch::Receiver<Reports>,
+    inventory: Arc<Refresher>,
     watch_health: WatchHealth,
 }
 
@@ -80,8 +84,9 @@ impl LeaderSession {
         config: LeaderSessionConfig,
         policies: watch::Receiver<u64>,
         reports: watch::Receiver<Reports>,
+        inventory: Arc<Refresher>,
     ) -> Self {
-        Self { client, reconciler, config, policies, reports, watch_health: WatchHealth::default() }
+        Self { client, reconciler, config, policies, reports, inventory, watch_health: WatchHealth::default() }
     }
 
     /// Since when the watch of nodes has failed; `None` if it works.
@@ -102,6 +107,8 @@ impl LeaderSession {
             () = self.collect(store.clone()) => Ended::Anew,
             () = self.publish(store.clone()) => Ended::Anew,
             () = self.follow_touched(&queue) => Ended::Anew,
+            () = Box::pin(self.ask_inventories(store.clone())) => Ended::Anew,
+            () = self.follow_answers(&store, &queue) => Ended::Anew,
             () = registration::follow_created(&self.client, configuration, |since| reconciler.registered(since)) => Ended::Anew,
             () = self.watch_health.failing_for(self.config.blind_after) => {
                 tracing::error!("could not watch nodes for {:?}; releasing the Lease so that another replica can lead", self.config.blind_after);
@@ -119,6 +126,7 @@ impl LeaderSession {
                 memory.arrivals.note(node);
             }
             self.reconciler.compare_hardware(node);
+            self.inventory.saw(node.name());
             queue.wake(node.name(), self.reconciler.urgency(node));
         };
         let mut handler = WatchHandler::new(&self.watch_health, &self.reconciler, writer, wake);
@@ -142,12 +150,15 @@ impl LeaderSession {
             return;
         }
         let (mut policies, mut reports) = (self.policies.clone(), self.reports.clone());
+        let (mut failing, mut answers) = (self.inventory.failing(), self.inventory.cache().touched());
         policies.mark_changed();
         loop {
             let braked = self.reconciler.memory().removals.brake().is_some();
             let next = if braked { BRAKED_SURVEY.min(self.config.resync) } else { self.config.resync };
             let changed = tokio::select! {
                 changed = policies.changed() => changed.is_ok(),
+                Ok(()) = failing.changed() => false,
+                () = inventories::answers_change(&mut answers) => false,
                 // An invalid update changes only the reports about it.
                 Ok(()) = reports.changed() => false,
                 () = tokio::time::sleep(next) => false,
@@ -158,7 +169,8 @@ impl LeaderSession {
                 memory.removals.policies_changed();
                 memory.reverts.policies_changed();
             }
-            let findings = self.look_at_fleet(&store).await;
+            let mut findings = self.look_at_fleet(&store).await;
+            findings.note_inventories(&failing.borrow_and_update());
             let policy_reports = reports.borrow_and_update().clone();
             status::write(&self.client, &policy_reports, &findings, &self.reconciler).await;
             if self.config.reports
@@ -312,8 +324,11 @@ async fn reconcile_node(
     let outcome = reconciler.reconcile(node, urgency).await;
     reconciler.metrics().controller.reconciled(outcome.is_ok(), started.elapsed().as_secs_f64());
     match outcome {
-        Ok(Done { again, .. }) => {
+        Ok(Done { again, awaits_inventory, .. }) => {
             reconciler.memory().failures.remove(node.name());
+            if awaits_inventory && reconciler.is_stuck(node, Timestamp::now()) {
+                report_stuck(node, reconciler).await;
+            }
             let after = again.map_or(resync, |again| again.min(resync));
             Some(Again { after, urgency: Urgency::Routine })
         }
@@ -330,7 +345,9 @@ async fn reconcile_node(
 async fn report_stuck(node: &NodeObject, reconciler: &Reconciler) {
     let released = reconciler.releases_stuck();
     let end = if released { "the node was released without them" } else { "the node stays unschedulable" };
-    let note = format!("the node has been pending for too long because labels or taints could not be set; {end}");
+    let note = format!(
+        "the node has been pending for too long because labels or taints could not be set, or an inventory has not answered; {end}"
+    );
     reconciler.events().later(node, "PendingTooLong", note);
     if released && let Err(error) = reconciler.release(node).await {
         tracing::warn!(node = node.name(), %error, "could not remove the pending taint");

@@ -18,6 +18,7 @@ use super::outcome::{Done, Failure};
 use super::queue::Urgency;
 use super::removals::MaxRemovals;
 use super::unrecorded::Recorded;
+use crate::inventory::InventoryCache;
 use crate::metrics::Metrics;
 use crate::state::{ConfigMaps, StateWriter, WriteError};
 use crate::text::counted;
@@ -51,6 +52,7 @@ pub struct Reconciler {
     nodes: NodeApi,
     policies: Arc<ArcSwap<PolicySet>>,
     maps: ConfigMaps,
+    inventory: Arc<InventoryCache>,
     writer: StateWriter,
     budget: WriteBudget,
     config: KeepConfig,
@@ -68,6 +70,7 @@ impl Reconciler {
         config: KeepConfig,
         policies: Arc<ArcSwap<PolicySet>>,
         maps: ConfigMaps,
+        inventory: Arc<InventoryCache>,
         events: Events,
         metrics: Arc<Metrics>,
     ) -> Self {
@@ -76,6 +79,7 @@ impl Reconciler {
             policies,
             writer: StateWriter::new(maps.clone(), FIELD_MANAGER),
             maps,
+            inventory,
             budget: WriteBudget::per_second(config.writes_per_second),
             registered_at: ArcSwap::default(),
             memory: Mutex::new(Memory::new(config.max_removals, config.records_last_change)),
@@ -178,6 +182,7 @@ impl Reconciler {
             node: facts,
             claims: &node.claims,
             saved,
+            inventory: Some(&self.inventory.of(node.name())),
             registered: self.was_admitted(node),
             identified: self.maps.states().identity().of(machine(facts)).is_some(),
             pending: &self.config.pending,

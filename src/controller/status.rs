@@ -14,12 +14,15 @@ use super::policies::{Report, Reports};
 use super::queue::Urgency;
 use super::reconcile::Reconciler;
 use super::reports::mode;
+use crate::inventory::{AllFailing, Failing};
 use crate::text;
 use nodegate_policy::api::policy::{NodePolicy, NodePolicyStatus, PolicyCondition};
 use nodegate_policy::{Note, ReconcilePlan, Verdict};
 
 /// The condition that reports whether the current generation is in force.
 const ACCEPTED: &str = "Accepted";
+/// The condition that reports inventories that do not answer.
+const INVENTORY_FAILING: &str = "InventoryFailing";
 /// Maximum length of a condition's message, in characters.
 const MESSAGE_MAX: usize = 2000;
 /// Maximum number of conflicts in one message.
@@ -38,6 +41,8 @@ pub(super) struct Findings {
     pub(super) violations: super::reports::Wanted,
     /// How many nodes violate an entry, by policy, entry and mode.
     pub(super) violating: BTreeMap<(String, String, &'static str), usize>,
+    /// Inventories that do not answer and why, by policy.
+    pub(super) inventories: BTreeMap<String, BTreeSet<String>>,
     /// Why removals are held back.
     pub(super) brake: Option<String>,
 }
@@ -52,6 +57,13 @@ impl Findings {
             .collect();
         for entry in entries {
             *self.violating.entry(entry).or_default() += 1;
+        }
+    }
+
+    /// Adds the inventories that do not answer.
+    pub(super) fn note_inventories(&mut self, failing: &AllFailing) {
+        for Failing { policy, name, why } in failing.values() {
+            self.inventories.entry(policy.clone()).or_default().insert(format!("inventory {name}: {why}"));
         }
     }
 
@@ -98,8 +110,12 @@ pub(super) async fn write(client: &Client, reports: &Reports, findings: &Finding
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         match api.patch_status(name, &parameters, &patch).await {
             Ok(_) => {
-                if let Some(complaint) = news(&before, &status) {
-                    reconciler.events().later_for(reference(name, report), "Faulty", complaint);
+                for (kind, status_of_fault, reason) in
+                    [(ACCEPTED, "False", "Faulty"), (INVENTORY_FAILING, "True", INVENTORY_FAILING)]
+                {
+                    if let Some(complaint) = news(&before, &status, (kind, status_of_fault)) {
+                        reconciler.events().later_for(reference(name, report), reason, complaint);
+                    }
                 }
             }
             Err(error) => tracing::warn!(policy = name, %error, "could not write the status"),
@@ -107,11 +123,11 @@ pub(super) async fn write(client: &Client, reports: &Reports, findings: &Finding
     }
 }
 
-/// The errors that no event has reported yet.
-fn news(before: &NodePolicyStatus, now: &NodePolicyStatus) -> Option<String> {
+/// What a condition with this status says, if no event has reported it yet.
+fn news(before: &NodePolicyStatus, now: &NodePolicyStatus, (kind, status_of_fault): (&str, &str)) -> Option<String> {
     let message = |status: &NodePolicyStatus| {
         let found =
-            status.conditions.iter().find(|condition| condition.kind == ACCEPTED && condition.status == "False");
+            status.conditions.iter().find(|condition| condition.kind == kind && condition.status == status_of_fault);
         found.map(|condition| condition.message.clone())
     };
     message(now).filter(|told| message(before).as_ref() != Some(told))
@@ -159,12 +175,17 @@ fn wanted(
     };
     let conflicts = listed(findings.conflicts.get(name));
     let contested = listed(findings.contested.get(name));
+    let inventories = listed(findings.inventories.get(name));
     let mut conditions = vec![
         condition(ACCEPTED, complaint.is_none(), ("InForce", "Faulty"), complaint.unwrap_or_default()),
         condition("Conflicted", !conflicts.is_empty(), ("OtherRuleWins", "NoConflict"), conflicts),
     ];
     if !contested.is_empty() {
         conditions.push(condition("Contested", true, ("LeftAlone", ""), contested));
+    }
+    if !inventories.is_empty() {
+        let message = format!("{inventories}; the last answers stay in force");
+        conditions.push(condition(INVENTORY_FAILING, true, ("NoAnswer", ""), message));
     }
     if let Some(brake) = &findings.brake {
         conditions.push(condition("Braked", true, ("RemovalsHeldBack", ""), brake.clone()));
@@ -183,6 +204,8 @@ fn wanted(
 mod tests {
     use super::*;
 
+    const FAULT: (&str, &str) = (ACCEPTED, "False");
+
     #[test]
     fn a_condition_keeps_its_time_until_its_status_changes() {
         let at = |second| Timestamp::from_second(second).unwrap_or_default();
@@ -200,7 +223,7 @@ mod tests {
             (Some(1), "generation 2 has 1 error; generation 1 stays in force: no")
         );
         assert_eq!(
-            (second.matched_nodes, news(&first, &second).as_deref(), news(&second, &second)),
+            (second.matched_nodes, news(&first, &second, FAULT).as_deref(), news(&second, &second, FAULT)),
             (7, Some(told), None)
         );
         assert_ne!(second.conditions[0].last_transition_time, first.conditions[0].last_transition_time);

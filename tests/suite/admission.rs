@@ -42,6 +42,7 @@ pub(crate) fn context(policy: &str) -> Context {
     Context {
         policies: Arc::new(ArcSwap::from_pointee(PolicySet::compile(&documents).unwrap())),
         saved: Arc::new(SavedStates::default()),
+        inventory: Arc::default(),
         pending_taint: None,
         synced: Arc::new(true.into()),
         records_last_change: false,

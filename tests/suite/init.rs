@@ -228,6 +228,7 @@ fn what_an_example_policy_sets_is_found_again() {
             let node: Value = serde_saphyr::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap();
             let (username, groups) = ("admin".to_owned(), vec!["system:masters".to_owned()]);
             let scene = nodegate_policy::simulate::Scene {
+                inventory: Default::default(),
                 node,
                 old: None,
                 status: false,

@@ -6,14 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Layer, and the layers of this package it may use. Has to be the table in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("api_server", &[]),
     ("kube_error", &[]),
     ("state", &["kube_error", "watch", "telemetry", "text"]),
     ("files", &["watch"]),
-    ("admission", &["state", "metrics", "text"]),
+    ("inventory", &["kube_error", "metrics", "telemetry", "text"]),
+    ("admission", &["state", "inventory", "metrics", "text"]),
     ("tls", &["watch"]),
-    ("controller", &["api_server", "kube_error", "state", "files", "tls", "watch", "metrics", "telemetry", "text"]),
+    (
+        "controller",
+        &["api_server", "kube_error", "state", "inventory", "files", "tls", "watch", "metrics", "telemetry", "text"],
+    ),
     ("scheduling", &[]),
     ("probe", &[]),
     ("firstboot", &[]),
@@ -29,6 +33,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "kube_error",
             "state",
             "files",
+            "inventory",
             "admission",
             "tls",
             "controller",

@@ -25,6 +25,7 @@ pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
             node: &node.facts()?,
             claims: &node.claims,
             saved: &record,
+            inventory: None,
             registered: true,
             identified: true,
             pending: &args.served.pending.taints(),

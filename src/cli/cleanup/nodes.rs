@@ -172,6 +172,7 @@ impl Cleaner<'_> {
             node: &facts,
             claims: &node.claims,
             saved: &saved,
+            inventory: Some(&self.inventory.of(node.name())),
             registered: true,
             identified: true,
             pending: &self.pending,

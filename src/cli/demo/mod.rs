@@ -20,6 +20,7 @@ use super::serve::{PendingTaintMode, Running, ServeConfig, start};
 use super::{Findings, output};
 use crate::admission::Bounds;
 use crate::files::Sources;
+use crate::inventory::RefresherConfig;
 use crate::tls::Limits;
 use nodegate_policy::Exemptions;
 use nodegate_policy::simulate::{identity, node_name, taints};
@@ -107,6 +108,7 @@ impl TemporaryDirectory {
             state_dir: self.path().join("state"),
             pending_taint: PendingTaintMode::Never,
             pending_taint_key: "nodegate.dev/pending".parse()?,
+            inventory: RefresherConfig::default(),
             cluster: None,
             stamp_changes: false,
             exemptions: Exemptions::default(),

@@ -99,7 +99,7 @@ pub(super) fn of_rules(answer: &WhyNot) -> String {
     }
     for RuleResult { policy, rule, priority, mode, result, conditions } in rules {
         let when = match mode {
-            Mode::Enforced => "",
+            Mode::Enforced | Mode::Inventory => "",
             Mode::Saved => ", only when a node joins",
             Mode::Default => ", only when a node joins without the key",
         };
@@ -146,7 +146,8 @@ fn source(source: &Source) -> String {
         (SourceKind::Rule, None) => "a rule that does not assign it anymore".to_owned(),
         (SourceKind::Saved, Some(rule)) => format!("saved state ({rule})"),
         (SourceKind::Saved, None) => "saved state".to_owned(),
-        (SourceKind::Inventory, _) => "inventory".to_owned(),
+        (SourceKind::Inventory, Some(rule)) => format!("inventory ({rule})"),
+        (SourceKind::Inventory, None) => "inventory".to_owned(),
         (SourceKind::Migration, Some(rule)) => format!("migration ({rule})"),
         (SourceKind::Migration, None) => "migration".to_owned(),
         (SourceKind::Kubelet, _) => match manager {
@@ -167,7 +168,8 @@ fn lost(lost: &Lost) -> String {
     let why = match why {
         LostTo::Priority => "another rule has a higher priority",
         LostTo::Name => "another rule has the same priority, and its name sorts first",
-        LostTo::Saved => "rules take precedence over saved state",
+        LostTo::Inventory => "rules take precedence over inventories",
+        LostTo::Saved => "rules and inventories take precedence over saved state",
         LostTo::Default => "a default gives way to every other value",
         LostTo::Present => "the node had this value already",
         LostTo::NotWritten => "not written yet",

@@ -2,6 +2,7 @@
 
 use crate::controller::certificates::SECRET;
 use crate::controller::leader::LEASE;
+use crate::inventory;
 use crate::state::NAME_PREFIX;
 use nodegate_policy::native::{self, FenceOptions, GuardOptions, MutatingVersion};
 
@@ -58,7 +59,7 @@ fn fence_options(args: &GuardArgs, account: &super::Namespaced) -> FenceOptions 
         user: format!("system:serviceaccount:{}:{}", account.namespace, account.name),
         namespace: account.namespace.clone(),
         config_maps: vec!["nodegate-in-force".to_owned()],
-        state_prefix: NAME_PREFIX.to_owned(),
+        prefixes: vec![NAME_PREFIX.to_owned(), inventory::NAME_PREFIX.to_owned()],
         secret: SECRET.to_owned(),
         lease: LEASE.to_owned(),
     }

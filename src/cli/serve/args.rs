@@ -7,10 +7,12 @@ use std::time::Duration;
 use super::callers::{CallersArgs, CallersConfig};
 use super::controller_args::{ClusterConfig, ControllerArgs};
 use super::duration::duration;
+use super::inventories::InventoryArgs;
 use crate::admission::{Bounds, REVIEW_BYTES};
 use crate::cli::connect::ConnectArgs;
 use crate::cli::invocation::Invocation;
 use crate::files::Sources;
+use crate::inventory::RefresherConfig;
 use crate::tls::{Limits, SubjectName};
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::{Exemptions, Identities};
@@ -82,6 +84,8 @@ pub(crate) struct ServeArgs {
     /// Additional label prefix to persist, for compatibility with the label operator
     #[arg(long, value_name = "PREFIX", env = "PERSIST_LABEL_PREFIX", hide = true)]
     persist_label_prefix: Option<String>,
+    #[command(flatten)]
+    inventory: InventoryArgs,
     #[command(flatten, next_help_heading = "With a cluster: controller and saved state in ConfigMaps")]
     connect: ConnectArgs,
     #[command(flatten)]
@@ -136,6 +140,8 @@ pub struct ServeConfig {
     pub exemptions: Exemptions,
     /// Delay between reporting "not ready" and closing the listener.
     pub drain_delay: Duration,
+    /// How inventories are asked.
+    pub inventory: RefresherConfig,
     /// The cluster, if there is one.
     pub cluster: Option<ClusterConfig>,
 }
@@ -177,6 +183,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             stamp_changes: args.stamp_changes,
             exemptions: Exemptions { self_user: args.self_user, break_glass_groups },
             drain_delay: args.drain_delay,
+            inventory: args.inventory.config(),
             cluster,
         })
     }

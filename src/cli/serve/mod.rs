@@ -10,6 +10,7 @@ mod cluster;
 mod controller_args;
 pub(in crate::cli) mod duration;
 mod expiry;
+mod inventories;
 mod policies;
 mod process;
 mod saved;
@@ -109,10 +110,7 @@ fn raise_descriptor_limit() {
 pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let process = Process::new();
     let loaded = config.sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
-    let cluster = match config.cluster {
-        Some(cluster) => Some(Cluster::new(cluster).await?),
-        None => None,
-    };
+    let cluster = Cluster::configured(config.cluster).await?;
     let in_directory = || saved::watch_directory(config.state_dir, &process);
     let saved = cluster.as_ref().map_or_else(in_directory, |cluster| cluster.saved.clone());
     let mut certificate = Opened::open(config.callers, config.cert_dir.as_ref(), &config.cert_names, &process)?;
@@ -122,12 +120,14 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let (in_force, generation) = InForce::new(&process);
     let alone = cluster.is_none().then(|| in_force.clone());
     let files = policies::watch_files(config.sources, loaded, alone, &process);
+    let refresher = inventories::refresher(config.inventory, cluster.as_ref(), &in_force, &generation, &process);
     let expiry = certificate.watch(&process);
     let Opened { served, https, observer, .. } = certificate;
     let exemptions = Arc::new(ArcSwap::from_pointee(config.exemptions));
     let context = admission::Context {
         policies: in_force.policies.clone(),
         saved,
+        inventory: refresher.cache().clone(),
         pending_taint: pending_taint(config.pending_taint, config.pending_taint_key.clone(), cluster.as_ref()),
         synced: Arc::new(AtomicBool::new(cluster.is_none())),
         records_last_change: config.stamp_changes,
@@ -149,6 +149,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
             pending: TaintId { key: config.pending_taint_key, effect: TaintEffect::NoSchedule },
             records_last_change: config.stamp_changes,
             synced: context.synced.clone(),
+            refresher,
         })
     });
 

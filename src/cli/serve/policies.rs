@@ -37,7 +37,7 @@ impl InForce {
     }
 }
 
-/// Logs which policies are in force, and which sections have no effect.
+/// Logs which policies are in force.
 fn announce(policies: &PolicySet, metrics: &Metrics) {
     metrics.policies_reloaded(Reload::Success, policies.policies().count(), policies.rule_count());
     let names: Vec<&str> = policies.policies().collect();
@@ -45,12 +45,6 @@ fn announce(policies: &PolicySet, metrics: &Metrics) {
     let trusting: Vec<String> = policies.trusting_rules().collect();
     if !trusting.is_empty() {
         tracing::info!(rules = trusting.join(", "), "these rules trust values set by kubelets (trustKubelet)");
-    }
-    if !policies.not_acted_on().is_empty() {
-        tracing::warn!(
-            sections = policies.not_acted_on().join(", "),
-            "these sections are validated, but have no effect in this version"
-        );
     }
 }
 

@@ -120,6 +120,7 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
                    "metrics": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]}}),
         ),
         ("network policy without pods", json!({"networkPolicy": {"exceptPods": ["10.244.0.0/16", "fd00::/48"]}})),
+        ("inventories", json!({"inventories": {"credentials": {"cmdb": "mine"}, "requestsPerSecond": 7}})),
         ("no webhooks", json!({"webhooks": {"enabled": false}})),
         ("neither guard nor fence", json!({"guard": {"enabled": false, "fence": false}})),
         ("native policies", json!({"nativePolicies": {"enabled": true}})),

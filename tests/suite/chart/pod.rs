@@ -117,6 +117,22 @@ fn a_pod_answers_by_the_charts_policies_under_the_name_and_ca_that_the_api_serve
 }
 
 #[test]
+fn a_pod_has_the_credentials_of_each_inventory_in_a_directory_of_its_name() {
+    let Some(objects) = Objects::render(&value_sets()["inventories"]) else { return };
+    let container = objects.container();
+    let arguments: Vec<&str> = items(&container["args"]).iter().filter_map(Value::as_str).collect();
+    let directory = arguments.iter().find_map(|argument| argument.strip_prefix("--inventory-credentials=")).unwrap();
+    assert!(arguments.contains(&"--inventory-requests-per-second=7"), "{arguments:?}");
+    let mount =
+        items(&container["volumeMounts"]).iter().find(|mount| mount["mountPath"] == format!("{directory}/cmdb"));
+    let mount = mount.expect("the credentials are mounted");
+    assert_eq!(mount["readOnly"], true);
+    let pod = objects.pod();
+    let volume = items(&pod["spec"]["volumes"]).iter().find(|volume| volume["name"] == mount["name"]).unwrap();
+    assert_eq!(volume["secret"]["secretName"], "mine");
+}
+
+#[test]
 fn a_pod_with_client_auth_answers_only_clients_with_such_a_certificate() {
     let ca = Authority::new("callers");
     for source in ["caSecret", "caConfigMap"] {

@@ -18,6 +18,7 @@ pub(crate) mod guard;
 mod guarded;
 mod hardware;
 mod identity;
+mod inventory;
 mod join;
 pub(crate) mod keeping;
 mod large_nodes;

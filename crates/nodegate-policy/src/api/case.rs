@@ -144,6 +144,10 @@ pub struct Case {
     /// The saved state of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<SavedCase>,
+    /// The answers of inventories about the node: for each inventory, by its name, labels. An inventory that is not listed has
+    /// not answered.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inventory: BTreeMap<String, BTreeMap<String, String>>,
     /// Whether a controller is running, so that the pending taint may be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<bool>,

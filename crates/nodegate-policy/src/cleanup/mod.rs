@@ -16,7 +16,7 @@ use crate::facts::NodeFacts;
 use crate::keys::Field;
 use crate::reconcile::{ReconcilePlan, StoredNode, normalize_owned, plan_reconcile};
 use crate::set::PolicySet;
-use crate::set::rule::{Rule, Strength};
+use crate::set::rule::Rule;
 
 /// Which of nodegate's keys are meant.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +108,7 @@ impl Given<'_> {
 
     /// Whether nodegate may own it because of this rule.
     fn is_of(&self, rule: &Rule) -> bool {
-        if rule.strength != Strength::Enforced {
+        if !rule.strength.is_kept() {
             return false;
         }
         match (self.field, &self.id) {

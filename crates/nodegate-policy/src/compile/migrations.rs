@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::rules::writable_label;
 use super::{Draft, Faults};
 use crate::api::document::{PolicyDocument, PolicyError};
 use crate::api::names::LabelKey;
@@ -10,6 +9,7 @@ use crate::api::policy::{MigrationSpec, Operator};
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::keys::restriction::is_reconciled_by_kubelet;
+use crate::keys::restriction::writable_label;
 use crate::set::matcher::{Condition, Conditions, Matcher, Requirement};
 use crate::set::migration::Migration;
 use crate::set::rule::{Assignments, REMOVE_AFTER, Rule, RuleId, Strength};

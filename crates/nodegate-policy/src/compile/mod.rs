@@ -5,6 +5,7 @@
 mod conditions;
 mod conflicts;
 mod governance;
+mod inventory;
 mod migrations;
 mod order;
 mod resources;
@@ -102,15 +103,12 @@ impl PolicySet {
         let mut protected = KeySet::default();
         let mut drafts = Vec::new();
         let mut governance = governance::Builder::default();
-        let mut not_acted_on = Vec::new();
         for (index, document) in documents.iter().enumerate() {
             let mut faults = Faults { document, errors: &mut errors };
             rules::compile(index, &mut names, &mut drafts, &mut faults);
             protected.extend(&sections::protect(&mut faults));
-            sections::check_inventory(&mut faults);
             migrations::compile(index, &mut drafts, &mut faults);
             governance.add(&mut names, &mut faults);
-            sections::not_acted_on(document, &mut not_acted_on);
         }
         let governance = governance.build(&documents, &mut errors);
         let expressions = drafts.iter().map(|draft| draft.rule.expressions().count()).sum::<usize>();
@@ -138,7 +136,6 @@ impl PolicySet {
             rules,
             names,
             protected,
-            not_acted_on,
         }))
     }
 }

@@ -1,11 +1,11 @@
-//! Compiles rules, derived labels and persist sections to [`Rule`]s.
+//! Compiles everything that assigns values to [`Rule`]s: rules, derived labels, inventories and persist sections.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::conditions::matcher;
-use super::{Draft, Faults};
+use super::{Draft, Faults, inventory};
 use crate::api::names::{LabelKey, LabelValue, Taint, TaintId, check_label_key};
 use crate::api::policy::{DerivedSpec, LabelMapSpec, Operator, PersistSpec, RuleMode, RuleSpec, TaintSpec};
 use crate::api::problem::Problem;
@@ -14,20 +14,12 @@ use crate::cel::{Expression, ExpressionError, Scope, Yields};
 use crate::decide::limits::{ANNOTATIONS_MAX, READ_BY_THE_API_SERVER};
 use crate::keys::never_persisted;
 use crate::keys::pattern::KeySet;
-use crate::keys::restriction::is_own;
+use crate::keys::restriction::{is_own, writable_label};
 use crate::set::index::NameIndexBuilder;
 use crate::set::matcher::{Condition, Conditions, Matcher, Requirement};
 use crate::set::rule::{Assignments, REMOVE_AFTER, Rule, Saved};
 use crate::set::rule::{RuleId, Strength};
 
-/// Labels that every kubelet maintains. A rule for them would conflict with it permanently.
-const KUBELETS_OWN: [&str; 5] = [
-    "kubernetes.io/hostname",
-    "kubernetes.io/os",
-    "kubernetes.io/arch",
-    "beta.kubernetes.io/os",
-    "beta.kubernetes.io/arch",
-];
 /// Taints that the node lifecycle controller and the cloud controllers add and remove.
 const CONTROLLERS_OWN: [&str; 9] = [
     "node.kubernetes.io/not-ready",
@@ -68,6 +60,7 @@ pub(super) fn compile(document: usize, names: &mut NameIndexBuilder, drafts: &mu
             drafts.push(Draft { rule, document, path });
         }
     }
+    inventory::compile(document, drafts, faults);
     if let Some(persist) = &owner.spec.persist {
         let path = spec.key("persist");
         let id = RuleId { policy, rule: "persist".into() };
@@ -104,6 +97,7 @@ fn compile_rule(
         annotations: annotations(annotation_texts, &path.key("annotations"), faults),
         taints: taints(taint_specs, &path.key("taints"), faults),
         saved: None,
+        inventory: None,
         migration: None,
     };
     for key in fixed.keys().filter(|key| computed.contains_key(*key)) {
@@ -208,21 +202,6 @@ fn compile_persist(
         evict: false,
         remove_after: REMOVE_AFTER,
     }
-}
-
-/// A label key that policies may assign.
-pub(super) fn writable_label(text: &str) -> Result<LabelKey, Problem> {
-    let key: LabelKey = text.parse()?;
-    if is_own(text) {
-        return Err(Problem::new(format!("{text:?} is in nodegate's own namespace"), "use another prefix"));
-    }
-    if KUBELETS_OWN.contains(&text) {
-        return Err(Problem::new(
-            format!("{text:?} is set and maintained by every kubelet"),
-            "match on it instead of setting it",
-        ));
-    }
-    Ok(key)
 }
 
 fn labels(spec: &BTreeMap<String, String>, path: &FieldPath, faults: &mut Faults<'_>) -> Vec<(LabelKey, LabelValue)> {

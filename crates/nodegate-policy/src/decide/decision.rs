@@ -182,6 +182,11 @@ pub enum Note {
         /// The keys.
         keys: Vec<String>,
     },
+    /// Required inventories have not answered for a joining node, and the node has no pending taint.
+    AwaitedUnmarked {
+        /// The inventories, as `policy/name`.
+        inventories: Vec<String>,
+    },
 }
 
 impl Note {
@@ -217,6 +222,14 @@ impl fmt::Display for Note {
                 let (noun, them) = if keys.len() == 1 { ("label", "it") } else { ("labels", "them") };
                 let keys = keys.join(", ");
                 write!(f, "{noun} {keys} will be set by the controller (kubelets may not set {them})")
+            }
+            Self::AwaitedUnmarked { inventories } => {
+                let (noun, have) = if inventories.len() == 1 { ("inventory", "has") } else { ("inventories", "have") };
+                let inventories = inventories.join(", ");
+                write!(
+                    f,
+                    "{noun} {inventories} {have} not answered for this node yet; the controller sets the labels later"
+                )
             }
         }
     }

@@ -24,6 +24,9 @@ use crate::set::rule::{Rule, Saved};
 /// How often the result of a rule may change on one node.
 const MAX_CHANGES: u8 = 8;
 
+/// Why the labels of an inventory are unknown.
+pub(crate) const NO_ANSWER: &str = "the inventory has not answered for this node yet";
+
 /// All values that one rule assigns on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Output<'a> {
@@ -77,7 +80,7 @@ impl<'a> Evaluation<'a> {
         };
         let found = (0..)
             .zip(self.set.rules())
-            .filter(|(_, rule)| rule.strength == Strength::Enforced && meant(rule))
+            .filter(|(_, rule)| rule.strength.is_kept() && meant(rule))
             .any(|(index, rule)| unknown(index) || rule.matcher.evaluate(&self.view) == Kleene::Unknown);
         self.view.take_failures();
         found
@@ -102,7 +105,7 @@ impl<'a> Evaluation<'a> {
     fn evaluate(&mut self, index: RuleIndex) {
         let rule = self.set.rule(index);
         let idle = match rule.strength {
-            Strength::Enforced => false,
+            Strength::Enforced | Strength::Inventory => false,
             Strength::Default => !self.sources.defaults,
             Strength::Saved => self.sources.saved.is_none(),
         };
@@ -177,10 +180,30 @@ impl<'a> Evaluation<'a> {
                 None => self.note_failures(rule, "labelMap", notes),
             }
         }
+        if let Some(inventory) = &rule.assigns.inventory {
+            match self.view.answer(inventory) {
+                Some(labels) => output
+                    .labels
+                    .extend(inventory.given(labels).map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value)))),
+                None => notes.push(Note::Unknown { rule: rule.id.clone(), reason: NO_ANSWER.to_owned() }),
+            }
+        }
         if let (Some(patterns), Some(saved)) = (&rule.assigns.saved, self.sources.saved) {
             restore(patterns, saved, &mut output, notes);
         }
+        if rule.strength.is_kept() && rule.assigns.migration.is_none() {
+            self.without_retired(rule, &mut output, notes);
+        }
         output
+    }
+
+    /// Drops old keys of migrations that are done: the controller removes them, and a rule would set them again. Fixed keys
+    /// are refused at load; the keys of label maps and inventories are known only here.
+    fn without_retired(&self, rule: &Rule, output: &mut Output<'a>, notes: &mut Vec<Note>) {
+        for (key, _) in output.labels.extract_if(.., |key, _| self.set.is_retired(key)) {
+            let reason = "a migration replaces the key, and is done".to_owned();
+            notes.push(Note::Dropped { rule: rule.id.clone(), key: key.into_owned(), reason });
+        }
     }
 
     fn note_failures(&self, rule: &Rule, what: &str, notes: &mut Vec<Note>) {

@@ -92,7 +92,9 @@ impl<'a> Guard<'a> {
     /// avoid the guard by changing labels. A section whose match is unknown counts.
     fn persisting(&self) -> &[&'a Saved] {
         self.persisting.get_or_init(|| {
-            let view = |facts: &'a NodeFacts<'a>| View::new(self.set, facts, None).within(self.context.budget);
+            let view = |facts: &'a NodeFacts<'a>| {
+                View::new(self.set, facts, None).within(self.context.budget).told(self.context.inventory)
+            };
             let sides: Vec<View<'a>> =
                 [Some(&self.write.node), self.write.old.as_ref()].into_iter().flatten().map(view).collect();
             let is_about =

@@ -19,6 +19,7 @@ use crate::decide::evaluate::{Evaluation, Sources};
 use crate::decide::guard::Guard;
 use crate::decide::limits::fit;
 use crate::decide::view::{AssignedValues, View};
+use crate::facts::inventory::InventoryAnswers;
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::Field;
 use crate::keys::restriction::{is_own, is_restricted};
@@ -97,7 +98,7 @@ fn view<'a>(
     context: &DecideContext<'a>,
     asserted: &BTreeMap<&'a str, Option<&'a str>>,
 ) -> View<'a> {
-    let mut view = View::new(set, &write.node, write.old.as_ref()).within(context.budget);
+    let mut view = View::new(set, &write.node, write.old.as_ref()).within(context.budget).told(context.inventory);
     for (key, stored) in asserted {
         view.mask_label(key, *stored);
     }
@@ -131,6 +132,13 @@ pub(crate) fn mask_owned<'a>(view: &mut View<'a>, saved: &'a SavedState) {
     for taint in &owned.taints {
         view.mask_taint(&taint.key, &taint.effect);
     }
+}
+
+/// The required inventories that have not answered for a node yet.
+pub(crate) fn awaited(set: &PolicySet, answers: Option<&InventoryAnswers>) -> Vec<String> {
+    let awaited = set.inventories().filter(|inventory| inventory.require);
+    let unanswered = awaited.filter(|inventory| answers.is_none_or(|answers| answers.of(&inventory.id).is_none()));
+    unanswered.map(|inventory| inventory.id.to_string()).collect()
 }
 
 /// A decision under construction.
@@ -278,7 +286,7 @@ impl<'a> DecisionBuilder<'a> {
             None => actual.is_some(),
             Some(old) => old != actual,
         };
-        if requested && desired.strength == Strength::Enforced {
+        if requested && desired.strength.is_kept() {
             let note =
                 Note::Reverted { field, key: key.to_owned(), value: desired.value.clone(), by: desired.by.clone() };
             self.decision.notes.push(note);
@@ -310,21 +318,34 @@ impl<'a> DecisionBuilder<'a> {
         }
     }
 
-    fn finish(mut self, context: &DecideContext<'_>) -> Decision {
-        self.decision.deferred = self.deferred.build();
-        if let (Some(deferred), PatchScope::KubeletCreate) = (&self.decision.deferred, self.scope) {
-            match context.pending_taint {
-                Some(taint) => {
-                    self.decision.pending = true;
-                    if self.write.node.taint(taint.key.as_str(), taint.effect).is_none() {
-                        self.change.taints.insert(taint.clone(), Some(String::new()));
-                    }
+    /// Sets the pending taint on a joining node if something is deferred, or if a required inventory has not answered. If
+    /// the taint may not be set, notes what is missing.
+    fn mark_pending(&mut self, context: &DecideContext<'_>) {
+        let awaited = awaited(self.set, context.inventory);
+        let deferred = self.decision.deferred.as_ref();
+        if deferred.is_none() && awaited.is_empty() {
+            return;
+        }
+        match context.pending_taint {
+            Some(taint) => {
+                self.decision.pending = true;
+                if self.write.node.taint(taint.key.as_str(), taint.effect).is_none() {
+                    self.change.taints.insert(taint.clone(), Some(String::new()));
                 }
-                None => self
-                    .decision
-                    .notes
-                    .push(Note::DeferredUnmarked { keys: deferred.labels().keys().cloned().collect() }),
             }
+            None => {
+                let keys = deferred.map(|deferred| deferred.labels().keys().cloned().collect());
+                let notes = &mut self.decision.notes;
+                notes.extend(keys.map(|keys| Note::DeferredUnmarked { keys }));
+                notes.extend((!awaited.is_empty()).then_some(Note::AwaitedUnmarked { inventories: awaited }));
+            }
+        }
+    }
+
+    fn finish(mut self, context: &DecideContext<'_>) -> Decision {
+        self.decision.deferred = std::mem::take(&mut self.deferred).build();
+        if self.scope == PatchScope::KubeletCreate {
+            self.mark_pending(context);
         }
         if let Some(change) = self.change.build() {
             let (change, left_out) = fit(&self.write.node, change);

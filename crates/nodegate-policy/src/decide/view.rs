@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use crate::api::names::{Taint, TaintEffect, TaintId, prefix_of};
 use crate::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, Variables};
 use crate::facts::gpu::{self, GpuFacts, GpuSource};
+use crate::facts::inventory::{InventoryAnswers, InventoryLabels};
 use crate::facts::publishers::publisher_of;
 use crate::facts::{NodeFacts, Readiness, TaintFact};
 use crate::keys::restriction::is_own;
 use crate::set::PolicySet;
 use crate::set::index::RuleIndex;
+use crate::set::inventory::Inventory;
 use crate::set::kleene::Kleene;
 use crate::set::matcher::{NameGroup, TaintPattern};
 use crate::set::rule::Rule;
@@ -48,6 +50,8 @@ pub(crate) struct View<'a> {
     without: Option<(RuleIndex, &'a Rule)>,
     /// Publishers of label families of which this node had labels before.
     publishers: &'a [String],
+    /// The answers of inventories about this node.
+    inventory: Option<&'a InventoryAnswers>,
     pub(crate) labels: BTreeMap<Cow<'a, str>, AssignedValues<'a>>,
     pub(crate) taints: BTreeMap<TaintKey<'a>, AssignedValues<'a>>,
     pub(crate) annotations: BTreeMap<Cow<'a, str>, AssignedValues<'a>>,
@@ -72,6 +76,7 @@ impl<'a> View<'a> {
             masked_taints: Vec::new(),
             without: None,
             publishers: &[],
+            inventory: None,
             labels: BTreeMap::new(),
             taints: BTreeMap::new(),
             annotations: BTreeMap::new(),
@@ -97,6 +102,29 @@ impl<'a> View<'a> {
     /// Charges the steps of expressions to `budget`.
     pub(crate) fn within(self, budget: Option<&'a Budget>) -> Self {
         Self { budget, ..self }
+    }
+
+    /// Reads these answers of inventories.
+    pub(crate) fn told(self, inventory: Option<&'a InventoryAnswers>) -> Self {
+        Self { inventory, ..self }
+    }
+
+    /// The answer of an inventory about this node; `None` if it has not answered yet.
+    pub(crate) fn answer(&self, inventory: &Inventory) -> Option<&'a InventoryLabels> {
+        self.inventory?.of(&inventory.id)
+    }
+
+    /// The labels of all inventories of the set; `None` if there are none, or if one has not answered yet.
+    fn inventory_labels(&self) -> Option<BTreeMap<&str, &str>> {
+        let mut labels = BTreeMap::new();
+        let mut known = false;
+        for inventory in self.set.inventories() {
+            for (key, value) in inventory.given(self.answer(inventory)?) {
+                labels.entry(key).or_insert(value);
+            }
+            known = true;
+        }
+        known.then_some(labels)
     }
 
     /// Hides pending taints, because nodegate itself adds and removes them.
@@ -283,6 +311,9 @@ impl<'a> View<'a> {
         let mut node = Variables::node(object);
         if reads.gpu {
             node = node.with_gpu(&self.gpu_variables());
+        }
+        if let Some(labels) = reads.inventory.then(|| self.inventory_labels()).flatten() {
+            node = node.with_inventory(labels);
         }
         // An expression that reads all labels or taints gets a new copy of them, and a kubelet may send very many.
         let count = |read: bool, count: usize| if read { count } else { 0 };

@@ -9,7 +9,6 @@ use crate::keys::pattern::TextSet;
 use crate::set::PolicySet;
 use crate::set::matcher::{Condition, GpuCondition, Requirement, TaintPattern};
 use crate::set::node_info::NodeInfoCondition;
-use crate::set::rule::Strength;
 
 use super::Subject;
 
@@ -91,7 +90,7 @@ fn label(set: &PolicySet, subject: &Subject<'_>, view: &View<'_>, key: &str) -> 
     let there = view.facts().label(key);
     let given = view.labels.get(key).and_then(|values| values.first());
     match (view.label(key), there) {
-        (Some(value), _) if given.is_some_and(|given| given.value == value && given.strength == Strength::Enforced) => {
+        (Some(value), _) if given.is_some_and(|given| given.value == value && given.strength.is_kept()) => {
             let by = given.map(|given| set.rule(given.rule).id.to_string()).unwrap_or_default();
             format!("label {key}={value}, assigned by rule {by}")
         }

@@ -141,6 +141,8 @@ pub enum SourceKind {
 pub enum Mode {
     /// It keeps its values.
     Enforced,
+    /// It keeps the labels of an inventory.
+    Inventory,
     /// It restores saved values when a node joins.
     Saved,
     /// It assigns its values once, when a node joins without them.
@@ -151,6 +153,7 @@ impl From<Strength> for Mode {
     fn from(strength: Strength) -> Self {
         match strength {
             Strength::Enforced => Self::Enforced,
+            Strength::Inventory => Self::Inventory,
             Strength::Saved => Self::Saved,
             Strength::Default => Self::Default,
         }
@@ -181,7 +184,9 @@ pub enum LostTo {
     Priority,
     /// The priorities are equal, and the name of the other policy, or of the other rule in the same policy, sorts first.
     Name,
-    /// Rules take precedence over saved state.
+    /// Rules take precedence over inventories.
+    Inventory,
+    /// Rules and inventories take precedence over saved state.
     Saved,
     /// The rule is a default, and defaults give way to everything else.
     Default,

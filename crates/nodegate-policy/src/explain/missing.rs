@@ -102,7 +102,7 @@ impl Explainer<'_> {
                 MissingBecause::Pending,
                 format!("the controller {sets} it and then removes the pending taint {taint}"),
             ),
-            None if desired.strength == Strength::Enforced => {
+            None if desired.strength.is_kept() => {
                 (MissingBecause::Deferred, format!("the controller {sets} it with its next write"))
             }
             None => (
@@ -155,7 +155,8 @@ impl Explainer<'_> {
             | Note::PutBack { .. }
             | Note::Reverted { .. }
             | Note::LeftOut(_)
-            | Note::DeferredUnmarked { .. } => Vec::new(),
+            | Note::DeferredUnmarked { .. }
+            | Note::AwaitedUnmarked { .. } => Vec::new(),
         }
     }
 
@@ -174,14 +175,14 @@ impl Explainer<'_> {
         all
     }
 
-    fn walked(&self, index: RuleIndex) -> RuleResult {
+    fn walked(&self, index: RuleIndex, key: Option<&str>) -> RuleResult {
         let mut evaluation = super::evaluation(self.set, &self.subject.stored, self.plan);
-        walk(self.set, self.subject, &mut evaluation.view, index)
+        walk(self.set, self.subject, &mut evaluation.view, index, key)
     }
 
     /// The conditions of a rule with this result, and the facts that they depend on.
     fn facts_of(&self, index: RuleIndex, result: Outcome) -> Option<String> {
-        facts(&self.walked(index), result)
+        facts(&self.walked(index, None), result)
     }
 
     /// What the rules that could assign `key`, and do not match, would assign to it.
@@ -191,7 +192,7 @@ impl Explainer<'_> {
         let mut found = Vec::new();
         for index in rules::assigning(self.set, key) {
             let rule = self.set.rule(index);
-            let walked = self.walked(index);
+            let walked = self.walked(index, Some(key));
             let (why, detail) = match (walked.result, rule.strength) {
                 (Outcome::False, _) => (MissingBecause::False, facts(&walked, Outcome::False).unwrap_or_default()),
                 (Outcome::True, Strength::Default | Strength::Saved) if !self.plan.first_sight => {

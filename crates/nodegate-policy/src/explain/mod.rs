@@ -154,7 +154,7 @@ impl<'a> Explainer<'a> {
     /// Where a value comes from, and the assigned value if it is one.
     fn source(&self, held: &Held<'_>) -> (Source, Option<&AssignedValue<'a>>) {
         let owned = self.plan.owns(held.field, &held.id());
-        let winner = assigned(&self.now.view, held).first().filter(|given| given.strength == Strength::Enforced);
+        let winner = assigned(&self.now.view, held).first().filter(|given| given.strength.is_kept());
         if let Some(given) = winner.filter(|given| owned && given.value == held.value) {
             return (self.of_rule(given), Some(given));
         }
@@ -175,7 +175,7 @@ impl<'a> Explainer<'a> {
         // What a default rule assigned, or a persist section restored, is not owned.
         let once = assigned(&self.joining.view, held)
             .iter()
-            .find(|given| given.strength != Strength::Enforced && given.value == held.value);
+            .find(|given| !given.strength.is_kept() && given.value == held.value);
         if let Some(given) = once.filter(|_| ours) {
             return (self.of_rule(given), Some(given));
         }
@@ -197,9 +197,10 @@ impl<'a> Explainer<'a> {
         let rule = self.set.rule(given.rule);
         Source {
             kind: match given.strength {
-                Strength::Saved => SourceKind::Saved,
                 Strength::Enforced | Strength::Default if rule.assigns.migration.is_some() => SourceKind::Migration,
                 Strength::Enforced | Strength::Default => SourceKind::Rule,
+                Strength::Inventory => SourceKind::Inventory,
+                Strength::Saved => SourceKind::Saved,
             },
             policy: Some(rule.id.policy.to_string()),
             rule: Some(rule.id.rule.to_string()),
@@ -250,18 +251,18 @@ impl<'a> Explainer<'a> {
     /// The values that are assigned to the key and not used.
     fn lost(&self, held: &Held<'_>, used: Option<&AssignedValue<'_>>) -> Vec<Lost> {
         let now = assigned(&self.now.view, held);
-        let joining = assigned(&self.joining.view, held).iter().filter(|given| given.strength != Strength::Enforced);
+        let joining = assigned(&self.joining.view, held).iter().filter(|given| !given.strength.is_kept());
         let all = now.iter().chain(joining.filter(|given| now.iter().all(|known| known.rule != given.rule)));
-        let winner = now.first().filter(|winner| winner.strength == Strength::Enforced);
+        let winner = now.first().filter(|winner| winner.strength.is_kept());
         let lost = all.filter(|given| used.is_none_or(|used| used.rule != given.rule)).map(|given| {
             let rule = self.set.rule(given.rule);
             let why = match (given.strength, winner) {
                 (Strength::Default, _) => LostTo::Default,
                 (Strength::Saved, _) => LostTo::Saved,
-                (Strength::Enforced, Some(winner)) if winner.rule == given.rule && given.value == held.value => {
-                    LostTo::Present
-                }
-                (Strength::Enforced, Some(winner)) if winner.rule == given.rule => LostTo::NotWritten,
+                (_, Some(winner)) if winner.rule == given.rule && given.value == held.value => LostTo::Present,
+                (_, Some(winner)) if winner.rule == given.rule => LostTo::NotWritten,
+                (Strength::Inventory, Some(winner)) if winner.strength == Strength::Inventory => LostTo::Name,
+                (Strength::Inventory, _) => LostTo::Inventory,
                 (Strength::Enforced, Some(winner)) if self.set.rule(winner.rule).priority > rule.priority => {
                     LostTo::Priority
                 }

@@ -1,9 +1,11 @@
 //! The rules that could assign a key, and the result of each of their conditions.
 
+use crate::decide::evaluate::NO_ANSWER;
 use crate::decide::view::View;
 use crate::reconcile::plan_reconcile;
 use crate::set::PolicySet;
 use crate::set::index::RuleIndex;
+use crate::set::inventory::Inventory;
 use crate::set::kleene::Kleene;
 use crate::set::matcher::Conditions;
 use crate::set::migration::Migration;
@@ -18,7 +20,7 @@ pub fn why_not(set: &PolicySet, subject: &Subject<'_>, key: &str) -> WhyNot {
     let mut evaluation = evaluation(set, &subject.stored, &plan);
     let mut found = assigning(set, key);
     found.sort_by_key(|index| (set.rule(*index).strength, set.rule(*index).rank));
-    let rules = found.into_iter().map(|index| walk(set, subject, &mut evaluation.view, index));
+    let rules = found.into_iter().map(|index| walk(set, subject, &mut evaluation.view, index, Some(key)));
     WhyNot { rules: rules.collect(), node: subject.stored.node.name.to_string(), key: key.to_owned() }
 }
 
@@ -33,8 +35,27 @@ pub(super) fn assigning(set: &PolicySet, key: &str) -> Vec<RuleIndex> {
     (0..).zip(set.rules()).filter(|(_, rule)| assigns(rule)).map(|(index, _)| index).collect()
 }
 
-/// Evaluates each condition of a rule, also those after one that is false.
-pub(super) fn walk<'a>(set: &'a PolicySet, subject: &Subject<'a>, view: &mut View<'a>, index: RuleIndex) -> RuleResult {
+/// What an inventory has answered about the node, and whether it gives `key`.
+fn answered(view: &View<'_>, inventory: &Inventory, key: Option<&str>) -> (Kleene, ConditionResult) {
+    let (result, fact) = match (view.answer(inventory), key) {
+        (None, _) => (Kleene::Unknown, NO_ANSWER.to_owned()),
+        (Some(answer), Some(key)) if !inventory.given(answer).any(|(given, _)| given == key) => {
+            (Kleene::False, format!("its answer about this node does not contain {key}"))
+        }
+        (Some(answer), _) => (Kleene::True, format!("labels in its answer about this node: {}", answer.iter().count())),
+    };
+    let condition = format!("inventory {}", inventory.name);
+    (result, ConditionResult { condition, any_of: None, result: result.into(), fact })
+}
+
+/// Evaluates each condition of a rule, also those after one that is false. For an inventory, whether it gives `key`.
+pub(super) fn walk<'a>(
+    set: &'a PolicySet,
+    subject: &Subject<'a>,
+    view: &mut View<'a>,
+    index: RuleIndex,
+    key: Option<&str>,
+) -> RuleResult {
     let rule = set.rule(index);
     let look = |view: &View<'_>| {
         let mut conditions = Vec::new();
@@ -58,7 +79,13 @@ pub(super) fn walk<'a>(set: &'a PolicySet, subject: &Subject<'a>, view: &mut Vie
         view.take_failures();
         (result, conditions)
     };
-    let (result, conditions) = if rule.is_blind_to_itself() { view.without(index, rule, look) } else { look(view) };
+    let (mut result, mut conditions) =
+        if rule.is_blind_to_itself() { view.without(index, rule, look) } else { look(view) };
+    if let Some(inventory) = &rule.assigns.inventory {
+        let (given, condition) = answered(view, inventory, key);
+        result = result.and(given);
+        conditions.push(condition);
+    }
     RuleResult {
         policy: rule.id.policy.to_string(),
         rule: rule.id.rule.to_string(),

@@ -70,6 +70,27 @@ fn a_value_comes_from_the_rule_that_wins_and_the_others_lost_for_a_reason() {
 }
 
 #[test]
+fn a_label_of_an_inventory_names_it_and_a_missing_one_says_what_it_answered() {
+    let policy = set(json!({
+        "inventory": [{"name": "cmdb", "url": "https://x.example/{node}", "allow": ["rack/*", "tier"]}],
+        "rules": [{"name": "gold", "labels": {"tier": "gold"}}],
+    }));
+    let scene = living(json!({"rack/row": "7", "tier": "gold"})).answered(json!({"rack/row": "7", "tier": "tin"}));
+    let row = entry(&scene, &policy, "rack/row");
+    assert_eq!(
+        row["source"],
+        json!({"kind": "inventory", "policy": "p", "rule": "inventory:cmdb", "priority": 0, "mode": "inventory"})
+    );
+    assert_eq!(row["owned"], true);
+    let tier = entry(&scene, &policy, "tier");
+    assert_eq!((&tier["source"]["rule"], &tier["lost"][0]["why"]), (&json!("gold"), &json!("inventory")));
+    let lacking = missing(&scene, &policy, Some("rack/unit"));
+    assert_eq!(lacking, ["rack/* false inventory cmdb: its answer about this node does not contain rack/unit"]);
+    let unanswered = missing(&living(json!({})), &policy, Some("rack/unit"));
+    assert_eq!(unanswered, ["rack/* unknown inventory cmdb: the inventory has not answered for this node yet"]);
+}
+
+#[test]
 fn a_value_that_others_set_names_them_and_is_not_owned() {
     let claims = |manager: &str, subresource: &str| {
         let fields = json!([{"manager": manager, "subresource": subresource, "time": "2026-11-21T10:00:00Z",

@@ -1,6 +1,7 @@
 //! The facts about a node, parsed from its JSON without copying.
 
 pub mod gpu;
+pub(crate) mod inventory;
 pub(crate) mod json_borrow;
 pub(crate) mod managed_fields;
 pub(crate) mod publishers;

@@ -4,6 +4,7 @@ use crate::api::names::TaintId;
 use crate::api::state::SavedState;
 use crate::cel::Budget;
 use crate::facts::NodeFacts;
+use crate::facts::inventory::InventoryAnswers;
 use crate::facts::json_borrow::Text;
 
 /// Who sends a write.
@@ -77,6 +78,8 @@ impl Write<'_> {
 pub struct DecideContext<'a> {
     /// The saved state of the node.
     pub saved: Option<&'a SavedState>,
+    /// The answers of inventories about the node.
+    pub inventory: Option<&'a InventoryAnswers>,
     /// The pending taint, if it may be set (a controller can remove it).
     pub pending_taint: Option<&'a TaintId>,
     /// Whether the last-change annotation is maintained.

@@ -4,6 +4,9 @@
 //! `k8s.io/kubelet/pkg/apis/well_known_labels.go` (`IsKubeletLabel`). NodeRestriction also checks a
 //! mutating webhook's patch of a kubelet's request, as the kubelet's own change.
 
+use crate::api::names::LabelKey;
+use crate::api::problem::Problem;
+
 /// The prefix of labels, taints and annotations that is reserved for nodegate.
 pub const OWN_PREFIX: &str = "nodegate.dev";
 
@@ -59,6 +62,29 @@ pub fn is_restricted(key: &str) -> bool {
 /// Whether this key (of a label, annotation or taint) is reserved for nodegate.
 pub fn is_own(key: &str) -> bool {
     key.split_once('/').is_some_and(|(prefix, _)| is_or_is_below(prefix, OWN_PREFIX))
+}
+
+/// Labels that every kubelet maintains. A rule for them would conflict with it permanently.
+const KUBELETS_OWN: [&str; 5] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+];
+/// A label key that policies may assign.
+pub(crate) fn writable_label(text: &str) -> Result<LabelKey, Problem> {
+    let key: LabelKey = text.parse()?;
+    if is_own(text) {
+        return Err(Problem::new(format!("{text:?} is in nodegate's own namespace"), "use another prefix"));
+    }
+    if KUBELETS_OWN.contains(&text) {
+        return Err(Problem::new(
+            format!("{text:?} is set and maintained by every kubelet"),
+            "match on it instead of setting it",
+        ));
+    }
+    Ok(key)
 }
 
 #[cfg(test)]

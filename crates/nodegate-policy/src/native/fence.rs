@@ -17,10 +17,10 @@ pub struct FenceOptions {
     pub user: String,
     /// nodegate's namespace.
     pub namespace: String,
-    /// The ConfigMaps that it writes, besides saved state.
+    /// The other ConfigMaps that it writes.
     pub config_maps: Vec<String>,
-    /// The prefix of the names of the ConfigMaps with saved state.
-    pub state_prefix: String,
+    /// The prefixes of the names of the ConfigMaps with saved state and with answers of inventories.
+    pub prefixes: Vec<String>,
     /// The Secret with its certificate.
     pub secret: String,
     /// Its Lease.
@@ -97,6 +97,9 @@ fn webhooks(options: &FenceOptions) -> [Json; 2] {
 /// What it may create cannot be named in RBAC, and ConfigMaps with saved state cannot be named in advance.
 fn objects(options: &FenceOptions) -> [Json; 2] {
     let of = |resource: &str| format!("request.resource.resource != {} || ", quote(resource));
+    let begins = |prefix: &String| format!("request.name.startsWith({}) || ", quote(prefix));
+    let begins: String = options.prefixes.iter().map(begins).collect();
+    let named: Vec<String> = options.prefixes.iter().map(|prefix| format!("{prefix}*")).collect();
     let config_maps = list(options.config_maps.iter().map(String::as_str));
     let validation = |expression: String, what: &str| json!({"expression": expression, "message": format!("nodegate's account {what}"), "reason": "Forbidden"});
     let spec = json!({
@@ -110,8 +113,8 @@ fn objects(options: &FenceOptions) -> [Json; 2] {
                 &format!("may write only in namespace {}", options.namespace),
             ),
             validation(
-                format!("{}request.name.startsWith({}) || request.name in {config_maps}", of("configmaps"), quote(&options.state_prefix)),
-                &format!("may write no ConfigMaps except {}* and {}", options.state_prefix, options.config_maps.join(", ")),
+                format!("{}{begins}request.name in {config_maps}", of("configmaps")),
+                &format!("may write no ConfigMaps except {} and {}", named.join(", "), options.config_maps.join(", ")),
             ),
             // A Secret of another type, such as a token of another account, would be made by the API server.
             validation(

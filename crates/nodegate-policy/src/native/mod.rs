@@ -96,11 +96,6 @@ pub struct Native {
 pub fn export(set: &PolicySet, options: &NativeOptions) -> Native {
     let selection = Selection::of(set);
     let mut left_out = selection.left_out();
-    left_out.extend(set.not_acted_on().iter().map(|section| {
-        let (policy, what) = section.split_once(": ").unwrap_or(("", section));
-        let reason = "nodegate does not implement it yet";
-        LeftOut { policy: policy.to_owned(), what: what.to_owned(), reason: reason.to_owned() }
-    }));
     let mut objects = mutating::policies(&selection, options);
     objects.extend(validating::policies(&selection, options, &mut left_out));
     left_out.sort();

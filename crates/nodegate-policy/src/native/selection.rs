@@ -258,6 +258,9 @@ impl<'a> Selection<'a> {
         if rule.strength == Strength::Saved {
             return Some("restores saved state, which only nodegate has".to_owned());
         }
+        if rule.strength == Strength::Inventory {
+            return Some("gives the labels of an inventory, which only nodegate queries".to_owned());
+        }
         if rule.assigns.migration.is_some() {
             return Some(
                 "copies one label to another, and only nodegate has a record of which one is the copy".to_owned(),
@@ -323,8 +326,11 @@ const COMPUTED: &str =
 
 fn is_computed(rule: &Rule) -> bool {
     let assigns = &rule.assigns;
-    let copies = assigns.migration.is_some();
-    copies || !assigns.label_expressions.is_empty() || assigns.label_map.is_some() || assigns.saved.is_some()
+    !assigns.label_expressions.is_empty()
+        || assigns.label_map.is_some()
+        || assigns.saved.is_some()
+        || assigns.inventory.is_some()
+        || assigns.migration.is_some()
 }
 
 /// The keys to which a rule assigns fixed values.

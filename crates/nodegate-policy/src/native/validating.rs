@@ -208,6 +208,9 @@ fn may_be_assigned(selection: &Selection<'_>, field: Field) -> Vec<Formula> {
             ways.extend(keys.map(|key| Formula::When(format!("(k == {key})"))));
             ways.extend(rule.assigns.label_map.iter().map(|(keys, _)| in_keys("k", keys)));
         }
+        if let Some(inventory) = rule.assigns.inventory.as_ref().filter(|_| field == Field::Label) {
+            ways.push(in_keys("k", &inventory.allow));
+        }
         if let Some(saved) = &rule.assigns.saved {
             let keys = match field {
                 Field::Label => in_keys("k", &saved.labels),

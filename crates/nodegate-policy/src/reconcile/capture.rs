@@ -60,7 +60,7 @@ impl Planner<'_> {
         }
         self.evaluation.view.take_failures();
         let decision = &self.builder.decision;
-        let enforced = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Enforced);
+        let enforced = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength.is_kept());
         let label = |key: &str| !enforced(key) && never_persisted::label(key).is_none();
         // While labels are being restored, saved ones that are not present yet are kept.
         let restoring = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Saved);

@@ -24,8 +24,9 @@ use crate::api::state::{Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
 use crate::decide::evaluate::{Evaluation, Sources};
 use crate::decide::view::View;
-use crate::decide::{DecisionBuilder, EvalContext, mask_owned};
+use crate::decide::{DecisionBuilder, EvalContext, awaited, mask_owned};
 use crate::facts::NodeFacts;
+use crate::facts::inventory::InventoryAnswers;
 use crate::facts::managed_fields::Claims;
 use crate::facts::publishers::publishers;
 use crate::facts::request::{Operation, Requester, Write};
@@ -45,6 +46,8 @@ pub struct StoredNode<'a> {
     pub claims: &'a Claims,
     /// Its saved state; empty if there is none.
     pub saved: &'a SavedState,
+    /// The answers of inventories about it.
+    pub inventory: Option<&'a InventoryAnswers>,
     /// Whether the node was created after the mutating webhook was registered, so that admission should have seen it.
     pub registered: bool,
     /// Whether the machine is identified. If not, nothing is restored yet and the node's uid is not recorded.
@@ -81,6 +84,8 @@ pub struct ReconcilePlan {
     pub forged: Vec<String>,
     /// Whether a pending taint is removed.
     pub lifts_pending: bool,
+    /// Whether the node keeps a pending taint because a required inventory has not answered.
+    pub awaits_inventory: bool,
     /// What was admitted without nodegate, as far as it can be detected from the stored node.
     pub unseen: Option<Unseen>,
     /// Number of persisted labels and taints that are not saved, because the node has too many.
@@ -136,7 +141,7 @@ pub(crate) fn stored_view<'a>(
     first_sight: bool,
     set_aside: impl Iterator<Item = &'a str>,
 ) -> View<'a> {
-    let mut view = View::new(set, stored.node, None);
+    let mut view = View::new(set, stored.node, None).told(stored.inventory);
     view.mask_pending(stored.pending);
     if !first_sight {
         mask_owned(&mut view, stored.saved);
@@ -194,11 +199,12 @@ impl<'a> Planner<'a> {
         let unseen = self.unseen();
         let forged = self.forged();
         let (kept, removals) = self.owned();
-        let lifts_pending = self.lift_pending();
+        let awaits_inventory = self.awaits_inventory();
+        let lifts_pending = !awaits_inventory && self.lift_pending();
         let captured = self.captured();
         let base = self.base();
         let additions = std::mem::take(&mut self.builder.change);
-        let strong = |strength: Strength| strength != Strength::Enforced;
+        let strong = |strength: Strength| !strength.is_kept();
         let decision = self.builder.decision;
         let restores = additions.labels.keys().any(|key| decision.labels.get(key).is_some_and(|d| strong(d.strength)))
             || additions.taints.keys().any(|id| decision.taints.get(id).is_some_and(|d| strong(d.strength)));
@@ -208,6 +214,7 @@ impl<'a> Planner<'a> {
             removals,
             forged,
             lifts_pending,
+            awaits_inventory,
             unseen,
             not_saved: captured.left_out,
             additions,
@@ -234,6 +241,12 @@ impl<'a> Planner<'a> {
             self.builder.decision.notes.push(Note::Stripped { field: Field::Label, key: key.clone() });
         }
         forged
+    }
+
+    fn awaits_inventory(&self) -> bool {
+        let mut pending = self.stored.pending.iter();
+        pending.any(|id| self.stored.node.taint(id.key.as_str(), id.effect).is_some())
+            && !awaited(self.set, self.stored.inventory).is_empty()
     }
 
     fn lift_pending(&mut self) -> bool {
@@ -331,7 +344,7 @@ impl<'a> Planner<'a> {
     /// Desired keys that are already present: owned if they were before, or if nobody claims them.
     fn found(&self, before: &Owned, kept: &mut Owned) {
         let (node, claims, decision) = (self.stored.node, self.stored.claims, &self.builder.decision);
-        let enforced = |strength| strength == Strength::Enforced;
+        let kept_values = |strength: Strength| strength.is_kept();
         let adopt = self.stored.adopt;
         for (key, desired) in decision.labels.iter().filter(|(_, desired)| is_ownable(desired)) {
             let there = node.label(key) == Some(&desired.value);
@@ -342,13 +355,13 @@ impl<'a> Planner<'a> {
                 own(kept, decision, Field::Label, key, &desired.value);
             }
         }
-        for (key, desired) in decision.annotations.iter().filter(|(_, desired)| enforced(desired.strength)) {
+        for (key, desired) in decision.annotations.iter().filter(|(_, desired)| kept_values(desired.strength)) {
             let there = node.annotation(key) == Some(&desired.value);
             if before.annotations.contains_key(key) || (there && (adopt || !claims.has_annotation(key))) {
                 own(kept, decision, Field::Annotation, key, &desired.value);
             }
         }
-        for (id, desired) in decision.taints.iter().filter(|(_, desired)| enforced(desired.strength)) {
+        for (id, desired) in decision.taints.iter().filter(|(_, desired)| kept_values(desired.strength)) {
             let there = node.taint(id.key.as_str(), id.effect) == Some(&desired.value);
             let was = before.taints.iter().any(|taint| taint.id().as_ref() == Ok(id));
             // Taints have no individual claims. At first sight of a node that admission handled, a desired taint is owned;

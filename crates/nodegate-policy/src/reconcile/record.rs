@@ -9,11 +9,11 @@ use crate::decide::decision::{Decision, Desired, NodeChange};
 use crate::keys::Field;
 use crate::set::migration::Ownership;
 use crate::set::rule::REMOVE_AFTER;
-use crate::set::rule::{RuleId, Strength};
+use crate::set::rule::RuleId;
 
 /// Whether nodegate may own a value that it assigns.
 pub(super) fn is_ownable(desired: &Desired) -> bool {
-    desired.strength == Strength::Enforced && desired.ownership != Ownership::Given
+    desired.strength.is_kept() && desired.ownership != Ownership::Given
 }
 
 /// Adds an owned key, with the grace period of the rule that assigns it.

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod inventory;
 mod migrations;
 pub(crate) mod scene;
 

@@ -2,12 +2,14 @@
 
 pub(crate) mod governance;
 pub(crate) mod index;
+pub(crate) mod inventory;
 pub(crate) mod kleene;
 pub(crate) mod matcher;
 pub(crate) mod migration;
 pub(crate) mod node_info;
 pub(crate) mod rule;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::document::PolicyDocument;
@@ -17,6 +19,7 @@ use crate::keys::never_persisted;
 use crate::keys::pattern::KeySet;
 use crate::set::governance::Governance;
 use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
+use crate::set::inventory::Inventory;
 use crate::set::matcher::NameGroup;
 use crate::set::migration::{Migration, MigrationInForce};
 use crate::set::rule::{Rule, RuleId};
@@ -30,6 +33,7 @@ pub struct PolicySet {
     object_paths: SharedPaths,
     persisting: Vec<RuleIndex>,
     migrating: Vec<RuleIndex>,
+    inventories: Vec<RuleIndex>,
 }
 
 /// The parts of a set.
@@ -43,7 +47,6 @@ pub(crate) struct SetParts {
     pub(crate) governance: Governance,
     /// The documents that it was compiled from, including presets, sorted by name.
     pub(crate) documents: Vec<PolicyDocument>,
-    pub(crate) not_acted_on: Vec<String>,
 }
 
 impl PolicySet {
@@ -55,11 +58,14 @@ impl PolicySet {
         let persisting = persisting.collect();
         let migrating = (0..).zip(&parts.rules).filter(|(_, rule)| rule.assigns.migration.is_some());
         let migrating = migrating.map(|(index, _)| index).collect();
+        let mut inventories: Vec<RuleIndex> =
+            (0..).zip(&parts.rules).filter(|(_, rule)| rule.assigns.inventory.is_some()).map(|(at, _)| at).collect();
+        inventories.sort_by_key(|at| parts.rules[*at as usize].rank);
         let expressions = parts.rules.iter().flat_map(Rule::expressions).chain(parts.governance.expressions());
         let read: Vec<&ReadPaths> = expressions.map(|expression| expression.paths()).collect();
         let node_paths = SharedPaths::of(&read.iter().map(|paths| &paths.node).collect::<Vec<_>>());
         let object_paths = SharedPaths::of(&read.iter().map(|paths| &paths.written).collect::<Vec<_>>());
-        Self { parts, has_expressions, node_paths, object_paths, persisting, migrating }
+        Self { parts, has_expressions, node_paths, object_paths, persisting, migrating, inventories }
     }
 
     pub(crate) fn rule(&self, index: RuleIndex) -> &Rule {
@@ -165,6 +171,11 @@ impl PolicySet {
         self.replaced(key).is_some_and(|(_, migration)| migration.phase == MigrationPhase::Done)
     }
 
+    /// The inventories, the one with the highest precedence first.
+    pub fn inventories(&self) -> impl Iterator<Item = &Arc<Inventory>> {
+        self.inventories.iter().filter_map(|index| self.rule(*index).assigns.inventory.as_ref())
+    }
+
     /// Whether a persist section names this label, whichever nodes it matches.
     pub(crate) fn names_persisted(&self, key: &str) -> bool {
         let mut sections = self.persisting_rules().filter_map(|rule| rule.assigns.saved.as_ref());
@@ -207,11 +218,6 @@ impl PolicySet {
             .iter()
             .filter(|rule| rule.trust_kubelet && rule.assigns.saved.is_none())
             .map(|rule| rule.id.to_string())
-    }
-
-    /// Sections that are checked but not implemented yet, as `policy: section`.
-    pub fn not_acted_on(&self) -> &[String] {
-        &self.parts.not_acted_on
     }
 
     /// Whether annotations other than nodegate's own are governed.

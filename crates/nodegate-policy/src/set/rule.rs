@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::api::names::{LabelKey, LabelValue, Taint, TaintId};
 use crate::cel::{Expression, Polarity};
 use crate::keys::pattern::KeySet;
+use crate::set::inventory::Inventory;
 use crate::set::matcher::{Condition, Matcher, Source};
 use crate::set::migration::Migration;
 
@@ -32,13 +33,25 @@ impl fmt::Display for RuleId {
 pub enum Strength {
     /// Assigned by a rule that keeps its value.
     Enforced,
+    /// Given by an inventory, and kept.
+    Inventory,
     /// Restored from saved state.
     Saved,
     /// Assigned once, if absent.
     Default,
 }
 
-/// Anything that assigns values: a rule, a derived label, or a persist section.
+impl Strength {
+    /// Whether the value is kept for as long as it is assigned, so that nodegate owns the key.
+    pub fn is_kept(self) -> bool {
+        match self {
+            Self::Enforced | Self::Inventory => true,
+            Self::Saved | Self::Default => false,
+        }
+    }
+}
+
+/// Anything that assigns values: a rule, a derived label, an inventory, or a persist section.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) id: RuleId,
@@ -64,6 +77,7 @@ pub(crate) struct Assignments {
     pub(crate) taints: Vec<Taint>,
     pub(crate) saved: Option<Saved>,
     pub(crate) migration: Option<Migration>,
+    pub(crate) inventory: Option<Arc<Inventory>>,
 }
 
 impl Assignments {
@@ -182,6 +196,7 @@ impl Rule {
     /// Sets that contain the computed label keys that it may set.
     pub(crate) fn written_label_sets(&self) -> impl Iterator<Item = &KeySet> {
         let map = self.assigns.label_map.iter().map(|(keys, _)| keys);
-        map.chain(self.assigns.saved.iter().map(|saved| &saved.labels))
+        let inventory = self.assigns.inventory.iter().map(|inventory| &inventory.allow);
+        map.chain(self.assigns.saved.iter().map(|saved| &saved.labels)).chain(inventory)
     }
 }

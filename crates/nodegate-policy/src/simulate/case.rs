@@ -1,6 +1,7 @@
 //! One case of a `PolicyTest`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
@@ -10,7 +11,7 @@ use crate::api::case::{Case, ChangeCase, Expectation, PolicyTest, SavedCase, Tes
 use crate::api::names::{TaintEffect, TaintId};
 use crate::api::policy::EntryMode;
 use crate::api::state::{Owned, SavedState, SavedTaint};
-use crate::{Exemptions, NodeChange, Origin, PolicyDocument, PolicyError, PolicySet, Verdict};
+use crate::{Exemptions, InventoryAnswers, NodeChange, Origin, PolicyDocument, PolicyError, PolicySet, Verdict};
 
 /// The texts that a test file expects in errors, and that none of `errors` contains.
 pub fn missing_errors<'t>(test: &'t PolicyTest, errors: &[String]) -> Vec<&'t str> {
@@ -68,15 +69,15 @@ pub fn node_of(case: &Case) -> Result<Option<Json>, SimulationError> {
 /// # Errors
 /// Returns an error if a taint of the case cannot be parsed, or `node` is not a Node.
 pub fn run_case(set: &PolicySet, case: &Case, node: Json) -> Result<Vec<String>, SimulationError> {
-    let simulated = simulate(set, &scene(case, node)?, &Exemptions::default())?;
+    let simulated = simulate(set, &scene(set, case, node)?, &Exemptions::default())?;
     Ok(differences(&case.expect, &simulated))
 }
 
 /// The write that a case makes on `node`.
 ///
 /// # Errors
-/// Returns an error if a taint of the case cannot be parsed.
-pub fn scene(case: &Case, node: Json) -> Result<Scene, SimulationError> {
+/// Returns an error if a taint of the case cannot be parsed, or if it names an inventory that the policies do not have.
+pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, SimulationError> {
     let requester = case.requester.as_deref().unwrap_or("kubelet");
     let (username, groups) = identity(requester, node_name(&node), &case.groups);
     let saved = case.saved.as_ref().map(|saved| saved_state(saved, node_name(&node))).transpose()?;
@@ -84,6 +85,7 @@ pub fn scene(case: &Case, node: Json) -> Result<Scene, SimulationError> {
         Some(change) => (changed(&node, change)?, Some(node)),
         None => (node, None),
     };
+    let inventory = inventory_answers(set, &case.inventory)?;
     let pending_taint = match case.controller {
         Some(true) => Some(TaintId {
             key: "nodegate.dev/pending".parse().map_err(SimulationError::new)?,
@@ -91,7 +93,25 @@ pub fn scene(case: &Case, node: Json) -> Result<Scene, SimulationError> {
         }),
         _ => None,
     };
-    Ok(Scene { node, old, status: case.status.unwrap_or_default(), username, groups, saved, pending_taint })
+    Ok(Scene { node, old, status: case.status.unwrap_or_default(), username, groups, saved, inventory, pending_taint })
+}
+
+/// The answers that a case gives inventories, by name.
+fn inventory_answers(
+    set: &PolicySet,
+    given: &BTreeMap<String, BTreeMap<String, String>>,
+) -> Result<InventoryAnswers, SimulationError> {
+    let mut answers = InventoryAnswers::default();
+    for (name, labels) in given {
+        let mut named = set.inventories().filter(|inventory| *inventory.name == **name).peekable();
+        if named.peek().is_none() {
+            return Err(SimulationError::new(format!("no policy has an inventory named {name:?}")));
+        }
+        for inventory in named {
+            answers = answers.with(&inventory.id, Some(Arc::new(inventory.accept(labels.clone()).0)));
+        }
+    }
+    Ok(answers)
 }
 
 fn saved_state(saved: &SavedCase, node: &str) -> Result<SavedState, SimulationError> {

@@ -12,8 +12,8 @@ use serde_json::Value as Json;
 use crate::api::names::TaintId;
 use crate::api::state::SavedState;
 use crate::{
-    DecideContext, Decision, Exemptions, NodeFacts, Operation, PolicySet, Requester, Text, Verdict, Write, decide,
-    judge, patch,
+    DecideContext, Decision, Exemptions, InventoryAnswers, NodeFacts, Operation, PolicySet, Requester, Text, Verdict,
+    Write, decide, judge, patch,
 };
 
 /// A write to simulate.
@@ -31,6 +31,8 @@ pub struct Scene {
     pub groups: Vec<String>,
     /// What is saved of the node.
     pub saved: Option<SavedState>,
+    /// The answers of inventories about the node.
+    pub inventory: InventoryAnswers,
     /// The pending taint, if a controller runs.
     pub pending_taint: Option<TaintId>,
 }
@@ -85,6 +87,7 @@ pub fn simulate(set: &PolicySet, scene: &Scene, exemptions: &Exemptions) -> Resu
     let first = write(scene, &raw, old.as_deref())?;
     let context = DecideContext {
         saved: scene.saved.as_ref(),
+        inventory: Some(&scene.inventory),
         pending_taint: scene.pending_taint.as_ref(),
         ..DecideContext::default()
     };

@@ -18,7 +18,16 @@ fn exported(spec: &Json) -> Native {
 fn labels_set(native: &Native, labels: &Json) -> BTreeMap<String, String> {
     let node = json!({"metadata": {"name": "a", "labels": labels}});
     let (username, groups) = ("admin".to_owned(), Vec::new());
-    let scene = Scene { node, old: None, status: false, username, groups, saved: None, pending_taint: None };
+    let scene = Scene {
+        inventory: Default::default(),
+        node,
+        old: None,
+        status: false,
+        username,
+        groups,
+        saved: None,
+        pending_taint: None,
+    };
     let [labels, ..] = desired(&Policy::all(&native.objects), &scene);
     labels
 }

@@ -141,7 +141,7 @@ fn fenced(who: &str, resource: &str, name: &str, operation: &str, before: &Json,
         user: ACCOUNT.to_owned(),
         namespace: "nodegate".to_owned(),
         config_maps: vec!["nodegate-in-force".to_owned()],
-        state_prefix: "nodegate-state-".to_owned(),
+        prefixes: vec!["nodegate-state-".to_owned()],
         secret: "nodegate-tls".to_owned(),
         lease: "nodegate".to_owned(),
     };

@@ -53,6 +53,7 @@ fn assert_the_controller_changes_nothing(set: &PolicySet, node: &Value) {
     let pending = [TaintId { key: "nodegate.dev/pending".parse().unwrap(), effect: TaintEffect::NoSchedule }];
     for registered in [true, false] {
         let stored = StoredNode {
+            inventory: None,
             node: &facts,
             claims: &Claims::default(),
             saved: &SavedState::default(),
@@ -83,8 +84,16 @@ fn assert_holds(nodes: &[Value], first: &FirstPolicy) {
         assert_the_controller_changes_nothing(&set, node);
         for (requester, old) in [("admin", Some(node.clone())), ("admin", None), ("kubelet", None)] {
             let (username, groups) = identity(requester, node_name(node), &[]);
-            let scene =
-                Scene { node: node.clone(), old, status: false, username, groups, saved: None, pending_taint: None };
+            let scene = Scene {
+                inventory: Default::default(),
+                node: node.clone(),
+                old,
+                status: false,
+                username,
+                groups,
+                saved: None,
+                pending_taint: None,
+            };
             let simulated = simulate(&set, &scene, &Exemptions::default()).unwrap();
             let decision = &simulated.decision;
             // A kubelet may not send a key of nodegate's own, whatever the policies say.

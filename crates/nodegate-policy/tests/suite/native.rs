@@ -142,7 +142,7 @@ fn native_policies_answer_every_table_case_as_nodegate_does() {
         }
         let policies = Policy::all(&native.objects);
         for case in test.cases.iter().filter(|case| case.saved.is_none() && case.controller != Some(true)) {
-            let scene = scene(case, node_of(case).unwrap().unwrap()).unwrap();
+            let scene = scene(&set, case, node_of(case).unwrap().unwrap()).unwrap();
             let simulated = simulate(&set, &scene, &Exemptions::default()).unwrap();
             let lines = differences(&policies, &scene, &simulated);
             found.extend(lines.into_iter().map(|line| format!("{file}: {}: {line}", case.name)));
@@ -194,7 +194,16 @@ fn no_execute_is_added_to_a_living_node_only_where_the_rule_evicts() {
         let (username, groups, saved, pending_taint) = ("admin".to_owned(), Vec::new(), None, None);
         let mut object = node(&taints);
         object["metadata"]["labels"]["new"] = json!("1");
-        let scene = Scene { node: object, old, status: false, username, groups, saved, pending_taint };
+        let scene = Scene {
+            inventory: Default::default(),
+            node: object,
+            old,
+            status: false,
+            username,
+            groups,
+            saved,
+            pending_taint,
+        };
         let [.., taints] = desired(&policies, &scene);
         taints.keys().any(|id| id.starts_with(key))
     };
@@ -287,7 +296,16 @@ fn native_policies_answer_random_writes_as_nodegate_does() {
                 if old.as_ref() == Some(&node) {
                     continue;
                 }
-                let scene = Scene { node, old: old.take(), status, username, groups, saved: None, pending_taint: None };
+                let scene = Scene {
+                    inventory: Default::default(),
+                    node,
+                    old: old.take(),
+                    status,
+                    username,
+                    groups,
+                    saved: None,
+                    pending_taint: None,
+                };
                 let simulated = simulate(&set, &scene, &exemptions).unwrap();
                 changed += usize::from(simulated.node != scene.node);
                 violated += usize::from(!simulated.verdict.violations.is_empty());
@@ -326,6 +344,7 @@ fn entries_of_several_modes_and_scopes_for_one_key_have_the_same_verdicts() {
     for username in ["both", "strict", "soft", "wide", "wider", "nobody"] {
         for key in ["x.example.com/a", "x.example.com/other", "y.example.com/a", "b", "free"] {
             let scene = Scene {
+                inventory: Default::default(),
                 node: node(&json!({key: "1"})),
                 old: Some(node(&json!({}))),
                 status: false,

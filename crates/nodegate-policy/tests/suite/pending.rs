@@ -16,6 +16,7 @@ fn set() -> PolicySet {
 fn label(taint: &str, pending: &str) -> Option<String> {
     let (key, effect) = taint.split_once(':').unwrap();
     let scene = Scene {
+        inventory: Default::default(),
         node: json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": key, "effect": effect}]}}),
         old: None,
         status: false,

@@ -36,15 +36,7 @@ fn a_set_names_its_policies_rules_and_people() {
     assert_eq!(set.trusting_rules().collect::<Vec<_>>(), ["b/trusting"]);
     assert_eq!(set.break_glass_people(), ["adam", "ops:repair", "zoe"]);
     assert_eq!(set.break_glass_groups(), ["oncall", "sre"]);
-    assert!(set.rule_count() >= 2 && set.not_acted_on().is_empty());
-}
-
-#[test]
-fn sections_without_an_effect_are_reported() {
-    let inventory =
-        json!({"inventory": [{"name": "cmdb", "url": "https://cmdb.example.com/{node}", "allow": ["rack"]}]});
-    let set = compile_inline(&inventory).unwrap();
-    assert_eq!(set.not_acted_on(), ["test: inventory"]);
+    assert!(set.rule_count() >= 2);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use serde_json::{Value as Json, json};
 fn verdict_on(policy: &Json, label: &str, user: &str) -> Verdict {
     let node = |labels: Json| json!({"metadata": {"name": "n", "uid": "u", "labels": labels}});
     let scene = Scene {
+        inventory: Default::default(),
         node: node(json!({label: "b"})),
         old: Some(node(json!({}))),
         status: false,

@@ -170,6 +170,7 @@ impl Cluster {
             self.keep_config(shared.pending.clone(), shared.records_last_change),
             shared.in_force.policies.clone(),
             self.maps.clone(),
+            self.inventory.clone(),
             events,
             shared.process.metrics.clone(),
         );
@@ -181,7 +182,14 @@ impl Cluster {
             blind_after: self.config.lease * 2,
         };
         let (generation, reports) = (shared.generation.clone(), reports.clone());
-        let session = LeaderSession::new(self.client.clone(), Arc::new(reconciler), config, generation, reports);
+        let session = LeaderSession::new(
+            self.client.clone(),
+            Arc::new(reconciler),
+            config,
+            generation,
+            reports,
+            shared.refresher.clone(),
+        );
         let blind = Blind(&shared.process.readiness);
         let failing = session.failing();
         tokio::select! {

@@ -26,6 +26,7 @@ use crate::controller::certificates::ClusterCertificates;
 use crate::controller::leader::LeaseView;
 use crate::controller::policies::{self, Combined};
 use crate::files::Loaded;
+use crate::inventory::{self, InventoryCache, Refresher};
 use crate::metrics::Reload;
 use crate::state::{ConfigMaps, Problem, SavedStates};
 use crate::tls::SubjectName;
@@ -41,6 +42,8 @@ pub(in crate::cli::serve) struct Cluster {
     /// The saved state of nodes.
     pub(in crate::cli::serve) saved: Arc<SavedStates>,
     maps: ConfigMaps,
+    /// The answers of inventories.
+    pub(in crate::cli::serve) inventory: Arc<InventoryCache>,
 }
 
 /// The state that the webhook and the cluster part of `serve` share.
@@ -63,8 +66,10 @@ pub(in crate::cli::serve) struct Shared {
     pub(in crate::cli::serve) pending: TaintId,
     /// Whether the webhook maintains stamps.
     pub(in crate::cli::serve) records_last_change: bool,
-    /// Whether policies and saved state have been loaded.
+    /// Whether policies, saved state and the answers of inventories have been loaded.
     pub(in crate::cli::serve) synced: Arc<AtomicBool>,
+    /// Asks inventories while this replica leads.
+    pub(in crate::cli::serve) refresher: Arc<Refresher>,
 }
 
 impl Shared {
@@ -77,15 +82,16 @@ impl Shared {
 }
 
 impl Cluster {
-    /// Creates the cluster part. No request is sent yet.
+    /// Creates the cluster part, if there is one. No request is sent yet.
     ///
     /// # Errors
     /// Returns an error if the connection is not configured correctly, for example if the kubeconfig cannot be read.
-    pub(in crate::cli::serve) async fn new(config: ClusterConfig) -> anyhow::Result<Self> {
+    pub(in crate::cli::serve) async fn configured(config: Option<ClusterConfig>) -> anyhow::Result<Option<Self>> {
+        let Some(config) = config else { return Ok(None) };
         let client = config.place.client().await?;
         let saved = Arc::new(SavedStates::new(config.identity));
         let maps = ConfigMaps::new(client.clone(), &config.place.namespace, saved.clone());
-        Ok(Self { client, lease: LeaseView::new(config.lease), saved, maps, config })
+        Ok(Some(Self { client, lease: LeaseView::new(config.lease), saved, maps, inventory: Arc::default(), config }))
     }
 
     /// Starts everything that runs besides the webhook. The task ends after `shutdown`, when the Lease is released.
@@ -146,10 +152,10 @@ impl Cluster {
     /// Does the work of every replica.
     async fn follow(&self, shared: &Shared, feed: PolicyFeed) {
         let metrics = &shared.process.metrics;
-        let (has_state, has_policies) = (AtomicBool::new(false), AtomicBool::new(false));
+        let [has_state, has_policies, has_answers] = [const { AtomicBool::new(false) }; 3];
         let synced = || {
-            let both = has_state.load(Ordering::Relaxed) && has_policies.load(Ordering::Relaxed);
-            shared.synced.fetch_or(both, Ordering::Relaxed);
+            let all = [&has_state, &has_policies, &has_answers].iter().all(|has| has.load(Ordering::Relaxed));
+            shared.synced.fetch_or(all, Ordering::Relaxed);
         };
         let state_read = || {
             shared.process.readiness.state_read();
@@ -191,8 +197,13 @@ impl Cluster {
                 tokio::time::sleep(Duration::from_secs(5)).await;
             }
         };
+        let answers_read = || {
+            has_answers.store(true, Ordering::Relaxed);
+            synced();
+        };
         tokio::join!(
             self.maps.follow(state_read, problem),
+            inventory::follow(self.client.clone(), &self.config.place.namespace, &self.inventory, answers_read),
             policies::follow(self.client.clone(), &self.config.place.namespace, shared.files.clone(), combined),
             self.follow_certificate(shared),
             self.lease.follow(self.client.clone(), &self.config.place.namespace),

@@ -7,7 +7,7 @@ use crate::api::state::SavedState;
 use crate::facts::NodeFacts;
 use crate::facts::managed_fields::Claims;
 use crate::reconcile::{ReconcilePlan, StoredNode, plan_reconcile};
-use crate::{Origin, PolicyDocument, PolicySet, patch};
+use crate::{InventoryAnswers, InventoryLabels, Origin, PolicyDocument, PolicySet, patch};
 
 pub(crate) const BEFORE: &str = "uid-1";
 
@@ -25,6 +25,7 @@ pub(crate) struct Scene {
     pub(crate) identified: bool,
     pub(crate) adopt: bool,
     pub(crate) patched: &'static [&'static str],
+    pub(crate) inventory: InventoryAnswers,
 }
 
 impl Scene {
@@ -40,6 +41,7 @@ impl Scene {
             identified: true,
             adopt: false,
             patched: &[],
+            inventory: InventoryAnswers::default(),
         }
     }
 
@@ -70,6 +72,13 @@ impl Scene {
         self
     }
 
+    /// Sets the answer of the inventory `cmdb`.
+    pub(crate) fn answered(mut self, labels: Json) -> Self {
+        let labels = InventoryLabels::checked(serde_json::from_value(labels).unwrap()).0;
+        self.inventory = self.inventory.with(&"p/cmdb".into(), Some(std::sync::Arc::new(labels)));
+        self
+    }
+
     pub(crate) fn keep<T>(&self, set: &PolicySet, look: impl FnOnce(ReconcilePlan) -> T) -> T {
         self.with_stored(|stored| look(plan_reconcile(set, stored)))
     }
@@ -82,6 +91,7 @@ impl Scene {
             effect: crate::api::names::TaintEffect::NoSchedule,
         }];
         let stored = StoredNode {
+            inventory: Some(&self.inventory),
             node: &facts,
             claims: &self.claims,
             saved: &self.saved,

@@ -1,0 +1,102 @@
+//! Compiles `inventory` to rules that assign the labels of an answer.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::rules::duration;
+use super::{Draft, Faults};
+use crate::api::names::is_dns_subdomain;
+use crate::api::policy::InventorySpec;
+use crate::api::problem::Problem;
+use crate::api::source::FieldPath;
+use crate::keys::pattern::KeySet;
+use crate::keys::restriction::writable_label;
+use crate::set::inventory::{Inventory, InventoryUrl};
+use crate::set::matcher::Matcher;
+use crate::set::rule::{Assignments, REMOVE_AFTER, Rule, RuleId, Strength};
+
+/// How often an inventory is asked about a node if `refresh` is omitted.
+const REFRESH: Duration = Duration::from_secs(300);
+/// The shortest `refresh`.
+const REFRESH_MIN: Duration = Duration::from_secs(1);
+
+/// Compiles the inventories of a document.
+pub(super) fn compile(document: usize, drafts: &mut Vec<Draft>, faults: &mut Faults<'_>) {
+    let owner = faults.document;
+    let policy: Arc<str> = owner.name.as_str().into();
+    let mut names = HashSet::new();
+    for (index, spec) in owner.spec.inventory.iter().enumerate() {
+        let path = FieldPath::root().key("spec").key("inventory").index(index);
+        if let Some(fault) = name_fault(spec, &mut names) {
+            faults.at(&path.key("name"), fault);
+        }
+        let Some(inventory) = compile_one(spec, &policy, &path, faults) else { continue };
+        let rule = Rule {
+            id: RuleId { policy: policy.clone(), rule: format!("inventory:{}", spec.name).into() },
+            strength: Strength::Inventory,
+            priority: 0,
+            rank: 0,
+            matcher: Matcher::default(),
+            assigns: Assignments { inventory: Some(Arc::new(inventory)), ..Assignments::default() },
+            trust_kubelet: false,
+            evict: false,
+            remove_after: REMOVE_AFTER,
+        };
+        drafts.push(Draft { rule, document, path });
+    }
+}
+
+/// The name is also that of a directory of credentials and of a metric's label.
+fn name_fault<'s>(spec: &'s InventorySpec, names: &mut HashSet<&'s str>) -> Option<Problem> {
+    let name = spec.name.as_str();
+    if name.is_empty() {
+        Some(Problem::new("the name is empty", "give each inventory a unique name"))
+    } else if !names.insert(name) {
+        let what = format!("another inventory of this policy is named {name:?}");
+        Some(Problem::new(what, "give each inventory a unique name"))
+    } else if !is_dns_subdomain(name) {
+        let what = format!("{name:?} is not a DNS subdomain");
+        Some(Problem::new(what, "use lower-case letters, digits, '-' and '.', such as cmdb"))
+    } else {
+        None
+    }
+}
+
+fn compile_one(
+    spec: &InventorySpec,
+    policy: &Arc<str>,
+    path: &FieldPath,
+    faults: &mut Faults<'_>,
+) -> Option<Inventory> {
+    let InventorySpec { name, url, refresh, allow, require } = spec;
+    let url = faults.check(&path.key("url"), InventoryUrl::parse(url));
+    let refresh = refresh.as_ref().and_then(|text| {
+        let refresh = faults.check(&path.key("refresh"), duration(text))?;
+        if refresh < REFRESH_MIN {
+            faults.at(&path.key("refresh"), Problem::new(format!("{text:?} is shorter than 1s"), "write a longer one"));
+        }
+        Some(refresh)
+    });
+    if allow.is_empty() {
+        let what = "the list is empty, so the inventory could not set any label";
+        faults.at(&path.key("allow"), Problem::new(what, "add keys or prefix/*"));
+    }
+    for (index, key) in allow.iter().enumerate().filter(|(_, key)| !key.contains('*')) {
+        faults.check(&path.key("allow").index(index), writable_label(key));
+    }
+    let allow = KeySet::compile(allow.iter().map(String::as_str), |index, message| {
+        if spec.allow[index].contains('*') {
+            faults.at(&path.key("allow").index(index), message);
+        }
+    });
+    Some(Inventory {
+        id: format!("{policy}/{name}").into(),
+        policy: policy.clone(),
+        name: name.as_str().into(),
+        url: url?,
+        refresh: refresh.unwrap_or(REFRESH),
+        require: require.unwrap_or_default(),
+        allow,
+    })
+}

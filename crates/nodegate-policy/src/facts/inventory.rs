@@ -1,0 +1,82 @@
+//! What inventories answer about a node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::api::names::{check_label_key, check_label_value};
+use crate::keys::restriction::is_own;
+
+/// Maximum number of labels of one node that are kept of one answer.
+pub const INVENTORY_LABELS_MAX: usize = 64;
+
+/// The labels that an inventory has for one node: valid keys and values, sorted by key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InventoryLabels(Box<[(Box<str>, Box<str>)]>);
+
+/// A label of an answer that is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DroppedLabel {
+    /// The key as the inventory wrote it.
+    pub key: String,
+    /// Why it is not used.
+    pub reason: String,
+}
+
+impl InventoryLabels {
+    /// The valid labels among `entries`, and the others.
+    pub fn checked(entries: BTreeMap<String, String>) -> (Self, Vec<DroppedLabel>) {
+        let mut dropped = Vec::new();
+        let mut labels = Vec::with_capacity(entries.len().min(INVENTORY_LABELS_MAX));
+        for (key, value) in entries {
+            let checked = check_label_key(&key).and_then(|()| check_label_value(&value));
+            let reason = match checked {
+                Err(error) => Some(error.to_string()),
+                Ok(()) if is_own(&key) => Some("the key is reserved for nodegate".to_owned()),
+                Ok(()) if labels.len() == INVENTORY_LABELS_MAX => {
+                    Some(format!("the answer has more than {INVENTORY_LABELS_MAX} labels for one node"))
+                }
+                Ok(()) => None,
+            };
+            match reason {
+                Some(reason) => dropped.push(DroppedLabel { key, reason }),
+                None => labels.push((key.into_boxed_str(), value.into_boxed_str())),
+            }
+        }
+        (Self(labels.into_boxed_slice()), dropped)
+    }
+
+    /// The labels, sorted by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+}
+
+/// The answers of all inventories about one node. An inventory without an entry has not answered yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InventoryAnswers(Box<[(Arc<str>, Arc<InventoryLabels>)]>);
+
+impl InventoryAnswers {
+    /// The answer of the inventory `policy/name`.
+    pub fn of(&self, id: &str) -> Option<&InventoryLabels> {
+        self.0.iter().find(|(of, _)| **of == *id).map(|(_, labels)| &**labels)
+    }
+
+    /// The same answers with another one of this inventory, or without it.
+    #[must_use]
+    pub fn with(&self, id: &Arc<str>, answer: Option<Arc<InventoryLabels>>) -> Self {
+        let others = self.0.iter().filter(|(of, _)| of != id).cloned();
+        let mut all: Vec<_> = others.chain(answer.map(|labels| (id.clone(), labels))).collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Self(all.into_boxed_slice())
+    }
+
+    /// All answers, sorted by inventory.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<InventoryLabels>)> {
+        self.0.iter().map(|(id, labels)| (id, labels))
+    }
+
+    /// Whether no inventory has answered.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,126 @@
+//! Compiled inventories: where their answers are, and which labels they may give.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use url::Url;
+
+use crate::api::names::is_dns_subdomain;
+use crate::api::problem::Problem;
+use crate::facts::inventory::{DroppedLabel, InventoryLabels};
+use crate::keys::pattern::KeySet;
+use crate::keys::restriction::writable_label;
+
+/// Stands for the name of a node in the URL of an inventory.
+const NODE: &str = "{node}";
+
+/// An HTTP source of labels.
+#[derive(Clone, Debug)]
+pub struct Inventory {
+    /// `policy/name`.
+    pub id: Arc<str>,
+    /// The policy.
+    pub policy: Arc<str>,
+    /// Its name in the policy.
+    pub name: Arc<str>,
+    /// Where it answers.
+    pub url: InventoryUrl,
+    /// How often it is asked about a node.
+    pub refresh: Duration,
+    /// Whether a joining node has the pending taint until the inventory has answered.
+    pub require: bool,
+    /// The keys that it may give.
+    pub(crate) allow: KeySet,
+}
+
+impl Inventory {
+    /// The labels of an answer that this inventory may give and that are valid, and the others.
+    pub fn accept(&self, mut answer: BTreeMap<String, String>) -> (InventoryLabels, Vec<DroppedLabel>) {
+        let refused = answer.extract_if(.., |key, _| self.refusal(key).is_some());
+        let mut dropped: Vec<DroppedLabel> =
+            refused.map(|(key, _)| DroppedLabel { reason: self.refusal(&key).unwrap_or_default(), key }).collect();
+        let (labels, invalid) = InventoryLabels::checked(answer);
+        dropped.extend(invalid);
+        (labels, dropped)
+    }
+
+    fn refusal(&self, key: &str) -> Option<String> {
+        if !self.allow.contains(key) {
+            return Some("the key is not listed in allow".to_owned());
+        }
+        writable_label(key).err().map(|problem| problem.to_string())
+    }
+
+    /// The labels of a known answer that this inventory may give. The policy may have changed since the answer.
+    pub(crate) fn given<'l>(&self, answer: &'l InventoryLabels) -> impl Iterator<Item = (&'l str, &'l str)> {
+        answer.iter().filter(|(key, _)| self.allow.contains(key) && writable_label(key).is_ok())
+    }
+
+    /// Whether an answer to `other` can be used for this inventory as it is.
+    pub fn asks_like(&self, other: &Self) -> bool {
+        self.url == other.url && self.refresh == other.refresh && self.allow.written().eq(other.allow.written())
+    }
+}
+
+/// The URL of an inventory, with or without a place for the name of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InventoryUrl {
+    text: String,
+    batch: bool,
+}
+
+impl InventoryUrl {
+    /// Parses a URL.
+    ///
+    /// # Errors
+    /// Returns a sentence if the URL is not one of HTTP, contains credentials, or has `{node}` where a node could choose
+    /// the host.
+    pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
+        let example = "write one such as https://inventory.internal/api/nodes/{node}/labels";
+        let with = |name: &str| Url::parse(&text.replace(NODE, name));
+        let not_http = || Problem::new(format!("{text:?} is not an http or https URL"), example);
+        let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        if host.is_none_or(|host| host.is_empty() || host.starts_with(['/', '\\'])) {
+            return Err(not_http());
+        }
+        let (url, other) = (with("a").map_err(|_| not_http())?, with("b").map_err(|_| not_http())?);
+        if !url.username().is_empty() || url.password().is_some() {
+            let problem = format!("the URL of host {} contains credentials", url.host_str().unwrap_or_default());
+            return Err(Problem::new(
+                problem,
+                "remove them; `nodegate serve --inventory-credentials` reads them from files",
+            ));
+        }
+        if url.origin() != other.origin() {
+            return Err(Problem::new(
+                format!("{text:?} has {NODE} before the path, so the name of a node would choose the host"),
+                example,
+            ));
+        }
+        if text.replace(NODE, "").contains(['{', '}']) {
+            return Err(Problem::new(format!("{text:?} contains a brace; only {NODE} is replaced"), example));
+        }
+        Ok(Self { text: text.to_owned(), batch: !text.contains(NODE) })
+    }
+
+    /// Whether one request answers for all nodes.
+    pub fn is_batch(&self) -> bool {
+        self.batch
+    }
+
+    /// The URL for a node; of a batch, the same for every node. `None` if the name is not one that Kubernetes permits.
+    ///
+    /// The name of a node is a DNS subdomain: it needs no escaping in a URL, and is never `.` or `..`.
+    pub fn of(&self, node: &str) -> Option<Url> {
+        if !self.batch && !is_dns_subdomain(node) {
+            return None;
+        }
+        Url::parse(&self.text.replace(NODE, node)).ok()
+    }
+
+    /// The URL as written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}

@@ -1,0 +1,18 @@
+//! Inventories: HTTP sources of labels.
+//!
+//! The leader asks them, and keeps their last answers in ConfigMaps that every replica watches. Admission and the controller
+//! read the answers from memory and never wait for an inventory: one that is down, slow or wrong changes nothing on any
+//! node, because its last answer about each node stays in force.
+
+mod answer;
+mod cache;
+mod credentials;
+mod refresh;
+mod request;
+mod schedule;
+mod source;
+mod stored;
+
+pub use cache::InventoryCache;
+pub use refresh::{AllFailing, Failing, Refresher, RefresherConfig};
+pub use stored::{NAME_PREFIX, follow, read, selector};

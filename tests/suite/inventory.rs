@@ -1,0 +1,95 @@
+//! Inventories without a cluster: one request answers for all nodes.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::authority;
+use super::cmdb::{Cmdb, Fault};
+use super::serve::Serve;
+
+fn policies(directory: &Path, url: &str) {
+    let text = format!(
+        "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {{name: fleet}}\nspec:\n  inventory:\n    \
+         - {{name: cmdb, url: \"{url}\", refresh: 1s, allow: [\"rack.example.com/*\"]}}\n"
+    );
+    std::fs::write(directory.join("policy.yaml"), text).unwrap();
+}
+
+/// The patch of a CREATE of this node.
+fn patch(serve: &Serve, node: &str) -> String {
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "operation": "CREATE", "name": node, "userInfo": {"username": "admin"},
+        "kind": {"group": "", "version": "v1", "kind": "Node"}, "resource": {"group": "", "version": "v1", "resource": "nodes"},
+        "object": {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}}});
+    let ca = std::fs::read(serve.path("certs/ca.crt")).unwrap();
+    let answer = authority::post(&serve.address, &ca, "/mutate", &review.to_string()).unwrap();
+    let body: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    let patch = body["response"]["patch"].as_str().unwrap_or_default();
+    use base64::Engine as _;
+    String::from_utf8(base64::prelude::BASE64_STANDARD.decode(patch).unwrap()).unwrap()
+}
+
+fn until(what: &str, serve: &Serve, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}\n{}", serve.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_batch_answers_for_all_nodes_and_a_fault_keeps_the_last_answers() {
+    let cmdb = Cmdb::start();
+    cmdb.answer("/nodes", Some("# the fleet\r\nn1 rack.example.com/row=7\r\nn2 rack.example.com/row=8 other=x\r\n"));
+    let arguments = ["--policy", "DIR/policy.yaml", "--inventory-credentials", "DIR/credentials"];
+    let serve = Serve::start(&arguments, &[("NO_PROXY", "*")], |directory| {
+        policies(directory, &format!("https://127.0.0.1:{}/nodes", cmdb.port));
+        cmdb.credentials(&directory.join("credentials"), "cmdb");
+    });
+    until("the first answer", &serve, || patch(&serve, "n1").contains("\"7\""));
+    let second = patch(&serve, "n2");
+    assert!(second.contains("\"8\"") && !second.contains("other"), "{second}");
+    assert_eq!(patch(&serve, "n3"), "", "nothing is known about it");
+    assert!(serve.log().contains("a label of an inventory is not used"), "{}", serve.log());
+    let line = |name: &str| {
+        serve.get("/metrics").lines().any(|line| line.starts_with("nodegate_inventory_") && line.contains(name))
+    };
+    assert!(line("dropped_labels_total{policy=\"fleet\",inventory=\"cmdb\"}"), "{}", serve.get("/metrics"));
+    assert!(line("nodes{policy=\"fleet\",inventory=\"cmdb\"} 2"), "{}", serve.get("/metrics"));
+
+    for (fault, why) in [
+        (Fault::Status(503), "503"),
+        (Fault::Body("{\"n1\": \"x\"}"), "for each node"),
+        (Fault::Body("{\"n1\": {\"a\": \"b\"}}"), "none of its labels can be used"),
+    ] {
+        cmdb.fail(fault.clone());
+        until("it fails", &serve, || {
+            line("failing{policy=\"fleet\",inventory=\"cmdb\"} 1") && serve.log().contains(why)
+        });
+        assert!(patch(&serve, "n1").contains("\"7\""), "{fault:?}");
+        cmdb.fail(Fault::None);
+        until("it answers", &serve, || line("failing{policy=\"fleet\",inventory=\"cmdb\"} 0"));
+    }
+    // Credentials are read again.
+    std::fs::write(serve.path("credentials/cmdb/token"), "wrong").unwrap();
+    until("the token is wrong", &serve, || serve.log().contains("401"));
+    cmdb.credentials(&serve.path("credentials"), "cmdb");
+    cmdb.answer("/nodes", Some("{\"n1\": {\"rack.example.com/row\": \"9\"}}"));
+    until("the token is right", &serve, || patch(&serve, "n1").contains("\"9\""));
+    assert_eq!(patch(&serve, "n2"), "", "no node of that name exists, and the inventory does not list it");
+}
+
+#[test]
+fn a_url_for_each_node_needs_a_cluster() {
+    let cmdb = Cmdb::start();
+    let serve = Serve::start(&["--policy", "DIR/policy.yaml"], &[("NO_PROXY", "*")], |directory| {
+        policies(directory, &format!("https://127.0.0.1:{}/nodes/{{node}}", cmdb.port));
+    });
+    until("it is said", &serve, || {
+        serve.log().contains("which needs a cluster; without one, use a URL without {node}")
+    });
+    assert_eq!(patch(&serve, "n1"), "");
+    assert!(cmdb.requests().is_empty());
+}
