@@ -2,6 +2,7 @@
 //! more rarely while it fails. Pure: the clock and randomness are arguments.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -153,7 +154,9 @@ impl Schedule {
 
     /// The time of a node in the interval, so that requests are spread evenly.
     fn phase(&self, node: &str) -> Duration {
-        let hash = node.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
+        let mut hasher = DefaultHasher::new();
+        node.hash(&mut hasher);
+        let hash = u32::try_from(hasher.finish() >> 32).unwrap_or_default();
         self.interval.mul_f64(f64::from(hash) / f64::from(u32::MAX))
     }
 }
