@@ -9,7 +9,7 @@ use nodegate_policy::api::names::check_label_key;
 /// The labels of one node as the inventory wrote them.
 pub(super) type Written = BTreeMap<String, String>;
 
-/// The answer about one node: a JSON object of strings, one such object in `labels`, or lines of `key=value`.
+/// The answer about one node: a JSON object of strings, one such object in `labels`, or lines of `key=value …`.
 ///
 /// # Errors
 /// Returns a sentence if the text is none of these. Nothing of it is used then.
@@ -26,8 +26,10 @@ pub(super) fn of_node(body: &[u8]) -> Result<Written, String> {
         Text::Lines(text) => {
             let mut labels = Written::new();
             for (number, line) in lines(text) {
-                let (key, value) = pair(line).ok_or_else(|| not_a_label(number))?;
-                labels.insert(key.to_owned(), value.to_owned());
+                for label in labels_of(line) {
+                    let (key, value) = pair(label).ok_or_else(|| not_a_label(number))?;
+                    labels.insert(key.to_owned(), value.to_owned());
+                }
             }
             Ok(labels)
         }
@@ -92,6 +94,12 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
+/// The labels of a line: one with spaces around `=`, or several with spaces between them.
+fn labels_of(line: &str) -> Vec<&str> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    if words.iter().all(|word| pair(word).is_some()) { words } else { vec![line] }
+}
+
 /// A label; `None` if the text before `=` can be no key. Values are checked one by one later.
 fn pair(text: &str) -> Option<(&str, &str)> {
     let (key, value) = text.split_once('=')?;
@@ -128,6 +136,7 @@ mod tests {
             r#" {"labels": {"rack.example.com/row": "7", "tier": ""}} "#,
             "# from the CMDB\r\n\r\nrack.example.com/row = 7\r\ntier=\r\n",
             "\u{feff}rack.example.com/row=7\ntier=",
+            "rack.example.com/row=7  tier=",
         ] {
             assert_eq!(of_node(body.as_bytes()), Ok(rack.clone()), "{body}");
         }

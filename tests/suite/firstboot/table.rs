@@ -97,7 +97,11 @@ fn every_unit_of_the_table_results_in_exactly_this_command_line() {
             Some(part) => assert!(!part.is_empty() && said.contains(part), "{}: {said}", case.name),
             // What was done is said; a warning has to be expected.
             None => {
-                assert!(said.is_empty() || said.starts_with(ADDS) && said.lines().count() == 1, "{}: {said}", case.name)
+                assert!(
+                    said.is_empty() || said.starts_with(ADDS) && said.lines().count() == 1,
+                    "{}: {said}",
+                    case.name
+                );
             }
         }
 

@@ -11,7 +11,7 @@ use crate::cluster::control_plane::run;
 const TABLES: [(&str, usize); 5] = [
     ("k8s-auto-labeller", 24),
     ("Node label operator (kopf)", 40),
-    ("Node labeling Job of the Fako cluster", 70),
+    ("Node labeling Job of the Fako cluster", 75),
     ("Node preparation Job of llm-d-lab", 24),
     ("OpenShift scripts for extra kubelet labels", 19),
 ];
