@@ -19,6 +19,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::api::document::{Origin, PolicyDocument, PolicyError, THE_FIRST};
+use crate::api::policy::NodePolicySpec;
 use crate::api::presets;
 use crate::api::problem::Problem;
 use crate::api::schema::nearest;
@@ -104,6 +105,17 @@ impl PolicySet {
         let mut drafts = Vec::new();
         let mut governance = governance::Builder::default();
         for (index, document) in documents.iter().enumerate() {
+            // A new section must be compiled here.
+            let NodePolicySpec {
+                presets: _,
+                rules: _,
+                derived: _,
+                persist: _,
+                inventory: _,
+                protect: _,
+                governance: _,
+                migrations: _,
+            } = &*document.spec;
             let mut faults = Faults { document, errors: &mut errors };
             rules::compile(index, &mut names, &mut drafts, &mut faults);
             protected.extend(&sections::protect(&mut faults));
