@@ -56,6 +56,9 @@ struct WalkArgs {
     /// Write the NodePolicy and go through the phases, instead of only saying so
     #[arg(long)]
     confirm: bool,
+    /// Only say what would happen, which is the default
+    #[arg(long, conflicts_with = "confirm")]
+    dry_run: bool,
     /// Remove the old key although something uses it, or although that is unknown
     #[arg(long)]
     despite_consumers: bool,

@@ -43,8 +43,9 @@ pub fn native(program: Native, name: &str, labels: &[Label]) -> Result<(&'static
             json!({"node-label+": flags}),
         ),
         Native::Talos => (
-            "A patch of the machine configuration: talosctl machineconfig patch MACHINE.yaml --patch @FILE.",
-            json!({"machine": {"nodeLabels": map}}),
+            // Not machine.nodeLabels: Talos sets those after the node has registered.
+            "A patch of the machine configuration: talosctl machineconfig patch MACHINE.yaml --patch @FILE. It replaces other node-labels in extraArgs.",
+            json!({"machine": {"kubelet": {"extraArgs": {"node-labels": flags.join(",")}}}}),
         ),
         Native::Karpenter => {
             if let Some(label) = labels.iter().find(|label| is_refused_by_karpenter(label.key())) {

@@ -51,7 +51,7 @@ pub(super) async fn walk(args: &WalkArgs, invocation: Invocation) -> anyhow::Res
     let set = in_force(&client, &place).await?;
     let walk = Walk { args, old, new, name: policy_name(old, new), place, client, reached: Cell::new(None) };
     walk.reached.set(walk.phase(&set)?);
-    if !args.confirm {
+    if args.dry_run || !args.confirm {
         return walk.preview(&set).await;
     }
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

@@ -175,6 +175,7 @@ async fn the_account_can_do_its_work_and_nothing_more() {
         &["explain", "kept-rights"],
         &["history", "kept-rights"],
         &["report", "--stranded-pods"],
+        &["migrate", "status", "old.example.com/key", "new.example.com/key", "--exit-code"],
     ] {
         let ran = commands::run(plane, Some("reader"), &[command, &["--namespace", NAMESPACE]].concat());
         assert!(ran.code == 0 && !ran.errors.contains("could not"), "{command:?}: {}", ran.errors);

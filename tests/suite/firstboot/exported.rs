@@ -187,7 +187,7 @@ fn programs_with_a_setting_for_labels_get_it() {
     for format in ["k3s", "rke2"] {
         assert_eq!(at(format, "/node-label+"), serde_json::json!(["node.kubernetes.io/worker-rwn=", "pool=a"]));
     }
-    assert_eq!(at("talos", "/machine/nodeLabels/pool"), "a");
+    assert_eq!(at("talos", "/machine/kubelet/extraArgs/node-labels"), list);
     assert_eq!(at("karpenter", "/spec/template/metadata/labels/pool"), "a");
 }
 
