@@ -16,7 +16,7 @@ const FILE_MAX: u64 = 1 << 20;
 /// What the files say.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Configuration {
-    /// `data-dir`.
+    /// `data-dir`, or the variable for it.
     pub(super) data_dir: Option<String>,
     /// The key that says something about labels.
     pub(super) labels: Option<&'static str>,
@@ -25,10 +25,10 @@ pub(super) struct Configuration {
 impl Configuration {
     /// Reads the file and the drop-ins of the program; of a kubelet there is none.
     pub(super) fn read(node: &NodeProgram) -> anyhow::Result<Self> {
-        let (variable, default) = match node.distribution {
+        let (variable, data_dir, default) = match node.distribution {
             Distribution::Kubelet => return Ok(Self::default()),
-            Distribution::K3s => ("K3S_CONFIG_FILE", "/etc/rancher/k3s/config.yaml"),
-            Distribution::Rke2 => ("RKE2_CONFIG_FILE", "/etc/rancher/rke2/config.yaml"),
+            Distribution::K3s => ("K3S_CONFIG_FILE", "K3S_DATA_DIR", "/etc/rancher/k3s/config.yaml"),
+            Distribution::Rke2 => ("RKE2_CONFIG_FILE", "RKE2_DATA_DIR", "/etc/rancher/rke2/config.yaml"),
         };
         // As k3s does (pkg/configfilearg/parser.go): the variable comes before the flag.
         let variable = env::var_os(variable).filter(|file| !file.is_empty()).map(PathBuf::from);
@@ -39,6 +39,9 @@ impl Configuration {
             let read = read_file(&file).and_then(|text| text.map_or(Ok(()), |text| found.add(&text)));
             read.with_context(|| format!("could not read {}", file.display()))?;
         }
+        // What the file says becomes a flag, and flags come before variables (pkg/cli/cmds/server.go).
+        let of_environment = || env::var(data_dir).ok().filter(|directory| !directory.is_empty());
+        found.data_dir = found.data_dir.or_else(of_environment);
         Ok(found)
     }
 
