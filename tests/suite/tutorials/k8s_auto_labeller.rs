@@ -115,7 +115,9 @@ async fn a_user_of_k8s_auto_labeller_takes_over_its_labels_moves_stranded_pods_a
     detector(plane, "detector-b", "edge-1");
     let plan = tutorial.until("nodegate plan --policy edgetpu-gone.yaml");
     assert!(plan.contains("evicted: 1 pod of default/ReplicaSet/detector on edge-1: taint "), "{plan}");
-    let eviction = plane.component("kube-controller-manager", &["--controllers=taint-eviction-controller"]);
+    // The controller that evicts finds the pods of a node by an index that it does not make itself; the DaemonSet controller does.
+    let eviction =
+        plane.component("kube-controller-manager", &["--controllers=taint-eviction-controller,daemonset-controller"]);
     tutorial.until("kubectl apply -f edgetpu-gone.yaml");
     eventually("evicted for the taint", || !pods(plane).contains("detector-b"));
     drop(eviction);
