@@ -181,7 +181,7 @@ impl<'a> Evaluation<'a> {
             }
         }
         if let Some(inventory) = &rule.assigns.inventory {
-            match self.view.answer(inventory) {
+            match self.view.answers.of(inventory) {
                 Some(labels) => output
                     .labels
                     .extend(inventory.given(labels).map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value)))),

@@ -37,7 +37,7 @@ pub(super) fn assigning(set: &PolicySet, key: &str) -> Vec<RuleIndex> {
 
 /// What an inventory has answered about the node, and whether it gives `key`.
 fn answered(view: &View<'_>, inventory: &Inventory, key: Option<&str>) -> (Kleene, ConditionResult) {
-    let (result, fact) = match (view.answer(inventory), key) {
+    let (result, fact) = match (view.answers.of(inventory), key) {
         (None, _) => (Kleene::Unknown, NO_ANSWER.to_owned()),
         (Some(answer), Some(key)) if !inventory.given(answer).any(|(given, _)| given == key) => {
             (Kleene::False, format!("its answer about this node does not contain {key}"))

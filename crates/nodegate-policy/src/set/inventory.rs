@@ -54,7 +54,12 @@ impl Inventory {
 
     /// The labels of a known answer that this inventory may give. The policy may have changed since the answer.
     pub(crate) fn given<'l>(&self, answer: &'l InventoryLabels) -> impl Iterator<Item = (&'l str, &'l str)> {
-        answer.iter().filter(|(key, _)| self.allow.contains(key) && writable_label(key).is_ok())
+        answer.iter().filter(|(key, _)| self.may_give(key))
+    }
+
+    /// Whether it may give this label.
+    pub(crate) fn may_give(&self, key: &str) -> bool {
+        self.allow.contains(key) && writable_label(key).is_ok()
     }
 
     /// Whether an answer to `other` can be used for this inventory as it is.
