@@ -31,17 +31,22 @@ impl<'a> Answers<'a> {
         self.known?.of(&inventory.id)
     }
 
+    /// The last answer of an inventory, if it is one to what is asked now.
+    pub(crate) fn complete(&self, inventory: &Inventory) -> Option<&'a InventoryLabels> {
+        self.of(inventory).filter(|answer| inventory.is_answered_by(answer))
+    }
+
     /// The labels of all inventories; `None` if there are none, or if one has not answered yet.
     pub(crate) fn labels(&self) -> Option<BTreeMap<&str, &str>> {
         let mut labels = BTreeMap::new();
         let mut known = false;
         for inventory in self.set.inventories() {
-            for (key, value) in inventory.given(self.of(inventory)?) {
+            for (key, value) in inventory.given(self.complete(inventory)?) {
                 labels.entry(key).or_insert(value);
             }
             known = true;
         }
-        (known && self.awaited.is_empty()).then_some(labels)
+        known.then_some(labels)
     }
 
     /// An inventory that has not answered yet and may give this label.
@@ -51,12 +56,15 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// The inventories that have not answered yet.
+/// The inventories that have not answered yet what is asked now.
 fn unanswered<'a>(
     set: &'a PolicySet,
     answers: Option<&'a InventoryAnswers>,
 ) -> impl Iterator<Item = &'a Inventory> + use<'a> {
-    let is_answered = move |inventory: &Inventory| answers.is_some_and(|answers| answers.of(&inventory.id).is_some());
+    let is_answered = move |inventory: &Inventory| {
+        let answer = answers.and_then(|answers| answers.of(&inventory.id));
+        answer.is_some_and(|answer| inventory.is_answered_by(answer))
+    };
     set.inventories().map(|inventory| &**inventory).filter(move |inventory| !is_answered(inventory))
 }
 

@@ -122,3 +122,56 @@ fn a_copy_of_a_migration_goes_with_neither_key_while_no_answer_is_known() {
     let scene = scene.settle(&policy("renamed"));
     assert_eq!((scene.label("rack/row"), scene.label("place/row")), (None, Some("7")));
 }
+
+/// Policies with an inventory at this URL that may give these keys.
+fn asking(url: &str, allow: &serde_json::Value) -> PolicySet {
+    let unracked = json!({"selector": {"matchExpressions": [{"key": "rack/row", "operator": "DoesNotExist"}]}});
+    set(json!({
+        "inventory": [{"name": "cmdb", "url": url, "allow": allow, "require": true}],
+        "rules": [{"name": "unracked", "match": unracked, "taints": [{"key": "unracked", "effect": "NoSchedule"}]}],
+    }))
+}
+
+#[test]
+fn an_answer_to_another_question_says_nothing_about_what_it_lacks() {
+    let (old, new) = ("https://old.example/{node}", "https://new.example/{node}");
+    let before = asking(old, &json!(["role"]));
+    let answered = |scene: Scene, policy: &PolicySet, labels: serde_json::Value| {
+        let inventory = policy.inventories().next().unwrap();
+        let (labels, _) = inventory.accept(serde_json::from_value(labels).unwrap());
+        Scene { inventory: scene.inventory.with(&inventory.id, Some(std::sync::Arc::new(labels))), ..scene }
+    };
+    let pending = json!([{"key": "nodegate.dev/pending", "effect": "NoSchedule"}]);
+    let scene = Scene::new(json!({})).tainted(pending);
+    let scene = answered(scene, &before, json!({"role": "x"}));
+    scene.keep(&before, |plan| assert!(plan.lifts_pending, "that is the answer to what is asked"));
+    // The same keys in another order are the same question.
+    let ordered = asking(old, &json!(["rack/*", "role"]));
+    let scene = answered(scene, &ordered, json!({"role": "x"}));
+    scene.keep(&asking(old, &json!(["role", "rack/*"])), |plan| assert!(plan.lifts_pending));
+    let scene = answered(scene, &before, json!({"role": "x"}));
+    for policy in [asking(old, &json!(["role", "rack/*"])), asking(new, &json!(["role", "rack/*"]))] {
+        scene.keep(&policy, |plan| {
+            assert_eq!((plan.awaits_inventory, plan.lifts_pending), (true, false));
+            let labels: Vec<&str> = plan.decision.labels.keys().map(String::as_str).collect();
+            assert_eq!((labels, plan.decision.taints.len()), (vec!["role"], 0), "the last answer stays in force");
+        });
+    }
+    let wider = asking(new, &json!(["role", "rack/*"]));
+    let scene = answered(scene, &wider, json!({"role": "x"}));
+    scene.keep(&wider, |plan| assert_eq!((plan.lifts_pending, plan.decision.taints.len()), (true, 1)));
+}
+
+#[test]
+fn an_answer_to_another_question_removes_nothing() {
+    let (old, new) = ("https://old.example/{node}", "https://new.example/{node}");
+    let both = json!(["role", "rack/*"]);
+    let scene = Scene::new(json!({})).answered(json!({"role": "x", "rack/row": "7"})).settle(&asking(old, &both));
+    assert_eq!(owned_labels(&scene), ["rack/row", "role"]);
+    // The old service forgets the row, and the policy names the new service before the removal is due.
+    let (labels, _) = asking(old, &both).inventories().next().unwrap().accept([("role".into(), "x".into())].into());
+    let inventory = scene.inventory.with(&"p/cmdb".into(), Some(std::sync::Arc::new(labels)));
+    let scene = Scene { inventory, ..scene };
+    scene.keep(&asking(old, &both), |plan| assert_eq!(plan.removals.len(), 1));
+    scene.keep(&asking(new, &both), |plan| assert_eq!((plan.removals.len(), plan.decision.taints.len()), (0, 0)));
+}
