@@ -145,7 +145,12 @@ impl Refresher {
     /// A node was seen: inventories that have not answered about it yet are asked at once.
     pub fn saw(&self, node: &str) {
         let answers = self.cache.of(node);
-        if self.policies.load().inventories().any(|inventory| answers.of(&inventory.id).is_none()) {
+        if self
+            .policies
+            .load()
+            .inventories()
+            .any(|inventory| !answers.of(&inventory.id).is_some_and(|answer| inventory.is_answered_by(answer)))
+        {
             self.joined.send_modify(|count| *count += 1);
         }
     }

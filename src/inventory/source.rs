@@ -107,7 +107,9 @@ impl Source {
         if url.is_batch() {
             self.schedule().follow(&[ALL.into()], |_| false, now);
         } else {
-            let is_known = |node: &str| !self.asks_anew && around.cache.of(node).of(id).is_some();
+            let is_answered =
+                |node: &str| around.cache.of(node).of(id).is_some_and(|answer| self.inventory.is_answered_by(answer));
+            let is_known = |node: &str| !self.asks_anew && is_answered(node);
             let gone = self.schedule().follow(&(around.living)(), is_known, now);
             gone.iter().for_each(|node| around.cache.put(node, id, None));
         }

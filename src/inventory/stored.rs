@@ -19,7 +19,7 @@ use kube::{Api, Client, ResourceExt as _};
 use super::cache::{InventoryCache, SHARDS, Shard};
 use crate::kube_error::{in_words, is_expired};
 use crate::telemetry::brief;
-use nodegate_policy::{InventoryAnswers, InventoryLabels};
+use nodegate_policy::{InventoryAnswers, InventoryLabels, InventoryQuestion};
 
 /// The prefix of the names of the ConfigMaps; a number of two digits follows.
 pub const NAME_PREFIX: &str = "nodegate-inventory-";
@@ -31,6 +31,8 @@ const KEY: &str = "answers.json.gz";
 const COMPRESSED_MAX: usize = 900 * 1024;
 /// Maximum size of the answers of a shard, in bytes.
 const TEXT_MAX: u64 = 256 * 1024 * 1024;
+/// The entry among the labels of an answer that holds the hash of the question. No inventory can give a key of this prefix.
+const QUESTION: &str = "nodegate.dev/question";
 /// How long changes are gathered before they are written.
 const GATHER: Duration = Duration::from_millis(250);
 /// How soon a failed write is retried.
@@ -63,13 +65,14 @@ fn content(config_map: &ConfigMap) -> Shard {
     let mut shard = Shard::new();
     for (node, written) in document.into_iter().flatten() {
         let mut answers = InventoryAnswers::default();
-        for (id, labels) in written {
+        for (id, mut labels) in written {
+            let question = labels.remove(QUESTION).and_then(|text| InventoryQuestion::parse(&text));
             let id = ids.get(&*id).cloned().unwrap_or_else(|| {
                 let id: Arc<str> = id.into();
                 ids.insert(id.clone());
                 id
             });
-            answers = answers.with(&id, Some(Arc::new(InventoryLabels::checked(labels).0)));
+            answers = answers.with(&id, Some(Arc::new(InventoryLabels::checked(labels).0.to(question))));
         }
         shard.insert(node.into(), Arc::new(answers));
     }
@@ -79,7 +82,8 @@ fn content(config_map: &ConfigMap) -> Shard {
 /// The bytes of a shard. Nodes that do not fit are left out; how many is returned.
 fn bytes(shard: &Shard) -> io::Result<(Vec<u8>, usize)> {
     let entry = |labels: &InventoryLabels| -> BTreeMap<String, String> {
-        labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+        let question = labels.question().map(|question| (QUESTION.to_owned(), question.to_string()));
+        labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).chain(question).collect()
     };
     let mut document: Document = shard
         .iter()
@@ -254,7 +258,19 @@ mod tests {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(br#"{"n": {"p/i": {"a b": "c", "nodegate.dev/x": "y", "ok": "yes"}}}"#).unwrap();
         let read = content(&config_map(encoder.finish().unwrap()));
-        assert_eq!(read["n"].of("p/i").unwrap().iter().collect::<Vec<_>>(), [("ok", "yes")]);
+        let answer = read["n"].of("p/i").unwrap();
+        assert_eq!((answer.iter().collect::<Vec<_>>(), answer.question()), (vec![("ok", "yes")], None));
+    }
+
+    #[test]
+    fn the_question_of_an_answer_is_stored_with_it() {
+        let id: Arc<str> = "fleet/cmdb".into();
+        let question = InventoryQuestion::parse("00ab12cd34ef5678");
+        let answer = InventoryLabels::checked(BTreeMap::from([("rack".to_owned(), "7".to_owned())])).0.to(question);
+        assert!(question.is_some());
+        let answers = InventoryAnswers::default().with(&id, Some(Arc::new(answer)));
+        let written = Shard::from([("n1".into(), Arc::new(answers))]);
+        assert_eq!(content(&config_map(bytes(&written).unwrap().0)), written);
     }
 
     #[test]

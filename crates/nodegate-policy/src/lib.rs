@@ -28,7 +28,7 @@ pub use decide::last_change::LAST_CHANGE;
 pub use decide::limits::{ANNOTATIONS_MAX, fit};
 pub use decide::patch::patch;
 pub use facts::gpu;
-pub use facts::inventory::{DroppedLabel, INVENTORY_LABELS_MAX, InventoryAnswers, InventoryLabels};
+pub use facts::inventory::{DroppedLabel, INVENTORY_LABELS_MAX, InventoryAnswers, InventoryLabels, InventoryQuestion};
 pub use facts::json_borrow::{Capacity, Entries, Object, Text};
 pub use facts::managed_fields::{Claim, Claims, TaintsClaimed};
 pub use facts::request::{DecideContext, Operation, Requester, Write};

@@ -10,6 +10,7 @@ use crate::api::names::is_dns_subdomain;
 use crate::api::policy::InventorySpec;
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
+use crate::facts::inventory::InventoryQuestion;
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::writable_label;
 use crate::set::inventory::{Inventory, InventoryUrl};
@@ -90,13 +91,15 @@ fn compile_one(
             faults.at(&path.key("allow").index(index), message);
         }
     });
+    let url = url?;
     Some(Inventory {
         id: format!("{policy}/{name}").into(),
         policy: policy.clone(),
         name: name.as_str().into(),
-        url: url?,
         refresh: refresh.unwrap_or(REFRESH),
         require: require.unwrap_or_default(),
+        question: InventoryQuestion::new(url.as_str(), allow.written()),
+        url,
         allow,
     })
 }

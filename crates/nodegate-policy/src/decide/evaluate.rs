@@ -181,11 +181,11 @@ impl<'a> Evaluation<'a> {
             }
         }
         if let Some(inventory) = &rule.assigns.inventory {
-            match self.view.answer(inventory) {
-                Some(labels) => output
-                    .labels
-                    .extend(inventory.given(labels).map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value)))),
-                None => notes.push(Note::Unknown { rule: rule.id.clone(), reason: NO_ANSWER.to_owned() }),
+            let answers = &self.view.answers;
+            let given = answers.of(inventory).into_iter().flat_map(|labels| inventory.given(labels));
+            output.labels.extend(given.map(|(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value))));
+            if answers.complete(inventory).is_none() {
+                notes.push(Note::Unknown { rule: rule.id.clone(), reason: NO_ANSWER.to_owned() });
             }
         }
         if let (Some(patterns), Some(saved)) = (&rule.assigns.saved, self.sources.saved) {

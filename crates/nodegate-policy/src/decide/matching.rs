@@ -70,6 +70,7 @@ impl Requirement {
             (Some(value), Operator::In) => listed(value).into(),
             (Some(value), Operator::NotIn) => (!listed(value)).into(),
             (None, _) if !self.plain && view.publisher_is_gone(&self.key) => Kleene::Unknown,
+            (None, _) if view.awaited(&self.key).is_some() => Kleene::Unknown,
             (None, Operator::Exists | Operator::In) => Kleene::False,
             (None, Operator::DoesNotExist | Operator::NotIn) => Kleene::True,
         }

@@ -26,7 +26,10 @@ impl Migration {
             (Seen::Value(value), _) => (Kleene::True, copy(follower, value)),
             (Seen::PublisherGone, _) | (Seen::Absent, Seen::PublisherGone) => (Kleene::Unknown, None),
             (Seen::Absent, Seen::Value(value)) => (Kleene::True, copy(leader, value)),
-            (Seen::Absent, Seen::Absent) => (Kleene::False, None),
+            (Seen::Absent, Seen::Absent) => {
+                let awaited = [leader, follower].into_iter().any(|key| view.awaited(key.as_str()).is_some());
+                (if awaited { Kleene::Unknown } else { Kleene::False }, None)
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `decide`: what a node should have, and which part of that one request carries.
 
+pub(crate) mod answers;
 pub(crate) mod decision;
 pub(crate) mod evaluate;
 pub(crate) mod guard;
@@ -19,7 +20,6 @@ use crate::decide::evaluate::{Evaluation, Sources};
 use crate::decide::guard::Guard;
 use crate::decide::limits::fit;
 use crate::decide::view::{AssignedValues, View};
-use crate::facts::inventory::InventoryAnswers;
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::Field;
 use crate::keys::restriction::{is_own, is_restricted};
@@ -120,25 +120,21 @@ fn is_of(saved: &SavedState, write: &Write<'_>) -> bool {
     }
 }
 
-/// Masks the keys that nodegate owns.
+/// Masks the keys that nodegate owns, except labels that an inventory may have given that has not answered (again): its last
+/// answer stays in force for the rules that read them, too.
 pub(crate) fn mask_owned<'a>(view: &mut View<'a>, saved: &'a SavedState) {
     let Some(owned) = &saved.owned else { return };
     for (key, value) in &owned.labels {
+        // A migration would take its own copy for the value to copy.
+        let is_awaited = !owned.copies.contains(key) && view.answers.awaited(key).is_some();
         // The new key of a migration counts from cutover on, whoever wrote it.
-        if view.base_label(key) == Some(value) && view.set().replacement(key).is_none() {
+        if view.base_label(key) == Some(value) && view.set().replacement(key).is_none() && !is_awaited {
             view.mask_label(key, None);
         }
     }
     for taint in &owned.taints {
         view.mask_taint(&taint.key, &taint.effect);
     }
-}
-
-/// The required inventories that have not answered for a node yet.
-pub(crate) fn awaited(set: &PolicySet, answers: Option<&InventoryAnswers>) -> Vec<String> {
-    let awaited = set.inventories().filter(|inventory| inventory.require);
-    let unanswered = awaited.filter(|inventory| answers.is_none_or(|answers| answers.of(&inventory.id).is_none()));
-    unanswered.map(|inventory| inventory.id.to_string()).collect()
 }
 
 /// A decision under construction.
@@ -321,7 +317,7 @@ impl<'a> DecisionBuilder<'a> {
     /// Sets the pending taint on a joining node if something is deferred, or if a required inventory has not answered. If
     /// the taint may not be set, notes what is missing.
     fn mark_pending(&mut self, context: &DecideContext<'_>) {
-        let awaited = awaited(self.set, context.inventory);
+        let awaited = answers::required(self.set, context.inventory);
         let deferred = self.decision.deferred.as_ref();
         if deferred.is_none() && awaited.is_empty() {
             return;

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use crate::api::names::{Taint, TaintEffect, TaintId, prefix_of};
 use crate::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, Variables};
+use crate::decide::answers::Answers;
 use crate::facts::gpu::{self, GpuFacts, GpuSource};
-use crate::facts::inventory::{InventoryAnswers, InventoryLabels};
+use crate::facts::inventory::InventoryAnswers;
 use crate::facts::publishers::publisher_of;
 use crate::facts::{NodeFacts, Readiness, TaintFact};
 use crate::keys::restriction::is_own;
@@ -51,7 +52,7 @@ pub(crate) struct View<'a> {
     /// Publishers of label families of which this node had labels before.
     publishers: &'a [String],
     /// The answers of inventories about this node.
-    inventory: Option<&'a InventoryAnswers>,
+    pub(crate) answers: Answers<'a>,
     pub(crate) labels: BTreeMap<Cow<'a, str>, AssignedValues<'a>>,
     pub(crate) taints: BTreeMap<TaintKey<'a>, AssignedValues<'a>>,
     pub(crate) annotations: BTreeMap<Cow<'a, str>, AssignedValues<'a>>,
@@ -76,7 +77,7 @@ impl<'a> View<'a> {
             masked_taints: Vec::new(),
             without: None,
             publishers: &[],
-            inventory: None,
+            answers: Answers::ignored(set),
             labels: BTreeMap::new(),
             taints: BTreeMap::new(),
             annotations: BTreeMap::new(),
@@ -106,25 +107,7 @@ impl<'a> View<'a> {
 
     /// Reads these answers of inventories.
     pub(crate) fn told(self, inventory: Option<&'a InventoryAnswers>) -> Self {
-        Self { inventory, ..self }
-    }
-
-    /// The answer of an inventory about this node; `None` if it has not answered yet.
-    pub(crate) fn answer(&self, inventory: &Inventory) -> Option<&'a InventoryLabels> {
-        self.inventory?.of(&inventory.id)
-    }
-
-    /// The labels of all inventories of the set; `None` if there are none, or if one has not answered yet.
-    fn inventory_labels(&self) -> Option<BTreeMap<&str, &str>> {
-        let mut labels = BTreeMap::new();
-        let mut known = false;
-        for inventory in self.set.inventories() {
-            for (key, value) in inventory.given(self.answer(inventory)?) {
-                labels.entry(key).or_insert(value);
-            }
-            known = true;
-        }
-        known.then_some(labels)
+        Self { answers: Answers::new(self.set, inventory), ..self }
     }
 
     /// Hides pending taints, because nodegate itself adds and removes them.
@@ -254,6 +237,11 @@ impl<'a> View<'a> {
         was_there && !self.facts.labels().any(|(key, _)| of_family(key))
     }
 
+    /// The inventory to wait for if this label is absent: it has not answered yet and may give the label.
+    pub(crate) fn awaited(&self, key: &str) -> Option<&'a Inventory> {
+        if self.label(key).is_some() { None } else { self.answers.awaited(key) }
+    }
+
     /// The inferred GPU facts of the node.
     pub(crate) fn gpu(&self) -> Option<&GpuFacts> {
         self.gpu.get_or_init(|| gpu::infer(self.all_labels(), &self.facts.capacity)).as_ref()
@@ -278,6 +266,12 @@ impl<'a> View<'a> {
         expression: &Expression,
         evaluate: impl FnOnce(&Variables<'_>) -> Result<T, EvaluationError>,
     ) -> Option<T> {
+        let read = expression.reads().labels.iter().map(|read| read.key.as_str());
+        if let Some((key, inventory)) = read.filter_map(|key| Some((key, self.awaited(key)?))).next() {
+            let id = &inventory.id;
+            self.failures.borrow_mut().push(format!("label {key}: inventory {id} has not answered for this node yet"));
+            return None;
+        }
         let evaluated = |object: &Result<Excerpt<'a>, String>| {
             let object = object.as_ref().map_err(String::clone)?;
             self.evaluate(object, expression, evaluate).map_err(|error| error.to_string())
@@ -312,7 +306,7 @@ impl<'a> View<'a> {
         if reads.gpu {
             node = node.with_gpu(&self.gpu_variables());
         }
-        if let Some(labels) = reads.inventory.then(|| self.inventory_labels()).flatten() {
+        if let Some(labels) = reads.inventory.then(|| self.answers.labels()).flatten() {
             node = node.with_inventory(labels);
         }
         // An expression that reads all labels or taints gets a new copy of them, and a kubelet may send very many.

@@ -107,7 +107,12 @@ fn label(set: &PolicySet, subject: &Subject<'_>, view: &View<'_>, key: &str) -> 
         (None, None) if view.publisher_is_gone(key) => {
             format!("label {key} is absent, with all labels of the daemon that publishes it, which may have restarted")
         }
-        (None, None) => format!("label {key} is absent"),
+        (None, None) => match view.awaited(key) {
+            Some(inventory) => {
+                format!("label {key} is absent, and inventory {} has not answered for this node yet", inventory.id)
+            }
+            None => format!("label {key} is absent"),
+        },
     }
 }
 

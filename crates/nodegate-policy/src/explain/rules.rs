@@ -37,8 +37,14 @@ pub(super) fn assigning(set: &PolicySet, key: &str) -> Vec<RuleIndex> {
 
 /// What an inventory has answered about the node, and whether it gives `key`.
 fn answered(view: &View<'_>, inventory: &Inventory, key: Option<&str>) -> (Kleene, ConditionResult) {
-    let (result, fact) = match (view.answer(inventory), key) {
+    let (result, fact) = match (view.answers.of(inventory), key) {
         (None, _) => (Kleene::Unknown, NO_ANSWER.to_owned()),
+        (Some(answer), Some(key))
+            if !inventory.is_answered_by(answer) && !inventory.given(answer).any(|(given, _)| given == key) =>
+        {
+            let fact = "the inventory has not answered for this node since its url or allow changed";
+            (Kleene::Unknown, fact.to_owned())
+        }
         (Some(answer), Some(key)) if !inventory.given(answer).any(|(given, _)| given == key) => {
             (Kleene::False, format!("its answer about this node does not contain {key}"))
         }

@@ -91,6 +91,31 @@ fn a_label_of_an_inventory_names_it_and_a_missing_one_says_what_it_answered() {
 }
 
 #[test]
+fn a_rule_that_reads_a_label_of_an_inventory_names_the_one_that_has_not_answered() {
+    let selector = json!({"matchExpressions": [{"key": "rack/row", "operator": "DoesNotExist"}]});
+    let policy = set(json!({
+        "inventory": [{"name": "cmdb", "url": "https://x.example/{node}", "allow": ["rack/*"]}],
+        "rules": [
+            {"name": "unracked", "match": {"selector": selector}, "taints": [{"key": "unracked", "effect": "NoSchedule"}]},
+            {"name": "none", "match": {"expression": "!('rack/row' in node.metadata.labels)"}, "labels": {"none": "yes"}},
+        ],
+    }));
+    let (there, absent) =
+        ("label rack/row=7", "label rack/row is absent, and inventory p/cmdb has not answered for this node yet");
+    let of = |scene: &Scene, key| {
+        let why = scene.with_stored(|stored| why_not(&policy, &subject(stored), key));
+        let condition = &why.rules[0].conditions[0];
+        (serde_json::to_value(condition.result).unwrap(), condition.fact.clone())
+    };
+    assert_eq!(of(&living(json!({})), "unracked"), (json!("unknown"), absent.to_owned()));
+    let (result, fact) = of(&living(json!({})), "none");
+    assert_eq!((result, fact.ends_with(absent)), (json!("unknown"), true), "{fact}");
+    let owning = Scene::new(json!({"rack/row": "7"})).owning(json!({"labels": {"rack/row": "7"}}));
+    assert_eq!(of(&owning, "unracked"), (json!("false"), there.to_owned()));
+    assert_eq!(of(&owning.answered(json!({})), "unracked").0, json!("true"));
+}
+
+#[test]
 fn a_value_that_others_set_names_them_and_is_not_owned() {
     let claims = |manager: &str, subresource: &str| {
         let fields = json!([{"manager": manager, "subresource": subresource, "time": "2026-11-21T10:00:00Z",

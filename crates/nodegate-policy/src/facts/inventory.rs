@@ -1,6 +1,7 @@
 //! What inventories answer about a node.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::api::names::{check_label_key, check_label_value};
@@ -9,9 +10,41 @@ use crate::keys::restriction::is_own;
 /// Maximum number of labels of one node that are kept of one answer.
 pub const INVENTORY_LABELS_MAX: usize = 64;
 
+/// A short hash of what an inventory is asked: its URL and the keys that it may give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InventoryQuestion(u64);
+
+impl InventoryQuestion {
+    /// The hash (FNV-1a). It is stored with answers, so it is the same in every version.
+    pub(crate) fn new<'k>(url: &str, allow: impl Iterator<Item = &'k str>) -> Self {
+        let mut keys: Vec<&str> = allow.collect();
+        keys.sort_unstable();
+        keys.dedup();
+        // Neither a URL nor a key contains a line break.
+        let bytes = url.bytes().chain(keys.into_iter().flat_map(|key| std::iter::once(b'\n').chain(key.bytes())));
+        let hash =
+            bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        Self(hash)
+    }
+
+    /// Parses what its `Display` writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        u64::from_str_radix(text, 16).ok().map(Self)
+    }
+}
+
+impl fmt::Display for InventoryQuestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 /// The labels that an inventory has for one node: valid keys and values, sorted by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InventoryLabels(Box<[(Box<str>, Box<str>)]>);
+pub struct InventoryLabels {
+    labels: Box<[(Box<str>, Box<str>)]>,
+    question: Option<InventoryQuestion>,
+}
 
 /// A label of an answer that is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,12 +75,23 @@ impl InventoryLabels {
                 None => labels.push((key.into_boxed_str(), value.into_boxed_str())),
             }
         }
-        (Self(labels.into_boxed_slice()), dropped)
+        (Self { labels: labels.into_boxed_slice(), question: None }, dropped)
+    }
+
+    /// The same labels as the answer to this question.
+    #[must_use]
+    pub fn to(self, question: Option<InventoryQuestion>) -> Self {
+        Self { question, ..self }
+    }
+
+    /// The question that they answer; `None` if it was not recorded.
+    pub fn question(&self) -> Option<InventoryQuestion> {
+        self.question
     }
 
     /// The labels, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (&**key, &**value))
+        self.labels.iter().map(|(key, value)| (&**key, &**value))
     }
 }
 

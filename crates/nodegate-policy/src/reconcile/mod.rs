@@ -24,7 +24,7 @@ use crate::api::state::{Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
 use crate::decide::evaluate::{Evaluation, Sources};
 use crate::decide::view::View;
-use crate::decide::{DecisionBuilder, EvalContext, awaited, mask_owned};
+use crate::decide::{DecisionBuilder, EvalContext, answers, mask_owned};
 use crate::facts::NodeFacts;
 use crate::facts::inventory::InventoryAnswers;
 use crate::facts::managed_fields::Claims;
@@ -246,7 +246,7 @@ impl<'a> Planner<'a> {
     fn awaits_inventory(&self) -> bool {
         let mut pending = self.stored.pending.iter();
         pending.any(|id| self.stored.node.taint(id.key.as_str(), id.effect).is_some())
-            && !awaited(self.set, self.stored.inventory).is_empty()
+            && !answers::required(self.set, self.stored.inventory).is_empty()
     }
 
     fn lift_pending(&mut self) -> bool {

@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::api::names::is_dns_subdomain;
 use crate::api::problem::Problem;
-use crate::facts::inventory::{DroppedLabel, InventoryLabels};
+use crate::facts::inventory::{DroppedLabel, InventoryLabels, InventoryQuestion};
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::writable_label;
 
@@ -32,6 +32,8 @@ pub struct Inventory {
     pub require: bool,
     /// The keys that it may give.
     pub(crate) allow: KeySet,
+    /// A hash of `url` and `allow`.
+    pub(crate) question: InventoryQuestion,
 }
 
 impl Inventory {
@@ -42,7 +44,7 @@ impl Inventory {
             refused.map(|(key, _)| DroppedLabel { reason: self.refusal(&key).unwrap_or_default(), key }).collect();
         let (labels, invalid) = InventoryLabels::checked(answer);
         dropped.extend(invalid);
-        (labels, dropped)
+        (labels.to(Some(self.question)), dropped)
     }
 
     fn refusal(&self, key: &str) -> Option<String> {
@@ -52,9 +54,20 @@ impl Inventory {
         writable_label(key).err().map(|problem| problem.to_string())
     }
 
+    /// Whether the answer is one to the present URL and `allow`, so that a key that it lacks is absent. An answer to another
+    /// question says nothing about keys that it lacks.
+    pub fn is_answered_by(&self, answer: &InventoryLabels) -> bool {
+        answer.question().is_none_or(|question| question == self.question)
+    }
+
     /// The labels of a known answer that this inventory may give. The policy may have changed since the answer.
     pub(crate) fn given<'l>(&self, answer: &'l InventoryLabels) -> impl Iterator<Item = (&'l str, &'l str)> {
-        answer.iter().filter(|(key, _)| self.allow.contains(key) && writable_label(key).is_ok())
+        answer.iter().filter(|(key, _)| self.may_give(key))
+    }
+
+    /// Whether it may give this label.
+    pub(crate) fn may_give(&self, key: &str) -> bool {
+        self.allow.contains(key) && writable_label(key).is_ok()
     }
 
     /// Whether an answer to `other` can be used for this inventory as it is.

@@ -1,5 +1,6 @@
 //! Properties that hold for every policy, node and requester.
 
+mod inventories;
 mod migrations;
 mod strategies;
 
