@@ -72,6 +72,7 @@ impl Source {
     /// Asks about every node when it is due; runs until dropped. `joined` changes when a node joins.
     pub(super) async fn follow(&self, around: Surroundings<'_>, mut joined: watch::Receiver<u64>) {
         let mut running = FuturesUnordered::new();
+        self.schedule().start_anew(Instant::now());
         let (mut look, mut soonest, mut earliest) = (Instant::now(), Instant::now(), Instant::now());
         loop {
             let now = Instant::now();
