@@ -7,6 +7,7 @@
 mod answer;
 mod cache;
 mod credentials;
+mod json;
 mod refresh;
 mod request;
 mod schedule;
