@@ -203,12 +203,16 @@ mod tests {
     #[test]
     fn what_is_too_long_is_cut_and_still_invalid_and_too_much_is_refused() {
         let long = "é".repeat(100_000);
-        for body in [format!("{{\"a\": \"{long}\"}}"), format!("{{\"labels\": {{\"a\": \"{long}\"}}}}"), format!("a={long}")] {
+        for body in
+            [format!("{{\"a\": \"{long}\"}}"), format!("{{\"labels\": {{\"a\": \"{long}\"}}}}"), format!("a={long}")]
+        {
             let value = &of_node(body.as_bytes()).unwrap()["a"];
             assert_eq!(value.len(), KEPT_MAX);
         }
         let all = all_of(&format!("{{\"{long}\": {{\"{long}\": \"b\"}}}}")).unwrap();
-        assert!(all.iter().all(|(node, labels)| node.len() == KEPT_MAX && labels.keys().all(|key| key.len() == KEPT_MAX)));
+        assert!(
+            all.iter().all(|(node, labels)| node.len() == KEPT_MAX && labels.keys().all(|key| key.len() == KEPT_MAX))
+        );
         let pairs = |number: usize, form: fn(usize) -> String| (0..number).map(form).collect::<Vec<_>>();
         let json = |number| format!("{{{}}}", pairs(number, |number| format!("\"k{number}\": \"\"")).join(","));
         let lines = |number| pairs(number, |number| format!("k{number}=")).join("\n");
@@ -221,7 +225,8 @@ mod tests {
             assert!(all_of(&body).unwrap_err().contains("more than 1024 labels"));
         }
         let nodes = pairs(NODES_MAX + 1, |number| format!("\"n{number}\": {{}}"));
-        for body in [format!("{{{}}}", nodes.join(",")), pairs(NODES_MAX + 1, |number| format!("n{number}")).join("\n")] {
+        for body in [format!("{{{}}}", nodes.join(",")), pairs(NODES_MAX + 1, |number| format!("n{number}")).join("\n")]
+        {
             assert!(all_of(&body).unwrap_err().contains("more than 100000 nodes"));
         }
     }

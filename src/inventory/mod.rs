@@ -16,4 +16,4 @@ mod stored;
 
 pub use cache::InventoryCache;
 pub use refresh::{AllFailing, Failing, Refresher, RefresherConfig};
-pub use stored::{NAME_PREFIX, follow, read, selector};
+pub use stored::{NAME_PREFIX, UnreadableAnswers, follow, read, selector};

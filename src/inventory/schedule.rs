@@ -71,7 +71,8 @@ impl Schedule {
                     // A node that joins is due before all that wait for their next turn.
                     let first = now.checked_sub(self.interval).unwrap_or(now);
                     let due = if is_known(node) { now + self.phase(node) } else { first };
-                    self.nodes.insert(node.clone(), Entry { due, asked: false, etag: None, failures: 0, gone_since: None });
+                    self.nodes
+                        .insert(node.clone(), Entry { due, asked: false, etag: None, failures: 0, gone_since: None });
                     self.order.insert((due, node.clone()));
                 }
             }

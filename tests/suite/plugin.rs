@@ -96,9 +96,11 @@ fn the_api_server_is_reached_without_the_proxy_of_the_environment() {
         for mut stream in server.incoming().map_while(Result::ok) {
             let mut head = [0; 1024];
             let _ = stream.read(&mut head).unwrap();
-            let body = r#"{"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "asked", "code": 403}"#;
+            let body =
+                r#"{"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "asked", "code": 403}"#;
             let length = body.len();
-            write!(stream, "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+            write!(stream, "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+                .unwrap();
         }
     });
     let direct = KUBECONFIG.replace("https://127.0.0.1:1", &url);
