@@ -120,7 +120,7 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Findi
         );
     };
     maps.read(unreadable).await.context("could not read saved state")?;
-    let inventory = member::inventory_answers(&client, &place.namespace).await;
+    let inventory = member::all_inventory_answers(&client, &place.namespace).await?;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let configuration = configurations
         .get_opt(&args.served.webhook_configuration)

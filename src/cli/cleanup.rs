@@ -180,7 +180,7 @@ async fn of_cluster(args: &CleanupArgs, invocation: Invocation) -> anyhow::Resul
     // Records are read before nodes: a node that joins in between has a record that is not read, and not the reverse.
     let stored = maps.stored().await.context("could not read saved state")?;
     let own = if args.is_narrowed() { Vec::new() } else { kept_objects(&client, &place.namespace).await? };
-    let inventory = member::inventory_answers(&client, &place.namespace).await;
+    let inventory = member::all_inventory_answers(&client, &place.namespace).await?;
     let cleaner = Cleaner {
         args,
         nodes: NodeApi::new(client),

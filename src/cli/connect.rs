@@ -20,6 +20,10 @@ use crate::text::on_a_line;
 /// The token of the pod's service account.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
+/// Stands for no proxy. RFC 6761 reserves `.invalid`.
+const NO_PROXY_HOST: &str = "no-proxy.invalid";
+const NO_PROXY_URL: &str = "http://no-proxy.invalid";
+
 /// How to connect to the cluster. Only commands that read, and that kubectl runs as its plugin, use kubectl's current context;
 /// otherwise, outside a pod, a file is required.
 #[derive(Clone, Debug, clap::Args)]
@@ -163,23 +167,42 @@ impl ClusterTarget {
     /// # Errors
     /// Returns an error if the kubeconfig cannot be read or does not contain the context.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
-        let of_context =
-            |context: &Option<String>| KubeConfigOptions { context: context.clone(), ..Default::default() };
         let config = match &self.source {
             Source::Pod => Config::incluster().context("could not load this pod's service account")?,
             Source::File { path, context } => {
                 let flag = || format!("--kubeconfig {}", path.display());
                 let read = Kubeconfig::read_from(path).with_context(flag)?;
-                Config::from_custom_kubeconfig(read, &of_context(context)).await.with_context(flag)?
+                without_proxy(read, context.clone()).await.with_context(flag)?
             }
             Source::Kubectl { config, context } => {
-                let (config, options) = (Kubeconfig::clone(config), of_context(&Some(context.clone())));
-                let loaded = Config::from_custom_kubeconfig(config, &options).await;
+                let loaded = without_proxy(Kubeconfig::clone(config), Some(context.clone())).await;
                 loaded.with_context(|| format!("context {context} of kubectl's configuration"))?
             }
         };
         Ok(ClientBuilder::try_from(config)?.with_layer(&MapResultLayer::new(noted)).build())
     }
+}
+
+/// Loads a context, or the current one, without the proxy of the environment.
+///
+/// kube uses `HTTPS_PROXY` for every cluster that names no proxy, and has no option against it. So each such cluster names
+/// [`NO_PROXY_URL`] meanwhile.
+///
+/// # Errors
+/// Returns an error if the context cannot be loaded, or its cluster names a proxy.
+async fn without_proxy(mut read: Kubeconfig, context: Option<String>) -> anyhow::Result<Config> {
+    for cluster in read.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        if cluster.proxy_url.as_ref().is_none_or(String::is_empty) {
+            cluster.proxy_url = Some(NO_PROXY_URL.to_owned());
+        }
+    }
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    let mut config = Config::from_custom_kubeconfig(read, &options).await?;
+    let named = config.proxy_url.take();
+    if named.is_some_and(|url| url.host() != Some(NO_PROXY_HOST)) {
+        bail!("the cluster has proxy-url, which nodegate does not support; use a kubeconfig without it");
+    }
+    Ok(config)
 }
 
 /// Notes whether a request was answered. A proxy answers for an API server that does not.

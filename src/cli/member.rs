@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{Api, Client};
@@ -12,9 +12,10 @@ use serde_json::Value as Json;
 use super::connect::ClusterTarget;
 use super::output;
 use crate::controller::{NodeApi, NodeObject, Unreadable, machine};
-use crate::inventory::{self, InventoryCache};
+use crate::inventory::{self, InventoryCache, UnreadableAnswers};
 use crate::kube_error::in_words;
 use crate::state::{ConfigMaps, Identity, Problem, SavedStates};
+use crate::text::on_a_line;
 use nodegate_policy::api::names::TaintId;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{FactsError, InventoryAnswers, NodeFacts, StoredNode};
@@ -143,13 +144,39 @@ pub(super) async fn each(
 /// The answers of inventories that the leader keeps. If they cannot be read, prints a note.
 pub(super) async fn inventory_answers(client: &Client, namespace: &str) -> InventoryCache {
     let cache = InventoryCache::default();
-    if let Err(error) = inventory::read(client, namespace, &cache).await {
-        output::note(&format!(
+    match inventory::read(client, namespace, &cache).await {
+        Ok(unreadable) => {
+            for UnreadableAnswers { config_map, why } in unreadable {
+                output::note(&format!(
+                    "note: could not read the answers of inventories in ConfigMap {config_map}, so some of their labels are unknown: {}",
+                    on_a_line(&why)
+                ));
+            }
+        }
+        Err(error) => output::note(&format!(
             "note: could not read the answers of inventories, so their labels are unknown: {}",
             in_words(&error)
-        ));
+        )),
     }
     cache
+}
+
+/// As [`inventory_answers`], for a command that writes.
+///
+/// # Errors
+/// Returns an error if some of the answers cannot be read.
+pub(super) async fn all_inventory_answers(client: &Client, namespace: &str) -> anyhow::Result<InventoryCache> {
+    let cache = InventoryCache::default();
+    let read = inventory::read(client, namespace, &cache).await;
+    if let Some(UnreadableAnswers { config_map, why }) =
+        read.context("could not read the answers of inventories")?.first()
+    {
+        bail!(
+            "could not read the answers of inventories in ConfigMap {config_map}: {}; start `nodegate serve`, whose leader writes it again, or delete it",
+            on_a_line(why)
+        );
+    }
+    Ok(cache)
 }
 
 /// When the webhook was registered. If that cannot be read, prints a note.

@@ -1,10 +1,21 @@
 //! The formats of answers: JSON, and lines of `key=value`.
+//!
+//! An answer is read node by node, and what is too long is cut while it is read. So a bad answer needs little more memory than
+//! its own text.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde_json::Value as Json;
-
 use nodegate_policy::api::names::check_label_key;
+
+use super::json;
+
+/// Maximum number of labels of one node in an answer, used or not.
+pub(super) const WRITTEN_MAX: usize = 1024;
+/// Maximum number of nodes in one answer.
+pub(super) const NODES_MAX: usize = 100_000;
+/// Maximum length of a key, a value or a name of a node that is kept, in bytes. What is longer is not valid, cut or not.
+const KEPT_MAX: usize = 512;
 
 /// The labels of one node as the inventory wrote them.
 pub(super) type Written = BTreeMap<String, String>;
@@ -13,79 +24,101 @@ pub(super) type Written = BTreeMap<String, String>;
 ///
 /// # Errors
 /// Returns a sentence if the text is none of these. Nothing of it is used then.
-pub(super) fn of_node(body: &[u8]) -> Result<Written, String> {
+pub(super) fn of_node(body: &[u8]) -> Result<Written, Cow<'static, str>> {
     match text(body)? {
-        Text::Json(mut object) => {
-            if object.len() == 1
-                && let Some(Json::Object(labels)) = object.get_mut("labels")
-            {
-                return strings(std::mem::take(labels));
-            }
-            strings(object)
-        }
+        Text::Json(text) => json::of_node(text),
         Text::Lines(text) => {
             let mut labels = Written::new();
             for (number, line) in lines(text) {
                 for label in labels_of(line) {
-                    let (key, value) = pair(label).ok_or_else(|| not_a_label(number))?;
-                    labels.insert(key.to_owned(), value.to_owned());
+                    add(&mut labels, pair(label).ok_or_else(|| not_a_label(number))?)?;
                 }
             }
-            Ok(labels)
+            // Comments alone may be what is left of a broken program.
+            if labels.is_empty() { Err("it has no label; {} says that there is none".into()) } else { Ok(labels) }
         }
     }
 }
 
-/// The answer about all nodes: a JSON object with an object of strings for each node, or lines of `node key=value …`.
+/// The answer about all nodes: a JSON object with an object of strings for each node, or lines of `node key=value …`. Passes
+/// each node to `each`. In JSON, a node may come twice; the last one counts.
 ///
 /// # Errors
-/// Returns a sentence if the text is none of these. Nothing of it is used then.
-pub(super) fn of_all(body: &[u8]) -> Result<BTreeMap<String, Written>, String> {
-    let mut all = BTreeMap::new();
-    match text(body)? {
-        Text::Json(object) => {
-            for (node, labels) in object {
-                let Json::Object(labels) = labels else {
-                    return Err("it is a JSON object, but not one with an object of labels for each node".to_owned());
-                };
-                all.insert(node, strings(labels)?);
-            }
+/// Returns a sentence if the text is none of these. Then nothing of it may be used, also not what was passed before.
+pub(super) fn of_all(body: &[u8], mut each: impl FnMut(String, Written)) -> Result<(), Cow<'static, str>> {
+    let text = match text(body)? {
+        Text::Json(text) => return json::of_all(text, each),
+        Text::Lines(text) => text,
+    };
+    let mut nodes: BTreeMap<&str, Vec<(usize, &str)>> = BTreeMap::new();
+    for (number, line) in lines(text) {
+        let (node, labels) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        if node.contains('=') {
+            return Err(format!("line {number} begins with a label and not with the name of a node").into());
         }
-        Text::Lines(text) => {
-            for (number, line) in lines(text) {
-                let mut words = line.split_whitespace();
-                let node = words.next().unwrap_or_default();
-                if node.contains('=') {
-                    return Err(format!("line {number} begins with a label and not with the name of a node"));
-                }
-                let labels: &mut Written = all.entry(node.to_owned()).or_default();
-                for word in words {
-                    let (key, value) = pair(word).ok_or_else(|| not_a_label(number))?;
-                    labels.insert(key.to_owned(), value.to_owned());
-                }
-            }
+        let of_node = nodes.entry(node).or_default();
+        if of_node.len() == WRITTEN_MAX {
+            return Err(too_many_labels());
+        }
+        of_node.push((number, labels));
+        if nodes.len() > NODES_MAX {
+            return Err(too_many_nodes());
         }
     }
-    Ok(all)
+    if nodes.is_empty() {
+        return Err("it names no node; {} says that there is none".into());
+    }
+    for (node, lines) in nodes {
+        let mut labels = Written::new();
+        for (number, line) in lines {
+            for word in line.split_whitespace() {
+                add(&mut labels, pair(word).ok_or_else(|| not_a_label(number))?)?;
+            }
+        }
+        each(kept(node), labels);
+    }
+    Ok(())
+}
+
+/// The text, as long as it is kept.
+pub(super) fn kept(text: &str) -> String {
+    text[..text.floor_char_boundary(KEPT_MAX)].to_owned()
+}
+
+/// Adds a label.
+///
+/// # Errors
+/// Returns a sentence if there are too many.
+pub(super) fn add(labels: &mut Written, (key, value): (&str, &str)) -> Result<(), Cow<'static, str>> {
+    labels.insert(kept(key), kept(value));
+    if labels.len() > WRITTEN_MAX { Err(too_many_labels()) } else { Ok(()) }
+}
+
+fn too_many_labels() -> Cow<'static, str> {
+    format!("it has more than {WRITTEN_MAX} labels for one node").into()
+}
+
+/// The sentence about [`NODES_MAX`].
+pub(super) fn too_many_nodes() -> Cow<'static, str> {
+    format!("it is about more than {NODES_MAX} nodes").into()
 }
 
 enum Text<'t> {
-    Json(serde_json::Map<String, Json>),
+    Json(&'t str),
     Lines(&'t str),
 }
 
-fn text(body: &[u8]) -> Result<Text<'_>, String> {
-    let text = std::str::from_utf8(body).map_err(|_| "it is not UTF-8".to_owned())?;
+fn text(body: &[u8]) -> Result<Text<'_>, &'static str> {
+    let text = std::str::from_utf8(body).map_err(|_| "it is not UTF-8")?;
     let text = text.trim_start_matches('\u{feff}').trim();
     if text.starts_with('{') {
-        let object = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
-        return Ok(Text::Json(object));
+        return Ok(Text::Json(text));
     }
     if text.starts_with(['[', '"', '<']) {
-        return Err("it is neither a JSON object nor lines of key=value".to_owned());
+        return Err("it is neither a JSON object nor lines of key=value");
     }
     // `{}` says that there are no labels; an empty body may be the end of a broken program.
-    if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(Text::Lines(text)) }
+    if text.is_empty() { Err("it is empty") } else { Ok(Text::Lines(text)) }
 }
 
 /// The lines with their numbers, without blank ones and comments.
@@ -107,16 +140,8 @@ fn pair(text: &str) -> Option<(&str, &str)> {
     check_label_key(key).is_ok().then_some((key, value))
 }
 
-fn not_a_label(number: usize) -> String {
-    format!("line {number} is not a label in the form key=value")
-}
-
-fn strings(object: serde_json::Map<String, Json>) -> Result<Written, String> {
-    let text = |(key, value): (String, Json)| match value {
-        Json::String(value) => Ok((key, value)),
-        _ => Err("it is a JSON object, but some of its values are not strings".to_owned()),
-    };
-    object.into_iter().map(text).collect()
+fn not_a_label(number: usize) -> Cow<'static, str> {
+    format!("line {number} is not a label in the form key=value").into()
 }
 
 #[cfg(test)]
@@ -141,7 +166,6 @@ mod tests {
             assert_eq!(of_node(body.as_bytes()), Ok(rack.clone()), "{body}");
         }
         assert_eq!(of_node(b"{}"), Ok(Written::new()));
-        assert_eq!(of_node(b"# nothing\n"), Ok(Written::new()));
         assert_eq!(of_node(br#"{"labels": "x"}"#), Ok(written(&[("labels", "x")])), "a label of that name");
     }
 
@@ -150,6 +174,10 @@ mod tests {
         for (body, why) in [
             (&b""[..], "it is empty"),
             (b"\r\n \n", "it is empty"),
+            (b"# nothing\n\n#\n", "it has no label"),
+            (b"{\"labels\": {}, \"a\": \"b\"}", "not strings"),
+            (b"{\"a\": {}}", "not strings"),
+            (b"{\"a\": \"b\"} {}", "not JSON"),
             (b"\xff\xfe", "not UTF-8"),
             (b"<html><a href=\"x\">", "neither"),
             (b"[1]", "neither"),
@@ -167,6 +195,42 @@ mod tests {
         assert!(of_node(deep.as_bytes()).is_err());
     }
 
+    fn all_of(body: &str) -> Result<BTreeMap<String, Written>, Cow<'static, str>> {
+        let mut all = BTreeMap::new();
+        of_all(body.as_bytes(), |node, labels| drop(all.insert(node, labels))).map(|()| all)
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_still_invalid_and_too_much_is_refused() {
+        let long = "é".repeat(100_000);
+        for body in
+            [format!("{{\"a\": \"{long}\"}}"), format!("{{\"labels\": {{\"a\": \"{long}\"}}}}"), format!("a={long}")]
+        {
+            let value = &of_node(body.as_bytes()).unwrap()["a"];
+            assert_eq!(value.len(), KEPT_MAX);
+        }
+        let all = all_of(&format!("{{\"{long}\": {{\"{long}\": \"b\"}}}}")).unwrap();
+        assert!(
+            all.iter().all(|(node, labels)| node.len() == KEPT_MAX && labels.keys().all(|key| key.len() == KEPT_MAX))
+        );
+        let pairs = |number: usize, form: fn(usize) -> String| (0..number).map(form).collect::<Vec<_>>();
+        let json = |number| format!("{{{}}}", pairs(number, |number| format!("\"k{number}\": \"\"")).join(","));
+        let lines = |number| pairs(number, |number| format!("k{number}=")).join("\n");
+        assert_eq!(of_node(json(WRITTEN_MAX).as_bytes()).unwrap().len(), WRITTEN_MAX);
+        assert_eq!(of_node(lines(WRITTEN_MAX).as_bytes()).unwrap().len(), WRITTEN_MAX);
+        for body in [json(WRITTEN_MAX + 1), lines(WRITTEN_MAX + 1)] {
+            assert!(of_node(body.as_bytes()).unwrap_err().contains("more than 1024 labels"));
+        }
+        for body in [format!("{{\"n\": {}}}", json(WRITTEN_MAX + 1)), "n a=b\n".repeat(WRITTEN_MAX + 1)] {
+            assert!(all_of(&body).unwrap_err().contains("more than 1024 labels"));
+        }
+        let nodes = pairs(NODES_MAX + 1, |number| format!("\"n{number}\": {{}}"));
+        for body in [format!("{{{}}}", nodes.join(",")), pairs(NODES_MAX + 1, |number| format!("n{number}")).join("\n")]
+        {
+            assert!(all_of(&body).unwrap_err().contains("more than 100000 nodes"));
+        }
+    }
+
     #[test]
     fn a_batch_names_each_node() {
         let all =
@@ -174,13 +238,20 @@ mod tests {
         for body in
             ["{\"n1\": {\"a\": \"1\", \"b\": \"2\"}, \"n2\": {}}", "# x\nn1 a=1 b=2\r\nn2\n", "n1 a=1\nn1  b=2\nn2"]
         {
-            assert_eq!(of_all(body.as_bytes()), Ok(all.clone()), "{body}");
+            assert_eq!(all_of(body), Ok(all.clone()), "{body}");
         }
-        assert_eq!(of_all(b"{}"), Ok(BTreeMap::new()));
-        for (body, why) in
-            [(&b"{\"n1\": \"x\"}"[..], "for each node"), (b"a=b", "begins with a label"), (b"n1 oops", "line 1")]
-        {
-            assert!(of_all(body).unwrap_err().contains(why), "{body:?}");
+        assert_eq!(all_of("{}"), Ok(BTreeMap::new()));
+        for (body, why) in [
+            ("{\"n1\": \"x\"}", "for each node"),
+            ("{\"n1\": {\"a\": 1}}", "not strings"),
+            ("{\"n1\": {\"a\": {}}}", "not strings"),
+            ("{\"n1\": {\"a\"", "not JSON"),
+            ("a=b", "begins with a label"),
+            ("n1 oops", "line 1"),
+            ("# none\n", "it names no node"),
+        ] {
+            let error = all_of(body).unwrap_err();
+            assert!(error.contains(why), "{body:?}: {error}");
         }
     }
 }

@@ -130,8 +130,20 @@ impl InventoryCache {
     pub(super) fn take_stored(&self, at: usize, stored: Shard) {
         if self.is_source.load(Ordering::Relaxed) {
             self.mark(at);
-            return;
+        } else {
+            self.replace(at, stored);
         }
+    }
+
+    /// Notes that what is stored cannot be read. Who asks inventories itself stores it again.
+    pub(super) fn refuse_stored(&self, at: usize) {
+        if self.is_source.load(Ordering::Relaxed) {
+            self.mark(at);
+        }
+    }
+
+    /// Takes over what is stored.
+    pub(super) fn replace(&self, at: usize, stored: Shard) {
         let before = self.shards[at].swap(Arc::new(stored));
         let now = self.shards[at].load();
         let differs = |node: &Arc<str>| before.get(node) != now.get(node);
@@ -262,7 +274,12 @@ mod tests {
         cache.put("n1", &id, Some(labels("new")));
         cache.take_stored(at, stored.clone());
         assert_eq!(cache.of("n1").of("p/cmdb"), Some(&labels("new")));
+        cache.replace(at, stored.clone());
+        assert_eq!(cache.of("n1").of("p/cmdb"), Some(&labels("old")), "what is read before it asks counts");
+        cache.put("n1", &id, Some(labels("new")));
         drop(source);
+        cache.refuse_stored(at);
+        assert_eq!(cache.of("n1").of("p/cmdb"), Some(&labels("new")));
         cache.take_stored(at, stored);
         assert_eq!(cache.of("n1").of("p/cmdb"), Some(&labels("old")));
     }

@@ -48,8 +48,12 @@ impl Files {
     /// Returns a sentence if a file cannot be read.
     pub(super) fn read(directory: &Path, inventory: &str) -> Result<Option<Self>, String> {
         let directory = directory.join(inventory);
-        if !directory.is_dir() {
-            return Ok(None);
+        // Only if the directory does not exist, a request needs no credentials.
+        match std::fs::metadata(&directory) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => return Err(format!("{} is not a directory", directory.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("could not read {}: {error}", directory.display())),
         }
         let file = |name: &str| {
             let path = directory.join(name);
@@ -110,11 +114,16 @@ fn certificates(pem: &[u8], file: &str) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 /// Whether `url` is `prefix` or below it: the same scheme, host and port, and a path that begins with its path.
+///
+/// Some servers decode a path before they resolve `..` in it. So a path with an encoded slash, backslash, dot or percent sign
+/// is not below any other.
 pub(super) fn covers(prefix: &Url, url: &Url) -> bool {
     let below = prefix.path().trim_end_matches('/');
     let path = url.path();
     let same_path = path.strip_prefix(below).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    prefix.origin() == url.origin() && prefix.origin().is_tuple() && same_path
+    let path = path.to_ascii_lowercase();
+    let is_plain = !["%2f", "%5c", "%2e", "%25"].iter().any(|encoded| path.contains(encoded));
+    prefix.origin() == url.origin() && prefix.origin().is_tuple() && same_path && is_plain
 }
 
 #[cfg(test)]
@@ -133,6 +142,11 @@ mod tests {
             ("https://cmdb.example.com/", false),
             ("https://cmdb.example.com/api/../secrets", false),
             ("https://cmdb.example.com/api/%2e%2e/secrets", false),
+            ("https://cmdb.example.com/api/..%2fsecrets", false),
+            ("https://cmdb.example.com/api/..%5Csecrets", false),
+            ("https://cmdb.example.com/api/%2e%2e%2Fsecrets", false),
+            ("https://cmdb.example.com/api/%252e%252e%252fsecrets", false),
+            ("https://cmdb.example.com/api/a%20b?path=%2f", true),
             ("https://cmdb.example.com:8443/api/nodes", false),
             ("http://cmdb.example.com/api/nodes", false),
             ("https://cmdb.example.com.evil.example/api/nodes", false),
@@ -142,6 +156,20 @@ mod tests {
         }
         let root: Url = "https://cmdb.example.com".parse().unwrap();
         assert!(covers(&root, &"https://cmdb.example.com/x".parse().unwrap()));
+    }
+
+    #[test]
+    fn only_an_inventory_without_a_directory_has_no_credentials() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(Files::read(directory.path(), "cmdb").unwrap().is_none());
+        std::fs::write(directory.path().join("file"), "x").unwrap();
+        let error = Files::read(directory.path(), "file").err().unwrap();
+        assert!(error.contains("is not a directory"), "{error}");
+        // As with a directory that may not be read, the reason is not that nothing is there.
+        let error = Files::read(&directory.path().join("file"), "cmdb").err().unwrap();
+        assert!(error.contains("could not read"), "{error}");
+        std::fs::create_dir(directory.path().join("cmdb")).unwrap();
+        assert!(Files::read(directory.path(), "cmdb").unwrap().is_some());
     }
 
     #[test]

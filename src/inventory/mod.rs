@@ -7,6 +7,7 @@
 mod answer;
 mod cache;
 mod credentials;
+mod json;
 mod refresh;
 mod request;
 mod schedule;
@@ -15,4 +16,4 @@ mod stored;
 
 pub use cache::InventoryCache;
 pub use refresh::{AllFailing, Failing, Refresher, RefresherConfig};
-pub use stored::{NAME_PREFIX, follow, read, selector};
+pub use stored::{NAME_PREFIX, UnreadableAnswers, follow, read, selector};

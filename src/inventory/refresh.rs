@@ -158,6 +158,7 @@ impl Refresher {
     /// Asks all inventories about the nodes that `living` returns, and keeps the answers in ConfigMaps; runs until dropped.
     pub async fn run(&self, client: kube::Client, namespace: &str, living: Living<'_>) {
         let _asking = self.asking();
+        stored::read_at_last(&client, namespace, &self.cache).await;
         tokio::select! {
             () = Box::pin(self.ask(living, |_| true)) => {}
             () = Box::pin(stored::keep(client, namespace, &self.cache)) => {}

@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const BATCH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of an answer about one node, and of one about all nodes, in bytes.
 const ANSWER_MAX: usize = 64 * 1024;
-const BATCH_MAX: usize = 32 * 1024 * 1024;
+const BATCH_MAX: usize = 8 * 1024 * 1024;
 /// Maximum number of redirects.
 const REDIRECTS_MAX: usize = 5;
 /// Maximum length of an ETag that is sent back.
@@ -79,7 +79,7 @@ impl Requester {
         if let Some(credentials) = &ready.credentials {
             if !covers(&credentials.url, &url) {
                 return Err(format!(
-                    "the credentials of inventory {} are for {}, and the URL of the policy is not below it",
+                    "the credentials of inventory {} are for {}, and the URL of the policy is not below it, or has an encoded %, dot, slash or backslash in its path",
                     inventory.name, credentials.url
                 ));
             }

@@ -27,6 +27,8 @@ pub(super) enum Outcome {
 
 struct Entry {
     due: Instant,
+    /// Whether a request is under way. Then it is not in the order: a late answer must not replace a newer one.
+    asked: bool,
     etag: Option<HeaderValue>,
     failures: u32,
     gone_since: Option<Instant>,
@@ -69,7 +71,8 @@ impl Schedule {
                     // A node that joins is due before all that wait for their next turn.
                     let first = now.checked_sub(self.interval).unwrap_or(now);
                     let due = if is_known(node) { now + self.phase(node) } else { first };
-                    self.nodes.insert(node.clone(), Entry { due, etag: None, failures: 0, gone_since: None });
+                    self.nodes
+                        .insert(node.clone(), Entry { due, asked: false, etag: None, failures: 0, gone_since: None });
                     self.order.insert((due, node.clone()));
                 }
             }
@@ -88,8 +91,18 @@ impl Schedule {
         forgotten
     }
 
-    /// The node to ask about now, with the ETag of its last answer. Until [`Self::done`], it is asked about again only after
-    /// a whole interval.
+    /// Takes back the requests without a result: nobody waits for them anymore. Their nodes are due at once.
+    pub(super) fn start_anew(&mut self, now: Instant) {
+        let asked = self.nodes.iter_mut().filter(|(_, entry)| entry.asked);
+        for (node, entry) in asked {
+            (entry.asked, entry.due) = (false, now);
+            if entry.gone_since.is_none() {
+                self.order.insert((now, node.clone()));
+            }
+        }
+    }
+
+    /// The node to ask about now, with the ETag of its last answer. Until [`Self::done`], it is not asked about again.
     pub(super) fn next(&mut self, now: Instant) -> Option<(Arc<str>, Option<HeaderValue>)> {
         if now < self.paused_until {
             return None;
@@ -98,8 +111,10 @@ impl Schedule {
         if due > now {
             return None;
         }
-        self.set_due(&node, now + self.interval);
-        let etag = self.nodes.get(&node).and_then(|entry| entry.etag.clone());
+        self.order.remove(&(due, node.clone()));
+        let entry = self.nodes.get_mut(&node)?;
+        (entry.asked, entry.due) = (true, now + self.interval);
+        let etag = entry.etag.clone();
         Some((node, etag))
     }
 
@@ -113,6 +128,7 @@ impl Schedule {
     pub(super) fn done(&mut self, node: &Arc<str>, outcome: Outcome, now: Instant, random: f64) {
         let interval = self.interval;
         let Some(entry) = self.nodes.get_mut(node) else { return };
+        entry.asked = false;
         match outcome {
             Outcome::Answered => {
                 entry.failures = 0;
@@ -122,14 +138,14 @@ impl Schedule {
             Outcome::Failed => {
                 entry.failures = entry.failures.saturating_add(1);
                 self.failures = self.failures.saturating_add(1);
-                let due = now + delay(entry.failures, random).min(interval);
+                entry.due = now + delay(entry.failures, random).min(interval);
                 if self.failures > TOLERATED {
                     self.paused_until = now + delay(self.failures - TOLERATED, random).min(interval);
                 }
-                if entry.gone_since.is_none() {
-                    self.set_due(node, due);
-                }
             }
+        }
+        if entry.gone_since.is_none() {
+            self.order.insert((entry.due, node.clone()));
         }
     }
 
@@ -149,7 +165,9 @@ impl Schedule {
         let Some(entry) = self.nodes.get_mut(node) else { return };
         self.order.remove(&(entry.due, node.clone()));
         entry.due = due;
-        self.order.insert((due, node.clone()));
+        if !entry.asked {
+            self.order.insert((due, node.clone()));
+        }
     }
 
     /// The time of a node in the interval, so that requests are spread evenly.
@@ -188,12 +206,34 @@ mod tests {
         let mut schedule = Schedule::new(INTERVAL, start);
         schedule.follow(&nodes(&["a", "b"]), |_| false, start);
         assert_eq!([next(&mut schedule, start), next(&mut schedule, start)].map(Option::unwrap), ["a", "b"]);
-        assert_eq!((next(&mut schedule, start), schedule.wait(start)), (None, Some(INTERVAL)));
+        assert_eq!((next(&mut schedule, start), schedule.wait(start)), (None, None));
         schedule.done(&"a".into(), Outcome::Answered, start, 0.0);
+        assert_eq!(schedule.wait(start), Some(INTERVAL));
         let joined = start + Duration::from_secs(10);
         schedule.follow(&nodes(&["a", "b", "c"]), |_| false, joined);
         assert_eq!(next(&mut schedule, joined).as_deref(), Some("c"));
         assert_eq!(next(&mut schedule, start + INTERVAL).as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn one_request_at_a_time_is_under_way_about_a_node_and_a_dropped_one_is_repeated_at_once() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(INTERVAL, start);
+        schedule.follow(&nodes(&["a", "b"]), |_| false, start);
+        assert_eq!([next(&mut schedule, start), next(&mut schedule, start)].map(Option::unwrap), ["a", "b"]);
+        schedule.done(&"b".into(), Outcome::Answered, start, 0.0);
+        let later = start + INTERVAL;
+        schedule.follow(&nodes(&["a", "b"]), |_| true, later);
+        assert_eq!([next(&mut schedule, later), next(&mut schedule, later)], [Some("b".to_owned()), None]);
+        schedule.done(&"b".into(), Outcome::Answered, later, 0.0);
+        schedule.start_anew(later);
+        assert_eq!([next(&mut schedule, later), next(&mut schedule, later)], [Some("a".to_owned()), None]);
+        // A node that is created again while a request about its predecessor is under way is asked about again.
+        schedule.follow(&nodes(&["b"]), |_| true, later);
+        schedule.follow(&nodes(&["a", "b"]), |_| true, later);
+        assert_eq!(next(&mut schedule, later), None);
+        schedule.done(&"a".into(), Outcome::Answered, later, 0.0);
+        assert_eq!(next(&mut schedule, later).as_deref(), Some("a"));
     }
 
     #[test]

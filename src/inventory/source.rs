@@ -1,5 +1,6 @@
 //! One inventory: asks it by its schedule, and puts its answers in the cache.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
@@ -28,8 +29,6 @@ const CONCURRENCY: usize = 8;
 const LOOK: Duration = Duration::from_secs(10);
 /// The same, if nodes join one after the other.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// Maximum number of nodes in one answer.
-const NODES_MAX: usize = 100_000;
 /// Maximum length of a key or a name in a message, in bytes.
 const SHOWN_MAX: usize = 128;
 /// Maximum number of dropped labels that are named in the log for one inventory.
@@ -72,6 +71,7 @@ impl Source {
     /// Asks about every node when it is due; runs until dropped. `joined` changes when a node joins.
     pub(super) async fn follow(&self, around: Surroundings<'_>, mut joined: watch::Receiver<u64>) {
         let mut running = FuturesUnordered::new();
+        self.schedule().start_anew(Instant::now());
         let (mut look, mut soonest, mut earliest) = (Instant::now(), Instant::now(), Instant::now());
         loop {
             let now = Instant::now();
@@ -152,7 +152,7 @@ impl Source {
             self.take_all(around, &body)?;
         } else {
             let written = answer::of_node(&body).map_err(not_understood)?;
-            around.cache.put(node, &self.inventory.id, Some(self.accept(around, written)?));
+            around.cache.put(node, &self.inventory.id, Some(self.accept(around, node, written)?));
         }
         self.schedule().keep_etag(node, etag);
         Ok("answered")
@@ -161,19 +161,19 @@ impl Source {
     fn take_all(&self, around: Surroundings<'_>, body: &[u8]) -> Result<(), String> {
         let mut answers = Vec::new();
         let (mut refused, mut first) = (BTreeSet::new(), None);
-        let all = answer::of_all(body).map_err(not_understood)?;
-        if all.len() > NODES_MAX {
-            return Err(format!("its answer is about more than {NODES_MAX} nodes"));
-        }
-        for (node, written) in all.into_iter().filter(|(node, _)| is_dns_subdomain(node)) {
-            match self.accept(around, written) {
+        let each = |node: String, written| {
+            if !is_dns_subdomain(&node) {
+                return;
+            }
+            match self.accept(around, &node, written) {
                 Ok(labels) => answers.push((node, labels)),
                 Err(why) => {
                     first.get_or_insert_with(|| format!("node {}: {why}", shown(&node)));
                     refused.insert(node);
                 }
             }
-        }
+        };
+        answer::of_all(body, each).map_err(not_understood)?;
         if answers.is_empty()
             && let Some(why) = first
         {
@@ -187,12 +187,17 @@ impl Source {
         Ok(())
     }
 
-    /// The labels that may be used.
+    /// The labels that may be used. One that may not is no answer about its key, so the previous value stays.
     ///
     /// # Errors
     /// Returns a sentence if there are labels and none of them may be used: a page about an error looks like this, and
     /// must not remove labels.
-    fn accept(&self, around: Surroundings<'_>, written: answer::Written) -> Result<InventoryLabels, String> {
+    fn accept(
+        &self,
+        around: Surroundings<'_>,
+        node: &str,
+        written: answer::Written,
+    ) -> Result<InventoryLabels, String> {
         let count = written.len();
         let (labels, dropped) = self.inventory.accept(written);
         if !dropped.is_empty() {
@@ -203,7 +208,15 @@ impl Source {
             Some(DroppedLabel { key, reason }) if dropped.len() == count => {
                 Err(format!("none of its labels can be used; {:?}: {}", shown(key), shown(reason)))
             }
-            _ => Ok(labels),
+            None => Ok(labels),
+            Some(_) => {
+                let before = around.cache.of(node);
+                let stays = |key: &str| dropped.iter().any(|dropped| dropped.key == key);
+                let before = before.of(&self.inventory.id).into_iter().flat_map(InventoryLabels::iter);
+                let all = labels.iter().chain(before.filter(|(key, _)| stays(key)));
+                let all = all.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+                Ok(self.inventory.accept(all).0)
+            }
         }
     }
 
@@ -238,7 +251,7 @@ fn shown(text: &str) -> String {
     text
 }
 
-fn not_understood(why: String) -> String {
+fn not_understood(why: Cow<'static, str>) -> String {
     format!("its answer cannot be used: {why}")
 }
 

@@ -18,6 +18,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use super::cache::{InventoryCache, SHARDS, Shard};
 use crate::kube_error::{in_words, is_expired};
+use crate::metrics::InventoryMetrics;
 use crate::telemetry::brief;
 use nodegate_policy::{InventoryAnswers, InventoryLabels, InventoryQuestion};
 
@@ -53,17 +54,22 @@ fn shard_of(config_map: &ConfigMap) -> Option<usize> {
     (at < SHARDS && config_map.name_any() == name_of(at)).then_some(at)
 }
 
-/// The answers in a ConfigMap. What is not valid is left out: the leader asks again.
-fn content(config_map: &ConfigMap) -> Shard {
+/// The answers in a ConfigMap. Labels that are not valid are left out: the leader asks again.
+///
+/// # Errors
+/// Returns a sentence if the answers cannot be read. This says nothing about nodes.
+fn content(config_map: &ConfigMap) -> Result<Shard, String> {
     let bytes = config_map.binary_data.as_ref().and_then(|data| data.get(KEY));
-    let document: Option<Document> = bytes.and_then(|bytes| {
-        let mut text = String::new();
-        GzDecoder::new(&*bytes.0).take(TEXT_MAX).read_to_string(&mut text).ok()?;
-        serde_json::from_str(&text).ok()
-    });
+    let bytes = bytes.ok_or_else(|| format!("it has no {KEY:?} in binaryData"))?;
+    let mut text = String::new();
+    let read = GzDecoder::new(&*bytes.0).take(TEXT_MAX).read_to_string(&mut text);
+    read.map_err(|error| format!("{KEY:?} is not compressed text: {error}"))?;
+    // The message of the parser could repeat the text.
+    let document: Document =
+        serde_json::from_str(&text).map_err(|error| format!("{KEY:?} has no answers in line {}", error.line()))?;
     let mut ids: HashSet<Arc<str>> = HashSet::new();
     let mut shard = Shard::new();
-    for (node, written) in document.into_iter().flatten() {
+    for (node, written) in document {
         let mut answers = InventoryAnswers::default();
         for (id, mut labels) in written {
             let question = labels.remove(QUESTION).and_then(|text| InventoryQuestion::parse(&text));
@@ -76,7 +82,7 @@ fn content(config_map: &ConfigMap) -> Shard {
         }
         shard.insert(node.into(), Arc::new(answers));
     }
-    shard
+    Ok(shard)
 }
 
 /// The bytes of a shard. Nodes that do not fit are left out; how many is returned.
@@ -108,23 +114,90 @@ pub fn selector() -> String {
     format!("{}={}", LABEL.0, LABEL.1)
 }
 
-/// Reads the answers once.
+/// A ConfigMap whose answers cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableAnswers {
+    /// Its name.
+    pub config_map: String,
+    /// The reason, as a sentence.
+    pub why: String,
+}
+
+/// Reads the answers once. Returns the ConfigMaps that cannot be read; the cache keeps what it knows about their nodes.
 ///
 /// # Errors
 /// Returns an error if the API server refuses or cannot be reached.
-pub async fn read(client: &Client, namespace: &str, cache: &InventoryCache) -> Result<(), kube::Error> {
+pub async fn read(
+    client: &Client,
+    namespace: &str,
+    cache: &InventoryCache,
+) -> Result<Vec<UnreadableAnswers>, kube::Error> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let mut unreadable = Vec::new();
     for config_map in api.list(&ListParams::default().labels(&selector())).await? {
-        if let Some(at) = shard_of(&config_map) {
-            cache.take_stored(at, content(&config_map));
+        let Some(at) = shard_of(&config_map) else { continue };
+        match content(&config_map) {
+            Ok(shard) => cache.replace(at, shard),
+            Err(why) => unreadable.push(UnreadableAnswers { config_map: name_of(at), why }),
         }
     }
-    Ok(())
+    Ok(unreadable)
+}
+
+/// Reads the answers until that works. A watch may lag behind what the last leader wrote.
+pub(super) async fn read_at_last(client: &Client, namespace: &str, cache: &InventoryCache) {
+    while let Err(error) = read(client, namespace, cache).await {
+        let error = in_words(&error);
+        tracing::warn!(error, "could not read the stored answers of inventories; retrying");
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Takes over what a watch shows, and reports what cannot be read.
+struct Follower<'a> {
+    cache: &'a InventoryCache,
+    metrics: &'a InventoryMetrics,
+    unreadable: HashSet<usize>,
+}
+
+impl Follower<'_> {
+    fn take(&mut self, at: usize, config_map: &ConfigMap) {
+        match content(config_map) {
+            Ok(shard) => {
+                self.unreadable.remove(&at);
+                self.cache.take_stored(at, shard);
+            }
+            Err(why) => {
+                if self.unreadable.insert(at) {
+                    tracing::warn!(
+                        config_map = name_of(at),
+                        why,
+                        "stored answers of inventories cannot be read; the last ones stay in force, and the leader stores its own"
+                    );
+                }
+                self.cache.refuse_stored(at);
+            }
+        }
+        self.metrics.set_unreadable(self.unreadable.len());
+    }
+
+    fn is_gone(&mut self, at: usize) {
+        self.unreadable.remove(&at);
+        self.metrics.set_unreadable(self.unreadable.len());
+        self.cache.take_stored(at, Shard::new());
+    }
 }
 
 /// Keeps the cache equal to the ConfigMaps while another replica writes them; runs until dropped. Calls `synced` once after
 /// the first complete listing.
-pub async fn follow(client: Client, namespace: &str, cache: &InventoryCache, synced: impl FnOnce()) {
+pub async fn follow(
+    client: Client,
+    namespace: &str,
+    cache: &InventoryCache,
+    metrics: &InventoryMetrics,
+    synced: impl FnOnce(),
+) {
+    let mut follower = Follower { cache, metrics, unreadable: HashSet::new() };
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);
     let stream = watcher::watcher(api, watcher::Config::default().labels(&selector())).default_backoff();
     let mut stream = std::pin::pin!(stream);
@@ -137,12 +210,12 @@ pub async fn follow(client: Client, namespace: &str, cache: &InventoryCache, syn
             Ok(Event::InitApply(config_map)) => {
                 if let Some(at) = shard_of(&config_map) {
                     listed.insert(at);
-                    cache.take_stored(at, content(&config_map));
+                    follower.take(at, &config_map);
                 }
             }
             Ok(Event::InitDone) => {
                 let gone = (0..SHARDS).filter(|at| !listed.contains(at) && !cache.shard(*at).is_empty());
-                gone.for_each(|at| cache.take_stored(at, Shard::new()));
+                gone.for_each(|at| follower.is_gone(at));
                 failing = None;
                 if let Some(synced) = synced.take() {
                     synced();
@@ -150,12 +223,12 @@ pub async fn follow(client: Client, namespace: &str, cache: &InventoryCache, syn
             }
             Ok(Event::Apply(config_map)) => {
                 if let Some(at) = shard_of(&config_map) {
-                    cache.take_stored(at, content(&config_map));
+                    follower.take(at, &config_map);
                 }
             }
             Ok(Event::Delete(config_map)) => {
                 if let Some(at) = shard_of(&config_map) {
-                    cache.take_stored(at, Shard::new());
+                    follower.is_gone(at);
                 }
             }
             Err(error) if is_expired(&error) => {}
@@ -173,6 +246,8 @@ pub async fn follow(client: Client, namespace: &str, cache: &InventoryCache, syn
 /// Keeps the ConfigMaps equal to the cache; runs until dropped. Only the leader runs this, and it writes only what differs.
 pub(super) async fn keep(client: Client, namespace: &str, cache: &InventoryCache) {
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);
+    // The last leader, or this one in an earlier session, may have ended before it wrote everything.
+    (0..SHARDS).for_each(|at| cache.mark(at));
     loop {
         let changed = cache.changed().await;
         let mut failed = None;
@@ -247,17 +322,39 @@ mod tests {
         let written = shard(500, |number| format!("row-{number}"));
         let (stored, left_out) = bytes(&written).unwrap();
         assert_eq!(left_out, 0);
-        assert_eq!(content(&config_map(stored.clone())), written);
-        assert_eq!(bytes(&content(&config_map(stored.clone()))).unwrap().0, stored);
+        assert_eq!(content(&config_map(stored.clone())).unwrap(), written);
+        assert_eq!(bytes(&content(&config_map(stored.clone())).unwrap()).unwrap().0, stored);
     }
 
     #[test]
-    fn unreadable_answers_are_none_and_invalid_labels_are_left_out() {
-        assert!(content(&ConfigMap::default()).is_empty());
-        assert!(content(&config_map(b"no".to_vec())).is_empty());
+    fn unreadable_answers_are_reported_and_replace_no_good_ones() {
+        let (cache, metrics) = (InventoryCache::default(), InventoryMetrics::default());
+        let mut follower = Follower { cache: &cache, metrics: &metrics, unreadable: HashSet::new() };
+        let good = bytes(&shard(2, |_| "a".to_owned())).unwrap().0;
+        follower.take(0, &config_map(good.clone()));
+        let cut = good[..good.len() - 20].to_vec();
+        for bad in [ConfigMap::default(), config_map(b"no".to_vec()), config_map(cut), config_map(gzip("[secret"))] {
+            let why = content(&bad).unwrap_err();
+            assert!(why.contains(KEY) && !why.contains("secret"), "{why}");
+            follower.take(0, &bad);
+            assert_eq!((cache.shard(0).len(), follower.unreadable.len()), (2, 1));
+        }
+        follower.take(0, &config_map(good));
+        assert!(follower.unreadable.is_empty());
+        follower.is_gone(0);
+        assert!(cache.shard(0).is_empty());
+    }
+
+    fn gzip(text: &str) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(br#"{"n": {"p/i": {"a b": "c", "nodegate.dev/x": "y", "ok": "yes"}}}"#).unwrap();
-        let read = content(&config_map(encoder.finish().unwrap()));
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn invalid_labels_are_left_out() {
+        let text = r#"{"n": {"p/i": {"a b": "c", "nodegate.dev/x": "y", "ok": "yes"}}}"#;
+        let read = content(&config_map(gzip(text))).unwrap();
         let answer = read["n"].of("p/i").unwrap();
         assert_eq!((answer.iter().collect::<Vec<_>>(), answer.question()), (vec![("ok", "yes")], None));
     }
@@ -270,7 +367,7 @@ mod tests {
         assert!(question.is_some());
         let answers = InventoryAnswers::default().with(&id, Some(Arc::new(answer)));
         let written = Shard::from([("n1".into(), Arc::new(answers))]);
-        assert_eq!(content(&config_map(bytes(&written).unwrap().0)), written);
+        assert_eq!(content(&config_map(bytes(&written).unwrap().0)), Ok(written));
     }
 
     #[test]

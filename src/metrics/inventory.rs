@@ -19,13 +19,14 @@ struct RequestLabels {
     result: &'static str,
 }
 
-/// Metrics of inventories; empty on replicas that do not ask them.
+/// Metrics of inventories. Those with an inventory are empty on replicas that do not ask them.
 #[derive(Debug, Default)]
 pub struct InventoryMetrics {
     requests: Family<RequestLabels, Counter>,
     failing: Family<InventoryLabels, Gauge>,
     nodes: Family<InventoryLabels, Gauge>,
     dropped: Family<InventoryLabels, Counter>,
+    unreadable: Gauge,
 }
 
 impl InventoryMetrics {
@@ -50,6 +51,11 @@ impl InventoryMetrics {
         self.nodes.get_or_create(&of(policy, inventory)).set(i64::try_from(nodes).unwrap_or(i64::MAX));
     }
 
+    /// Sets how many ConfigMaps with answers cannot be read.
+    pub fn set_unreadable(&self, config_maps: usize) {
+        self.unreadable.set(i64::try_from(config_maps).unwrap_or(i64::MAX));
+    }
+
     /// Forgets the state of all inventories, because this replica does not ask them anymore.
     pub fn clear_state(&self) {
         self.failing.clear();
@@ -57,7 +63,7 @@ impl InventoryMetrics {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        let Self { requests, failing, nodes, dropped } = self;
+        let Self { requests, failing, nodes, dropped, unreadable } = self;
         registry.register("inventory_requests", "Requests to inventories, by result", requests.clone());
         registry.register("inventory_failing", "1 while an inventory does not answer with labels", failing.clone());
         registry.register("inventory_nodes", "Nodes about which an inventory has answered", nodes.clone());
@@ -65,6 +71,11 @@ impl InventoryMetrics {
             "inventory_dropped_labels",
             "Labels of answers that are invalid or not in allow",
             dropped.clone(),
+        );
+        registry.register(
+            "inventory_unreadable_answers",
+            "ConfigMaps with answers of inventories that cannot be read",
+            unreadable.clone(),
         );
     }
 }

@@ -72,6 +72,10 @@ fn a_batch_answers_for_all_nodes_and_a_fault_keeps_the_last_answers() {
         cmdb.fail(Fault::None);
         until("it answers", &serve, || line("failing{policy=\"fleet\",inventory=\"cmdb\"} 0"));
     }
+    // A value that cannot be used leaves the previous one.
+    cmdb.answer("/nodes", Some("{\"n1\": {\"rack.example.com/row\": \"a b\", \"rack.example.com/unit\": \"3\"}}"));
+    until("the other value", &serve, || patch(&serve, "n1").contains("\"3\""));
+    assert!(patch(&serve, "n1").contains("\"7\""));
     // Credentials are read again.
     std::fs::write(serve.path("credentials/cmdb/token"), "wrong").unwrap();
     until("the token is wrong", &serve, || serve.log().contains("401"));

@@ -1,5 +1,7 @@
 //! `kubectl nodegate`: the same program, found by kubectl under the name `kubectl-nodegate`.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -74,6 +76,40 @@ fn commands_that_read_use_kubectls_current_context_and_say_so() {
         let (code, said) = run(false, KUBECONFIG, &[arguments, &["--context", "dev", "--namespace", "x"]].concat());
         assert!(code == Some(2) && said.contains("--context dev requires --kubeconfig"), "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn the_api_server_is_reached_without_the_proxy_of_the_environment() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", server.local_addr().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let explain = |kubeconfig: String, proxy: &str| {
+        let file = directory.path().join("config");
+        std::fs::write(&file, kubeconfig).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        command.args(["explain", "n", "--namespace", "x", "--kubeconfig"]).arg(&file);
+        command.env("HTTPS_PROXY", proxy).env("https_proxy", proxy).env_remove("NO_PROXY").env_remove("no_proxy");
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    std::thread::spawn(move || {
+        for mut stream in server.incoming().map_while(Result::ok) {
+            let mut head = [0; 1024];
+            let _ = stream.read(&mut head).unwrap();
+            let body =
+                r#"{"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "asked", "code": 403}"#;
+            let length = body.len();
+            write!(stream, "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
+                .unwrap();
+        }
+    });
+    let direct = KUBECONFIG.replace("https://127.0.0.1:1", &url);
+    for proxy in ["http://127.0.0.1:1", "https://127.0.0.1:1", "socks5://127.0.0.1:1", "no URL"] {
+        let (code, said) = explain(direct.clone(), proxy);
+        assert!(code == Some(2) && said.contains("asked"), "{proxy}: {said}");
+    }
+    let (code, said) = explain(direct.replace("server:", "proxy-url: 'http://u:secret@127.0.0.1:1', server:"), "");
+    assert!(code == Some(2) && said.contains("the cluster has proxy-url") && !said.contains("secret"), "{said}");
 }
 
 #[test]

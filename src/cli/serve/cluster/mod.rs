@@ -203,7 +203,13 @@ impl Cluster {
         };
         tokio::join!(
             self.maps.follow(state_read, problem),
-            inventory::follow(self.client.clone(), &self.config.place.namespace, &self.inventory, answers_read),
+            inventory::follow(
+                self.client.clone(),
+                &self.config.place.namespace,
+                &self.inventory,
+                &metrics.inventory,
+                answers_read
+            ),
             policies::follow(self.client.clone(), &self.config.place.namespace, shared.files.clone(), combined),
             self.follow_certificate(shared),
             self.lease.follow(self.client.clone(), &self.config.place.namespace),
