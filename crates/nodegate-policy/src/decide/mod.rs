@@ -124,8 +124,11 @@ fn is_of(saved: &SavedState, write: &Write<'_>) -> bool {
 pub(crate) fn mask_owned<'a>(view: &mut View<'a>, saved: &'a SavedState) {
     let Some(owned) = &saved.owned else { return };
     for (key, value) in &owned.labels {
-        // The new key of a migration counts from cutover on, whoever wrote it.
-        if view.base_label(key) == Some(value) && view.set().replacement(key).is_none() {
+        // The new key of a migration counts from cutover on, whoever wrote it. An old key that others set counts again if
+        // the phase goes back.
+        let counts =
+            view.set().replacement(key).is_some() || (owned.taken_over.contains(key) && view.set().counts_still(key));
+        if view.base_label(key) == Some(value) && !counts {
             view.mask_label(key, None);
         }
     }
