@@ -104,7 +104,8 @@ struct DuringOutage {
 }
 
 /// The parts that report errors of requests to the API server.
-const REQUESTERS: [&str; 3] = ["nodegate::controller", "nodegate::state", "kube_lease_manager"];
+const REQUESTERS: [&str; 4] =
+    ["nodegate::controller", "nodegate::inventory::stored", "nodegate::state", "kube_lease_manager"];
 
 impl<S: Subscriber> Layer<S> for DuringOutage {
     fn event_enabled(&self, event: &Event<'_>, _context: Context<'_, S>) -> bool {

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::node::NodeObject;
+pub use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::state::{Change, How};
 use nodegate_policy::{Claim, Decision, Desired, LAST_CHANGE, NodeChange, NodeFacts, Strength};
 
-/// The field manager of the controller's own writes.
-pub const FIELD_MANAGER: &str = "nodegate";
 /// Maximum number of changes of one node that are remembered between two records.
 const PENDING_MAX: usize = 50;
 /// Changes within this time are recorded together.

@@ -30,7 +30,7 @@ pub use decide::patch::patch;
 pub use facts::gpu;
 pub use facts::inventory::{DroppedLabel, INVENTORY_LABELS_MAX, InventoryAnswers, InventoryLabels, InventoryQuestion};
 pub use facts::json_borrow::{Capacity, Entries, Object, Text};
-pub use facts::managed_fields::{Claim, Claims, TaintsClaimed};
+pub use facts::managed_fields::{Claim, Claims, FIELD_MANAGER, TaintsClaimed};
 pub use facts::request::{DecideContext, Operation, Requester, Write};
 pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact};
 pub use judge::{Exemptions, Kind, Verdict, Violation, judge, violations};

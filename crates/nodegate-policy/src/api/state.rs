@@ -167,4 +167,8 @@ pub struct Owned {
     /// Those of the labels that a migration copied from another key. The copy that becomes the new key stays.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub copies: BTreeSet<String>,
+    /// Those of the labels that others set and a migration took over at cutover. They are given back if its phase goes back
+    /// to `dualWrite`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taken_over: BTreeSet<String>,
 }

@@ -62,6 +62,22 @@ fn rule(migration: Migration, id: RuleId, trust_kubelet: bool) -> Rule {
     }
 }
 
+/// Adds the other key of a migration to the persist sections that name one of its keys: which of them is saved depends on
+/// the phase, and an old value may be restored as a new one.
+pub(super) fn persist_both(drafts: &mut [Draft]) {
+    let migrations: Vec<Migration> = drafts.iter().filter_map(|draft| draft.rule.assigns.migration.clone()).collect();
+    for saved in drafts.iter_mut().filter_map(|draft| draft.rule.assigns.saved.as_mut()) {
+        for Migration { from, to, .. } in &migrations {
+            let persisted = [from, to].map(|key| saved.labels.contains(key.as_str()));
+            match persisted {
+                [true, false] => saved.labels.insert(to),
+                [false, true] => saved.labels.insert(from),
+                [true, true] | [false, false] => {}
+            }
+        }
+    }
+}
+
 /// Reports keys that are in two migrations, and rules that set the old key of a migration that is cut over.
 pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], errors: &mut Vec<PolicyError>) {
     let mut seen: HashMap<&str, &Draft> = HashMap::new();

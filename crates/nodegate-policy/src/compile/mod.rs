@@ -132,6 +132,7 @@ impl PolicySet {
             errors.push(of_all(Problem::new(what, "use fewer expressions")));
         }
         migrations::check(&documents, &drafts, &mut errors);
+        migrations::persist_both(&mut drafts);
         trust::check(&documents, &drafts, &protected, &mut errors);
         let drafts = order::order(&documents, drafts, &mut errors);
         if !errors.is_empty() {

@@ -127,8 +127,11 @@ pub(crate) fn mask_owned<'a>(view: &mut View<'a>, saved: &'a SavedState) {
     for (key, value) in &owned.labels {
         // A migration would take its own copy for the value to copy.
         let is_awaited = !owned.copies.contains(key) && view.answers.awaited(key).is_some();
-        // The new key of a migration counts from cutover on, whoever wrote it.
-        if view.base_label(key) == Some(value) && view.set().replacement(key).is_none() && !is_awaited {
+        // The new key of a migration counts from cutover on, whoever wrote it. An old key that others set counts again if
+        // the phase goes back.
+        let counts =
+            view.set().replacement(key).is_some() || (owned.taken_over.contains(key) && view.set().counts_still(key));
+        if view.base_label(key) == Some(value) && !counts && !is_awaited {
             view.mask_label(key, None);
         }
     }

@@ -9,6 +9,9 @@
 
 mod parse;
 
+/// The field manager of the controller's writes.
+pub const FIELD_MANAGER: &str = "nodegate";
+
 /// One field manager's claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
@@ -82,6 +85,12 @@ impl Claims {
     /// Whether a field manager claims this label, or might claim it.
     pub fn has_label(&self, key: &str) -> bool {
         self.extent == Extent::Part || self.claims.iter().any(|claim| claim.labels.contain(key))
+    }
+
+    /// The same for managers other than the controller's.
+    pub fn others_have_label(&self, key: &str) -> bool {
+        let mut others = self.claims.iter().filter(|claim| &*claim.manager != FIELD_MANAGER);
+        self.extent == Extent::Part || others.any(|claim| claim.labels.contain(key))
     }
 
     /// Whether a field manager claims this annotation, or might claim it.

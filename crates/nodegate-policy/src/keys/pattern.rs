@@ -3,7 +3,7 @@
 use foldhash::HashSet;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
-use crate::api::names::{check_label_key, is_dns_subdomain};
+use crate::api::names::{LabelKey, check_label_key, is_dns_subdomain};
 use crate::api::problem::Problem;
 
 /// The characters that make a text a glob.
@@ -165,6 +165,12 @@ impl KeySet {
         self.prefixes.extend(other.prefixes.iter().cloned());
         self.written.extend(other.written.iter().cloned());
         self.all |= other.all;
+    }
+
+    /// Adds one key.
+    pub(crate) fn insert(&mut self, key: &LabelKey) {
+        self.exact.insert(key.as_str().into());
+        self.written.push(key.as_str().into());
     }
 
     /// Whether `key` is in the set.

@@ -64,7 +64,9 @@ impl Planner<'_> {
         let label = |key: &str| !enforced(key) && never_persisted::label(key).is_none();
         // While labels are being restored, saved ones that are not present yet are kept.
         let restoring = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Saved);
-        for (key, value) in node.labels().filter(|(key, _)| label(key) && self.suspects.binary_search(key).is_err()) {
+        let captured_from_node =
+            |key: &str| label(key) && self.suspects.binary_search(&key).is_err() && !self.is_retired(key);
+        for (key, value) in node.labels().filter(|(key, _)| captured_from_node(key)) {
             if known.iter().any(|persist| persist.labels.contains(key)) && !restoring(key) {
                 let before = saved.labels.get(key).map(String::as_str);
                 // A kubelet that bypassed admission must not decide what is restored on the next machine.

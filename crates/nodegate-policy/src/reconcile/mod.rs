@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 mod capture;
+mod moved;
 mod record;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -19,7 +20,6 @@ use record::{is_ownable, own};
 pub use unseen::Unseen;
 
 use crate::api::names::TaintId;
-use crate::api::policy::MigrationPhase;
 use crate::api::state::{Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
 use crate::decide::evaluate::{Evaluation, Sources};
@@ -34,8 +34,7 @@ use crate::keys::Field;
 use crate::keys::restriction::is_own;
 use crate::set::PolicySet;
 use crate::set::migration::Ownership;
-use crate::set::rule::REMOVE_AFTER;
-use crate::set::rule::Strength;
+use crate::set::rule::{REMOVE_AFTER, Rule, Strength};
 
 /// A stored node, and what is known about its past.
 #[derive(Clone, Copy, Debug)]
@@ -147,14 +146,7 @@ pub(crate) fn stored_view<'a>(
         mask_owned(&mut view, stored.saved);
         view.remember_publishers(&stored.saved.publishers);
     }
-    // A node that joined with the new key only got the old one from the webhook, so nobody claims it.
-    for (_, migration) in set.migrating_rules().filter(|(_, migration)| !migration.is_cut_over()) {
-        let (old, new) = (migration.from.as_str(), migration.to.as_str());
-        let is_copy = !stored.claims.has_label(old) && stored.claims.has_label(new);
-        if is_copy && stored.node.label(old).is_some() && stored.node.label(old) == view.base_label(new) {
-            view.mask_label(old, None);
-        }
-    }
+    moved::mask_originals(&mut view, stored, first_sight);
     set_aside.for_each(|key| view.mask_label(key, None));
     view
 }
@@ -283,20 +275,16 @@ impl<'a> Planner<'a> {
             if decision.labels.contains_key(key) || node.label(key) != Some(value) {
                 continue;
             }
-            // The copy has become the key that counts.
-            if before.copies.contains(key) && self.set.replacement(key).is_some() {
+            if moved::is_given_up(self.set, self.stored, before, key) {
                 continue;
             }
-            if before.copies.contains(key) {
-                kept.copies.insert(key.clone());
-            }
+            moved::keep_origin(before, key, &mut kept);
             kept.labels.insert(key.clone(), value.clone());
-            unwanted(
-                Field::Label,
-                key.clone(),
-                self.evaluation.may_still_give(|rule| rule.may_write_label(key)),
-                &mut kept,
-            );
+            // A copy is needed as long as its source may be given again.
+            let source = self.set.moved(key).map(|(_, other)| other.as_str());
+            let may_give =
+                |rule: &Rule| rule.may_write_label(key) || source.is_some_and(|source| rule.may_write_label(source));
+            unwanted(Field::Label, key.clone(), self.evaluation.may_still_give(may_give), &mut kept);
         }
         for (key, value) in &before.annotations {
             if decision.annotations.contains_key(key) || node.annotation(key) != Some(value) {
@@ -328,19 +316,6 @@ impl<'a> Planner<'a> {
         (kept, removals)
     }
 
-    /// Removes the old keys of migrations that are done: whoever set them, once the node has the new key, and without a
-    /// grace period.
-    fn retire(&self, removals: &mut Vec<Removal>) {
-        let node = self.stored.node;
-        for (_, migration) in self.set.migrating_rules().filter(|(_, one)| one.phase == MigrationPhase::Done) {
-            let (old, new) = (migration.from.as_str(), migration.to.as_str());
-            if node.label(old).is_some() && node.label(new).is_some() {
-                removals.retain(|removal| removal.field != Field::Label || removal.key != old);
-                removals.push(Removal { field: Field::Label, key: old.to_owned(), after: Duration::ZERO });
-            }
-        }
-    }
-
     /// Desired keys that are already present: owned if they were before, or if nobody claims them.
     fn found(&self, before: &Owned, kept: &mut Owned) {
         let (node, claims, decision) = (self.stored.node, self.stored.claims, &self.builder.decision);
@@ -348,11 +323,14 @@ impl<'a> Planner<'a> {
         let adopt = self.stored.adopt;
         for (key, desired) in decision.labels.iter().filter(|(_, desired)| is_ownable(desired)) {
             let there = node.label(key) == Some(&desired.value);
-            let adopt = adopt || desired.ownership == Ownership::TakenOver;
+            let adopt = adopt || self.is_taken(before, key, desired.ownership);
             // A kubelet may send a protected label with the desired value to claim it permanently, so such a claim is ignored.
             let unclaimable = self.first_sight && self.stored.registered && self.set.is_protected(key);
             if before.labels.contains_key(key) || (there && (adopt || unclaimable || !claims.has_label(key))) {
                 own(kept, decision, Field::Label, key, &desired.value);
+            }
+            if desired.ownership == Ownership::TakenOver && self.is_original(before, key) {
+                kept.taken_over.insert(key.clone());
             }
         }
         for (key, desired) in decision.annotations.iter().filter(|(_, desired)| kept_values(desired.strength)) {

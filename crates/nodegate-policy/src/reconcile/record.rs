@@ -147,6 +147,7 @@ pub(crate) fn normalize_owned(mut record: SavedState) -> SavedState {
         |key: &String| owned.labels.contains_key(key) || owned.annotations.contains_key(key) || ids.contains(key);
     owned.remove_after.retain(|key, _| there(key));
     owned.copies.retain(|key| owned.labels.contains_key(key));
+    owned.taken_over.retain(|key| owned.labels.contains_key(key));
     record.owned = (owned != Owned::default()).then_some(owned);
     record
 }

@@ -60,6 +60,15 @@ impl Migration {
         }
     }
 
+    /// The other one of its keys; `None` if this is neither of them.
+    pub(crate) fn other(&self, key: &str) -> Option<&LabelKey> {
+        match (key == self.from.as_str(), key == self.to.as_str()) {
+            (true, _) => Some(&self.to),
+            (_, true) => Some(&self.from),
+            (false, false) => None,
+        }
+    }
+
     /// The keys that it may set.
     pub(crate) fn written(&self) -> impl Iterator<Item = &LabelKey> {
         let old = (self.phase != MigrationPhase::Done).then_some(&self.from);

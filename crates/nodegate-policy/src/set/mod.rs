@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::document::PolicyDocument;
+use crate::api::names::LabelKey;
 use crate::api::policy::MigrationPhase;
 use crate::cel::{ReadPaths, SharedPaths};
 use crate::keys::never_persisted;
@@ -164,6 +165,16 @@ impl PolicySet {
     pub(crate) fn replacement(&self, key: &str) -> Option<&Migration> {
         let mut all = self.migrating_rules().map(|(_, migration)| migration);
         all.find(|migration| migration.is_cut_over() && migration.to.as_str() == key)
+    }
+
+    /// The migration whose old or new key this is, and its other key.
+    pub(crate) fn moved(&self, key: &str) -> Option<(&Migration, &LabelKey)> {
+        self.migrating_rules().find_map(|(_, migration)| Some((migration, migration.other(key)?)))
+    }
+
+    /// Whether this is the old key of a migration in the phase `dualWrite`: the key that counts.
+    pub(crate) fn counts_still(&self, key: &str) -> bool {
+        self.migrating_rules().any(|(_, migration)| !migration.is_cut_over() && migration.from.as_str() == key)
     }
 
     /// Whether this is the old key of a migration that is done: then no node keeps it.

@@ -45,9 +45,14 @@ impl Scene {
         }
     }
 
-    pub(crate) fn claimed(mut self, keys: &[&str]) -> Self {
+    pub(crate) fn claimed(self, keys: &[&str]) -> Self {
+        self.claimed_by("m", keys)
+    }
+
+    /// The same node with these labels claimed by one field manager, and no other claims.
+    pub(crate) fn claimed_by(mut self, manager: &str, keys: &[&str]) -> Self {
         let fields: serde_json::Map<String, Json> = keys.iter().map(|key| (format!("f:{key}"), json!({}))).collect();
-        let managed_fields = json!([{"manager": "m", "time": "2026-01-01T00:00:00Z",
+        let managed_fields = json!([{"manager": manager, "time": "2026-01-01T00:00:00Z",
             "fieldsV1": {"f:metadata": {"f:labels": fields}}}]);
         self.claims = Claims::parse(&managed_fields.to_string());
         self
