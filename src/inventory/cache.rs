@@ -126,6 +126,16 @@ impl InventoryCache {
         self.shards.iter().map(of).sum()
     }
 
+    /// The nodes about which an inventory has answered.
+    pub(super) fn nodes_of(&self, id: &str) -> Vec<Arc<str>> {
+        let shards = self.shards.iter().map(ArcSwap::load_full);
+        let of = |shard: Arc<Shard>| -> Vec<Arc<str>> {
+            let known = shard.iter().filter(|(_, answers)| answers.of(id).is_some());
+            known.map(|(node, _)| node.clone()).collect()
+        };
+        shards.flat_map(of).collect()
+    }
+
     /// Takes over what is stored, unless this replica asks inventories itself.
     pub(super) fn take_stored(&self, at: usize, stored: Shard) {
         if self.is_source.load(Ordering::Relaxed) {

@@ -17,21 +17,51 @@ const TOLERATED: u32 = 3;
 const DELAY_MAX: Duration = Duration::from_secs(300);
 
 /// The result of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It answered, possibly that it does not know the node.
+    /// It answered with labels.
     Answered,
-    /// It did not, or not with labels.
-    Failed,
+    /// It answered that it does not know the node.
+    Unknown,
+    /// It did not answer, or not with labels; with the reason.
+    Failed(String),
+}
+
+/// A node that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LivingNode {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The UID of the object. A node that is created again has another one.
+    pub uid: Arc<str>,
+}
+
+/// What the results about all nodes say about the inventory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    /// It answers about nodes.
+    Answers,
+    /// Not enough is known.
+    Undecided,
+    /// It does not answer about some nodes, or knows none; with the reason.
+    Troubled(String),
 }
 
 struct Entry {
+    uid: Arc<str>,
     due: Instant,
     /// Whether a request is under way. Then it is not in the order: a late answer must not replace a newer one.
     asked: bool,
     etag: Option<HeaderValue>,
     failures: u32,
+    last: Option<Outcome>,
     gone_since: Option<Instant>,
+}
+
+impl Entry {
+    fn new(uid: Arc<str>, due: Instant) -> Self {
+        Self { uid, due, asked: false, etag: None, failures: 0, last: None, gone_since: None }
+    }
 }
 
 /// The schedule of one inventory.
@@ -54,16 +84,17 @@ impl Schedule {
     /// at its own time in the interval, all others at once.
     pub(super) fn follow(
         &mut self,
-        living: &[Arc<str>],
+        living: &[LivingNode],
         is_known: impl Fn(&str) -> bool,
         now: Instant,
     ) -> Vec<Arc<str>> {
         let mut gone: std::collections::HashSet<Arc<str>> = self.nodes.keys().cloned().collect();
-        for node in living {
+        for LivingNode { name: node, uid } in living {
             gone.remove(node);
             match self.nodes.get_mut(node) {
                 Some(entry) => {
-                    if entry.gone_since.take().is_some() {
+                    if entry.gone_since.take().is_some() || entry.uid != *uid {
+                        entry.uid = uid.clone();
                         self.set_due(node, now);
                     }
                 }
@@ -71,8 +102,7 @@ impl Schedule {
                     // A node that joins is due before all that wait for their next turn.
                     let first = now.checked_sub(self.interval).unwrap_or(now);
                     let due = if is_known(node) { now + self.phase(node) } else { first };
-                    self.nodes
-                        .insert(node.clone(), Entry { due, asked: false, etag: None, failures: 0, gone_since: None });
+                    self.nodes.insert(node.clone(), Entry::new(uid.clone(), due));
                     self.order.insert((due, node.clone()));
                 }
             }
@@ -89,6 +119,36 @@ impl Schedule {
             }
         }
         forgotten
+    }
+
+    /// Counts nodes with a known answer that [`Self::follow`] has never seen as deleted from now on: they were deleted while
+    /// nobody followed.
+    pub(super) fn expect_gone(&mut self, known: impl IntoIterator<Item = Arc<str>>, now: Instant) {
+        for node in known {
+            let gone = || Entry { gone_since: Some(now), ..Entry::new(Arc::from(""), now) };
+            self.nodes.entry(node).or_insert_with(gone);
+        }
+    }
+
+    /// What the last results about the nodes that exist say.
+    pub(super) fn health(&self) -> Health {
+        let living = || self.nodes.iter().filter(|(_, entry)| entry.gone_since.is_none());
+        let stuck = || living().filter(|(_, entry)| entry.failures > TOLERATED);
+        if let Some((node, Entry { last: Some(Outcome::Failed(why)), .. })) = stuck().min_by_key(|(node, _)| *node) {
+            return Health::Troubled(match stuck().count() {
+                1 => format!("it fails repeatedly about node {node}: {why}"),
+                count => format!("it fails repeatedly about {count} nodes, for example {node}: {why}"),
+            });
+        }
+        if living().any(|(_, entry)| entry.last == Some(Outcome::Answered)) {
+            return Health::Answers;
+        }
+        match living().map(|(node, _)| node).min() {
+            Some(node) if living().all(|(_, entry)| entry.last == Some(Outcome::Unknown)) => Health::Troubled(format!(
+                "it answers 404 about all nodes, for example {node}; check the path of its URL"
+            )),
+            _ => Health::Undecided,
+        }
     }
 
     /// Takes back the requests without a result: nobody waits for them anymore. Their nodes are due at once.
@@ -129,13 +189,13 @@ impl Schedule {
         let interval = self.interval;
         let Some(entry) = self.nodes.get_mut(node) else { return };
         entry.asked = false;
-        match outcome {
-            Outcome::Answered => {
+        match &outcome {
+            Outcome::Answered | Outcome::Unknown => {
                 entry.failures = 0;
                 self.failures = 0;
                 self.paused_until = now;
             }
-            Outcome::Failed => {
+            Outcome::Failed(_) => {
                 entry.failures = entry.failures.saturating_add(1);
                 self.failures = self.failures.saturating_add(1);
                 entry.due = now + delay(entry.failures, random).min(interval);
@@ -144,6 +204,7 @@ impl Schedule {
                 }
             }
         }
+        entry.last = Some(outcome);
         if entry.gone_since.is_none() {
             self.order.insert((entry.due, node.clone()));
         }
@@ -187,124 +248,4 @@ fn delay(failures: u32, random: f64) -> Duration {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    const INTERVAL: Duration = Duration::from_secs(300);
-
-    fn nodes(names: &[&str]) -> Vec<Arc<str>> {
-        names.iter().map(|name| (*name).into()).collect()
-    }
-
-    fn next(schedule: &mut Schedule, now: Instant) -> Option<String> {
-        schedule.next(now).map(|(node, _)| node.to_string())
-    }
-
-    #[test]
-    fn a_node_is_asked_about_when_it_joins_and_then_once_in_each_interval() {
-        let start = Instant::now();
-        let mut schedule = Schedule::new(INTERVAL, start);
-        schedule.follow(&nodes(&["a", "b"]), |_| false, start);
-        assert_eq!([next(&mut schedule, start), next(&mut schedule, start)].map(Option::unwrap), ["a", "b"]);
-        assert_eq!((next(&mut schedule, start), schedule.wait(start)), (None, None));
-        schedule.done(&"a".into(), Outcome::Answered, start, 0.0);
-        assert_eq!(schedule.wait(start), Some(INTERVAL));
-        let joined = start + Duration::from_secs(10);
-        schedule.follow(&nodes(&["a", "b", "c"]), |_| false, joined);
-        assert_eq!(next(&mut schedule, joined).as_deref(), Some("c"));
-        assert_eq!(next(&mut schedule, start + INTERVAL).as_deref(), Some("a"));
-    }
-
-    #[test]
-    fn one_request_at_a_time_is_under_way_about_a_node_and_a_dropped_one_is_repeated_at_once() {
-        let start = Instant::now();
-        let mut schedule = Schedule::new(INTERVAL, start);
-        schedule.follow(&nodes(&["a", "b"]), |_| false, start);
-        assert_eq!([next(&mut schedule, start), next(&mut schedule, start)].map(Option::unwrap), ["a", "b"]);
-        schedule.done(&"b".into(), Outcome::Answered, start, 0.0);
-        let later = start + INTERVAL;
-        schedule.follow(&nodes(&["a", "b"]), |_| true, later);
-        assert_eq!([next(&mut schedule, later), next(&mut schedule, later)], [Some("b".to_owned()), None]);
-        schedule.done(&"b".into(), Outcome::Answered, later, 0.0);
-        schedule.start_anew(later);
-        assert_eq!([next(&mut schedule, later), next(&mut schedule, later)], [Some("a".to_owned()), None]);
-        // A node that is created again while a request about its predecessor is under way is asked about again.
-        schedule.follow(&nodes(&["b"]), |_| true, later);
-        schedule.follow(&nodes(&["a", "b"]), |_| true, later);
-        assert_eq!(next(&mut schedule, later), None);
-        schedule.done(&"a".into(), Outcome::Answered, later, 0.0);
-        assert_eq!(next(&mut schedule, later).as_deref(), Some("a"));
-    }
-
-    #[test]
-    fn known_nodes_are_spread_over_the_interval() {
-        let start = Instant::now();
-        let mut schedule = Schedule::new(INTERVAL, start);
-        let names: Vec<Arc<str>> = (0..15_000).map(|number| format!("node-{number}").into()).collect();
-        schedule.follow(&names, |_| true, start);
-        let mut counts = Vec::new();
-        for tenth in 1..=10 {
-            let now = start + INTERVAL * tenth / 10;
-            let before = counts.iter().sum::<usize>();
-            let all = schedule.order.iter().filter(|(due, _)| *due <= now).count();
-            counts.push(all - before);
-        }
-        assert!(counts.iter().all(|count| (1_000..2_000).contains(count)), "{counts:?}");
-    }
-
-    #[test]
-    fn an_inventory_that_fails_is_asked_more_and_more_rarely_until_it_answers() {
-        let start = Instant::now();
-        let mut schedule = Schedule::new(INTERVAL, start);
-        let names: Vec<Arc<str>> = (0..100).map(|number| format!("n{number}").into()).collect();
-        schedule.follow(&names, |_| false, start);
-        let (mut now, mut asked) = (start, Vec::new());
-        while now < start + Duration::from_secs(120) {
-            match schedule.next(now) {
-                Some((node, _)) => {
-                    asked.push(now - start);
-                    schedule.done(&node, Outcome::Failed, now, 0.0);
-                }
-                None => now += Duration::from_secs(1),
-            }
-        }
-        assert_eq!(asked.iter().map(Duration::as_secs).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 3, 7, 15, 31, 63]);
-        assert!(schedule.is_failing());
-        let later = start + Duration::from_secs(600);
-        let (node, _) = schedule.next(later).unwrap();
-        schedule.done(&node, Outcome::Answered, later, 0.0);
-        assert!(!schedule.is_failing() && schedule.next(later).is_some());
-    }
-
-    #[test]
-    fn one_node_that_fails_delays_no_other() {
-        let start = Instant::now();
-        let mut schedule = Schedule::new(INTERVAL, start);
-        schedule.follow(&nodes(&["bad", "good"]), |_| false, start);
-        for second in 0..10 {
-            let now = start + Duration::from_secs(second);
-            while let Some((node, _)) = schedule.next(now) {
-                let outcome = if &*node == "bad" { Outcome::Failed } else { Outcome::Answered };
-                schedule.done(&node, outcome, now, 0.0);
-            }
-            assert!(second > 2 || !schedule.is_failing());
-        }
-        schedule.follow(&nodes(&["bad", "good", "new"]), |_| false, start + Duration::from_secs(2));
-        assert_eq!(delay(1, 1.0), Duration::from_millis(500));
-        assert_eq!(delay(40, 0.0), DELAY_MAX);
-    }
-
-    #[test]
-    fn answers_about_deleted_nodes_are_kept_for_an_hour() {
-        let start = Instant::now();
-        let mut schedule = Schedule::new(INTERVAL, start);
-        schedule.follow(&nodes(&["a"]), |_| false, start);
-        assert!(schedule.follow(&[], |_| true, start).is_empty());
-        assert_eq!(next(&mut schedule, start + INTERVAL), None, "nobody asks about it");
-        let again = start + Duration::from_secs(60);
-        schedule.follow(&nodes(&["a"]), |_| true, again);
-        assert_eq!(next(&mut schedule, again).as_deref(), Some("a"), "it may be another machine");
-        schedule.follow(&[], |_| true, again);
-        assert_eq!(schedule.follow(&[], |_| true, again + KEPT), nodes(&["a"]));
-    }
-}
+mod tests;

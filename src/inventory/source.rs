@@ -1,7 +1,7 @@
 //! One inventory: asks it by its schedule, and puts its answers in the cache.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use super::answer;
 use super::cache::InventoryCache;
 use super::refresh::Report;
 use super::request::{Requester, Returned};
-use super::schedule::{Outcome, Schedule};
+use super::schedule::{Health, LivingNode, Outcome, Schedule};
 use crate::metrics::InventoryMetrics;
 use crate::text;
 use nodegate_policy::api::names::is_dns_subdomain;
@@ -36,8 +36,13 @@ const NAMED_MAX: usize = 32;
 /// Stands for all nodes in the schedule of a batch. No node has this name.
 const ALL: &str = "";
 
-/// The names of all nodes that exist.
-pub(super) type Living<'a> = &'a (dyn Fn() -> Vec<Arc<str>> + Sync);
+/// The word for 404 in metrics.
+const NOT_FOUND: &str = "not_found";
+/// How often the results about all nodes are compared while answers arrive.
+const JUDGE: Duration = Duration::from_secs(1);
+
+/// All nodes that exist.
+pub(super) type Living<'a> = &'a (dyn Fn() -> Vec<LivingNode> + Sync);
 
 /// One inventory, with what is known about it since this replica asks it.
 pub(super) struct Source {
@@ -46,6 +51,8 @@ pub(super) struct Source {
     /// Whether known answers are to other questions, so that all nodes are asked about at once.
     asks_anew: bool,
     schedule: Mutex<Schedule>,
+    /// When the results about all nodes were compared last.
+    judged: Mutex<Option<Instant>>,
     /// Dropped keys that were named in the log.
     named: Mutex<BTreeSet<String>>,
 }
@@ -65,7 +72,14 @@ impl Source {
     /// A source that has not been asked. `asks_anew`: whether what is known does not count.
     pub(super) fn new(inventory: Arc<Inventory>, credentials: Option<&Path>, asks_anew: bool) -> Self {
         let schedule = Mutex::new(Schedule::new(inventory.refresh, Instant::now()));
-        Self { inventory, requester: Requester::new(credentials), asks_anew, schedule, named: Mutex::default() }
+        Self {
+            inventory,
+            requester: Requester::new(credentials),
+            asks_anew,
+            schedule,
+            judged: Mutex::default(),
+            named: Mutex::default(),
+        }
     }
 
     /// Asks about every node when it is due; runs until dropped. `joined` changes when a node joins.
@@ -105,14 +119,16 @@ impl Source {
     fn look(&self, around: Surroundings<'_>, now: Instant) {
         let Inventory { id, policy, name, url, .. } = &*self.inventory;
         if url.is_batch() {
-            self.schedule().follow(&[ALL.into()], |_| false, now);
+            self.schedule().follow(&[LivingNode { name: ALL.into(), uid: ALL.into() }], |_| false, now);
         } else {
             let is_answered =
                 |node: &str| around.cache.of(node).of(id).is_some_and(|answer| self.inventory.is_answered_by(answer));
             let is_known = |node: &str| !self.asks_anew && is_answered(node);
             let gone = self.schedule().follow(&(around.living)(), is_known, now);
             gone.iter().for_each(|node| around.cache.put(node, id, None));
+            self.schedule().expect_gone(around.cache.nodes_of(id), now);
         }
+        self.judge(around, now);
         around.metrics.set_nodes(policy, name, around.cache.count(id));
     }
 
@@ -122,19 +138,47 @@ impl Source {
             Ok(result) => (result, None),
             Err(why) => ("failed", Some(why)),
         };
+        let outcome = match &failure {
+            Some(why) => Outcome::Failed(why.clone()),
+            None if result == NOT_FOUND => Outcome::Unknown,
+            None => Outcome::Answered,
+        };
         let Inventory { policy, name, .. } = &*self.inventory;
         around.metrics.asked(policy, name, result);
-        let outcome = if failure.is_some() { Outcome::Failed } else { Outcome::Answered };
+        let now = Instant::now();
         let failing = {
             let mut schedule = self.schedule();
-            schedule.done(&node, outcome, Instant::now(), random());
+            schedule.done(&node, outcome, now, random());
             schedule.is_failing() || (self.inventory.url.is_batch() && failure.is_some())
         };
         match failure {
-            None => around.report.answers(&self.inventory, around.metrics),
+            None if self.is_time_to_judge(now) => self.judge(around, now),
+            None => {}
             Some(why) if failing => around.report.fails(&self.inventory, why, around.metrics),
             // Other nodes are answered.
             Some(why) => tracing::debug!(policy = &**policy, inventory = &**name, node = &*node, why, "no answer"),
+        }
+    }
+
+    fn is_time_to_judge(&self, now: Instant) -> bool {
+        let judged = *self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        judged.is_none_or(|judged| now.saturating_duration_since(judged) >= JUDGE)
+    }
+
+    /// Reports what the results about all nodes say, unless the inventory fails as a whole.
+    fn judge(&self, around: Surroundings<'_>, now: Instant) {
+        *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        let health = {
+            let schedule = self.schedule();
+            if schedule.is_failing() {
+                return;
+            }
+            schedule.health()
+        };
+        match health {
+            Health::Answers => around.report.answers(&self.inventory, around.metrics),
+            Health::Troubled(why) => around.report.fails(&self.inventory, why, around.metrics),
+            Health::Undecided => {}
         }
     }
 
@@ -145,7 +189,7 @@ impl Source {
     fn take(&self, around: Surroundings<'_>, node: &Arc<str>, returned: Returned) -> Result<&'static str, String> {
         let (body, etag) = match returned {
             Returned::Unchanged => return Ok("unchanged"),
-            Returned::NotFound => return Ok("not_found"),
+            Returned::NotFound => return Ok(NOT_FOUND),
             Returned::Body(body, etag) => (body, etag),
         };
         if self.inventory.url.is_batch() {
@@ -180,7 +224,7 @@ impl Source {
             return Err(why);
         }
         // A node that is missing in a batch may be missing by mistake. What exists keeps its last answer.
-        let living: std::collections::HashSet<Arc<str>> = (around.living)().into_iter().collect();
+        let living: HashSet<Arc<str>> = (around.living)().into_iter().map(|node| node.name).collect();
         let kept = |node: &str| living.contains(node) || refused.contains(node);
         around.cache.put_all(&self.inventory.id, answers, kept);
         around.metrics.set_nodes(&self.inventory.policy, &self.inventory.name, around.cache.count(&self.inventory.id));

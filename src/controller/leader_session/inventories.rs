@@ -10,6 +10,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::LeaderSession;
 use crate::controller::node::NodeObject;
 use crate::controller::queue::Queue;
+use crate::inventory::LivingNode;
 
 /// How long changed answers are gathered before all nodes are surveyed. It is shorter than the grace period of removals, so
 /// that the limit on removals holds before the first one.
@@ -21,7 +22,10 @@ impl LeaderSession {
         if store.wait_until_ready().await.is_err() {
             return;
         }
-        let living = || store.state().iter().map(|node| node.name().into()).collect();
+        let living = || {
+            let node = |node: &Arc<NodeObject>| LivingNode { name: node.name().into(), uid: node.uid().into() };
+            store.state().iter().map(node).collect()
+        };
         self.inventory.run(self.client.clone(), &self.config.namespace, &living).await;
     }
 

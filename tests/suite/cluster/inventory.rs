@@ -233,6 +233,10 @@ async fn a_node_waits_for_a_required_answer_and_answers_outlive_nodegate() {
     // A 404 is no answer, so the taint stays.
     until("it is asked", &nodegate, || cmdb.requests().len() > 4).await;
     assert!(is_pending(&admin.get("required-1").await));
+    until("404 about all nodes is reported", &nodegate, || {
+        is_failing(&nodegate) && nodegate.log().contains("404 about all nodes")
+    })
+    .await;
     for name in names {
         cmdb.answer(&format!("/nodes/{name}"), Some(&row("7")));
         admin
@@ -270,6 +274,7 @@ async fn a_node_waits_for_a_required_answer_and_answers_outlive_nodegate() {
     drop(nodegate);
     cmdb.fail(Fault::Down);
     let namespace = admin_namespace(plane);
+    unreadable_answers_stop_apply(plane, &namespace, policies[0]);
     let nodegate = leading(plane, &Setup { namespace: Some(&namespace), cluster: false, ..setup }).await;
     for name in names {
         assert_eq!(label(&admin.get(name).await, ROW), Some("9"), "{name}");
@@ -280,6 +285,27 @@ async fn a_node_waits_for_a_required_answer_and_answers_outlive_nodegate() {
         admin.delete(name).await;
     }
     drop(nodegate);
+}
+
+/// Damages stored answers, runs `apply`, and repairs them.
+fn unreadable_answers_stop_apply(plane: &super::control_plane::ControlPlane, namespace: &str, policies: &str) {
+    let get = |path: &str| {
+        let labels = ["-l", "nodegate.dev/content=inventory", "-o", path];
+        plane.kubectl(&[&["get", "configmaps", "-n", namespace] as &[&str], &labels].concat(), None).unwrap()
+    };
+    let (name, stored) = (get("jsonpath={.items[0].metadata.name}"), get("jsonpath={.items[0].binaryData.*}"));
+    let write = |answers: &str| {
+        let patch = json!({"binaryData": {"answers.json.gz": answers}}).to_string();
+        plane.kubectl(&["patch", "configmap", &name, "-n", namespace, "--type", "merge", "-p", &patch], None).unwrap();
+    };
+    write("bm8=");
+    let mut apply = std::process::Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    apply.args(["apply", "--policy", policies, "--namespace", namespace, "--kubeconfig"]);
+    let output = apply.arg(plane.kubeconfig_file("apply-inventory", None)).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(&format!("could not read the answers of inventories in ConfigMap {name}: ")), "{said}");
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    write(&stored);
 }
 
 /// The namespace that holds the answers.
