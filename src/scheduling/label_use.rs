@@ -28,6 +28,12 @@ pub enum LabelUse {
     NodeLabels,
     /// The match of a rule, a persist section or a governance entry of a NodePolicy, or an expression.
     Match,
+    /// The labels that a rule or an inventory of a NodePolicy may set.
+    Labels,
+    /// The persisted labels of a NodePolicy.
+    Persist,
+    /// The keys of a governance entry of a NodePolicy.
+    Governance,
 }
 
 impl LabelUse {
@@ -44,6 +50,9 @@ impl LabelUse {
             Self::Requirements => "requirements",
             Self::NodeLabels => "labels of its nodes",
             Self::Match => "match",
+            Self::Labels => "labels that it sets",
+            Self::Persist => "persisted labels",
+            Self::Governance => "governance",
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Finds what uses the old keys of migrations.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use kube::Client;
@@ -9,18 +11,24 @@ use super::document::{Consumer, MigrationStatus, MigrationsStatus, Unread};
 use crate::controller::{NodesError, each_object};
 use crate::scheduling::{ConsumerKind, LabelUse, is_counted_by_its_owner};
 use crate::text::counted;
-use nodegate_policy::PolicySet;
+use nodegate_policy::{PolicySet, PolicyUse};
 
-/// Adds the rules and entries of the policies in force that read an old key.
+/// Adds the rules and entries of the policies in force that use an old key.
 pub(super) fn of_policies(set: &PolicySet, migrations: &mut [MigrationStatus]) {
     for migration in migrations {
-        let readers = set.readers_of_label(&migration.from).into_iter();
-        migration.consumers.extend(readers.map(|id| Consumer {
-            kind: ConsumerKind::NodePolicy,
-            namespace: None,
-            name: id.to_string(),
-            uses: vec![LabelUse::Match],
-        }));
+        let mut uses: BTreeMap<String, Vec<LabelUse>> = BTreeMap::new();
+        for (id, of_policy) in set.uses_of_label(&migration.from) {
+            uses.entry(id.to_string()).or_default().push(match of_policy {
+                PolicyUse::Reads => LabelUse::Match,
+                PolicyUse::Sets => LabelUse::Labels,
+                PolicyUse::Persists => LabelUse::Persist,
+                PolicyUse::Governs => LabelUse::Governance,
+            });
+        }
+        let (kind, namespace) = (ConsumerKind::NodePolicy, None);
+        let consumers =
+            uses.into_iter().map(|(name, uses)| Consumer { kind, namespace: namespace.clone(), name, uses });
+        migration.consumers.extend(consumers);
     }
 }
 
