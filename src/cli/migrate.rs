@@ -79,8 +79,8 @@ enum MigrateCommand {
 
 /// Show the migrations in force: their phase, how many nodes have which of the two keys, and what still uses the old key
 ///
-/// What uses a key: pods, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, PersistentVolumes, StorageClasses,
-/// NodePools of Karpenter, and policies of nodegate. Pods of the listed workloads are counted apart.
+/// What uses a key: pods, Deployments, ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets, Jobs, CronJobs,
+/// PersistentVolumes, StorageClasses, RuntimeClasses, NodePools of Karpenter, and policies of nodegate. Pods of the listed workloads are counted apart.
 #[derive(Debug, clap::Args)]
 struct StatusArgs {
     /// Only the migration from this key
@@ -122,7 +122,9 @@ async fn of_cluster(args: &StatusArgs, invocation: Invocation) -> anyhow::Result
     let mut status = MigrationsStatus { migrations: asked(args, &set)?, unread: Vec::new() };
     if !status.migrations.is_empty() {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        nodes(&client, &mut status.migrations, &bar).await?;
+        for name in nodes(&client, &mut status.migrations, &bar).await? {
+            output::note(&format!("note: node {} could not be read and is not counted", on_a_line(&name)));
+        }
         consumers::of_policies(&set, &mut status.migrations);
         consumers::of_cluster(&client, &mut status, &bar).await?;
         bar.finish_and_clear();
@@ -153,8 +155,8 @@ fn asked(args: &StatusArgs, set: &PolicySet) -> anyhow::Result<Vec<MigrationStat
     Ok(found)
 }
 
-/// Counts the nodes by what they have of both keys.
-async fn nodes(client: &Client, migrations: &mut [MigrationStatus], bar: &ProgressBar) -> anyhow::Result<()> {
+/// Counts the nodes by what they have of both keys. Returns the names of those that could not be read.
+async fn nodes(client: &Client, migrations: &mut [MigrationStatus], bar: &ProgressBar) -> anyhow::Result<Vec<String>> {
     let (api, mut next, mut unreadable) = (NodeApi::new(client.clone()), None, Vec::new());
     loop {
         let each = |read| {
@@ -171,13 +173,9 @@ async fn nodes(client: &Client, migrations: &mut [MigrationStatus], bar: &Progre
         };
         next = api.page(next.as_deref(), each).await.context("could not list nodes")?.next;
         if next.is_none() {
-            break;
+            return Ok(unreadable);
         }
     }
-    for name in unreadable {
-        output::note(&format!("note: node {} could not be read and is not counted", on_a_line(&name)));
-    }
-    Ok(())
 }
 
 fn count(migration: &mut MigrationStatus, node: &str, old: Option<&str>, new: Option<&str>) {

@@ -28,6 +28,12 @@ pub enum LabelUse {
     NodeLabels,
     /// The match of a rule, a persist section or a governance entry of a NodePolicy, or an expression.
     Match,
+    /// The labels that a rule or an inventory of a NodePolicy may set.
+    Labels,
+    /// The persisted labels of a NodePolicy.
+    Persist,
+    /// The keys of a governance entry of a NodePolicy.
+    Governance,
 }
 
 impl LabelUse {
@@ -44,6 +50,9 @@ impl LabelUse {
             Self::Requirements => "requirements",
             Self::NodeLabels => "labels of its nodes",
             Self::Match => "match",
+            Self::Labels => "labels that it sets",
+            Self::Persist => "persisted labels",
+            Self::Governance => "governance",
         }
     }
 }
@@ -57,6 +66,8 @@ pub enum ConsumerKind {
     Deployment,
     /// A ReplicaSet without a Deployment.
     ReplicaSet,
+    /// A ReplicationController.
+    ReplicationController,
     /// A StatefulSet.
     StatefulSet,
     /// A DaemonSet.
@@ -69,6 +80,8 @@ pub enum ConsumerKind {
     PersistentVolume,
     /// A StorageClass.
     StorageClass,
+    /// A RuntimeClass, which adds its node selector to its pods.
+    RuntimeClass,
     /// A NodePool of Karpenter.
     NodePool,
     /// A NodePolicy of nodegate that is in force.
@@ -77,17 +90,20 @@ pub enum ConsumerKind {
 
 impl ConsumerKind {
     /// The kinds that the API server lists, each with its path. NodePolicies are known otherwise.
-    pub const LISTED: [(Self, &'static str); 10] = [
+    pub const LISTED: [(Self, &'static str); 13] = [
         (Self::Pod, "/api/v1/pods"),
         (Self::Deployment, "/apis/apps/v1/deployments"),
         (Self::ReplicaSet, "/apis/apps/v1/replicasets"),
+        (Self::ReplicationController, "/api/v1/replicationcontrollers"),
         (Self::StatefulSet, "/apis/apps/v1/statefulsets"),
         (Self::DaemonSet, "/apis/apps/v1/daemonsets"),
         (Self::Job, "/apis/batch/v1/jobs"),
         (Self::CronJob, "/apis/batch/v1/cronjobs"),
         (Self::PersistentVolume, "/api/v1/persistentvolumes"),
         (Self::StorageClass, "/apis/storage.k8s.io/v1/storageclasses"),
+        (Self::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),
         (Self::NodePool, "/apis/karpenter.sh/v1/nodepools"),
+        (Self::NodePool, "/apis/karpenter.sh/v1beta1/nodepools"),
     ];
 
     /// The name of the kind.
@@ -96,12 +112,14 @@ impl ConsumerKind {
             Self::Pod => "Pod",
             Self::Deployment => "Deployment",
             Self::ReplicaSet => "ReplicaSet",
+            Self::ReplicationController => "ReplicationController",
             Self::StatefulSet => "StatefulSet",
             Self::DaemonSet => "DaemonSet",
             Self::Job => "Job",
             Self::CronJob => "CronJob",
             Self::PersistentVolume => "PersistentVolume",
             Self::StorageClass => "StorageClass",
+            Self::RuntimeClass => "RuntimeClass",
             Self::NodePool => "NodePool",
             Self::NodePolicy => "NodePolicy",
         }
@@ -117,9 +135,13 @@ impl ConsumerKind {
         let spec = &object["spec"];
         let mut found = match self {
             Self::Pod => of_pod(spec, key),
-            Self::Deployment | Self::ReplicaSet | Self::StatefulSet | Self::DaemonSet | Self::Job => {
-                of_pod(&spec["template"]["spec"], key)
-            }
+            Self::Deployment
+            | Self::ReplicaSet
+            | Self::ReplicationController
+            | Self::StatefulSet
+            | Self::DaemonSet
+            | Self::Job => of_pod(&spec["template"]["spec"], key),
+            Self::RuntimeClass => of_pod(&object["scheduling"], key),
             Self::CronJob => of_pod(&spec["jobTemplate"]["spec"]["template"]["spec"], key),
             Self::PersistentVolume => {
                 when(in_terms(&spec["nodeAffinity"]["required"], key), LabelUse::RequiredNodeAffinity)
@@ -149,20 +171,27 @@ impl ConsumerKind {
             Self::Job => each(&object["status"]["conditions"]).any(|condition| {
                 matches!(condition["type"].as_str(), Some("Complete" | "Failed")) && condition["status"] == "True"
             }),
-            Self::ReplicaSet => object["spec"]["replicas"] == 0,
+            Self::ReplicaSet | Self::ReplicationController => object["spec"]["replicas"] == 0,
             _ => false,
         }
     }
 }
 
-/// Whether the controller of an object is of a kind that is listed itself, so that the object is no consumer of its own.
-pub fn is_counted_by_its_owner(object: &Json) -> bool {
-    each(&object["metadata"]["ownerReferences"]).filter(|owner| owner["controller"] == true).any(|owner| {
-        matches!(
-            (owner["apiVersion"].as_str(), owner["kind"].as_str()),
-            (Some("apps/v1"), Some("Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet"))
-                | (Some("batch/v1"), Some("Job" | "CronJob"))
-        )
+/// The kind and the name of the controller of an object, if it is of a kind that is listed itself.
+pub fn listed_owner(object: &Json) -> Option<(ConsumerKind, &str)> {
+    let mut controllers = each(&object["metadata"]["ownerReferences"]).filter(|owner| owner["controller"] == true);
+    controllers.find_map(|owner| {
+        let kind = match (owner["apiVersion"].as_str()?, owner["kind"].as_str()?) {
+            ("apps/v1", "Deployment") => ConsumerKind::Deployment,
+            ("apps/v1", "ReplicaSet") => ConsumerKind::ReplicaSet,
+            ("apps/v1", "StatefulSet") => ConsumerKind::StatefulSet,
+            ("apps/v1", "DaemonSet") => ConsumerKind::DaemonSet,
+            ("batch/v1", "Job") => ConsumerKind::Job,
+            ("batch/v1", "CronJob") => ConsumerKind::CronJob,
+            ("v1", "ReplicationController") => ConsumerKind::ReplicationController,
+            _ => return None,
+        };
+        Some((kind, owner["name"].as_str().unwrap_or_default()))
     })
 }
 
@@ -243,6 +272,7 @@ mod tests {
                 (ConsumerKind::Pod, json!({"spec": spec})),
                 (ConsumerKind::Deployment, json!({"spec": {"template": {"spec": spec}}})),
                 (ConsumerKind::ReplicaSet, json!({"spec": {"template": {"spec": spec}}})),
+                (ConsumerKind::ReplicationController, json!({"spec": {"template": {"spec": spec}}})),
                 (ConsumerKind::StatefulSet, json!({"spec": {"template": {"spec": spec}}})),
                 (ConsumerKind::DaemonSet, json!({"spec": {"template": {"spec": spec}}})),
                 (ConsumerKind::Job, json!({"spec": {"template": {"spec": spec}}})),
@@ -261,7 +291,9 @@ mod tests {
         let class = json!({"allowedTopologies": [{"matchLabelExpressions": [{"key": "tier", "values": ["a"]}]}]});
         let pool = json!({"spec": {"template": {"metadata": {"labels": {"tier": "a"}},
             "spec": {"requirements": [{"key": "tier", "operator": "Exists"}, {"key": "tier", "operator": "Exists"}]}}}});
+        let runtime = json!({"handler": "x", "scheduling": {"nodeSelector": {"tier": "a"}}});
         for (kind, object, expected) in [
+            (ConsumerKind::RuntimeClass, &runtime, vec![LabelUse::NodeSelector]),
             (ConsumerKind::PersistentVolume, &volume, vec![LabelUse::RequiredNodeAffinity]),
             (ConsumerKind::StorageClass, &class, vec![LabelUse::AllowedTopologies]),
             (ConsumerKind::NodePool, &pool, vec![LabelUse::Requirements, LabelUse::NodeLabels]),
@@ -285,13 +317,14 @@ mod tests {
             assert_eq!(kind.is_over(&object), expected, "{kind:?} {object}");
         }
         let owned = |version: &str, kind: &str, controller: bool| {
-            let owner = json!({"apiVersion": version, "kind": kind, "controller": controller});
-            is_counted_by_its_owner(&json!({"metadata": {"ownerReferences": [owner]}}))
+            let owner = json!({"apiVersion": version, "kind": kind, "name": "x", "controller": controller});
+            listed_owner(&json!({"metadata": {"ownerReferences": [owner]}})).is_some_and(|(_, name)| name == "x")
         };
         assert!(owned("apps/v1", "ReplicaSet", true) && owned("batch/v1", "CronJob", true));
+        assert!(owned("v1", "ReplicationController", true));
         // Whose template is not listed is a consumer itself.
         assert!(!owned("ray.io/v1", "RayCluster", true) && !owned("v1", "Node", true));
         assert!(!owned("example.com/v1", "Job", true) && !owned("apps/v1", "ReplicaSet", false));
-        assert!(!is_counted_by_its_owner(&json!({})));
+        assert!(listed_owner(&json!({})).is_none());
     }
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use document::{AffectedDaemonSet, AffectedPod, Cause, CauseKind, Effect};
 pub use impact::{DaemonSet, Impact, Pod, Transition};
-pub use label_use::{ConsumerKind, LabelUse, is_counted_by_its_owner};
+pub use label_use::{ConsumerKind, LabelUse, listed_owner};
 
 /// The parts of a node that decide which pods it accepts.
 #[derive(Clone, Debug, Default, PartialEq)]

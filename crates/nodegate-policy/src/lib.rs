@@ -42,3 +42,4 @@ pub use set::inventory::{Inventory, InventoryUrl};
 pub use set::kleene::Kleene;
 pub use set::migration::{MigrationInForce, Ownership};
 pub use set::rule::{RuleId, Strength};
+pub use set::uses::PolicyUse;

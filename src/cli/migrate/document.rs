@@ -164,5 +164,7 @@ impl MigrationStatus {
     pub(super) fn sort(&mut self) {
         self.unequal.sort_unstable();
         self.consumers.sort_unstable();
+        // Two versions of a kind list the same objects.
+        self.consumers.dedup();
     }
 }

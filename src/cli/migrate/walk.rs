@@ -24,7 +24,7 @@ use crate::cli::effective_policies::{never_led, published_set};
 use crate::cli::invocation::Invocation;
 use crate::cli::{Findings, output};
 use crate::controller::{observed, published};
-use crate::text::counted;
+use crate::text::{counted, on_a_line};
 use nodegate_policy::PolicySet;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::policy::NodePolicy;
@@ -33,8 +33,8 @@ use nodegate_policy::api::policy::NodePolicy;
 const MANAGER: &str = "nodegate-migrate";
 /// How often the cluster is asked whether the policy is in force.
 const IN_FORCE_INTERVAL: Duration = Duration::from_millis(500);
-/// How often the nodes are counted.
-const NODES_INTERVAL: Duration = Duration::from_secs(2);
+/// The first and the longest pause between two counts of the nodes, which list all of them.
+const NODES_INTERVALS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(30)];
 /// For how long removals must be held back for one reason: after a change of policies they are for a moment.
 const HELD_BACK: Duration = Duration::from_secs(10);
 /// How many consumers are named in an error.
@@ -158,7 +158,11 @@ impl Walk<'_> {
     /// Prints how far the migration is, and what `--confirm` would do.
     async fn preview(&self, set: &PolicySet) -> anyhow::Result<Findings> {
         let status = MigrationsStatus { migrations: vec![self.blank()], unread: Vec::new() };
-        let status = self.with_consumers(set, self.with_nodes(status).await?).await?;
+        let (status, unreadable) = self.with_nodes(status).await?;
+        for name in unreadable {
+            output::note(&format!("note: node {} could not be read and is not counted", on_a_line(&name)));
+        }
+        let status = self.with_consumers(set, status).await?;
         let mut lines = text::of(&status);
         match self.remaining().as_slice() {
             [] => lines.add("", &format!("The migration has reached phase {}.", self.args.to.as_str())),
@@ -204,9 +208,10 @@ impl Walk<'_> {
         MigrationStatus { policy, phase, ..MigrationStatus::planned(self.old, self.new) }
     }
 
-    async fn with_nodes(&self, mut status: MigrationsStatus) -> anyhow::Result<MigrationsStatus> {
-        nodes(&self.client, &mut status.migrations, &ProgressBar::hidden()).await?;
-        Ok(status)
+    /// Counts the nodes. Returns the names of those that could not be read as well.
+    async fn with_nodes(&self, mut status: MigrationsStatus) -> anyhow::Result<(MigrationsStatus, Vec<String>)> {
+        let unreadable = nodes(&self.client, &mut status.migrations, &ProgressBar::hidden()).await?;
+        Ok((status, unreadable))
     }
 
     async fn with_consumers(&self, set: &PolicySet, mut status: MigrationsStatus) -> anyhow::Result<MigrationsStatus> {
@@ -253,8 +258,8 @@ impl Walk<'_> {
         let what = || format!("could not write NodePolicy {}", self.name);
         let before = api.get_opt(&self.name).await.with_context(what)?;
         // The preset is in force only while there is no policy, so the first one must not take it away.
-        let keeps_baseline =
-            in_place_of_none || before.is_some_and(|before| before.data["spec"]["presets"] == json!(["baseline"]));
+        let has_baseline = |before: &DynamicObject| before.data["spec"]["presets"] == json!(["baseline"]);
+        let keeps_baseline = in_place_of_none || before.as_ref().is_some_and(has_baseline);
         let mut migration = json!({"from": self.old.as_str(), "to": self.new.as_str(), "phase": phase.as_str()});
         if self.args.trust_kubelet {
             migration["trustKubelet"] = Json::Bool(true);
@@ -263,9 +268,19 @@ impl Walk<'_> {
         if keeps_baseline {
             spec["presets"] = json!(["baseline"]);
         }
+        // Somebody may have set the phase by hand, as the messages of this command say.
+        let is_ours = before.is_some_and(|before| differs_in_phase_only(&before.data["spec"], &spec));
+        let parameters = PatchParams { force: is_ours, ..PatchParams::apply(MANAGER) };
         let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": self.name}, "spec": spec});
-        let written =
-            api.patch(&self.name, &PatchParams::apply(MANAGER), &Patch::Apply(policy)).await.with_context(what)?;
+        let written = match api.patch(&self.name, &parameters, &Patch::Apply(policy)).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => bail!(
+                "NodePolicy {} was edited: {}; undo the edit (`kubectl edit nodepolicy {}`), or go on with that policy by hand",
+                self.name,
+                on_a_line(&status.message),
+                self.name
+            ),
+            written => written.with_context(what)?,
+        };
         let generation = written.metadata.generation;
         let deadline = Instant::now() + self.args.timeout;
         loop {
@@ -287,9 +302,13 @@ impl Walk<'_> {
         let deadline = Instant::now() + self.args.timeout;
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         let mut held: Option<(String, Instant)> = None;
+        let [mut pause, longest] = NODES_INTERVALS;
         loop {
             let status = MigrationsStatus { migrations: vec![self.blank()], unread: Vec::new() };
-            let left = self.with_nodes(status).await?.migrations.iter().map(|one| one.unequal.len()).sum::<usize>();
+            let (status, unreadable) = self.with_nodes(status).await?;
+            // A node that cannot be read may have any labels.
+            let unequal = status.migrations.iter().map(|one| one.unequal.len()).sum::<usize>();
+            let left = unequal + unreadable.len();
             if left == 0 {
                 bar.finish_and_clear();
                 return Ok(());
@@ -306,7 +325,12 @@ impl Walk<'_> {
             if let Some((reason, _)) = held.as_ref().filter(|(_, since)| since.elapsed() >= HELD_BACK) {
                 bail!("{} left: {reason}", counted(left, "node is", "nodes are"));
             }
-            self.wait(NODES_INTERVAL, deadline, || format!("{} left", counted(left, "node is", "nodes are"))).await?;
+            let what = || {
+                let unread = unreadable.first().map(|name| format!("; node {} cannot be read", on_a_line(name)));
+                format!("{} left{}", counted(left, "node is", "nodes are"), unread.unwrap_or_default())
+            };
+            self.wait(pause, deadline, what).await?;
+            pause = (pause * 2).min(longest);
         }
     }
 
@@ -321,6 +345,16 @@ impl Walk<'_> {
         tokio::time::sleep(pause).await;
         Ok(())
     }
+}
+
+/// Whether the spec of the policy would be this one with another phase.
+fn differs_in_phase_only(before: &Json, spec: &Json) -> bool {
+    const PHASE: &str = "/migrations/0/phase";
+    let (mut before, Some(phase)) = (before.clone(), spec.pointer(PHASE)) else { return false };
+    before.pointer_mut(PHASE).is_some_and(|there| {
+        there.clone_from(phase);
+        true
+    }) && before == *spec
 }
 
 /// Why a generation of an object is not in force, if its status says so.
@@ -354,6 +388,18 @@ mod tests {
             assert!(!names[..at].contains(name), "{name}");
         }
         assert!(names[0].starts_with("migrate-tier-"), "{}", names[0]);
+    }
+
+    #[test]
+    fn only_a_phase_that_was_set_by_hand_is_overwritten() {
+        let spec = |to: &str, phase: &str| json!({"migrations": [{"from": "a", "to": to, "phase": phase}]});
+        assert!(differs_in_phase_only(&spec("b", "cutover"), &spec("b", "done")));
+        assert!(differs_in_phase_only(&spec("b", "done"), &spec("b", "done")));
+        assert!(!differs_in_phase_only(&spec("c", "cutover"), &spec("b", "done")));
+        let mut more = spec("b", "cutover");
+        more["rules"] = json!([{"name": "r"}]);
+        assert!(!differs_in_phase_only(&more, &spec("b", "done")));
+        assert!(!differs_in_phase_only(&json!({}), &spec("b", "done")));
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub fn judge<'a>(
     if own || (kubelet && write.operation == Operation::Create) {
         return Verdict::default();
     }
-    let judge = Judge {
+    let mut judge = Judge {
         set,
         write,
         context,
@@ -76,6 +76,8 @@ pub fn judge<'a>(
         restored: OnceCell::new(),
         unevaluated: RefCell::default(),
     };
+    judge.changes.extend(judge.following_removals());
+    judge.changes.sort_unstable_by_key(|change| change.place);
     let keys = judge.changes.iter().filter_map(|change| judge.key(change));
     let mut violations: Vec<Violation> = keys.collect();
     violations.extend(

@@ -14,6 +14,10 @@ impl<'a> Judge<'a, '_> {
             return None;
         }
         let (rule, migration) = self.set.replaced(place.key)?;
+        // The old key follows the new one.
+        if change.is_desired(self.decision()) {
+            return None;
+        }
         let (new, requester, break_glass) = (migration.to.as_str(), &self.write.requester, self.break_glass());
         let message = format!(
             "label {:?} may not be {} anymore: it is replaced by {new:?} (policy {}, rule {}); set {new:?} instead",

@@ -1,12 +1,14 @@
 //! What of a write is the requester's own, and what nodegate takes back of it.
 
 use super::Judge;
-use super::changes::KeyChange;
+use super::changes::{KeyChange, NodeKey};
 use super::snapshot::{NodeSnapshot, Override};
 use crate::api::policy::ChangeOperation;
 use crate::decide::decide;
 use crate::decide::decision::Decision;
+use crate::keys::Field;
 use crate::set::governance::Entry;
+use crate::set::rule::Rule;
 
 /// The requester's own part of a write: without the changes that nodegate or a kubelet's reconciling makes.
 pub(super) struct RequesterChange<'a> {
@@ -29,7 +31,68 @@ impl<'a> Judge<'a, '_> {
 
     /// Whether a change is not the requester's own: nodegate or a kubelet's reconciling makes it.
     fn is_exempt(&self, change: &KeyChange<'a>) -> bool {
-        change.is_desired(self.decision()) || (self.kubelet && change.is_reconciled())
+        if self.kubelet && change.is_reconciled() {
+            return true;
+        }
+        match self.equal_other(change) {
+            // Of two keys that get one value in one write, which one was copied is not visible anymore.
+            Some(other) if self.is_changed(other) => self.is_given(change.place.key, other, change.new),
+            Some(_) => true,
+            None => change.is_desired(self.decision()),
+        }
+    }
+
+    /// The other key of the migration of a label, if that has the value that the label gets, and may be
+    /// its source.
+    fn equal_other(&self, change: &KeyChange<'a>) -> Option<&'a str> {
+        let (migration, other) = self.set.moved(change.place.key).filter(|_| change.place.field == Field::Label)?;
+        migration.written().find(|written| written.as_str() == change.place.key)?;
+        (change.new.is_some() && self.write.node.label(other.as_str()) == change.new).then_some(other.as_str())
+    }
+
+    fn is_changed(&self, label: &str) -> bool {
+        self.changes.iter().any(|one| one.place.field == Field::Label && one.place.key == label)
+    }
+
+    /// Whether a rule gives the value to one of the two keys, or may give it, or whether it is restored.
+    fn is_given(&self, key: &str, other: &str, value: Option<&str>) -> bool {
+        let saved = self.context.saved;
+        let gives = |rule: &Rule| {
+            [key, other].into_iter().any(|key| {
+                let fixed = rule.assigns.labels.iter().find(|(given, _)| given.as_str() == key);
+                match (fixed, &rule.assigns.saved) {
+                    (Some((_, given)), _) => Some(given.as_str()) == value,
+                    (None, Some(patterns)) => {
+                        let saved = saved.and_then(|saved| saved.labels.get(key)).map(String::as_str);
+                        patterns.labels.contains(key) && saved == value
+                    }
+                    (None, None) => rule.may_write_label(key),
+                }
+            })
+        };
+        let mut rules = self.set.rules().iter().filter(|rule| rule.assigns.migration.is_none());
+        rules.any(|rule| gives(rule) && self.new.matches(&rule.matcher))
+    }
+
+    /// The labels that nodegate will remove because the requester removes the other key of their migration.
+    pub(super) fn following_removals(&self) -> Vec<KeyChange<'a>> {
+        let Some(old) = &self.write.old else { return Vec::new() };
+        let owned = self.context.saved.and_then(|saved| saved.owned.as_ref()).map(|owned| &owned.labels);
+        let removed = self
+            .changes
+            .iter()
+            .filter(|change| change.place.field == Field::Label && change.operation == ChangeOperation::Remove);
+        let copies = removed.filter_map(|change| {
+            let (_, copy) = self.set.moved(change.place.key)?;
+            let (key, value) = old.labels().find(|(key, _)| *key == copy.as_str())?;
+            let goes = self.write.node.label(key) == Some(value)
+                && owned?.get(key).is_some_and(|owned| owned == value)
+                && self.decision().label(key).is_none()
+                && self.decision().label(change.place.key).is_none();
+            let place = NodeKey { field: Field::Label, key, effect: None };
+            goes.then_some(KeyChange { place, operation: ChangeOperation::Remove, old: Some(value), new: None })
+        });
+        copies.collect()
     }
 
     /// Whether nodegate will restore the key.

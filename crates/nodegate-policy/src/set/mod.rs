@@ -8,6 +8,7 @@ pub(crate) mod matcher;
 pub(crate) mod migration;
 pub(crate) mod node_info;
 pub(crate) mod rule;
+pub(crate) mod uses;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
 use crate::set::matcher::NameGroup;
 use crate::set::migration::{Migration, MigrationInForce};
-use crate::set::rule::{Rule, RuleId};
+use crate::set::rule::Rule;
 
 /// All policies in force, compiled. Deciding and judging read it and nothing else.
 #[derive(Clone, Debug, Default)]
@@ -143,17 +144,6 @@ impl PolicySet {
         let mut all: Vec<_> = all.collect();
         all.sort_by_key(|migration| migration.from);
         all
-    }
-
-    /// The rules and governance entries that name this label in their conditions or expressions, sorted. Migrations are no
-    /// readers of their own keys.
-    pub fn readers_of_label(&self, key: &str) -> Vec<&RuleId> {
-        let rules = self.parts.rules.iter().filter(|rule| rule.assigns.migration.is_none());
-        let rules = rules.filter(|rule| rule.sources().any(|source| source.names_label(key))).map(|rule| &rule.id);
-        let mut found: Vec<&RuleId> = rules.chain(self.parts.governance.readers_of_label(key)).collect();
-        found.sort_unstable();
-        found.dedup();
-        found
     }
 
     /// The migration whose old key this is, if it is cut over: then nobody may set the key.

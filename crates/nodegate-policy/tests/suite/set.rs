@@ -155,6 +155,57 @@ fn readers_of_a_label_are_the_rules_and_entries_that_name_it() {
         },
     });
     let set = set(&[("p", spec)]);
-    let readers: Vec<String> = set.readers_of_label("tier").iter().map(ToString::to_string).collect();
+    let readers: Vec<String> = set.uses_of_label("tier").iter().map(|(id, _)| id.to_string()).collect();
     assert_eq!(readers, ["p/computes", "p/needs", "p/persist", "p/quotes", "p/selects"]);
+}
+
+#[test]
+fn what_sets_saves_or_governs_a_label_uses_it_too() {
+    let about = |key: &str| {
+        json!({
+            "rules": [
+                {"name": "sets", "labels": {key: "a"}},
+                {"name": "maps", "labelMap": {"keys": [key], "expression": "{'other': 'a'}"}},
+            ],
+            "inventory": [{"name": "cmdb", "url": "https://cmdb.internal/{node}", "allow": [key]}],
+            "persist": {"labels": [key]},
+            "governance": {
+                "required": [{"name": "required", "keys": [key]}],
+                "allowed": [{"name": "allowed", "key": key, "values": ["a"]}],
+                "immutable": [{"name": "immutable", "keys": [key]}],
+                "dependencies": [{"name": "depends", "when": {"x": "1"}, "require": {key: "*"}}],
+                "naming": [{"name": "named", "keys": [key], "of": "value", "pattern": "lower-case"}],
+                "reserved": [{"name": "reserved", "keys": [key], "of": ["labels"], "allow": {"users": ["a"]}}],
+            },
+        })
+    };
+    let migration = json!({"migrations": [{"from": "tier", "to": "new", "phase": "dualWrite"}]});
+    let used = |specs: &[(&str, serde_json::Value)], key: &str| -> Vec<String> {
+        set(specs).uses_of_label(key).iter().map(|(id, what)| format!("{id} {what:?}")).collect()
+    };
+    let all = [
+        "p/allowed Governs",
+        "p/depends Governs",
+        "p/immutable Governs",
+        "p/inventory:cmdb Sets",
+        "p/maps Sets",
+        "p/named Governs",
+        "p/persist Persists",
+        "p/required Governs",
+        "p/reserved Governs",
+        "p/sets Sets",
+    ];
+    assert_eq!(used(&[("p", about("tier")), ("m", migration.clone())], "tier"), all);
+    assert_eq!(used(&[("p", about("other")), ("m", migration.clone())], "tier"), Vec::<String>::new());
+    // Entries for both keys can stay, but not those that a node without the old key violates.
+    let both = json!({
+        "persist": {"labels": ["tier", "new"]},
+        "governance": {
+            "required": [{"name": "required", "keys": ["tier", "new"]}],
+            "allowed": [{"name": "a", "key": "tier", "values": ["a"]}, {"name": "b", "key": "new", "values": ["a"]}],
+            "immutable": [{"name": "immutable", "keys": ["tier", "new"]}],
+            "reserved": [{"name": "reserved", "keys": ["tier", "new"], "of": ["labels"], "allow": {"users": ["a"]}}],
+        },
+    });
+    assert_eq!(used(&[("p", both), ("m", migration)], "tier"), ["p/required Governs"]);
 }

@@ -59,6 +59,20 @@ impl Constraint {
         }
     }
 
+    /// Whether it names this label, itself and not by a prefix.
+    pub(crate) fn is_about_label(&self, key: &str) -> bool {
+        let named = |keys: &KeySet| keys.written().any(|written| written == key);
+        let labels = |of: &[Field]| of.contains(&Field::Label);
+        match self {
+            Self::Required { keys, of } => labels(of) && keys.iter().any(|required| **required == *key),
+            Self::Allowed { key: allowed, of, accepted: _ } => labels(of) && **allowed == *key,
+            Self::Immutable { keys, of } => labels(of) && named(keys),
+            Self::Dependency(dependency) => dependency.mentions(Field::Label, key),
+            Self::Naming(naming) => labels(&naming.of) && named(&naming.keys),
+            Self::Expression(_) => false,
+        }
+    }
+
     /// The expression, if it is one.
     pub(crate) fn expression(&self) -> Option<&ExpressionConstraint> {
         match self.judged() {

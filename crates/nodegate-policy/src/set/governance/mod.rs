@@ -146,6 +146,32 @@ impl Governance {
         self.entries().filter(in_match).map(|entry| &entry.id).chain(demanded.map(|one| &one.entry.id))
     }
 
+    /// The entries about this label, by its own name. Those that are violated on a node without it count always, others
+    /// only if none of their kind is about the other key.
+    pub(crate) fn about_label(&self, key: &str, other: Option<&str>) -> Vec<&RuleId> {
+        let keys = self.places.get(&Field::Label).map(|places| &places.keys);
+        let reserving = |key: &str| keys.and_then(|keys| keys.get(key)).into_iter().flatten();
+        let is_alone = |is_about: &dyn Fn(&Constraint, &str) -> bool| {
+            !other.is_some_and(|other| self.constraints.iter().any(|one| is_about(&one.constraint, other)))
+        };
+        let is_used = |constraint: &Constraint| match constraint {
+            Constraint::Required { .. } | Constraint::Dependency(_) => constraint.is_about_label(key),
+            Constraint::Allowed { .. } => {
+                let is_about =
+                    |one: &Constraint, key: &str| matches!(one, Constraint::Allowed { .. }) && one.is_about_label(key);
+                constraint.is_about_label(key) && is_alone(&is_about)
+            }
+            Constraint::Immutable { .. } | Constraint::Naming(_) => {
+                constraint.is_about_label(key) && !other.is_some_and(|other| constraint.is_about_label(other))
+            }
+            Constraint::Expression(_) => false,
+        };
+        let used = self.constraints.iter().filter(|one| is_used(&one.constraint)).map(|one| &one.entry.id);
+        let is_reserved = other.is_some_and(|other| reserving(other).next().is_some());
+        let reserved = reserving(key).filter(|_| !is_reserved).map(|at| &self.reserved[*at].entry.id);
+        used.chain(reserved).collect()
+    }
+
     /// Adds a document and returns its index.
     pub(crate) fn add_document(&mut self, document: GovernedDocument) -> usize {
         self.documents.push(document);
