@@ -105,6 +105,7 @@ fn look_at(kind: ConsumerKind, object: &Json, migrations: &mut [MigrationStatus]
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use nodegate_policy::api::names::LabelKey;
     use serde_json::json;
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn an_owned_job_counts_if_its_owner_does_not_use_the_key_anymore() {
-        let key = |text: &str| text.parse::<LabelKey>().expect("a key");
+        let key = |text: &str| text.parse::<LabelKey>().unwrap();
         let pods = json!({"template": {"spec": {"nodeSelector": {"tier": "a"}}}});
         let owner = json!([{"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "controller": true}]);
         let job = json!({"metadata": {"namespace": "n", "name": "nightly-1", "ownerReferences": owner}, "spec": pods});
