@@ -13,8 +13,8 @@ use super::{Findings, effective_policies, output};
 use crate::files::Sources;
 use crate::kube_error::in_words;
 use nodegate_policy::api::state::Change;
-use nodegate_policy::simulate::{Scene, identity, simulate};
-use nodegate_policy::{Exemptions, InventoryAnswers, RuleId};
+use nodegate_policy::simulate::{Scene, simulate};
+use nodegate_policy::{Exemptions, RuleId};
 
 /// Number of attempts if the node changes concurrently.
 const TRIES: usize = 5;
@@ -195,18 +195,7 @@ async fn assigning_rule(
             return Ok(None);
         }
     };
-    let (username, groups) = identity("admin", "", &[]);
-    let old = Some(node.clone());
-    let scene = Scene {
-        node: node.clone(),
-        old,
-        status: false,
-        username,
-        groups,
-        saved: None,
-        inventory: InventoryAnswers::default(),
-        pending_taint: None,
-    };
+    let scene = Scene::unchanged(node);
     let decision = simulate(&set, &scene, &Exemptions::default())?.decision;
     let desired = match change.field.as_str() {
         "label" => decision.labels.get(&change.key),

@@ -200,7 +200,7 @@ impl Refresher {
     }
 
     /// The inventories of the policies. One that is asked as before keeps its schedule.
-    /// After a change of the policies, all nodes are asked about at once for an inventory that is asked otherwise.
+    /// If a change of the policies changes what an inventory is asked, the requests for all nodes are due at once.
     fn sources(
         &self,
         set: &PolicySet,
@@ -211,7 +211,7 @@ impl Refresher {
         let (mut before, mut sources) = (before.unwrap_or_default(), Vec::new());
         for inventory in set.inventories() {
             if !asked(inventory) {
-                let why = "it is asked about each node, which needs a cluster; without one, use a URL without {node}";
+                let why = "its URL names one node, which needs a cluster; without one, use a URL without {node}";
                 self.report.fails(inventory, why.to_owned(), &self.metrics.inventory);
                 continue;
             }

@@ -1,5 +1,5 @@
-//! When an inventory is asked about which node: at once about a node that joins, then once in each interval, and more and
-//! more rarely while it fails. Pure: the clock and randomness are arguments.
+//! When the request for each node is due: at once for a node that joins, then once in each interval, and more and more
+//! rarely while the inventory fails. Pure: the clock and randomness are arguments.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -80,8 +80,8 @@ impl Schedule {
         Self { interval, nodes: HashMap::new(), order: BTreeSet::new(), failures: 0, paused_until: now }
     }
 
-    /// Adds nodes that joined, and returns those that were deleted too long ago. A node with a known answer is asked about
-    /// at its own time in the interval, all others at once.
+    /// Adds nodes that joined, and returns those that were deleted too long ago. The request for a node with a known
+    /// answer is due at its own time in the interval, those for all others at once.
     pub(super) fn follow(
         &mut self,
         living: &[LivingNode],
@@ -162,7 +162,7 @@ impl Schedule {
         }
     }
 
-    /// The node to ask about now, with the ETag of its last answer. Until [`Self::done`], it is not asked about again.
+    /// The node whose request is due now, with the ETag of its last answer. Until [`Self::done`], it has no other request.
     pub(super) fn next(&mut self, now: Instant) -> Option<(Arc<str>, Option<HeaderValue>)> {
         if now < self.paused_until {
             return None;

@@ -48,7 +48,7 @@ pub(super) type Living<'a> = &'a (dyn Fn() -> Vec<LivingNode> + Sync);
 pub(super) struct Source {
     pub(super) inventory: Arc<Inventory>,
     requester: Requester,
-    /// Whether known answers are to other questions, so that all nodes are asked about at once.
+    /// Whether the known answers are to other questions, so that the requests for all nodes are due at once.
     asks_anew: bool,
     schedule: Mutex<Schedule>,
     /// When the results about all nodes were compared last.

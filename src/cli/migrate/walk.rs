@@ -2,6 +2,9 @@
 //!
 //! All that it knows is in the cluster, so it can be interrupted anywhere, and goes on from the phase in force.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -157,8 +160,7 @@ impl Walk<'_> {
 
     /// Prints how far the migration is, and what `--confirm` would do.
     async fn preview(&self, set: &PolicySet) -> anyhow::Result<Findings> {
-        let status = MigrationsStatus { migrations: vec![self.blank()], unread: Vec::new() };
-        let (status, unreadable) = self.with_nodes(status).await?;
+        let (status, unreadable) = self.with_nodes(self.blank()).await?;
         for name in unreadable {
             output::note(&format!("note: node {} could not be read and is not counted", on_a_line(&name)));
         }
@@ -202,10 +204,11 @@ impl Walk<'_> {
     }
 
     /// The status of the migration, before anything is counted.
-    fn blank(&self) -> MigrationStatus {
+    fn blank(&self) -> MigrationsStatus {
         let phase = self.reached.get();
         let policy = phase.map(|_| self.name.clone());
-        MigrationStatus { policy, phase, ..MigrationStatus::planned(self.old, self.new) }
+        let migration = MigrationStatus { policy, phase, ..MigrationStatus::planned(self.old, self.new) };
+        MigrationsStatus { migrations: vec![migration], unread: Vec::new() }
     }
 
     /// Counts the nodes. Returns the names of those that could not be read as well.
@@ -227,8 +230,7 @@ impl Walk<'_> {
             return Ok(());
         }
         let set = in_force(&self.client, &self.place).await?;
-        let status = MigrationsStatus { migrations: vec![self.blank()], unread: Vec::new() };
-        let status = self.with_consumers(&set, status).await?;
+        let status = self.with_consumers(&set, self.blank()).await?;
         let remedy = "or remove the old key all the same with --despite-consumers";
         if let Some(unread) = status.unread.first() {
             bail!(
@@ -304,8 +306,7 @@ impl Walk<'_> {
         let mut held: Option<(String, Instant)> = None;
         let [mut pause, longest] = NODES_INTERVALS;
         loop {
-            let status = MigrationsStatus { migrations: vec![self.blank()], unread: Vec::new() };
-            let (status, unreadable) = self.with_nodes(status).await?;
+            let (status, unreadable) = self.with_nodes(self.blank()).await?;
             // A node that cannot be read may have any labels.
             let unequal = status.migrations.iter().map(|one| one.unequal.len()).sum::<usize>();
             let left = unequal + unreadable.len();
@@ -363,60 +364,4 @@ fn refusal(status: &Json, generation: Option<i64>) -> Option<String> {
     let mut conditions = status["conditions"].as_array().filter(|_| is_current)?.iter();
     let refused = conditions.find(|condition| condition["type"] == "Accepted" && condition["status"] == "False")?;
     Some(refused["message"].as_str().unwrap_or_default().to_owned())
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use nodegate_policy::api::document::PolicyDocument;
-
-    #[test]
-    fn the_policys_name_is_valid_and_tells_keys_apart() {
-        let key = |text: &str| text.parse::<LabelKey>().unwrap();
-        let long = format!("{}.example/{}", "a".repeat(60), "B_".repeat(30) + "c");
-        let pairs =
-            [("tier", "new"), ("Tier", "new"), ("ti.er", "new"), ("ti_er", "new"), ("tier", "newer"), (&*long, "x")];
-        let names: Vec<String> = pairs.iter().map(|(old, new)| policy_name(&key(old), &key(new))).collect();
-        for (at, name) in names.iter().enumerate() {
-            let document = PolicyDocument::of_object(name, &json!({"migrations": []}));
-            assert!(document.is_ok(), "{name}");
-            assert!(
-                name.len() <= 253 && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'),
-                "{name}"
-            );
-            assert!(!names[..at].contains(name), "{name}");
-        }
-        assert!(names[0].starts_with("migrate-tier-"), "{}", names[0]);
-    }
-
-    #[test]
-    fn only_a_phase_that_was_set_by_hand_is_overwritten() {
-        let spec = |to: &str, phase: &str| json!({"migrations": [{"from": "a", "to": to, "phase": phase}]});
-        assert!(differs_in_phase_only(&spec("b", "cutover"), &spec("b", "done")));
-        assert!(differs_in_phase_only(&spec("b", "done"), &spec("b", "done")));
-        assert!(!differs_in_phase_only(&spec("c", "cutover"), &spec("b", "done")));
-        let mut more = spec("b", "cutover");
-        more["rules"] = json!([{"name": "r"}]);
-        assert!(!differs_in_phase_only(&more, &spec("b", "done")));
-        assert!(!differs_in_phase_only(&json!({}), &spec("b", "done")));
-    }
-
-    #[test]
-    fn phases_follow_each_other() {
-        let all: Vec<Phase> = std::iter::successors(after(None), |phase| after(Some(*phase))).collect();
-        assert_eq!(all, [Phase::DualWrite, Phase::Cutover, Phase::Done]);
-    }
-
-    #[test]
-    fn only_the_status_of_the_written_generation_is_a_refusal() {
-        let status = |generation: i64, accepted: &str| {
-            json!({"observedGeneration": generation,
-                "conditions": [{"type": "Accepted", "status": accepted, "message": "because"}]})
-        };
-        assert_eq!(refusal(&status(2, "False"), Some(2)).as_deref(), Some("because"));
-        assert_eq!(refusal(&status(1, "False"), Some(2)), None);
-        assert_eq!(refusal(&status(2, "True"), Some(2)), None);
-        assert_eq!(refusal(&json!(null), Some(2)), None);
-    }
 }

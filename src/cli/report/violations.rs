@@ -15,8 +15,8 @@ use crate::files::Sources;
 use crate::text::counted;
 use kube::Client;
 use nodegate_policy::api::policy::EntryMode;
-use nodegate_policy::simulate::{Scene, identity, node_name, simulate};
-use nodegate_policy::{Exemptions, InventoryAnswers, Kind, NodeFacts, PolicySet, violations};
+use nodegate_policy::simulate::{Scene, node_name, simulate};
+use nodegate_policy::{Exemptions, Kind, NodeFacts, PolicySet, violations};
 
 /// What nodes violate.
 #[derive(Serialize, JsonSchema)]
@@ -139,18 +139,7 @@ pub(super) struct Found {
 
 /// The violations of one node.
 pub(super) fn judge(set: &PolicySet, node: &Json) -> anyhow::Result<Vec<Found>> {
-    let (username, groups) = identity("admin", node_name(node), &[]);
-    let old = Some(node.clone());
-    let scene = Scene {
-        node: node.clone(),
-        old,
-        status: false,
-        username,
-        groups,
-        saved: None,
-        inventory: InventoryAnswers::default(),
-        pending_taint: None,
-    };
+    let scene = Scene::unchanged(node);
     let object = simulate(set, &scene, &Exemptions::default())?.node.to_string();
     let verdict = violations(set, &NodeFacts::parse(&object)?);
     let line = |by: &nodegate_policy::RuleId, mode, key: &str, message: &str| Violation {

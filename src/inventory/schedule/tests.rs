@@ -44,7 +44,7 @@ fn one_request_at_a_time_is_under_way_about_a_node_and_a_dropped_one_is_repeated
     schedule.done(&"b".into(), Outcome::Answered, later, 0.0);
     schedule.start_anew(later);
     assert_eq!([next(&mut schedule, later), next(&mut schedule, later)], [Some("a".to_owned()), None]);
-    // A node that is created again while a request about its predecessor is under way is asked about again.
+    // If a node is created again during a request about its predecessor, another request follows.
     schedule.follow(&nodes(&["b"]), |_| true, later);
     schedule.follow(&nodes(&["a", "b"]), |_| true, later);
     assert_eq!(next(&mut schedule, later), None);

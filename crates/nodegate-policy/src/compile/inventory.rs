@@ -17,7 +17,7 @@ use crate::set::inventory::{Inventory, InventoryUrl};
 use crate::set::matcher::Matcher;
 use crate::set::rule::{Assignments, REMOVE_AFTER, Rule, RuleId, Strength};
 
-/// How often an inventory is asked about a node if `refresh` is omitted.
+/// How often nodegate sends the request for a node if `refresh` is omitted.
 const REFRESH: Duration = Duration::from_secs(300);
 /// The shortest `refresh`.
 const REFRESH_MIN: Duration = Duration::from_secs(1);

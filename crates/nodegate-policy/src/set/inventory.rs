@@ -26,7 +26,7 @@ pub struct Inventory {
     pub name: Arc<str>,
     /// Where it answers.
     pub url: InventoryUrl,
-    /// How often it is asked about a node.
+    /// How often nodegate sends the request for a node.
     pub refresh: Duration,
     /// Whether a joining node has the pending taint until the inventory has answered.
     pub require: bool,

@@ -37,6 +37,23 @@ pub struct Scene {
     pub pending_taint: Option<TaintId>,
 }
 
+impl Scene {
+    /// A write of an administrator that leaves the node as it is.
+    pub fn unchanged(node: &Json) -> Self {
+        let (username, groups) = identity("admin", node_name(node), &[]);
+        Self {
+            node: node.clone(),
+            old: Some(node.clone()),
+            status: false,
+            username,
+            groups,
+            saved: None,
+            inventory: InventoryAnswers::default(),
+            pending_taint: None,
+        }
+    }
+}
+
 /// The outcome of a write.
 #[derive(Clone, Debug)]
 pub struct Simulated {
