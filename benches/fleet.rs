@@ -4,6 +4,8 @@
 //!   pass, memory of the leader and of a replica that only serves;
 //! - `cargo bench --bench fleet -- burst`: kubelets that register within a second, default flags: time from CREATE until
 //!   nothing is deferred and the pending taint is lifted, and how many writes that takes;
+//! - `cargo bench --bench fleet -- inventory 15000`: an inventory that is asked about each of so many nodes: requests per
+//!   second, CPU time and memory;
 //! - `cargo bench --bench fleet -- window`: pods that the real scheduler binds to a node before its taint is there.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its results")]
@@ -24,6 +26,8 @@ use serde_json::{Value, json};
 mod burst;
 #[path = "../tests/suite/cluster/control_plane.rs"]
 mod control_plane;
+#[path = "support/inventory.rs"]
+mod inventory;
 #[path = "support/probe.rs"]
 mod probe;
 #[path = "support/process.rs"]
@@ -52,6 +56,11 @@ fn main() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     match asked.first().map_or("1000", String::as_str) {
         "burst" => runtime.block_on(burst::measure(cluster.plane)),
+        "inventory" => runtime.block_on(async {
+            let count = asked.get(1).map_or(15_000, |count| count.parse().expect("a number of nodes"));
+            make(cluster.plane, count).await;
+            inventory::measure(cluster.plane, count).await;
+        }),
         "window" => runtime.block_on(window(cluster.plane)),
         count => runtime.block_on(fill(cluster.plane, count.parse().expect("a number of nodes"))),
     }
@@ -63,7 +72,7 @@ struct Replica {
     probe: String,
 }
 
-fn replica(plane: &ControlPlane, directory: &Path, policy: &Path, name: &str) -> Replica {
+fn replica(plane: &ControlPlane, directory: &Path, policy: &Path, name: &str, more: &[&str]) -> Replica {
     let _ = plane.kubectl(&["create", "namespace", "bench"], None);
     let kubeconfig = plane.kubeconfig_file("bench", None);
     let probe = free_address();
@@ -80,6 +89,7 @@ fn replica(plane: &ControlPlane, directory: &Path, policy: &Path, name: &str) ->
     ]);
     command.arg(kubeconfig).arg("--policy").arg(policy).arg("--cert-dir").arg(directory.join(name));
     command.args(["--writes-per-second", &RATE.to_string(), "--resync-interval-seconds", &RESYNC.to_string()]);
+    command.args(more);
     let log = std::fs::File::create(directory.join(format!("{name}.log"))).expect("a log");
     let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("started");
     let replica = Replica { server: Server(child), probe };
@@ -115,10 +125,8 @@ fn node(at: usize) -> DynamicObject {
     serde_json::from_value(node).expect("a node")
 }
 
-async fn fill(plane: &ControlPlane, count: usize) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let policy = directory.path().join("policy.yaml");
-    std::fs::write(&policy, process::policy_of(100)).expect("written");
+/// Creates nodes, without a webhook.
+async fn make(plane: &ControlPlane, count: usize) -> Api<DynamicObject> {
     let nodes: Api<DynamicObject> =
         Api::all_with(plane.client(None).await, &ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&()));
     let started = Instant::now();
@@ -129,9 +137,17 @@ async fn fill(plane: &ControlPlane, count: usize) {
     let made: Vec<_> = made.buffer_unordered(32).collect().await;
     assert!(made.iter().all(Result::is_ok), "a node was refused");
     println!("{count} nodes made in {:.0} s, without a webhook", started.elapsed().as_secs_f64());
+    nodes
+}
+
+async fn fill(plane: &ControlPlane, count: usize) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let policy = directory.path().join("policy.yaml");
+    std::fs::write(&policy, process::policy_of(100)).expect("written");
+    let nodes = make(plane, count).await;
 
     let started = Instant::now();
-    let leader = replica(plane, directory.path(), &policy, "leader");
+    let leader = replica(plane, directory.path(), &policy, "leader", &[]);
     let mut quiet = (0, Instant::now());
     while quiet.0 == 0 || quiet.1.elapsed() < Duration::from_secs(5) {
         let writes = leader.metric("nodegate_writes_total{");
@@ -148,7 +164,7 @@ async fn fill(plane: &ControlPlane, count: usize) {
         quiet.0 as f64 / took
     );
 
-    let follower = replica(plane, directory.path(), &policy, "follower");
+    let follower = replica(plane, directory.path(), &policy, "follower", &[]);
     tokio::time::sleep(Duration::from_secs(2 * RESYNC + 5)).await;
     println!("writes of two further passes: {}", leader.metric("nodegate_writes_total{") - quiet.0);
     println!(
@@ -183,7 +199,7 @@ async fn window(plane: &'static ControlPlane) {
     let policy = directory.path().join("policy.yaml");
     let text = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: bench}\nspec:\n  rules:\n    - {name: r, match: {names: [\"bench-*\"]}, taints: [{key: fleet, value: kept, effect: NoSchedule}]}\n";
     std::fs::write(&policy, text).expect("written");
-    let leader = replica(plane, directory.path(), &policy, "leader");
+    let leader = replica(plane, directory.path(), &policy, "leader", &[]);
     while leader.metric("nodegate_leading ") != 1 {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::control_plane::{self, ControlPlane};
 use super::process::{Server, free_address, wait_for};
-use super::{Replica, node};
+use super::{Replica, node, probe};
 
 const ROLE: &str = "node-role.kubernetes.io/worker";
 const POLICY: &str = r#"
@@ -82,7 +82,7 @@ async fn kubelets(plane: &ControlPlane, names: &[String]) -> Vec<Api<DynamicObje
 /// Processor time so far of the API server, etcd and this process, and of nodegate where it runs.
 fn processor_times(plane: &ControlPlane, leader: Option<&Replica>) -> Vec<f64> {
     let processes = plane.processes().into_iter().chain([std::process::id()]);
-    processes.chain(leader.map(|leader| leader.server.0.id())).map(processor_seconds).collect()
+    processes.chain(leader.map(|leader| leader.server.0.id())).map(probe::cpu_seconds).collect()
 }
 
 /// What was used since, as text.
@@ -161,12 +161,12 @@ async fn remove(plane: &ControlPlane, names: Vec<String>) {
 fn serve(plane: &ControlPlane, directory: &Path, policy: &Path) -> Replica {
     let kubeconfig =
         plane.kubeconfig_file("burst", Some(("system:serviceaccount:burst:nodegate", &["system:masters"])));
-    let (listen, probe, certs) = (free_address(), free_address(), directory.join("certs"));
+    let (listen, address, certs) = (free_address(), free_address(), directory.join("certs"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-    command.args(["serve", "--listen", &listen, "--probe-listen", &probe, "--namespace", "burst", "--kubeconfig"]);
+    command.args(["serve", "--listen", &listen, "--probe-listen", &address, "--namespace", "burst", "--kubeconfig"]);
     command.arg(kubeconfig).arg("--policy").arg(policy).arg("--cert-dir").arg(&certs);
     let child: Child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
-    let leader = Replica { server: Server(child), probe };
+    let leader = Replica { server: Server(child), probe: address };
     wait_for(&leader.probe);
     while leader.metric("nodegate_leading ") != 1 {
         std::thread::sleep(Duration::from_millis(100));
@@ -287,14 +287,4 @@ async fn follow(
         let (node, what) = read(&object);
         let _ = seen.send(Seen { node, version: version(&object), what, at: Instant::now() });
     }
-}
-
-/// The processor time that a process has used, in seconds.
-fn processor_seconds(process: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("a process");
-    // The name in parentheses may hold anything; user and system time are the 12th and 13th fields after it (proc(5)),
-    // in hundredths of a second.
-    let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
-    let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<f64>().expect("a number"));
-    ticks.sum::<f64>() / 100.0
 }

@@ -18,3 +18,11 @@ pub(crate) fn memory_mb(process: u32, line: &str) -> f64 {
     let value = status.lines().find_map(|text| text.strip_prefix(line)).unwrap_or_default();
     value.split_whitespace().next().and_then(|kilobytes| kilobytes.parse::<f64>().ok()).unwrap_or_default() / 1024.0
 }
+
+/// The CPU time of a process so far, in seconds.
+pub(crate) fn cpu_seconds(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // utime and stime, fields 14 and 15 of proc_pid_stat(5), in ticks of which Linux has 100 a second.
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+}

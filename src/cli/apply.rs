@@ -1,13 +1,14 @@
 //! `nodegate apply`: applies the policies to all nodes once, and exits. A Job runs it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use futures_util::StreamExt as _;
 use indicatif::{ProgressBar, ProgressDrawTarget};
+use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::Api;
 use serde::Serialize;
@@ -16,13 +17,13 @@ use super::connect::ConnectArgs;
 use super::invocation::Invocation;
 use super::output::{self, Format};
 use super::served::ServedArgs;
-use super::{Findings, effective_policies, member, telemetry_for_command};
+use super::{Findings, effective_policies, member, telemetry_for_command, whole_file};
 use crate::controller::published::Published;
 use crate::controller::{
     Done, Events, Failure, KeepConfig, MaxRemovals, NotTaken, Read, Reconciler, Unreadable, Urgency, not_taken,
 };
 use crate::files::Sources;
-use crate::metrics::Metrics;
+use crate::metrics::{ApplyRun, Metrics};
 use crate::state::{ConfigMaps, SavedStates};
 use crate::text::counted;
 use nodegate_policy::NodeChange;
@@ -55,6 +56,9 @@ pub(crate) struct ApplyArgs {
     /// Maximum number of writes per second
     #[arg(long, value_name = "N", env = "NODEGATE_WRITES_PER_SECOND", default_value_t = 100)]
     writes_per_second: u32,
+    /// Write metrics of this run to a file, in Prometheus' text format, as for the textfile collector of node_exporter
+    #[arg(long, value_name = "FILE", env = "NODEGATE_METRICS_FILE")]
+    metrics_file: Option<PathBuf>,
     #[command(flatten)]
     served: ServedArgs,
     /// Additional label prefix to persist, for compatibility with the label operator
@@ -93,11 +97,61 @@ struct Line {
 
 pub(super) fn run(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     telemetry_for_command()?;
+    if let Some(file) = &args.metrics_file {
+        check_metrics_file(file)?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
-    runtime.block_on(apply(args, invocation))
+    let started = Instant::now();
+    let applied = runtime.block_on(apply(args, invocation));
+    let Some(file) = &args.metrics_file else { return applied.map(|applied| applied.findings()) };
+    let nodes = applied.as_ref().map_or((0, 0), |applied| (applied.complete, applied.unfinished));
+    let run = ApplyRun {
+        ended: Timestamp::now().as_second() as f64,
+        seconds: started.elapsed().as_secs_f64(),
+        succeeded: applied.as_ref().is_ok_and(|applied| applied.unfinished == 0),
+        complete: nodes.0,
+        unfinished: nodes.1,
+    };
+    let written = write_metrics(file, &run);
+    // Why nothing was applied is more important than that it could not be counted.
+    let applied = applied?;
+    written?;
+    Ok(applied.findings())
 }
 
-async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Findings> {
+/// How many nodes a run has left as they should be, and how many not.
+struct Applied {
+    complete: usize,
+    unfinished: usize,
+}
+
+impl Applied {
+    fn findings(&self) -> Findings {
+        if self.unfinished > 0 { Findings::Some } else { Findings::None }
+    }
+}
+
+/// Whether the file can be written, before any node is changed.
+fn check_metrics_file(file: &Path) -> anyhow::Result<()> {
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    anyhow::ensure!(
+        directory.is_dir(),
+        "--metrics-file {}: there is no directory {}; create it, or name another file",
+        file.display(),
+        directory.display()
+    );
+    anyhow::ensure!(!file.is_dir(), "--metrics-file {}: it is a directory; name a file in it", file.display());
+    Ok(())
+}
+
+fn write_metrics(file: &Path, run: &ApplyRun) -> anyhow::Result<()> {
+    // What cannot be read has no last success.
+    let before = std::fs::read_to_string(file).unwrap_or_default();
+    whole_file::replace(file, &run.exposition(&before), None)
+        .with_context(|| format!("--metrics-file {}: could not write it", file.display()))
+}
+
+async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Applied> {
     let place = args.connect.place(invocation)?.context("no cluster is selected; set --kubeconfig and --namespace")?;
     let sources = Sources {
         policies: args.policies.clone(),
@@ -145,7 +199,8 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Findi
     let outcome = Outcome { policies, nodes: lines };
     output::print(&text(&outcome, args.output)?)?;
     let unfinished = |line: &Line| line.failed.is_some() || line.lingering > 0 || !line.not_taken.is_empty();
-    Ok(if outcome.nodes.iter().any(unfinished) { Findings::Some } else { Findings::None })
+    let unfinished = outcome.nodes.iter().filter(|line| unfinished(line)).count();
+    Ok(Applied { complete: outcome.nodes.len() - unfinished, unfinished })
 }
 
 fn keep_config(args: &ApplyArgs) -> KeepConfig {
@@ -158,6 +213,7 @@ fn keep_config(args: &ApplyArgs) -> KeepConfig {
         release_pending: false,
         adopt: args.adopt,
         records_last_change: false,
+        counted_labels: Vec::new(),
     }
 }
 

@@ -7,8 +7,8 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet}
 
 use crate::files::LoadError;
 use crate::text::{counted, on_a_line};
-use nodegate_policy::PolicyError;
 use nodegate_policy::api::source::SourcePosition;
+use nodegate_policy::{PolicyError, without_credentials};
 
 /// All errors that keep a command from running, and what follows from them.
 #[derive(Debug)]
@@ -138,11 +138,11 @@ impl<'e> Excerpt<'e> {
     }
 }
 
-/// Lines as a terminal shows them: tabs are spaces, and all other control characters are escaped.
+/// Lines as a terminal shows them: tabs are spaces, all other control characters are escaped, and URLs have no credentials.
 fn shown(lines: &str) -> String {
     let lines = lines.split('\n').map(|line| {
         let line = line.strip_suffix('\r').unwrap_or(line).replace('\t', "    ");
-        on_a_line(&line).into_owned()
+        on_a_line(&without_credentials(&line)).into_owned()
     });
     lines.collect::<Vec<_>>().join("\n")
 }

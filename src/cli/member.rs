@@ -84,6 +84,7 @@ impl Member {
         let Self { node, saved, inventory, registered, identified, patched_taints } = self;
         StoredNode {
             node: facts,
+            version: None,
             claims: &node.claims,
             saved,
             inventory: Some(inventory),

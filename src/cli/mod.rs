@@ -32,6 +32,7 @@ mod saved_state;
 mod serve;
 mod served;
 mod test;
+mod verify;
 mod whole_file;
 
 use std::ffi::OsString;
@@ -79,6 +80,7 @@ enum Command {
     History(history::HistoryArgs),
     Migrate(migrate::MigrateArgs),
     Probe(probe::ProbeArgs),
+    Verify(verify::VerifyArgs),
     Cleanup(Box<cleanup::CleanupArgs>),
     Certs(certs::CertsArgs),
     Completions(completions::CompletionsArgs),
@@ -142,6 +144,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::History(args) => history::run(&args, invocation),
         Command::Migrate(args) => migrate::run(&args, invocation),
         Command::Probe(args) => probe::run(&args),
+        Command::Verify(args) => verify::run(&args, invocation),
         Command::Cleanup(args) => cleanup::run(&args, invocation),
         Command::Certs(args) => certs::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -185,6 +185,7 @@ mod tests {
     fn planned<T>(set: &PolicySet, node: &NodeObject, saved: &SavedState, look: impl FnOnce(&ReconcilePlan) -> T) -> T {
         let stored = StoredNode {
             node: &node.facts().unwrap(),
+            version: None,
             claims: &node.claims,
             saved,
             inventory: None,

@@ -87,7 +87,7 @@ impl Reconciler {
             let mut memory = self.memory();
             let noted = memory.hardware.note(node.uid(), &found, Instant::now());
             if noted.changed {
-                self.metrics().controller.hardware_differs(memory.hardware.counts());
+                self.metrics().fleet.hardware_differs(memory.hardware.counts());
             }
             noted
         };

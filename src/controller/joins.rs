@@ -104,6 +104,7 @@ mod tests {
             json!({"nodeName": "n", "nodeUID": "before", "labels": {"persist.demo/a": "1", "persist.demo/b": "2"}});
         let stored = StoredNode {
             node: &facts,
+            version: None,
             claims: &node.claims,
             saved: &serde_json::from_value(saved).unwrap(),
             inventory: None,

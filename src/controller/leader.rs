@@ -1,8 +1,9 @@
 //! Leader election: one replica holds a Lease, and all replicas watch it.
 //!
 //! kube-lease-manager acquires and renews the Lease. What the holder may do depends on what it *observes*: a replica
-//! writes only if it has observed its own renewal within the Lease's duration by its own monotonic clock. So a holder
-//! that cannot reach the API server, or whose wall clock jumps, stops by itself. A Lease that was not renewed for
+//! writes only if it has observed its own renewal within the Lease's duration by its own monotonic clock, and made it within
+//! that time by its own wall clock: a watch may report a renewal late. So a holder that cannot reach the API server, or whose
+//! wall clock jumps, stops by itself. A Lease that was not renewed for
 //! long by that clock is released: the library compares wall clock times, and would wait for as long as a holder's
 //! clock was ahead.
 
@@ -13,6 +14,7 @@ use futures_util::StreamExt as _;
 use json_patch::{AddOperation, PatchOperation};
 use jsonptr::PointerBuf;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
@@ -53,7 +55,7 @@ impl LeaseConfig {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     holder: Option<String>,
-    renewed: Option<k8s_openapi::jiff::Timestamp>,
+    renewed: Option<Timestamp>,
     /// When its renewal was observed, by the monotonic clock.
     at: Option<Instant>,
     /// Since when it has had its current renewal time, by the monotonic clock.
@@ -96,18 +98,21 @@ impl LeaseView {
         seen.holder.is_some() && seen.at.is_some_and(|at| now.saturating_duration_since(at) < self.duration * 3)
     }
 
-    /// How long `identity` may still write; zero if it may not.
-    fn authority(&self, identity: &str, now: Instant) -> Duration {
+    /// How long `identity` may still write; zero if it may not. `clock` is its own wall clock, by which it dates renewals.
+    pub(super) fn authority(&self, identity: &str, now: Instant, clock: Timestamp) -> Duration {
         let seen = self.last();
-        match (seen.holder.as_deref(), seen.at) {
-            (Some(holder), Some(at)) if holder == identity => {
-                self.duration.saturating_sub(now.saturating_duration_since(at))
+        match (seen.holder.as_deref(), seen.at, seen.renewed) {
+            (Some(holder), Some(at), Some(renewed)) if holder == identity => {
+                let since_seen = now.saturating_duration_since(at);
+                // Negative if the clock was set back.
+                let since_made = Duration::try_from(clock.duration_since(renewed)).unwrap_or_default();
+                self.duration.saturating_sub(since_seen.max(since_made))
             }
             _ => Duration::ZERO,
         }
     }
 
-    fn note(&self, lease: Option<&Lease>, listing: bool, now: Instant) {
+    pub(super) fn note(&self, lease: Option<&Lease>, listing: bool, now: Instant) {
         let spec = lease.and_then(|lease| lease.spec.as_ref());
         let holder = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
         let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
@@ -245,13 +250,13 @@ async fn session<Work: Future<Output = Next>>(
     leading: &impl Fn(bool),
 ) -> Next {
     let mut changed = view.changed.subscribe();
-    while *holds.borrow() && view.authority(&config.identity, Instant::now()).is_zero() {
+    while *holds.borrow() && view.authority(&config.identity, Instant::now(), Timestamp::now()).is_zero() {
         tokio::select! {
             _ = changed.changed() => {}
             _ = holds.changed() => {}
         }
     }
-    if view.authority(&config.identity, Instant::now()).is_zero() {
+    if view.authority(&config.identity, Instant::now(), Timestamp::now()).is_zero() {
         return Next::Again;
     }
     tracing::info!(identity = config.identity, "leading");
@@ -268,7 +273,7 @@ async fn session<Work: Future<Output = Next>>(
 /// Returns when this replica may no longer write.
 async fn lost(view: &LeaseView, identity: &str, holds: &mut watch::Receiver<bool>) {
     loop {
-        let left = view.authority(identity, Instant::now());
+        let left = view.authority(identity, Instant::now(), Timestamp::now());
         if left.is_zero() {
             return;
         }
@@ -305,10 +310,26 @@ mod tests {
         (view, start)
     }
 
+    /// How many seconds of authority are left so many seconds after the start, at which [`lease`] begins to count, too.
+    fn authority(view: &LeaseView, identity: &str, start: Instant, seconds: u64) -> u64 {
+        let clock: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        view.authority(identity, start + Duration::from_secs(seconds), clock + Duration::from_secs(seconds)).as_secs()
+    }
+
+    #[test]
+    fn a_renewal_that_is_reported_late_counts_from_when_it_was_made() {
+        let (view, start) = (LeaseView::new(DURATION), Instant::now());
+        view.note(Some(&lease("a", 0)), false, start + Duration::from_secs(12));
+        assert_eq!([12, 14, 15].map(|seconds| authority(&view, "a", start, seconds)), [3, 1, 0]);
+        // The clock was set back: what was observed counts.
+        let clock = "2025-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(view.authority("a", start + Duration::from_secs(14), clock).as_secs(), 13);
+    }
+
     #[test]
     fn the_holder_may_write_until_the_duration_of_the_lease_after_its_last_observed_renewal() {
         let (view, start) = renewed_by("a");
-        let left = |identity: &str, seconds| view.authority(identity, start + Duration::from_secs(seconds)).as_secs();
+        let left = |identity: &str, seconds| authority(&view, identity, start, seconds);
         assert_eq!((left("a", 0), left("a", 14), left("a", 15), left("a", 60)), (15, 1, 0, 0));
         assert_eq!(left("b", 0), 0, "another replica holds it");
         view.note(Some(&lease("a", 10)), false, start + Duration::from_secs(10));
@@ -323,10 +344,10 @@ mod tests {
     fn an_earlier_renewal_in_a_list_does_not_count() {
         let (view, start) = (LeaseView::new(DURATION), Instant::now());
         view.note(Some(&lease("a", 0)), true, start);
-        assert!(view.authority("a", start).is_zero() && !view.has_leader(start));
+        assert!(authority(&view, "a", start, 0) == 0 && !view.has_leader(start));
         view.note(Some(&lease("a", 5)), false, start);
         view.note(Some(&lease("a", 9)), true, start + Duration::from_secs(9));
-        assert_eq!(view.authority("a", start + Duration::from_secs(9)).as_secs(), 6, "as long as the observed renewal");
+        assert_eq!(authority(&view, "a", start, 9), 6, "as long as the observed renewal");
     }
 
     #[test]

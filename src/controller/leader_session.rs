@@ -1,6 +1,7 @@
 //! One session of the leader: everything here stops as soon as the Lease is lost.
 
 mod inventories;
+mod survey;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use kube::runtime::reflector::{self, ObjectRef, Store};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
+use super::fleet;
 use super::history::deletion;
 use super::node::{self, NodeObject, machine};
 use super::observed;
@@ -20,13 +22,11 @@ use super::queue::{self, Again, Queue, Urgency, Wakes};
 use super::reconcile::Reconciler;
 use super::registration;
 use super::reports;
-use super::revert_tracker::{GivenUp, quoted};
-use super::status::{self, Findings};
+use super::status;
 use super::watch_health::{WatchHandler, WatchHealth};
 use crate::inventory::Refresher;
 use crate::state::Identity;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::violations;
 
 /// The configuration of a session.
 #[derive(Clone, Debug)]
@@ -104,6 +104,7 @@ impl LeaderSession {
             () = self.watch_nodes(writer, &queue) => Ended::Anew,
             () = self.work(store.clone(), wakes) => Ended::Anew,
             () = self.survey(store.clone(), &queue) => Ended::Anew,
+            () = self.count(store.clone()) => Ended::Anew,
             () = self.collect(store.clone()) => Ended::Anew,
             () = self.publish(store.clone()) => Ended::Anew,
             () = self.follow_touched(&queue) => Ended::Anew,
@@ -120,13 +121,17 @@ impl LeaderSession {
     /// Updates the store, records history, and schedules every node that changed.
     async fn watch_nodes(&self, writer: reflector::store::Writer<NodeObject>, queue: &Queue) {
         let wake = |node: &NodeObject| {
-            {
+            let is_new = {
                 let mut memory = self.reconciler.memory();
                 memory.history.note(node, Timestamp::now());
                 memory.arrivals.note(node);
-            }
+                !memory.looked_at.contains(node.uid())
+            };
+            self.reconciler.note_in_fleet(node, Timestamp::now());
             self.reconciler.compare_hardware(node);
-            self.inventory.saw(node.name());
+            if is_new {
+                self.inventory.saw(node.name());
+            }
             queue.wake(node.name(), self.reconciler.urgency(node));
         };
         let mut handler = WatchHandler::new(&self.watch_health, &self.reconciler, writer, wake);
@@ -141,7 +146,8 @@ impl LeaderSession {
             let node = store.get(&ObjectRef::new(&name));
             async move { reconcile_node(&*node?, &self.reconciler, urgency, self.config.resync).await }
         };
-        queue::work(wakes, run).await;
+        let metrics = &self.reconciler.metrics().controller;
+        queue::work(wakes, run, |waiting| metrics.queued(waiting)).await;
     }
 
     /// Surveys all nodes whenever policies have changed, and periodically.
@@ -165,8 +171,9 @@ impl LeaderSession {
             };
             if changed {
                 policies.borrow_and_update();
+                let refresh = self.reconciler.policies().inventories().map(|inventory| inventory.refresh).max();
                 let mut memory = self.reconciler.memory();
-                memory.removals.policies_changed();
+                memory.removals.policies_changed(refresh);
                 memory.reverts.policies_changed();
             }
             let mut findings = self.look_at_fleet(&store).await;
@@ -186,51 +193,16 @@ impl LeaderSession {
         }
     }
 
-    async fn look_at_fleet(&self, store: &Store<NodeObject>) -> Findings {
-        let set = self.reconciler.policies();
-        let nodes = store.state();
-        let mut findings = Findings::default();
-        let mut losing = 0;
-        let mut pending = 0;
-        let now = Timestamp::now();
-        for (count, node) in nodes.iter().enumerate() {
-            if let Ok(facts) = node.facts() {
-                let verdict = violations(&set, &facts);
-                findings.note_violations(&verdict);
-                if self.config.reports {
-                    findings.violations.extend(reports::of_node(node, &verdict));
-                }
-            }
-            if let Some(keep) = self.reconciler.inspect(node, &set) {
-                losing += usize::from(!keep.removals.is_empty());
-                findings.note(node.name(), &keep);
-            }
-            pending += usize::from(self.reconciler.is_stuck(node, now));
-            if count % 64 == 63 {
-                tokio::task::yield_now().await;
-            }
+    /// Keeps the metrics of all nodes, until dropped: what this replica does not see any more, it does not report.
+    async fn count(&self, store: Store<NodeObject>) {
+        let _forgets = Forgets(&self.reconciler);
+        if store.wait_until_ready().await.is_err() {
+            return;
         }
-        let metrics = &self.reconciler.metrics().controller;
-        let violating = findings.violating.iter();
-        metrics.violating(violating.map(|((policy, rule, mode), nodes)| ((&**policy, &**rule, *mode), *nodes)));
-        metrics.pending_too_long.set(i64::try_from(pending).unwrap_or(i64::MAX));
-        let mut memory = self.reconciler.memory();
-        let before = memory.removals.brake().cloned();
-        let brake = memory.removals.surveyed(nodes.len(), losing, set.rule_count() > 0).cloned();
-        metrics.removals_held_back.set(if brake.is_some() { i64::try_from(losing).unwrap_or(i64::MAX) } else { 0 });
-        findings.brake = brake.as_ref().map(ToString::to_string);
-        if let Some(brake) = brake.filter(|brake| before.as_ref() != Some(brake)) {
-            tracing::error!(nodes = losing, "{brake}");
+        loop {
+            self.reconciler.count_fleet(Timestamp::now());
+            tokio::time::sleep(fleet::INTERVAL).await;
         }
-        for GivenUp { uid: _, key: (field, key), writers, policy } in memory.reverts.given_up() {
-            let text = format!("{field} {key} is no longer repaired; last changed by {}", quoted(writers));
-            findings.contested.entry(policy.to_owned()).or_default().insert(text);
-        }
-        // Nodes that were deleted count no more.
-        metrics.hardware_differs(memory.hardware.counts());
-        drop(memory);
-        self.reconciler.news().notify_one();
-        findings
     }
 
     /// Saved state of deleted nodes: records when they were deleted, and deletes the state after the retention.
@@ -304,6 +276,16 @@ impl LeaderSession {
                 Err(RecvError::Closed) => std::future::pending().await,
             }
         }
+    }
+}
+
+/// Removes the metrics of all nodes at the end of a term.
+struct Forgets<'a>(&'a Reconciler);
+
+impl Drop for Forgets<'_> {
+    fn drop(&mut self) {
+        self.0.metrics().fleet.forget();
+        self.0.metrics().controller.queued([0, 0]);
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::arrivals::Arrivals;
+use super::fleet::Fleet;
 use super::hardware::Hardware;
 use super::history::History;
 use super::limit::NodeBudgets;
@@ -26,6 +27,7 @@ pub(super) struct Memory {
     /// Which version of a node nodegate's own write replaced, and when, by uid.
     replaced: HashMap<String, (String, Instant)>,
     pub(super) arrivals: Arrivals,
+    pub(super) fleet: Fleet,
     /// The uids of nodes that were processed in this term.
     pub(super) looked_at: HashSet<String>,
     /// The uids of nodes whose join was reported in this term.
@@ -46,6 +48,7 @@ impl Memory {
             failures: HashMap::new(),
             replaced: HashMap::new(),
             arrivals: Arrivals::default(),
+            fleet: Fleet::default(),
             looked_at: HashSet::new(),
             joined: HashSet::new(),
             budgets: NodeBudgets::default(),
@@ -63,6 +66,7 @@ impl Memory {
         self.failures.remove(node.name());
         self.replaced.remove(node.uid());
         self.arrivals.forget(node.name());
+        self.fleet.forget(node.name());
         self.looked_at.remove(node.uid());
         self.joined.remove(node.uid());
         self.budgets.forget(node.uid());

@@ -7,6 +7,7 @@ pub mod certificates;
 mod change;
 mod events;
 pub mod failure_policy;
+mod fleet;
 pub mod guard;
 mod hardware;
 mod history;
@@ -16,6 +17,9 @@ pub mod leader;
 mod leader_session;
 mod limit;
 mod memory;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod model;
 pub mod native;
 mod node;
 pub mod observed;

@@ -47,8 +47,8 @@ impl Queue {
 }
 
 /// Processes every scheduled node, one node never twice concurrently, until dropped. `run` returns after how long the
-/// node is to be processed again.
-pub(super) async fn work<F, R>(mut wakes: Wakes, run: F)
+/// node is to be processed again. `report` gets how many wait, by urgency, whenever that may have changed.
+pub(super) async fn work<F, R>(mut wakes: Wakes, run: F, report: impl Fn([usize; 2]))
 where
     F: Fn(Arc<str>, Urgency) -> R,
     R: Future<Output = Option<Again>>,
@@ -60,6 +60,7 @@ where
             let done = run(node.clone(), urgency);
             running.push(async move { (node, done.await) });
         }
+        report(line.waiting);
         let due = line.next_due();
         tokio::select! {
             woken = wakes.recv() => match woken {
@@ -102,6 +103,8 @@ struct Line {
     later: BinaryHeap<Reverse<(Instant, Arc<str>)>>,
     /// How many of each urgency are being processed.
     running: [usize; 2],
+    /// How many of each urgency are queued.
+    waiting: [usize; 2],
 }
 
 impl Line {
@@ -113,24 +116,31 @@ impl Line {
     }
 
     fn running(&mut self, urgency: Urgency) -> &mut usize {
-        match urgency {
-            Urgency::Joining => &mut self.running[0],
-            Urgency::Routine => &mut self.running[1],
-        }
+        &mut self.running[urgency as usize]
+    }
+
+    fn waiting(&mut self, urgency: Urgency) -> &mut usize {
+        &mut self.waiting[urgency as usize]
     }
 
     fn wake(&mut self, node: Arc<str>, urgency: Urgency) {
+        let mut moved = None;
         match self.nodes.entry(node.clone()) {
             Entry::Occupied(mut stand) => match stand.get_mut() {
                 Stand::Queued(queued) if *queued <= urgency => return,
+                Stand::Queued(queued) => moved = Some(std::mem::replace(queued, urgency)),
                 Stand::Running { woken, .. } => {
                     *woken = Some(woken.map_or(urgency, |before| before.min(urgency)));
                     return;
                 }
-                Stand::Queued(_) | Stand::Later(..) => drop(stand.insert(Stand::Queued(urgency))),
+                Stand::Later(..) => drop(stand.insert(Stand::Queued(urgency))),
             },
             Entry::Vacant(stand) => drop(stand.insert(Stand::Queued(urgency))),
         }
+        if let Some(before) = moved {
+            *self.waiting(before) -= 1;
+        }
+        *self.waiting(urgency) += 1;
         self.row(urgency).push_back(node);
     }
 
@@ -154,6 +164,7 @@ impl Line {
                 {
                     *stand = Stand::Running { place: urgency, woken: None };
                     *self.running(urgency) += 1;
+                    *self.waiting(urgency) -= 1;
                     return Some((node, urgency));
                 }
             }
@@ -200,8 +211,11 @@ mod tests {
         // A joining node that is woken for a repair as well keeps its position. A node waiting for a repair that
         // starts to join moves forward.
         line.wake("new".into(), Urgency::Routine);
+        assert_eq!(line.waiting, [1, 100 - ROUTINE_MAX]);
         line.wake("old-99".into(), Urgency::Joining);
+        assert_eq!(line.waiting, [2, 99 - ROUTINE_MAX], "a node that moves forward waits once");
         assert_eq!(drain(&mut line, now), ["new", "old-99"]);
+        assert_eq!(line.waiting, [0, 99 - ROUTINE_MAX]);
         line.finished(&"old-0".into(), None, now);
         assert_eq!(drain(&mut line, now), ["old-16"]);
     }
@@ -253,7 +267,7 @@ mod tests {
                 (count < 3).then_some(Again { after: Duration::from_secs(1), urgency: Urgency::Routine })
             }
         };
-        let _ = tokio::time::timeout(Duration::from_secs(60), work(wakes, run)).await;
+        let _ = tokio::time::timeout(Duration::from_secs(60), work(wakes, run, |_| {})).await;
         assert!(runs.borrow().len() == 200 && runs.borrow().values().all(|count| *count == 3), "{runs:?}");
     }
 }

@@ -22,7 +22,7 @@ use crate::inventory::InventoryCache;
 use crate::metrics::Metrics;
 use crate::state::{ConfigMaps, StateWriter, WriteError};
 use crate::text::counted;
-use nodegate_policy::api::names::TaintId;
+use nodegate_policy::api::names::{LabelKey, TaintId};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
     NodeChange, NodeFacts, PolicySet, ReconcilePlan, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode, plan_reconcile,
@@ -45,6 +45,8 @@ pub struct KeepConfig {
     pub adopt: bool,
     /// Whether the webhook maintains stamps (`--stamp-changes`), so that the history may trust them.
     pub records_last_change: bool,
+    /// Labels by whose values nodes are counted.
+    pub counted_labels: Vec<LabelKey>,
 }
 
 /// Reconciles nodes.
@@ -148,7 +150,15 @@ impl Reconciler {
         &self.config.pending
     }
 
-    fn is_pending(&self, facts: &NodeFacts<'_>) -> bool {
+    pub(super) fn counted_labels(&self) -> &[LabelKey] {
+        &self.config.counted_labels
+    }
+
+    pub(super) fn pending_timeout(&self) -> Duration {
+        self.config.pending_timeout
+    }
+
+    pub(super) fn is_pending(&self, facts: &NodeFacts<'_>) -> bool {
         self.config.pending.iter().any(|id| facts.taint(id.key.as_str(), id.effect).is_some())
     }
 
@@ -180,6 +190,7 @@ impl Reconciler {
         let patched_taints = self.memory().arrivals.patched(node);
         let stored_node = StoredNode {
             node: facts,
+            version: Some(node.resource_version()),
             claims: &node.claims,
             saved,
             inventory: Some(&self.inventory.of(node.name())),
@@ -239,7 +250,11 @@ impl Reconciler {
                 done.remembered(self.record(node, &stored, before, &[], urgency).await?);
             }
             self.memory().history.restores(node.name(), &plan.decision, change);
-            self.make(node, &facts, change, Some(&plan), urgency).await?;
+            let made = self.make(node, &facts, change, Some(&plan), urgency).await;
+            if plan.decision.restored_by(change) > 0 && !matches!(made, Err(Failure::Conflict(_))) {
+                self.metrics.controller.restored(made.is_ok());
+            }
+            made?;
             self.report_join(node, &facts, &plan, Some(change));
             self.count_reverts(node, &plan, &reverts, change);
             self.report(node, &plan);

@@ -29,6 +29,7 @@ impl Reconciler {
         let known = identity.of(machine(facts))?;
         record.identity = (identity != Identity::Name).then_some(known);
         record.captured_at.clone_from(&stored.captured_at);
+        record.revision = stored.revision;
         let nothing_new = (record == *stored && history.is_empty()) || record.says_nothing();
         (!nothing_new).then_some(record)
     }

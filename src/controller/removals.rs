@@ -1,14 +1,15 @@
 //! Decides when an owned key may be removed: after its rule's grace period, and only if one change does not remove
 //! keys from too many nodes.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::text::counted;
 
 use nodegate_policy::Removal;
 
-/// Removals within this time count as one change.
+/// Removals within this time count as one change. After an answer of an inventory they do so for as long as its refresh takes,
+/// because an inventory that loses its data answers about one node after the other.
 const WINDOW: Duration = Duration::from_secs(600);
 
 /// How many nodes may lose owned keys by one change (`--max-removals`).
@@ -75,8 +76,12 @@ pub(super) struct Removals {
     fleet: usize,
     /// Since when a key has been undesired: by node uid, then key.
     since: HashMap<String, HashMap<Removal, Instant>>,
-    /// When each node lost keys.
-    done: VecDeque<(Instant, String)>,
+    /// When each node lost keys, and until when it counts.
+    done: Vec<(Instant, String)>,
+    /// When an inventory last changed its answer about a node, by uid.
+    answered: HashMap<String, Instant>,
+    /// The longest refresh of an inventory.
+    refresh: Duration,
     brake: Option<Brake>,
 }
 
@@ -87,30 +92,36 @@ impl Removals {
             maximum,
             fleet: 0,
             since: HashMap::new(),
-            done: VecDeque::new(),
+            done: Vec::new(),
+            answered: HashMap::new(),
+            refresh: Duration::ZERO,
             brake: (maximum != MaxRemovals::Confirmed).then_some(Brake::NotSurveyed),
         }
     }
 
     /// Records the result of a survey of all nodes: how many nodes exist, how many of them would lose keys, and
     /// whether any policy is in force. Returns what holds removals back.
-    pub(super) fn surveyed(&mut self, fleet: usize, losing: usize, has_policies: bool) -> Option<&Brake> {
+    pub(super) fn surveyed(&mut self, fleet: usize, losing: usize, has_policies: bool, now: Instant) -> Option<&Brake> {
         self.fleet = fleet;
-        let limit = self.maximum.of(fleet);
+        let (limit, lost) = (self.maximum.of(fleet), self.lost(now));
         self.brake = if self.maximum == MaxRemovals::Confirmed {
             None
         } else if !has_policies && losing > 0 {
             Some(Brake::NoPolicy)
         } else if losing > limit {
             Some(Brake::TooMany { nodes: losing, limit })
+        } else if losing > 0 && lost >= limit {
+            Some(Brake::TooMany { nodes: lost + losing, limit })
         } else {
             None
         };
         self.brake.as_ref()
     }
 
-    /// Records that the policies have changed: nothing is removed before the next survey.
-    pub(super) fn policies_changed(&mut self) {
+    /// Records that the policies have changed: nothing is removed before the next survey. `refresh`: the longest one of their
+    /// inventories.
+    pub(super) fn policies_changed(&mut self, refresh: Option<Duration>) {
+        self.refresh = refresh.unwrap_or_default();
         if self.maximum != MaxRemovals::Confirmed {
             self.brake = Some(Brake::NotSurveyed);
         }
@@ -140,32 +151,48 @@ impl Removals {
                 next = Some(next.map_or(left, |next| next.min(left)));
             }
         }
-        if due.is_empty() || self.brake.is_some() || !self.may_lose(uid, now) {
+        let grace = due.iter().map(|removal| removal.after).max();
+        if grace.is_none() || self.brake.is_some() || !self.may_lose(uid, grace.unwrap_or_default(), now) {
             return (HashSet::new(), next);
         }
         (due, next)
     }
 
-    /// Whether another node may lose keys within the window.
-    fn may_lose(&mut self, uid: &str, now: Instant) -> bool {
-        while self.done.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW) {
-            self.done.pop_front();
-        }
+    /// Records that an inventory changed its answer about a node.
+    pub(super) fn answered(&mut self, uid: &str, now: Instant) {
+        self.answered.insert(uid.to_owned(), now);
+    }
+
+    /// Whether another node may lose keys within the window. `grace`: the longest grace period of these keys.
+    fn may_lose(&mut self, uid: &str, grace: Duration, now: Instant) -> bool {
+        let lost = self.lost(now);
         if self.maximum == MaxRemovals::Confirmed || self.done.iter().any(|(_, node)| node == uid) {
             return true;
         }
-        let (nodes, limit) = (self.done.len() + 1, self.maximum.of(self.fleet));
+        let (nodes, limit) = (lost + 1, self.maximum.of(self.fleet));
         if nodes > limit {
             self.brake = Some(Brake::TooMany { nodes, limit });
             return false;
         }
-        self.done.push_back((now, uid.to_owned()));
+        let follows_answer = self
+            .answered
+            .get(uid)
+            .is_some_and(|at| now.saturating_duration_since(*at) <= self.refresh + grace + WINDOW);
+        let window = if follows_answer { WINDOW.max(self.refresh) } else { WINDOW };
+        self.done.push((now + window, uid.to_owned()));
         true
+    }
+
+    /// The number of nodes that lost keys and still count.
+    fn lost(&mut self, now: Instant) -> usize {
+        self.done.retain(|(until, _)| now <= *until);
+        self.done.len()
     }
 
     /// Forgets a node that was deleted.
     pub(super) fn forget(&mut self, uid: &str) {
         self.since.remove(uid);
+        self.answered.remove(uid);
     }
 }
 
@@ -182,7 +209,7 @@ mod tests {
     #[test]
     fn a_key_is_removed_after_its_grace_period_unless_it_is_wanted_again_before() {
         let mut removals = Removals::new(MaxRemovals::Tenth);
-        removals.surveyed(3, 1, true);
+        removals.surveyed(3, 1, true, Instant::now());
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(removals.due("u", &[removal(60)], start), (HashSet::new(), Some(Duration::from_secs(60))));
@@ -196,16 +223,16 @@ mod tests {
         let mut removals = Removals::new(MaxRemovals::Nodes(2));
         let now = Instant::now();
         assert!(removals.due("u", &[removal(0)], now).0.is_empty());
-        assert_eq!(removals.surveyed(100, 3, true), Some(&Brake::TooMany { nodes: 3, limit: 2 }));
+        assert_eq!(removals.surveyed(100, 3, true, Instant::now()), Some(&Brake::TooMany { nodes: 3, limit: 2 }));
         assert!(removals.due("u", &[removal(0)], now).0.is_empty());
-        assert_eq!(removals.surveyed(100, 1, false), Some(&Brake::NoPolicy));
-        assert_eq!(removals.surveyed(100, 0, false), None);
+        assert_eq!(removals.surveyed(100, 1, false, Instant::now()), Some(&Brake::NoPolicy));
+        assert_eq!(removals.surveyed(100, 0, false, Instant::now()), None);
     }
 
     #[test]
     fn the_limit_also_applies_to_nodes_that_lose_keys_one_after_the_other() {
         let mut removals = Removals::new(MaxRemovals::Nodes(2));
-        removals.surveyed(100, 1, true);
+        removals.surveyed(100, 1, true, Instant::now());
         let now = Instant::now();
         let gone: Vec<bool> =
             ["a", "b", "c"].iter().map(|uid| !removals.due(uid, &[removal(0)], now).0.is_empty()).collect();
@@ -218,7 +245,7 @@ mod tests {
         let start = Instant::now();
         let later = |seconds| {
             let mut removals = Removals::new(MaxRemovals::Nodes(1));
-            removals.surveyed(100, 1, true);
+            removals.surveyed(100, 1, true, Instant::now());
             assert_eq!(removals.due("a", &[removal(0)], start).0.len(), 1);
             let at = start + Duration::from_secs(seconds);
             let same = removals.due("a", &[removal(0)], start).0.len();
@@ -226,6 +253,29 @@ mod tests {
             removals.due("b", &[removal(0)], at).0.len()
         };
         assert_eq!((later(0), later(600), later(601)), (0, 0, 1));
+    }
+
+    #[test]
+    fn nodes_that_lose_keys_after_an_answer_count_for_the_whole_refresh() {
+        let start = Instant::now();
+        let hour = Duration::from_secs(3600);
+        let second_loses = |answered: bool, later: Duration| {
+            let mut removals = Removals::new(MaxRemovals::Nodes(1));
+            removals.policies_changed(Some(hour));
+            removals.surveyed(100, 1, true, start);
+            if answered {
+                removals.answered("a", start);
+            }
+            assert_eq!(removals.due("a", &[removal(0)], start).0.len(), 1);
+            // A survey in between does not forget it.
+            let brake = removals.surveyed(100, 1, true, start + later).cloned();
+            let gone = !removals.due("b", &[removal(0)], start + later).0.is_empty();
+            assert_eq!(brake, (!gone).then_some(Brake::TooMany { nodes: 2, limit: 1 }));
+            gone
+        };
+        let minute = Duration::from_secs(60);
+        assert!(!second_loses(true, 30 * minute) && !second_loses(true, hour));
+        assert!(second_loses(true, hour + minute) && second_loses(false, 30 * minute));
     }
 
     #[test]

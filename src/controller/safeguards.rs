@@ -62,7 +62,15 @@ impl Reconciler {
         let set = self.policies();
         for Revert { revert_key, writer } in reverts {
             let (field, key) = revert_key;
-            if set.is_protected(key) || !sets(change, revert_key) {
+            if !sets(change, revert_key) {
+                continue;
+            }
+            self.metrics().controller.repaired(match field {
+                Field::Label => "label",
+                Field::Annotation => "annotation",
+                Field::Taint => "taint",
+            });
+            if set.is_protected(key) {
                 continue;
             }
             let rule = plan.giver(*field, key);

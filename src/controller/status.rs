@@ -15,9 +15,10 @@ use super::queue::Urgency;
 use super::reconcile::Reconciler;
 use super::reports::mode;
 use crate::inventory::{AllFailing, Failing};
+use crate::metrics::{ByRule, Survey};
 use crate::text;
 use nodegate_policy::api::policy::{NodePolicy, NodePolicyStatus, PolicyCondition};
-use nodegate_policy::{Note, ReconcilePlan, Verdict};
+use nodegate_policy::{Kind, Note, ReconcilePlan, RuleId, Verdict};
 
 /// The condition that reports whether the current generation is in force.
 const ACCEPTED: &str = "Accepted";
@@ -40,7 +41,13 @@ pub(super) struct Findings {
     /// The violations of each node, if reports are enabled.
     pub(super) violations: super::reports::Wanted,
     /// How many nodes violate an entry, by policy, entry and mode.
-    pub(super) violating: BTreeMap<(String, String, &'static str), usize>,
+    pub(super) violating: BTreeMap<(String, String, &'static str), i64>,
+    /// How many nodes lack what an entry requires, by policy and entry.
+    pub(super) required_missing: ByRule,
+    /// How many nodes have something from a rule, by policy and rule.
+    pub(super) by_rule: ByRule,
+    /// How many nodes differ from what they should have.
+    pub(super) drifted: usize,
     /// Inventories that do not answer and why, by policy.
     pub(super) inventories: BTreeMap<String, BTreeSet<String>>,
     /// Why removals are held back.
@@ -58,6 +65,25 @@ impl Findings {
         for entry in entries {
             *self.violating.entry(entry).or_default() += 1;
         }
+        let missing = verdict.violations.iter().filter(|violation| violation.kind == Kind::Required);
+        let missing: BTreeSet<(String, String)> = missing.map(|violation| named(&violation.by)).collect();
+        for entry in missing {
+            *self.required_missing.entry(entry).or_default() += 1;
+        }
+    }
+
+    /// The metrics of the survey.
+    pub(super) fn survey(&self, removals_held_back: usize, left_alone: usize) -> Survey {
+        let number = |keys: &BTreeSet<String>| i64::try_from(keys.len()).unwrap_or(i64::MAX);
+        Survey {
+            violating: self.violating.clone(),
+            required_missing: self.required_missing.clone(),
+            by_rule: self.by_rule.clone(),
+            conflicting_keys: self.conflicts.iter().map(|(policy, keys)| (policy.clone(), number(keys))).collect(),
+            drifted: self.drifted,
+            removals_held_back,
+            left_alone,
+        }
     }
 
     /// Adds the inventories that do not answer.
@@ -69,7 +95,12 @@ impl Findings {
 
     /// Adds the changes that one node needs.
     pub(super) fn note(&mut self, node: &str, plan: &ReconcilePlan) {
-        let policies: BTreeSet<&str> = plan.decision.rules().into_iter().map(|rule| &*rule.policy).collect();
+        let rules = plan.decision.rules();
+        for rule in &rules {
+            *self.by_rule.entry(named(rule)).or_default() += 1;
+        }
+        self.drifted += usize::from(plan.change(|_| true, |_, _| false).is_some());
+        let policies: BTreeSet<&str> = rules.into_iter().map(|rule| &*rule.policy).collect();
         for policy in policies {
             *self.matched.entry(policy.to_owned()).or_default() += 1;
         }
@@ -86,6 +117,10 @@ impl Findings {
             }
         }
     }
+}
+
+fn named(rule: &RuleId) -> (String, String) {
+    (rule.policy.to_string(), rule.rule.to_string())
 }
 
 /// Writes what differs. An object that changed concurrently is written in the next pass.

@@ -99,6 +99,7 @@ impl<'a, Wake: FnMut(&NodeObject)> WatchHandler<'a, Wake> {
                 // During a listing the store does not contain the listed nodes yet, but work on them begins now.
                 store.state().iter().for_each(|node| (self.wake)(node));
                 self.partial.retain(|name| store.get(&ObjectRef::new(name)).is_some());
+                self.reconciler.memory().fleet.retain(|name| store.get(&ObjectRef::new(name)).is_some());
             }
             Seen::Watching => self.watch_works(),
             Seen::Changed(read) => {
@@ -143,6 +144,7 @@ impl<'a, Wake: FnMut(&NodeObject)> WatchHandler<'a, Wake> {
         self.partial.remove(&name);
         // The former version is not used anymore.
         self.drop_from_store(&name);
+        self.reconciler.memory().fleet.forget(&name);
         if self.may_report(&name) {
             tracing::warn!(
                 node = name,

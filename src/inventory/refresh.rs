@@ -161,7 +161,7 @@ impl Refresher {
         stored::read_at_last(&client, namespace, &self.cache).await;
         tokio::select! {
             () = Box::pin(self.ask(living, |_| true)) => {}
-            () = Box::pin(stored::keep(client, namespace, &self.cache)) => {}
+            () = Box::pin(stored::keep(client, namespace, &self.cache, living, &self.metrics.inventory)) => {}
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, Response, StatusCode};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::time::Instant;
 use url::Url;
@@ -168,6 +169,17 @@ fn tls(credentials: Option<&mut Credentials>) -> Result<ClientConfig, String> {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }
+    trusting(roots, identity)
+}
+
+/// TLS that trusts these CAs, with this client certificate.
+///
+/// # Errors
+/// Returns a sentence.
+pub(crate) fn trusting(
+    roots: RootCertStore,
+    identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -198,7 +210,7 @@ async fn body(mut response: Response, max: usize, limit: Duration) -> Result<Vec
 }
 
 /// An error without the URL, which the message about it names already, and with the innermost reason.
-fn in_words(error: &reqwest::Error, limit: Duration) -> String {
+pub(crate) fn in_words(error: &reqwest::Error, limit: Duration) -> String {
     if error.is_timeout() {
         return format!("it did not answer within {} seconds", limit.as_secs());
     }

@@ -15,8 +15,10 @@ use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
+use tokio::time::Instant;
 
 use super::cache::{InventoryCache, SHARDS, Shard};
+use super::source::Living;
 use crate::kube_error::{in_words, is_expired};
 use crate::metrics::InventoryMetrics;
 use crate::telemetry::brief;
@@ -34,8 +36,9 @@ const COMPRESSED_MAX: usize = 900 * 1024;
 const TEXT_MAX: u64 = 256 * 1024 * 1024;
 /// The entry among the labels of an answer that holds the hash of the question. No inventory can give a key of this prefix.
 const QUESTION: &str = "nodegate.dev/question";
-/// How long changes are gathered before they are written.
-const GATHER: Duration = Duration::from_millis(250);
+/// How long changes are gathered before they are written: as long as the last writes took, so many times, within these limits. So a
+/// single answer is stored at once, and while a fleet is asked for the first time, most of its answers share a write.
+const GATHER: (u32, Duration, Duration) = (9, Duration::from_millis(250), Duration::from_secs(5));
 /// How soon a failed write is retried.
 const RETRY: Duration = Duration::from_secs(5);
 /// The field manager of nodegate's writes.
@@ -85,28 +88,39 @@ fn content(config_map: &ConfigMap) -> Result<Shard, String> {
     Ok(shard)
 }
 
-/// The bytes of a shard. Nodes that do not fit are left out; how many is returned.
-fn bytes(shard: &Shard) -> io::Result<(Vec<u8>, usize)> {
+/// The bytes of a shard of at most `most` bytes, and the number of nodes that do not fit. Nodes that do not exist are left out first.
+fn bytes(shard: &Shard, lives: impl Fn(&str) -> bool, most: usize) -> io::Result<(Vec<u8>, usize)> {
     let entry = |labels: &InventoryLabels| -> BTreeMap<String, String> {
         let question = labels.question().map(|question| (QUESTION.to_owned(), question.to_string()));
         labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).chain(question).collect()
     };
-    let mut document: Document = shard
-        .iter()
-        .map(|(node, answers)| {
-            (node.to_string(), answers.iter().map(|(id, labels)| (id.to_string(), entry(labels))).collect())
-        })
-        .collect();
-    loop {
+    let mut nodes: Vec<(&Arc<str>, &Arc<InventoryAnswers>)> = shard.iter().collect();
+    nodes.sort_unstable_by_key(|(node, _)| (!lives(node), *node));
+    let first = |count: usize| -> io::Result<Vec<u8>> {
+        let answers =
+            |answers: &InventoryAnswers| answers.iter().map(|(id, labels)| (id.to_string(), entry(labels))).collect();
+        let document: Document = nodes[..count].iter().map(|(node, all)| (node.to_string(), answers(all))).collect();
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(&serde_json::to_vec(&document)?)?;
-        let bytes = encoder.finish()?;
-        if bytes.len() <= COMPRESSED_MAX {
-            return Ok((bytes, shard.len() - document.len()));
-        }
-        let half = document.len() / 2;
-        document = document.into_iter().take(half).collect();
+        encoder.finish()
+    };
+    let mut fitting = first(nodes.len())?;
+    if fitting.len() <= most {
+        return Ok((fitting, 0));
     }
+    // As many as fit: `fits` nodes do, and `exceeds` do not.
+    let (mut fits, mut exceeds) = (0, nodes.len());
+    fitting = first(0)?;
+    while exceeds - fits > 1 {
+        let count = fits.midpoint(exceeds);
+        let bytes = first(count)?;
+        if bytes.len() <= most {
+            (fits, fitting) = (count, bytes);
+        } else {
+            exceeds = count;
+        }
+    }
+    Ok((fitting, nodes.len() - fits))
 }
 
 /// The label selector of the ConfigMaps.
@@ -244,17 +258,31 @@ pub async fn follow(
 }
 
 /// Keeps the ConfigMaps equal to the cache; runs until dropped. Only the leader runs this, and it writes only what differs.
-pub(super) async fn keep(client: Client, namespace: &str, cache: &InventoryCache) {
+pub(super) async fn keep(
+    client: Client,
+    namespace: &str,
+    cache: &InventoryCache,
+    living: Living<'_>,
+    metrics: &InventoryMetrics,
+) {
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);
+    let mut unstored = [0; SHARDS];
     // The last leader, or this one in an earlier session, may have ended before it wrote everything.
     (0..SHARDS).for_each(|at| cache.mark(at));
     loop {
         let changed = cache.changed().await;
-        let mut failed = None;
+        let (began, mut failed) = (Instant::now(), None);
+        let living: HashSet<Arc<str>> = living().into_iter().map(|node| node.name).collect();
         for (at, nodes) in changed {
-            if let Err(error) = write(&api, at, &cache.shard(at)).await {
-                cache.mark(at);
-                failed = Some(error);
+            match write(&api, at, &cache.shard(at), |node| living.contains(node)).await {
+                Ok(left_out) => {
+                    unstored[at] = left_out;
+                    metrics.set_unstored(unstored.iter().sum());
+                }
+                Err(error) => {
+                    cache.mark(at);
+                    failed = Some(error);
+                }
             }
             // If an answer cannot be stored, it is used all the same.
             cache.tell(nodes);
@@ -263,17 +291,40 @@ pub(super) async fn keep(client: Client, namespace: &str, cache: &InventoryCache
             let error = in_words(error);
             tracing::warn!(error, "could not store the answers of inventories; retrying");
         }
-        tokio::time::sleep(if failed.is_some() { RETRY } else { GATHER }).await;
+        let (times, shortest, longest) = GATHER;
+        let gather = (began.elapsed() * times).clamp(shortest, longest);
+        tokio::time::sleep(if failed.is_some() { RETRY } else { gather }).await;
     }
 }
 
-async fn write(api: &Api<ConfigMap>, at: usize, shard: &Shard) -> Result<(), kube::Error> {
+/// Writes a shard if it differs from what is stored. Returns the number of nodes whose answers do not fit.
+async fn write(
+    api: &Api<ConfigMap>,
+    at: usize,
+    shard: &Shard,
+    lives: impl Fn(&str) -> bool,
+) -> Result<usize, kube::Error> {
     let name = name_of(at);
     let there = api.get_opt(&name).await?;
     if there.is_none() && shard.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
-    let (bytes, left_out) = bytes(shard).map_err(|error| kube::Error::Service(error.into()))?;
+    let (bytes, left_out) = bytes(shard, lives, COMPRESSED_MAX).map_err(|error| kube::Error::Service(error.into()))?;
+    let mut wanted = there.clone().unwrap_or_default();
+    wanted.data = None;
+    wanted.binary_data = Some(BTreeMap::from([(KEY.to_owned(), ByteString(bytes))]));
+    wanted.labels_mut().insert(LABEL.0.to_owned(), LABEL.1.to_owned());
+    let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    match there {
+        Some(there) if there == wanted => return Ok(left_out),
+        // The resource version is the one that was read, so a concurrent write makes this one fail.
+        Some(_) => api.replace(&name, &parameters, &wanted).await.map(drop)?,
+        None => {
+            let labels = wanted.metadata.labels;
+            wanted.metadata = ObjectMeta { name: Some(name.clone()), labels, ..ObjectMeta::default() };
+            api.create(&parameters, &wanted).await.map(drop)?;
+        }
+    }
     if left_out > 0 {
         tracing::warn!(
             config_map = name,
@@ -281,104 +332,9 @@ async fn write(api: &Api<ConfigMap>, at: usize, shard: &Shard) -> Result<(), kub
             "the answers about these nodes do not fit into the ConfigMap; after a restart they are unknown until the inventory answers again"
         );
     }
-    let mut wanted = there.clone().unwrap_or_default();
-    wanted.data = None;
-    wanted.binary_data = Some(BTreeMap::from([(KEY.to_owned(), ByteString(bytes))]));
-    wanted.labels_mut().insert(LABEL.0.to_owned(), LABEL.1.to_owned());
-    let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    match there {
-        Some(there) if there == wanted => Ok(()),
-        // The resource version is the one that was read, so a concurrent write makes this one fail.
-        Some(_) => api.replace(&name, &parameters, &wanted).await.map(drop),
-        None => {
-            wanted.metadata = ObjectMeta { name: Some(name), labels: wanted.metadata.labels, ..ObjectMeta::default() };
-            api.create(&parameters, &wanted).await.map(drop)
-        }
-    }
+    Ok(left_out)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    fn shard(nodes: usize, value: impl Fn(usize) -> String) -> Shard {
-        let id: Arc<str> = "fleet/cmdb".into();
-        let labels = |number| {
-            let entries = BTreeMap::from([("rack.example.com/row".to_owned(), value(number))]);
-            Some(Arc::new(InventoryLabels::checked(entries).0))
-        };
-        let node =
-            |number| (format!("node-{number}").into(), Arc::new(InventoryAnswers::default().with(&id, labels(number))));
-        (0..nodes).map(node).collect()
-    }
-
-    fn config_map(bytes: Vec<u8>) -> ConfigMap {
-        ConfigMap { binary_data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(bytes))])), ..ConfigMap::default() }
-    }
-
-    #[test]
-    fn a_shard_is_read_as_it_was_written_and_written_in_one_way() {
-        let written = shard(500, |number| format!("row-{number}"));
-        let (stored, left_out) = bytes(&written).unwrap();
-        assert_eq!(left_out, 0);
-        assert_eq!(content(&config_map(stored.clone())).unwrap(), written);
-        assert_eq!(bytes(&content(&config_map(stored.clone())).unwrap()).unwrap().0, stored);
-    }
-
-    #[test]
-    fn unreadable_answers_are_reported_and_replace_no_good_ones() {
-        let (cache, metrics) = (InventoryCache::default(), InventoryMetrics::default());
-        let mut follower = Follower { cache: &cache, metrics: &metrics, unreadable: HashSet::new() };
-        let good = bytes(&shard(2, |_| "a".to_owned())).unwrap().0;
-        follower.take(0, &config_map(good.clone()));
-        let cut = good[..good.len() - 20].to_vec();
-        for bad in [ConfigMap::default(), config_map(b"no".to_vec()), config_map(cut), config_map(gzip("[secret"))] {
-            let why = content(&bad).unwrap_err();
-            assert!(why.contains(KEY) && !why.contains("secret"), "{why}");
-            follower.take(0, &bad);
-            assert_eq!((cache.shard(0).len(), follower.unreadable.len()), (2, 1));
-        }
-        follower.take(0, &config_map(good));
-        assert!(follower.unreadable.is_empty());
-        follower.is_gone(0);
-        assert!(cache.shard(0).is_empty());
-    }
-
-    fn gzip(text: &str) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(text.as_bytes()).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    #[test]
-    fn invalid_labels_are_left_out() {
-        let text = r#"{"n": {"p/i": {"a b": "c", "nodegate.dev/x": "y", "ok": "yes"}}}"#;
-        let read = content(&config_map(gzip(text))).unwrap();
-        let answer = read["n"].of("p/i").unwrap();
-        assert_eq!((answer.iter().collect::<Vec<_>>(), answer.question()), (vec![("ok", "yes")], None));
-    }
-
-    #[test]
-    fn the_question_of_an_answer_is_stored_with_it() {
-        let id: Arc<str> = "fleet/cmdb".into();
-        let question = InventoryQuestion::parse("00ab12cd34ef5678");
-        let answer = InventoryLabels::checked(BTreeMap::from([("rack".to_owned(), "7".to_owned())])).0.to(question);
-        assert!(question.is_some());
-        let answers = InventoryAnswers::default().with(&id, Some(Arc::new(answer)));
-        let written = Shard::from([("n1".into(), Arc::new(answers))]);
-        assert_eq!(content(&config_map(bytes(&written).unwrap().0)), Ok(written));
-    }
-
-    #[test]
-    fn a_name_is_that_of_a_shard_or_of_nothing() {
-        let named = |name: &str| {
-            let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-            shard_of(&ConfigMap { metadata, ..ConfigMap::default() })
-        };
-        assert_eq!(named("nodegate-inventory-07"), Some(7));
-        for name in ["nodegate-inventory-7", "nodegate-inventory-99", "nodegate-inventory-", "nodegate-in-force"] {
-            assert_eq!(named(name), None, "{name}");
-        }
-    }
-}
+mod tests;

@@ -60,10 +60,14 @@ pub(super) fn merged(
     state.history.extend((last + 1..).zip(changes).map(|(id, change)| bounded(Change { id, ..change.clone() })));
     let surplus = state.history.len().saturating_sub(HISTORY_MAX);
     state.history.drain(..surplus);
-    let same = |known: &SavedState| *known == SavedState { captured_at: known.captured_at.clone(), ..state.clone() };
+    let same = |known: &SavedState| {
+        let (captured_at, revision) = (known.captured_at.clone(), known.revision);
+        *known == SavedState { captured_at, revision, ..state.clone() }
+    };
     if !before.contains_key(&own_aside) && there.as_ref().is_some_and(same) {
         return Ok(None);
     }
+    state.revision = there.map_or(0, |known| known.revision) + 1;
     after.insert(STATE_KEY.to_owned(), text_of(state)?);
     let dropped = make_room(&mut after);
     Ok(Some((after, dropped)))

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
@@ -14,6 +14,9 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::authority::{Authority, Identity};
+
+/// A name of the server that nothing resolves: only a proxy finds it.
+pub(crate) const NAME: &str = "cmdb.invalid";
 
 /// The token that the server asks for.
 pub(crate) const TOKEN: &str = "cmdb-token";
@@ -39,6 +42,8 @@ struct State {
     fault: Fault,
     answers: BTreeMap<String, String>,
     identity: Identity,
+    /// The CA (PEM) of the client certificates that it asks for.
+    clients: Option<String>,
     requests: Vec<String>,
     sent: usize,
 }
@@ -53,7 +58,8 @@ pub(crate) struct Cmdb {
 fn server(authority: &Authority, years: (i32, i32)) -> Identity {
     authority.sign("cmdb", |params| {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
+        params.subject_alt_names =
+            vec![SanType::IpAddress([127, 0, 0, 1].into()), SanType::DnsName(NAME.try_into().unwrap())];
         params.not_before = rcgen::date_time_ymd(years.0, 1, 1);
         params.not_after = rcgen::date_time_ymd(years.1, 1, 1);
     })
@@ -67,7 +73,8 @@ impl Cmdb {
         let authority = Authority::new("cmdb CA");
         let identity = server(&authority, (2020, 2120));
         let (answers, requests) = (BTreeMap::new(), Vec::new());
-        let state = Arc::new(Mutex::new(State { fault: Fault::None, answers, identity, requests, sent: 0 }));
+        let state =
+            Arc::new(Mutex::new(State { fault: Fault::None, answers, identity, clients: None, requests, sent: 0 }));
         let shared = state.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -104,6 +111,11 @@ impl Cmdb {
         };
     }
 
+    /// Answers only clients with a certificate of this CA (PEM).
+    pub(crate) fn ask_for_certificates(&self, ca: &str) {
+        self.lock().clients = Some(ca.to_owned());
+    }
+
     /// The heads of all requests so far.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.lock().requests.clone()
@@ -125,9 +137,9 @@ impl Cmdb {
 }
 
 fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
-    let (fault, identity) = {
+    let (fault, identity, clients) = {
         let state = state.lock().unwrap();
-        (state.fault.clone(), state.identity.clone())
+        (state.fault.clone(), state.identity.clone(), state.clients.clone())
     };
     if fault == Fault::Down {
         return Ok(());
@@ -136,8 +148,18 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes()).map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
-    let config = rustls::ServerConfig::builder_with_provider(provider).with_protocol_versions(rustls::ALL_VERSIONS);
-    let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+    let config =
+        rustls::ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(rustls::ALL_VERSIONS);
+    let config = match clients {
+        None => config.unwrap().with_no_client_auth(),
+        Some(ca) => {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+            let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            config.unwrap().with_client_cert_verifier(verifier.build().unwrap())
+        }
+    };
+    let config = config.with_single_cert(chain, key).unwrap();
     let connection = rustls::ServerConnection::new(Arc::new(config)).unwrap();
     let mut stream = rustls::StreamOwned::new(connection, stream);
     let mut head = String::new();
@@ -198,4 +220,53 @@ fn respond(stream: &mut impl std::io::Write, head: &str, fault: &Fault, state: &
             write("200 OK", &format!("ETag: {etag}\r\n"), &body)
         }
     }
+}
+
+/// An HTTP proxy that connects to one port, whatever it is asked for.
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
+    connects: Arc<Mutex<Vec<String>>>,
+}
+
+impl Proxy {
+    /// Starts on a free port.
+    pub(crate) fn start(to: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connects = Arc::new(Mutex::default());
+        let shared = connects.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let connects = shared.clone();
+                thread::spawn(move || drop(forward(stream, to, &connects)));
+            }
+        });
+        Self { port, connects }
+    }
+
+    /// The first lines of all requests so far.
+    pub(crate) fn connects(&self) -> Vec<String> {
+        self.connects.lock().unwrap().clone()
+    }
+}
+
+fn forward(mut client: TcpStream, to: u16, connects: &Mutex<Vec<String>>) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    // The client waits for the answer, so nothing that follows the head is read here.
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    connects.lock().unwrap().push(head.lines().next().unwrap_or_default().to_owned());
+    let mut server = TcpStream::connect(("127.0.0.1", to))?;
+    client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
+    let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
+    thread::spawn(move || {
+        let _ = std::io::copy(&mut from_client, &mut to_server);
+        let _ = to_server.shutdown(Shutdown::Write);
+    });
+    std::io::copy(&mut server, &mut client)?;
+    client.shutdown(Shutdown::Write)
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::authority;
-use super::cmdb::{Cmdb, Fault};
+use super::authority::Authority;
+use super::cmdb::{Cmdb, Fault, NAME, Proxy};
 use super::serve::Serve;
 
 fn policies(directory: &Path, url: &str) {
@@ -96,4 +97,46 @@ fn a_url_for_each_node_needs_a_cluster() {
     });
     assert_eq!(patch(&serve, "n1"), "");
     assert!(cmdb.requests().is_empty());
+}
+
+#[test]
+fn a_client_certificate_is_shown_through_a_proxy_and_read_again() {
+    let (cmdb, clients) = (Cmdb::start(), Authority::new("clients"));
+    let proxy = Proxy::start(cmdb.port);
+    cmdb.ask_for_certificates(&clients.pem);
+    cmdb.answer("/nodes", Some("n1 rack.example.com/row=7\n"));
+    let address = format!("https://{NAME}:{}/nodes", cmdb.port);
+    let credentials = |directory: &Path, identity: Option<&authority::Identity>| {
+        cmdb.credentials(directory, "cmdb");
+        let own = directory.join("cmdb");
+        std::fs::write(own.join("url"), &address).unwrap();
+        for (name, content) in
+            [("tls.crt", identity.map(|one| &one.certificate)), ("tls.key", identity.map(|one| &one.key))]
+        {
+            match content {
+                Some(content) => std::fs::write(own.join(name), content).unwrap(),
+                None => std::fs::remove_file(own.join(name)).unwrap(),
+            }
+        }
+    };
+    let (ours, theirs) = (clients.client("nodegate"), Authority::new("others").client("nodegate"));
+    let through = format!("http://127.0.0.1:{}", proxy.port);
+    let arguments = ["--policy", "DIR/policy.yaml", "--inventory-credentials", "DIR/credentials"];
+    let serve = Serve::start(&arguments, &[("HTTPS_PROXY", &through), ("NO_PROXY", "")], |directory| {
+        policies(directory, &address);
+        credentials(&directory.join("credentials"), Some(&ours));
+    });
+    until("the first answer", &serve, || patch(&serve, "n1").contains("\"7\""));
+    assert_eq!(proxy.connects()[0], format!("CONNECT {NAME}:{} HTTP/1.1", cmdb.port));
+
+    let is_failing =
+        || serve.get("/metrics").contains("nodegate_inventory_failing{policy=\"fleet\",inventory=\"cmdb\"} 1");
+    for (identity, row) in [(None, "8"), (Some(&theirs), "9")] {
+        credentials(&serve.path("credentials"), identity);
+        until("it is refused", &serve, is_failing);
+        cmdb.answer("/nodes", Some(&format!("n1 rack.example.com/row={row}\n")));
+        assert!(!patch(&serve, "n1").contains(row), "the last answer stays in force");
+        credentials(&serve.path("credentials"), Some(&ours));
+        until("it is let in again", &serve, || patch(&serve, "n1").contains(row));
+    }
 }

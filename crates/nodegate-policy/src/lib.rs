@@ -38,7 +38,7 @@ pub use keys::pattern::Identities;
 pub use keys::{Field, never_persisted, restriction};
 pub use reconcile::{ReconcilePlan, Removal, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode, Unseen, plan_reconcile};
 pub use set::PolicySet;
-pub use set::inventory::{Inventory, InventoryUrl};
+pub use set::inventory::{Inventory, InventoryUrl, without_credentials};
 pub use set::kleene::Kleene;
 pub use set::migration::{MigrationInForce, Ownership};
 pub use set::rule::{RuleId, Strength};

@@ -23,6 +23,7 @@ pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
         let record = saved.get(node.name()).cloned().unwrap_or_default();
         let stored = StoredNode {
             node: &node.facts()?,
+            version: None,
             claims: &node.claims,
             saved: &record,
             inventory: None,

@@ -170,6 +170,7 @@ impl Cleaner<'_> {
         let saved = self.maps.states().get(machine(&facts)).unwrap_or_default();
         let stored = StoredNode {
             node: &facts,
+            version: None,
             claims: &node.claims,
             saved: &saved,
             inventory: Some(&self.inventory.of(node.name())),

@@ -1,5 +1,7 @@
 //! What `nodegate migrate status` prints for other programs. Fields are added, never renamed.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -36,6 +38,8 @@ pub(super) struct MigrationStatus {
     pub(super) nodes: NodeCounts,
     /// The nodes whose keys differ; in the phase `done`, the nodes that still have the old key. Sorted by name.
     pub(super) unequal: Vec<UnequalNode>,
+    /// The field managers that claim the old key, in other words that set it. Sorted by name.
+    pub(super) writers: Vec<Writer>,
     /// What uses the old key. Does not contain the pods of other consumers. Sorted by kind, namespace and name.
     pub(super) consumers: Vec<Consumer>,
     /// The number of pods that use the old key and whose workload is counted itself, if it uses the key.
@@ -106,6 +110,16 @@ pub(super) struct UnequalNode {
     pub(super) new: Option<String>,
 }
 
+/// A field manager that claims the old key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Writer {
+    /// Its name, which the client chooses.
+    pub(super) manager: String,
+    /// On how many nodes.
+    pub(super) nodes: usize,
+}
+
 /// An object that uses the old key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -151,8 +165,19 @@ impl MigrationStatus {
             phase: None,
             nodes: NodeCounts::default(),
             unequal: Vec::new(),
+            writers: Vec::new(),
             consumers: Vec::new(),
             pods_of_workloads: 0,
+        }
+    }
+
+    /// Counts a node on which these field managers claim the old key. One that claims it twice is counted once.
+    pub(super) fn note_writers<'a>(&mut self, managers: impl Iterator<Item = &'a str>) {
+        for manager in managers.collect::<BTreeSet<_>>() {
+            match self.writers.iter_mut().find(|writer| writer.manager == manager) {
+                Some(writer) => writer.nodes += 1,
+                None => self.writers.push(Writer { manager: manager.to_owned(), nodes: 1 }),
+            }
         }
     }
 
@@ -163,6 +188,7 @@ impl MigrationStatus {
 
     pub(super) fn sort(&mut self) {
         self.unequal.sort_unstable();
+        self.writers.sort_unstable();
         self.consumers.sort_unstable();
         // Two versions of a kind list the same objects.
         self.consumers.dedup();

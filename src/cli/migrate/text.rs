@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::document::{Consumer, MigrationStatus, MigrationsStatus, NodeCounts, Phase, UnequalNode};
+use super::document::{Consumer, MigrationStatus, MigrationsStatus, NodeCounts, Phase, UnequalNode, Writer};
 use crate::cli::lines::Lines;
 use crate::cli::output;
 use crate::text::counted;
@@ -29,7 +29,7 @@ pub(super) fn of(status: &MigrationsStatus) -> Lines {
 }
 
 fn add(lines: &mut Lines, migration: &MigrationStatus) {
-    let MigrationStatus { from, to, policy, phase, nodes, unequal, consumers, pods_of_workloads } = migration;
+    let MigrationStatus { from, to, policy, phase, nodes, unequal, writers, consumers, pods_of_workloads } = migration;
     let state = match (policy, phase) {
         (Some(policy), Some(phase)) => format!("phase {} (policy {policy})", phase.as_str()),
         _ => "not in force".to_owned(),
@@ -51,6 +51,9 @@ fn add(lines: &mut Lines, migration: &MigrationStatus) {
     if unequal.len() > NAMED {
         lines.add("    ", &format!("and {} more nodes {what}", unequal.len() - NAMED));
     }
+    if let Some(text) = writers_of(from, *phase, writers) {
+        lines.add("  ", &text);
+    }
     if !migration.is_used() {
         lines.add("  ", &format!("nothing uses {from}"));
         return;
@@ -64,6 +67,24 @@ fn add(lines: &mut Lines, migration: &MigrationStatus) {
         let uses: Vec<&str> = one.uses.iter().map(|one| one.describe()).collect();
         lines.add("    ", &format!("{}: {}", consumer(one), uses.join(", ")));
     }
+}
+
+/// Who sets the old key. After cutover, claims say only who did.
+pub(super) fn writers_of(from: &str, phase: Option<Phase>, writers: &[Writer]) -> Option<String> {
+    if writers.is_empty() || matches!(phase, Some(Phase::Cutover | Phase::Done)) {
+        return None;
+    }
+    let mut all: Vec<&Writer> = writers.iter().collect();
+    all.sort_by_key(|writer| std::cmp::Reverse(writer.nodes));
+    let more = all.len().saturating_sub(NAMED);
+    all.truncate(NAMED);
+    let mut named: Vec<String> =
+        all.iter().map(|writer| format!("{} ({})", writer.manager, counted(writer.nodes, "node", "nodes"))).collect();
+    named.extend((more > 0).then(|| format!("{more} more")));
+    Some(format!(
+        "{from} is set by these field managers: {}; let them set the new key before cutover, which denies writes that set the old one",
+        named.join(", ")
+    ))
 }
 
 /// A consumer in a line.

@@ -190,7 +190,13 @@ impl Walk<'_> {
         for phase in self.remaining() {
             match phase {
                 Phase::DualWrite => {}
-                Phase::Cutover => self.until_settled().await?,
+                Phase::Cutover => {
+                    let status = self.until_settled().await?;
+                    let of = |one: &MigrationStatus| text::writers_of(&one.from, one.phase, &one.writers);
+                    for writers in status.migrations.iter().filter_map(of) {
+                        output::note(&format!("note: {}", on_a_line(&writers)));
+                    }
+                }
                 Phase::Done => {
                     self.until_settled().await?;
                     self.check_unused().await?;
@@ -200,7 +206,7 @@ impl Walk<'_> {
             self.reached.set(Some(phase));
             output::note(&format!("note: phase {} is in force", phase.as_str()));
         }
-        self.until_settled().await
+        self.until_settled().await.map(drop)
     }
 
     /// The status of the migration, before anything is counted.
@@ -300,7 +306,7 @@ impl Walk<'_> {
     }
 
     /// Waits until all nodes are as the phase in force means them to be.
-    async fn until_settled(&self) -> anyhow::Result<()> {
+    async fn until_settled(&self) -> anyhow::Result<MigrationsStatus> {
         let deadline = Instant::now() + self.args.timeout;
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         let mut held: Option<(String, Instant)> = None;
@@ -312,7 +318,7 @@ impl Walk<'_> {
             let left = unequal + unreadable.len();
             if left == 0 {
                 bar.finish_and_clear();
-                return Ok(());
+                return Ok(status);
             }
             bar.set_length(bar.length().unwrap_or_default().max(left as u64));
             bar.set_position(bar.length().unwrap_or_default() - left as u64);

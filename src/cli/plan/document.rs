@@ -172,6 +172,8 @@ pub(crate) enum RemarkKind {
     Stripped,
     /// A kubelet changed a key that it may not change; the key gets its stored value.
     PutBack,
+    /// A node joins with the old key of a migration that is done; the key is removed.
+    Retired,
     /// The requester's change of a key is reverted.
     Reverted,
     /// A NoExecute taint is not added to an existing node, because its rule does not set `evict: true`.
@@ -262,6 +264,9 @@ impl From<&Note> for Noted {
             }
             Note::Stripped { field, key } => remark(RemarkKind::Stripped, of(field, key), None),
             Note::PutBack { field, key } => remark(RemarkKind::PutBack, of(field, key), None),
+            Note::Retired { key, new: _, by } => {
+                remark(RemarkKind::Retired, (Some(FieldName::Label), Some(key)), Some(by))
+            }
             Note::Reverted { field, key, value: _, by } => remark(RemarkKind::Reverted, of(field, key), Some(by)),
             Note::Withheld { taint, by } => {
                 let taint = taint.to_string();

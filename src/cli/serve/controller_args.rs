@@ -6,6 +6,7 @@ use super::duration::duration;
 use crate::cli::connect::ClusterTarget;
 use crate::controller::MaxRemovals;
 use crate::state::Identity;
+use nodegate_policy::api::names::LabelKey;
 
 /// Flags of `serve` that apply only with a cluster.
 #[derive(Clone, Debug, clap::Args)]
@@ -33,6 +34,16 @@ pub(crate) struct ControllerArgs {
     /// Remove the pending taint from such a node, even if deferred labels or taints are still missing
     #[arg(long, env = "NODEGATE_RELEASE_PENDING")]
     release_pending: bool,
+    /// Label by whose values the metric nodegate_nodes_by_label counts nodes; the 100 values that most nodes have are
+    /// counted apart. Repeat the flag for more labels
+    #[arg(
+        long = "count-nodes-by",
+        value_name = "KEY",
+        env = "NODEGATE_COUNT_NODES_BY",
+        value_delimiter = ',',
+        default_value = "hardware.tier"
+    )]
+    counted_labels: Vec<LabelKey>,
     /// With --cert-dir: keep caBundle of the webhook configurations equal to ca.crt in that directory
     #[arg(long, env = "NODEGATE_INJECT_CA", requires = "cert_dir")]
     inject_ca: bool,
@@ -72,6 +83,8 @@ pub struct ClusterConfig {
     pub pending_timeout: Duration,
     /// Whether such a node is also released.
     pub release_pending: bool,
+    /// Labels by whose values nodes are counted.
+    pub counted_labels: Vec<LabelKey>,
     /// Whether caBundle is kept equal to the `ca.crt` of the certificate directory.
     pub inject_ca: bool,
     /// Whether `ClusterReport` objects are written.
@@ -95,6 +108,7 @@ impl ControllerArgs {
             lease: Duration::from_secs(self.lease_seconds),
             pending_timeout: self.pending_timeout,
             release_pending: self.release_pending,
+            counted_labels: each_once(&self.counted_labels),
             inject_ca: self.inject_ca,
             cluster_reports: self.cluster_reports,
             keep_failure_policy: self.keep_failure_policy,
@@ -102,4 +116,12 @@ impl ControllerArgs {
             webhook_configuration: self.webhook_configuration.clone(),
         }
     }
+}
+
+/// A label that is named twice is counted once.
+fn each_once(labels: &[LabelKey]) -> Vec<LabelKey> {
+    let mut labels = labels.to_vec();
+    labels.sort_unstable();
+    labels.dedup();
+    labels
 }

@@ -41,6 +41,7 @@ use self::servers::Servers;
 use super::{Findings, output};
 use crate::admission::{self, PendingTaint};
 use crate::health;
+use crate::metrics::Format;
 use crate::telemetry;
 use crate::tls::{self, Protocol};
 use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
@@ -57,9 +58,9 @@ pub struct Running {
 }
 
 impl Running {
-    /// The content of `/metrics`.
+    /// The content of `/metrics`, as OpenMetrics.
     pub fn metrics(&self) -> String {
-        self.process.metrics.render()
+        self.process.metrics.render(Format::OpenMetrics)
     }
 
     /// Drains and stops the server.
@@ -119,6 +120,9 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
 
     let (in_force, generation) = InForce::new(&process);
     let alone = cluster.is_none().then(|| in_force.clone());
+    if alone.is_some() {
+        process.metrics.everything_loaded();
+    }
     let files = policies::watch_files(config.sources, loaded, alone, &process);
     let refresher = inventories::refresher(config.inventory, cluster.as_ref(), &in_force, &generation, &process);
     let expiry = certificate.watch(&process);

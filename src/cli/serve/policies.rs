@@ -64,6 +64,7 @@ pub(super) fn watch_files(
     let metrics = process.metrics.clone();
     let observer = move |loaded: Result<Loaded, &[LoadError]>| match loaded {
         Ok(loaded) => {
+            metrics.policy_files_judged(false);
             if let Some(alone) = &alone {
                 alone.put(loaded.set.clone());
             }
@@ -71,6 +72,7 @@ pub(super) fn watch_files(
         }
         Err(errors) => {
             metrics.policies_reloaded(Reload::Failure, 0, 0);
+            metrics.policy_files_judged(true);
             for error in errors {
                 tracing::error!(%error, "could not reload policies; the last good ones stay in force");
             }

@@ -1,7 +1,7 @@
 //! The part of a session that asks inventories.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::runtime::reflector::{ObjectRef, Store};
 use tokio::sync::broadcast;
@@ -37,11 +37,15 @@ impl LeaderSession {
                 Ok(name) => {
                     // A batch may also be about nodes that do not exist.
                     if let Some(node) = store.get(&ObjectRef::new(&name)) {
+                        self.reconciler.memory().removals.answered(node.uid(), Instant::now());
                         queue.wake(&name, self.reconciler.urgency(&node));
                     }
                 }
                 // The next resync finds what was missed.
-                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Lagged(_)) => {
+                    let (mut memory, now) = (self.reconciler.memory(), Instant::now());
+                    store.state().iter().for_each(|node| memory.removals.answered(node.uid(), now));
+                }
                 Err(RecvError::Closed) => std::future::pending().await,
             }
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::commands::run;
 use super::control_plane::{ControlPlane, exclusive};
-use super::keeping::{node, until_led};
+use super::keeping::{config_maps, eventually_state, node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 
@@ -46,10 +46,16 @@ async fn until_denied(admin: &Requester, name: &str) -> String {
     unreachable!("numbers do not end")
 }
 
-fn held_back(nodegate: &Nodegate<'_>) -> bool {
-    nodegate.probe("/metrics").is_some_and(|text| {
+async fn until_held_back(nodegate: &Nodegate<'_>, expected: bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let held_back = || {
+        let text = nodegate.probe("/metrics").unwrap_or_default();
         text.lines().any(|line| line.starts_with("nodegate_removals_held_back_nodes") && !line.ends_with(" 0"))
-    })
+    };
+    while held_back() != expected {
+        assert!(Instant::now() < deadline, "whether removals are held back is not {expected}:\n{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 #[tokio::test]
@@ -99,11 +105,7 @@ async fn a_label_moves_through_all_phases() {
 
     // Three nodes would lose the old key, and one may: nothing is removed until somebody confirms it.
     enter(plane, "done");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !held_back(&nodegate) {
-        assert!(Instant::now() < deadline, "the removals are not held back:\n{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    until_held_back(&nodegate, true).await;
     for name in ["moving-1", "moving-2", "moving-3"] {
         assert!(label(&admin.get(name).await, OLD).is_some(), "{name}");
     }
@@ -111,6 +113,11 @@ async fn a_label_moves_through_all_phases() {
     for (name, value) in [("moving-1", "copper"), ("moving-2", "tin"), ("moving-3", "iron")] {
         eventually(&admin, name, (None, Some(value))).await;
     }
+    until_held_back(&nodegate, false).await;
+    // A kubelet that still sends the old key gets the new one instead. So there is nothing to remove.
+    admin.delete("moving-3").await;
+    let created = kubelet.create(&node("moving-3", json!({OLD: "lead"}))).await.unwrap();
+    assert_eq!(values(&created), (None, Some("lead")));
     let refused = admin.label("moving-1", OLD, json!("gold")).await.unwrap_err();
     assert!(refused.code == 403 && refused.message.contains(NEW), "{}", refused.message);
     for name in ["moving-1", "moving-2", "moving-3"] {
@@ -137,13 +144,14 @@ async fn a_server_that_is_killed_in_any_phase_goes_on_where_it_stopped() {
     let setup = Setup { cluster: true, unregistered: true, serve, ..Setup::default() };
     let mut nodegate = Nodegate::start(plane, &setup);
     let namespace = nodegate.namespace.clone();
-    for (phase, expected) in [
-        ("dualWrite", (Some("gold"), Some("gold"))),
-        ("cutover", (Some("gold"), Some("gold"))),
-        ("done", (None, Some("gold"))),
+    let maps = config_maps(plane, &namespace).await;
+    for (phase, expected, recorded) in [
+        ("dualWrite", (Some("gold"), Some("gold")), Some(("copies", NEW))),
+        ("cutover", (Some("gold"), Some("gold")), Some(("takenOver", OLD))),
+        ("done", (None, Some("gold")), None),
     ] {
         enter(plane, phase);
-        for delay in [50, 200] {
+        for delay in [0, 50, 200, 500] {
             until_led(&nodegate).await;
             tokio::time::sleep(Duration::from_millis(delay)).await;
             nodegate.kill();
@@ -157,11 +165,26 @@ async fn a_server_that_is_killed_in_any_phase_goes_on_where_it_stopped() {
         }
         for name in &names {
             eventually(&admin, name, expected).await;
+            // The labels are the same in dualWrite and in cutover; the record tells which phase the controller has reached.
+            eventually_state(&maps, name, phase, |state| match recorded {
+                Some((field, key)) => state["owned"][field].as_array().is_some_and(|keys| keys.contains(&json!(key))),
+                None => state["owned"]["labels"].get(OLD).is_none() && state["nodeName"] == json!(name),
+            })
+            .await;
         }
     }
     // The new key is nobody's copy anymore: it stays when the migration is deleted.
     plane.kubectl(&["delete", "nodepolicy", "move"], None).unwrap();
-    run(plane, None, &["apply", "--confirm", "--namespace", &namespace]);
+    // Until the deletion is seen, the policies in force are not those that the command finds.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let ran = run(plane, None, &["apply", "--confirm", "--namespace", &namespace]);
+        if ran.code == 0 {
+            break;
+        }
+        assert!(ran.errors.contains("differ from the ones in force") && Instant::now() < deadline, "{}", ran.errors);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
     for name in &names {
         assert_eq!(values(&admin.get(name).await), (None, Some("gold")), "{name}");
         admin.delete(name).await;

@@ -42,9 +42,17 @@ pub struct SavedState {
     /// The last changes of the node, the newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Change>,
+    /// How often this was written, so that two records of the same content can be told apart.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub revision: u64,
     /// Fields of a newer version, which are kept.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl SavedState {
@@ -171,4 +179,29 @@ pub struct Owned {
     /// to `dualWrite`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taken_over: BTreeSet<String>,
+    /// The change that was under way when this was recorded, until the node shows whether it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsettled: Option<Unsettled>,
+}
+
+/// Labels and taints that nodegate may be setting.
+///
+/// The labels and taints of [`Owned`] are those that the node has after the change. This is what else may be true.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unsettled {
+    /// The version of the node that the change applies to. The API server refuses it for any other one.
+    pub resource_version: String,
+    /// The values that changes of this version set, by key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, BTreeSet<String>>,
+    /// The same for taints, by `key:Effect`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub taints: BTreeMap<String, BTreeSet<String>>,
+    /// Owned labels with the values that they have before the change, if it replaces these.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub replaced_labels: BTreeMap<String, String>,
+    /// The same for taints, by `key:Effect`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub replaced_taints: BTreeMap<String, String>,
 }

@@ -148,6 +148,15 @@ pub enum Note {
         /// The key.
         key: String,
     },
+    /// A node joined with the old key of a migration that is done; the key was removed.
+    Retired {
+        /// The old key.
+        key: String,
+        /// The new key, which the node has.
+        new: String,
+        /// The rule of the migration.
+        by: RuleId,
+    },
     /// The requester's change of a key was reverted.
     Reverted {
         /// The part of the node.
@@ -212,6 +221,9 @@ impl fmt::Display for Note {
             Self::PutBack { field, key } => {
                 write!(f, "{field} {key} may not be changed by a kubelet and was reset to its stored value")
             }
+            Self::Retired { key, new, by } => {
+                write!(f, "label {key} was removed: it is replaced by {new} (rule {by}); set {new} instead")
+            }
             Self::Reverted { field, key, value, by } => write!(f, "{field} {key} is kept at {value:?} by rule {by}"),
             Self::Withheld { taint, by } => {
                 write!(f, "taint {taint} is not added to an existing node, because rule {by} does not set evict: true")
@@ -266,6 +278,14 @@ impl Decision {
             .iter()
             .find(|(id, _)| id.key.as_str() == key && id.effect == effect)
             .map(|(_, desired)| desired.value.as_str())
+    }
+
+    /// How many labels and taints a change sets to their saved values.
+    pub fn restored_by(&self, change: &NodeChange) -> usize {
+        let is_saved = |desired: Option<&Desired>| desired.is_some_and(|desired| desired.strength == Strength::Saved);
+        let labels = change.labels().iter().filter(|(key, value)| value.is_some() && is_saved(self.labels.get(*key)));
+        let taints = change.taints().iter().filter(|(id, value)| value.is_some() && is_saved(self.taints.get(*id)));
+        labels.count() + taints.count()
     }
 
     /// Every rule that assigns a value, each once, sorted.

@@ -2,7 +2,9 @@
 
 use crate::api::names::LabelKey;
 use crate::api::policy::MigrationPhase;
+use crate::decide::decision::Note;
 use crate::decide::view::View;
+use crate::decide::{DecisionBuilder, PatchScope};
 use crate::set::kleene::Kleene;
 use crate::set::migration::Migration;
 
@@ -29,6 +31,29 @@ impl Migration {
             (Seen::Absent, Seen::Absent) => {
                 let awaited = [leader, follower].into_iter().any(|key| view.awaited(key.as_str()).is_some());
                 (if awaited { Kleene::Unknown } else { Kleene::False }, None)
+            }
+        }
+    }
+}
+
+impl DecisionBuilder<'_> {
+    /// Removes the old keys of migrations that are done from a node that joins with the new key, or gets it in the same write.
+    ///
+    /// If the controller removed them later, kubelets that still send the old key would exhaust the limit on removals.
+    pub(crate) fn retire(&mut self) {
+        if self.scope != PatchScope::KubeletCreate {
+            return;
+        }
+        for (rule, migration) in self.set.migrating_rules().filter(|(_, one)| one.phase == MigrationPhase::Done) {
+            let (old, new) = (migration.from.as_str(), migration.to.as_str());
+            let joins_with = |key: &str| match self.change.labels.get(key) {
+                Some(change) => change.is_some(),
+                None => self.write.node.label(key).is_some(),
+            };
+            if joins_with(old) && joins_with(new) {
+                self.change.labels.insert(old.to_owned(), None);
+                let note = Note::Retired { key: old.to_owned(), new: new.to_owned(), by: rule.id.clone() };
+                self.decision.notes.push(note);
             }
         }
     }

@@ -29,7 +29,7 @@ use crate::set::rule::Strength;
 
 /// What a request may carry. NodeRestriction checks nodegate's patch as the requester's own change.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum PatchScope {
+pub(crate) enum PatchScope {
     /// Anyone but a kubelet.
     Everything,
     /// A kubelet's CREATE: taints, and labels that are not restricted.
@@ -58,7 +58,7 @@ impl PatchScope {
 /// # Guarantees
 /// - Pure: no I/O, no clock; the same arguments give the same decision.
 /// - Applying `change` to the object and deciding again gives no further `change`.
-/// - Only keys that a kubelet may not set are removed.
+/// - Only keys that a kubelet may not set are removed, and from a node that joins the old keys of migrations that are done.
 /// - If the API server accepts the object without `change`, it accepts it with `change`: keys that do not fit are omitted
 ///   (see [`fit`]).
 /// - With `change`, a kubelet's UPDATE keeps the stored value of every label that it may not change, even if a rule assigns
@@ -74,6 +74,7 @@ pub fn decide<'a>(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideCont
     let eval = EvalContext { sources: Sources { defaults: initial, saved: context.saved.filter(restores) }, initial };
     let (mut builder, _) = DecisionBuilder::run(set, write, view, eval, guard);
     builder.correct(&asserted);
+    builder.retire();
     // The annotation is reserved for nodegate, so no kubelet's UPDATE may change it.
     if context.records_last_change && builder.scope != PatchScope::KubeletUpdate {
         builder.record_last_change(context);
@@ -144,7 +145,7 @@ pub(crate) fn mask_owned<'a>(view: &mut View<'a>, saved: &'a SavedState) {
 pub(crate) struct DecisionBuilder<'a> {
     pub(crate) set: &'a PolicySet,
     pub(crate) write: &'a Write<'a>,
-    scope: PatchScope,
+    pub(crate) scope: PatchScope,
     /// The guard, if a kubelet sends the write.
     guard: Option<Guard<'a>>,
     pub(crate) decision: Decision,

@@ -153,6 +153,7 @@ impl Explainer<'_> {
             Note::Conflict { .. }
             | Note::Stripped { .. }
             | Note::PutBack { .. }
+            | Note::Retired { .. }
             | Note::Reverted { .. }
             | Note::LeftOut(_)
             | Note::DeferredUnmarked { .. }

@@ -93,6 +93,18 @@ impl Claims {
         self.extent == Extent::Part || others.any(|claim| claim.labels.contain(key))
     }
 
+    /// Whether the controller claims this label, or might claim it.
+    pub fn controller_has_label(&self, key: &str) -> bool {
+        let mut own = self.claims.iter().filter(|claim| &*claim.manager == FIELD_MANAGER);
+        self.extent == Extent::Part || own.any(|claim| claim.labels.contain(key))
+    }
+
+    /// The managers other than the controller's that claim this label. A limit that was exceeded hides claims.
+    pub fn label_managers(&self, key: &str) -> impl Iterator<Item = &str> {
+        let all = self.claims.iter().filter(move |claim| claim.labels.contain(key));
+        all.map(|claim| &*claim.manager).filter(|manager| *manager != FIELD_MANAGER)
+    }
+
     /// Whether a field manager claims this annotation, or might claim it.
     pub fn has_annotation(&self, key: &str) -> bool {
         self.extent == Extent::Part || self.claims.iter().any(|claim| claim.annotations.contain(key))

@@ -12,12 +12,14 @@ mod record;
 #[cfg(test)]
 pub(crate) mod tests;
 mod unseen;
+mod unsettled;
 
 use capture::Captured;
 pub use capture::{SAVED_LABELS_MAX, SAVED_TAINTS_MAX};
 pub(crate) use record::normalize_owned;
 use record::{is_ownable, own};
 pub use unseen::Unseen;
+use unsettled::{UnderWay, settle};
 
 use crate::api::names::TaintId;
 use crate::api::state::{Owned, SavedState};
@@ -41,6 +43,8 @@ use crate::set::rule::{REMOVE_AFTER, Rule, Strength};
 pub struct StoredNode<'a> {
     /// The node.
     pub node: &'a NodeFacts<'a>,
+    /// Its `resourceVersion`, to which a change will apply; `None` if nothing will be written.
+    pub version: Option<&'a str>,
     /// The claims of field managers on its keys.
     pub claims: &'a Claims,
     /// Its saved state; empty if there is none.
@@ -95,6 +99,7 @@ pub struct ReconcilePlan {
     restores: bool,
     recorded_uid: Option<String>,
     captured: Captured,
+    under_way: UnderWay,
     /// Labels that rules do not see, because a kubelet may have set them.
     pub(crate) set_aside: Vec<String>,
 }
@@ -107,6 +112,8 @@ pub struct ReconcilePlan {
 pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan {
     let uid = stored.node.uid.as_deref();
     let first_sight = stored.saved.node_uid.as_deref() != uid || uid.is_none();
+    let (settled, under_way) = settle(stored, first_sight);
+    let stored = &StoredNode { saved: settled.as_ref().unwrap_or(stored.saved), ..*stored };
     let write = Write {
         operation: Operation::Update,
         status: false,
@@ -130,7 +137,7 @@ pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan
     if !suspects.is_empty() && (planner.was_admitted_by_us() || planner.builder.decision.labels.is_empty()) {
         planner = Planner::run(set, stored, &write, first_sight, &[]);
     }
-    planner.finish()
+    planner.finish(under_way)
 }
 
 /// A stored node as rules see it: without the keys that nodegate owns, pending taints, and labels to set aside.
@@ -187,7 +194,7 @@ impl<'a> Planner<'a> {
             .any(|(key, desired)| node.label(key) == Some(&desired.value) && !self.stored.claims.has_label(key))
     }
 
-    fn finish(mut self) -> ReconcilePlan {
+    fn finish(mut self, under_way: UnderWay) -> ReconcilePlan {
         let unseen = self.unseen();
         let forged = self.forged();
         let (kept, removals) = self.owned();
@@ -215,6 +222,7 @@ impl<'a> Planner<'a> {
             restores,
             recorded_uid: self.stored.saved.node_uid.clone(),
             captured,
+            under_way,
             set_aside: self.suspects.iter().map(|key| (*key).to_owned()).collect(),
         }
     }
@@ -326,8 +334,13 @@ impl<'a> Planner<'a> {
             let adopt = adopt || self.is_taken(before, key, desired.ownership);
             // A kubelet may send a protected label with the desired value to claim it permanently, so such a claim is ignored.
             let unclaimable = self.first_sight && self.stored.registered && self.set.is_protected(key);
-            if before.labels.contains_key(key) || (there && (adopt || unclaimable || !claims.has_label(key))) {
+            // A change that was made says in managedFields that nodegate made it, whatever the record says.
+            let is_ours = before.labels.contains_key(key) || adopt || unclaimable || !claims.others_have_label(key);
+            if there && is_ours {
                 own(kept, decision, Field::Label, key, &desired.value);
+            } else if let Some(value) = before.labels.get(key) {
+                // Until the change is made, nodegate owns what is there.
+                own(kept, decision, Field::Label, key, value);
             }
             if desired.ownership == Ownership::TakenOver && self.is_original(before, key) {
                 kept.taken_over.insert(key.clone());

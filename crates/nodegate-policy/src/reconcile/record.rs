@@ -88,6 +88,10 @@ impl ReconcilePlan {
                 own(&mut owned, &self.decision, field, &key, &value);
             }
         }
+        owned.unsettled = match change {
+            Some(change) => self.under_way.before(change, &owned),
+            None => self.under_way.unchanged(),
+        };
         let mut record = self.with_owned(owned);
         if self.restores && change.is_some() {
             record.node_uid = self.recorded_uid.clone();
@@ -100,6 +104,7 @@ impl ReconcilePlan {
         let mut record = self.record_before(change);
         record.node_uid.clone_from(&self.base.node_uid);
         if let (Some(owned), Some(change)) = (&mut record.owned, change) {
+            owned.unsettled = None;
             owned.labels.retain(|key, _| change.labels().get(key) != Some(&None));
             owned.annotations.retain(|key, _| change.annotations().get(key) != Some(&None));
             owned.taints.retain(|taint| taint.id().is_ok_and(|id| change.taints().get(&id) != Some(&None)));

@@ -3,6 +3,7 @@
 mod inventory;
 mod migrations;
 pub(crate) mod scene;
+mod unsettled;
 
 use serde_json::{Value as Json, json};
 

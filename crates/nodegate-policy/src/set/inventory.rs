@@ -1,5 +1,6 @@
 //! Compiled inventories: where their answers are, and which labels they may give.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,6 +84,20 @@ pub struct InventoryUrl {
     batch: bool,
 }
 
+/// A text without the credentials of the URLs in it, for messages: `https://…@host/path`.
+pub fn without_credentials(text: &str) -> Cow<'_, str> {
+    let (mut rest, mut safe) = (text, String::new());
+    while let Some((before, after)) = rest.split_once("://") {
+        let end = after.find(|c: char| c.is_whitespace() || "/\\?#\"'".contains(c)).unwrap_or(after.len());
+        let host = after[..end].rfind('@').unwrap_or_default();
+        safe.push_str(before);
+        safe.push_str("://");
+        safe.push_str(if host > 0 { "…" } else { "" });
+        rest = &after[host..];
+    }
+    if safe.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(safe + rest) }
+}
+
 impl InventoryUrl {
     /// Parses a URL.
     ///
@@ -92,7 +107,8 @@ impl InventoryUrl {
     pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
         let example = "write one such as https://inventory.internal/api/nodes/{node}/labels";
         let with = |name: &str| Url::parse(&text.replace(NODE, name));
-        let not_http = || Problem::new(format!("{text:?} is not an http or https URL"), example);
+        let shown = without_credentials(text);
+        let not_http = || Problem::new(format!("{shown:?} is not an http or https URL"), example);
         let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
         if host.is_none_or(|host| host.is_empty() || host.starts_with(['/', '\\'])) {
             return Err(not_http());
@@ -107,12 +123,12 @@ impl InventoryUrl {
         }
         if url.origin() != other.origin() {
             return Err(Problem::new(
-                format!("{text:?} has {NODE} before the path, so the name of a node would choose the host"),
+                format!("{shown:?} has {NODE} before the path, so the name of a node would choose the host"),
                 example,
             ));
         }
         if text.replace(NODE, "").contains(['{', '}']) {
-            return Err(Problem::new(format!("{text:?} contains a brace; only {NODE} is replaced"), example));
+            return Err(Problem::new(format!("{shown:?} contains a brace; only {NODE} is replaced"), example));
         }
         Ok(Self { text: text.to_owned(), batch: !text.contains(NODE) })
     }
@@ -135,5 +151,32 @@ impl InventoryUrl {
     /// The URL as written.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_show_urls_without_credentials() {
+        for (text, expected) in [
+            ("url: https://u:secret@host/a@b", "url: https://…@host/a@b"),
+            ("a http://u@host, b \"https://x:y@z@host?q\"", "a http://…@host, b \"https://…@host?q\""),
+            ("https://host/u:p@x", "https://host/u:p@x"),
+            ("://@", "://@"),
+            ("no URL of me@host", "no URL of me@host"),
+        ] {
+            assert_eq!(without_credentials(text), expected);
+        }
+        for text in [
+            "https://u:secret@host/{name}",
+            "https://u:secret@ho st/",
+            "https://u:secret@host{node}/",
+            "x://u:secret@host",
+        ] {
+            let said = InventoryUrl::parse(text).err().map(|problem| problem.to_string()).unwrap_or_default();
+            assert!(!said.is_empty() && !said.contains("secret"), "{said}");
+        }
     }
 }

@@ -53,6 +53,7 @@ fn assert_the_controller_changes_nothing(set: &PolicySet, node: &Value) {
     let pending = [TaintId { key: "nodegate.dev/pending".parse().unwrap(), effect: TaintEffect::NoSchedule }];
     for registered in [true, false] {
         let stored = StoredNode {
+            version: None,
             inventory: None,
             node: &facts,
             claims: &Claims::default(),

@@ -208,6 +208,7 @@ impl Cluster {
             release_pending: self.config.release_pending,
             adopt: false,
             records_last_change,
+            counted_labels: self.config.counted_labels.clone(),
         }
     }
 }

@@ -156,6 +156,9 @@ impl Cluster {
         let synced = || {
             let all = [&has_state, &has_policies, &has_answers].iter().all(|has| has.load(Ordering::Relaxed));
             shared.synced.fetch_or(all, Ordering::Relaxed);
+            if all {
+                metrics.everything_loaded();
+            }
         };
         let state_read = || {
             shared.process.readiness.state_read();

@@ -245,7 +245,11 @@ fn scalar_problem(
         return None;
     }
     let names: Vec<&str> = names.iter().filter_map(Json::as_str).collect();
-    Some(Problem::new(format!("{scalar} is not a valid value"), format!("write {}", names.join(" or "))))
+    let names = match names.as_slice() {
+        [rest @ .., before, last] if !rest.is_empty() => format!("{}, {before} or {last}", rest.join(", ")),
+        names => names.join(" or "),
+    };
+    Some(Problem::new(format!("{scalar} is not a valid value"), format!("write {names}")))
 }
 
 /// The problem of a scalar of another type than the schema wants. It shows the value as it is written: `1.10` is not 1.1.

@@ -25,6 +25,8 @@ pub(crate) struct Scene {
     pub(crate) identified: bool,
     pub(crate) adopt: bool,
     pub(crate) patched: &'static [&'static str],
+    /// The version of the node.
+    pub(crate) version: &'static str,
     pub(crate) inventory: InventoryAnswers,
 }
 
@@ -41,6 +43,7 @@ impl Scene {
             identified: true,
             adopt: false,
             patched: &[],
+            version: "1",
             inventory: InventoryAnswers::default(),
         }
     }
@@ -96,6 +99,7 @@ impl Scene {
             effect: crate::api::names::TaintEffect::NoSchedule,
         }];
         let stored = StoredNode {
+            version: Some(self.version),
             inventory: Some(&self.inventory),
             node: &facts,
             claims: &self.claims,
