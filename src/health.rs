@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use axum::Router;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use jiff::Timestamp;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Format, Metrics};
 
 /// Whether the server may receive requests, and if not, why.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ pub fn router(readiness: Arc<Readiness>, metrics: Arc<Metrics>, now: fn() -> Tim
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(move || async move { ready(&readiness, now()) }))
-        .route("/metrics", get(move || async move { exposition(&metrics) }))
+        .route("/metrics", get(move |headers: HeaderMap| async move { exposition(&metrics, &headers) }))
 }
 
 fn ready(readiness: &Readiness, now: Timestamp) -> Response {
@@ -127,9 +127,11 @@ fn ready(readiness: &Readiness, now: Timestamp) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", unmet.join("\n"))).into_response()
 }
 
-fn exposition(metrics: &Metrics) -> Response {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], metrics.render()).into_response()
+fn exposition(metrics: &Metrics, headers: &HeaderMap) -> Response {
+    let accept: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let format = Format::accepted_by(&accept.join(","));
+    let kind = [(header::CONTENT_TYPE, format.content_type()), (header::VARY, "accept")];
+    (kind, metrics.render(format)).into_response()
 }
 
 #[cfg(test)]

@@ -1,71 +1,65 @@
 //! Every metric, by name. Label values are bounded: they are words of this file, or policies and rules in force.
 
+mod admission;
+mod apply;
 mod bodies;
+mod bounded;
 mod callers;
+mod catalog;
 mod connections;
 mod controller;
+mod exposition;
+mod fleet;
 mod inventory;
 mod keeping;
 mod labels;
+mod process;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
+pub use admission::{AdmissionMetrics, Held};
+pub use apply::ApplyRun;
 pub use bodies::BodyMetrics;
 pub use callers::CallerMetrics;
+pub use catalog::Entry;
 pub use connections::ConnectionMetrics;
 pub use controller::ControllerMetrics;
+pub use exposition::Format;
+pub use fleet::{ByRule, Count, FleetMetrics, Survey};
 pub use inventory::InventoryMetrics;
 pub use keeping::KeepingMetrics;
 pub use labels::{Endpoint, Outcome, Reload};
 
-use labels::{BUCKETS, ENDPOINTS, OUTCOMES, ReloadLabels, Reloads, ViolationLabels, reloads};
+use bounded::{Gauges, SERIES_MAX};
+use catalog::{Catalog, Constant, Listed};
+use labels::{PolicyLabels, ReloadLabels, Reloads, reloads};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    endpoint: &'static str,
-    outcome: &'static str,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+    os: &'static str,
+    arch: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EndpointLabels {
-    endpoint: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NoteLabels {
-    note: &'static str,
-    policy: String,
-    rule: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyLabels {
-    policy: String,
-}
-
-/// All metrics. Cheap to clone; counting takes no lock on the request path except for notes and violations.
+/// All metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    requests: [[Counter; OUTCOMES.len()]; ENDPOINTS.len()],
-    durations: [Histogram; ENDPOINTS.len()],
-    notes: Family<NoteLabels, Counter>,
-    violations: Family<ViolationLabels, Counter>,
-    denials: Family<ViolationLabels, Counter>,
+    listed: Vec<Listed>,
+    /// Reviews.
+    pub admission: AdmissionMetrics,
     policy_reloads: Reloads,
-    faulty_policies: Family<PolicyLabels, Gauge>,
+    policy_files_faulty: Gauge,
+    faulty_policies: Gauges<PolicyLabels>,
     state_reloads: Reloads,
     certificate_reloads: Reloads,
+    synced: Gauge,
     /// Policies in force, including presets.
     pub policies: Gauge,
     /// Rules in force, including derived labels and persist sections.
@@ -78,12 +72,12 @@ pub struct Metrics {
     pub certificate_expiring: Gauge,
     /// HTTPS connections.
     pub connections: ConnectionMetrics,
-    /// Bodies that were not read completely, and large reviews.
-    pub bodies: BodyMetrics,
     /// Callers that were refused because of their client certificate.
     pub callers: CallerMetrics,
     /// Metrics of the controller.
     pub controller: ControllerMetrics,
+    /// Metrics of all nodes, of the leader.
+    pub fleet: FleetMetrics,
     /// Metrics of inventories.
     pub inventory: InventoryMetrics,
 }
@@ -91,132 +85,113 @@ pub struct Metrics {
 impl Metrics {
     /// All metrics, at zero.
     pub fn new() -> Arc<Self> {
-        let requests = Family::<RequestLabels, Counter>::default();
-        let durations = Family::<EndpointLabels, Histogram>::new_with_constructor(|| Histogram::new(BUCKETS));
-        let mut metrics = Self {
-            requests: ENDPOINTS.map(|endpoint| {
-                OUTCOMES.map(|outcome| {
-                    requests
-                        .get_or_create(&RequestLabels { endpoint: endpoint.as_str(), outcome: outcome.as_str() })
-                        .clone()
-                })
-            }),
-            durations: ENDPOINTS
-                .map(|endpoint| durations.get_or_create(&EndpointLabels { endpoint: endpoint.as_str() }).clone()),
-            registry: Registry::with_prefix("nodegate"),
-            notes: Family::default(),
-            violations: Family::default(),
-            denials: Family::default(),
+        let metrics = Self {
+            registry: Registry::default(),
+            listed: Vec::new(),
+            admission: AdmissionMetrics::default(),
             policy_reloads: reloads(),
-            faulty_policies: Family::default(),
+            policy_files_faulty: Gauge::default(),
+            faulty_policies: Gauges::default(),
             state_reloads: reloads(),
             certificate_reloads: reloads(),
+            synced: Gauge::default(),
             policies: Gauge::default(),
             rules: Gauge::default(),
             saved_states: Gauge::default(),
             certificate_not_after: Gauge::default(),
             certificate_expiring: Gauge::default(),
             connections: ConnectionMetrics::default(),
-            bodies: BodyMetrics::default(),
             callers: CallerMetrics::default(),
             controller: ControllerMetrics::default(),
+            fleet: FleetMetrics::default(),
             inventory: InventoryMetrics::default(),
         };
-        metrics.registry.register("admission_requests", "Admission reviews by outcome", requests);
-        metrics.registry.register(
-            "admission_duration_seconds",
-            "Time from the complete request to the complete answer",
-            durations,
-        );
-        metrics.register();
-        Arc::new(metrics)
+        let mut catalog = Catalog::new();
+        metrics.register(&mut catalog);
+        let Catalog { registry, listed, .. } = catalog;
+        Arc::new(Self { registry, listed, ..metrics })
     }
 
-    fn register(&mut self) {
+    fn register(&self, catalog: &mut Catalog) {
         let Self {
-            registry,
-            requests: _,
-            durations: _,
-            notes,
-            violations,
-            denials,
-            policy_reloads,
-            faulty_policies,
-            state_reloads,
-            certificate_reloads,
-            policies,
-            rules,
-            saved_states,
-            certificate_not_after,
-            certificate_expiring,
+            registry: _,
+            listed: _,
+            admission,
+            policy_reloads: _,
+            policy_files_faulty: _,
+            faulty_policies: _,
+            state_reloads: _,
+            certificate_reloads: _,
+            synced: _,
+            policies: _,
+            rules: _,
+            saved_states: _,
+            certificate_not_after: _,
+            certificate_expiring: _,
             connections,
-            bodies,
             callers,
             controller,
+            fleet,
             inventory,
         } = self;
-        registry.register("build", "Version of nodegate", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
-        registry.register(
-            "decision_notes",
-            "Notes of decisions: conflicts, unknown conditions, stripped and reverted keys, and others",
-            notes.clone(),
+        admission.register(catalog);
+        self.register_loaded(catalog);
+        connections.register(catalog);
+        callers.register(catalog);
+        controller.register(catalog);
+        fleet.register(catalog);
+        inventory.register(catalog);
+        process::register(catalog);
+        let build =
+            BuildLabels { version: env!("CARGO_PKG_VERSION"), os: std::env::consts::OS, arch: std::env::consts::ARCH };
+        catalog.add("build", "The running version, and what it was built for", &Constant(build));
+    }
+
+    /// Registers what is loaded: policies, state, certificates.
+    fn register_loaded(&self, catalog: &mut Catalog) {
+        catalog.section("Policies, state, certificates");
+        catalog.add(
+            "synced",
+            "1 once policies, saved state and answers of inventories have been loaded; until then reviews get 503",
+            &self.synced,
         );
-        registry.register(
-            "violations",
-            "Governance violations by effect: enforce, warn, audit or break_glass",
-            violations.clone(),
+        catalog.add("policies", "Policies in force, presets included", &self.policies);
+        catalog.add("rules", "Rules in force, derived labels and persist sections included", &self.rules);
+        catalog.add("policy_reloads", "Policy sets loaded or refused", &self.policy_reloads);
+        catalog.add(
+            "policy_files_faulty",
+            "1 while policy files cannot be loaded; the last good policies stay in force",
+            &self.policy_files_faulty,
         );
-        registry.register("denials", "Governance violations that denied a write", denials.clone());
-        registry.register("policy_reloads", "Reloads of policies by result", policy_reloads.clone());
-        registry.register(
+        catalog.add(
             "policy_faulty",
             "1 while the current generation of a NodePolicy object is not in force",
-            faulty_policies.clone(),
+            &self.faulty_policies.family,
         );
-        registry.register("state_reloads", "Reads of saved state by result", state_reloads.clone());
-        registry.register(
-            "certificate_reloads",
-            "Reloads of the serving certificate by result",
-            certificate_reloads.clone(),
-        );
-        registry.register("policies", "Policies in force", policies.clone());
-        registry.register("rules", "Rules in force", rules.clone());
-        registry.register("saved_states", "Nodes with saved state", saved_states.clone());
-        registry.register(
-            "certificate_not_after_timestamp_seconds",
+        catalog.add("saved_states", "Nodes with saved state", &self.saved_states);
+        catalog.add("state_reloads", "Documents of saved state read or refused", &self.state_reloads);
+        catalog.add("certificate_reloads", "Certificates loaded or refused", &self.certificate_reloads);
+        catalog.add_in(
+            "certificate_not_after_timestamp",
+            Unit::Seconds,
             "When the serving certificate expires, in seconds since 1970",
-            certificate_not_after.clone(),
+            &self.certificate_not_after,
         );
-        registry.register(
+        catalog.add(
             "certificate_expiring",
-            "1 from fourteen days before the serving certificate expires",
-            certificate_expiring.clone(),
+            "1 from 14 days before the serving certificate expires",
+            &self.certificate_expiring,
         );
-        connections.register(registry);
-        bodies.register(registry);
-        callers.register(registry);
-        controller.register(registry);
-        inventory.register(registry);
     }
 
-    /// Counts one answered review.
-    pub fn answered(&self, endpoint: Endpoint, outcome: Outcome, seconds: f64) {
-        self.requests[endpoint as usize][outcome as usize].inc();
-        self.durations[endpoint as usize].observe(seconds);
+    /// What the reference says about each metric, in its order.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.listed.iter().map(Listed::entry).collect()
     }
 
-    /// Counts a note of a decision; `policy` and `rule` are empty if no rule is involved.
-    pub fn noted(&self, note: &'static str, policy: &str, rule: &str) {
-        self.notes.get_or_create(&NoteLabels { note, policy: policy.to_owned(), rule: rule.to_owned() }).inc();
-    }
-
-    /// Counts a violation by its effect.
-    pub fn violated(&self, policy: &str, rule: &str, mode: &'static str, denies: bool) {
-        let labels = ViolationLabels { policy: policy.to_owned(), rule: rule.to_owned(), mode };
-        if denies {
-            self.denials.get_or_create(&labels).inc();
-        }
-        self.violations.get_or_create(&labels).inc();
+    /// What the reference says about the metrics that `apply` writes to a file.
+    pub fn apply_entries() -> Vec<Entry> {
+        apply::entries()
     }
 
     /// Counts a reload of policies, with the new number of policies and rules. Removes the series of policies that
@@ -226,19 +201,26 @@ impl Metrics {
         if result == Reload::Success {
             self.policies.set(i64::try_from(policies).unwrap_or(i64::MAX));
             self.rules.set(i64::try_from(rules).unwrap_or(i64::MAX));
-            self.notes.clear();
-            self.violations.clear();
-            self.denials.clear();
+            self.admission.policies_changed();
         }
+    }
+
+    /// Sets whether the policy files can be loaded.
+    pub fn policy_files_judged(&self, faulty: bool) {
+        self.policy_files_faulty.set(i64::from(faulty));
     }
 
     /// Sets for every `NodePolicy` object whether its current generation has errors. Removes the series of deleted
     /// objects.
     pub fn policies_judged<'a>(&self, objects: impl IntoIterator<Item = (&'a str, bool)>) {
-        self.faulty_policies.clear();
-        for (policy, faulty) in objects {
-            self.faulty_policies.get_or_create(&PolicyLabels { policy: policy.to_owned() }).set(faulty.into());
-        }
+        let judged =
+            objects.into_iter().map(|(policy, faulty)| (PolicyLabels { policy: policy.to_owned() }, i64::from(faulty)));
+        self.faulty_policies.replace(judged, SERIES_MAX);
+    }
+
+    /// Records that everything that a review depends on has been loaded.
+    pub fn everything_loaded(&self) {
+        self.synced.set(1);
     }
 
     /// Counts a read of saved state.
@@ -251,11 +233,18 @@ impl Metrics {
         self.certificate_reloads.get_or_create(&ReloadLabels { result: result.as_str() }).inc();
     }
 
-    /// The metrics in OpenMetrics format.
-    pub fn render(&self) -> String {
-        let mut text = String::new();
-        // Writing to a String cannot fail; if it did, the page would be incomplete.
-        let _ = encode(&mut text, &self.registry);
-        text
+    /// All metrics, in a format.
+    pub fn render(&self, format: Format) -> String {
+        rendered(&self.registry, format)
+    }
+}
+
+fn rendered(registry: &Registry, format: Format) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail; if it did, the page would be incomplete.
+    let _ = encode(&mut text, registry);
+    match format {
+        Format::OpenMetrics => text,
+        Format::Text => exposition::as_text(&text),
     }
 }

@@ -60,6 +60,7 @@ pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget) -> 
         }
         count_notes(&decision.notes, context);
         reply.patch = decision.change.as_ref().map(|change| patch(&write.node, change));
+        count_change(&decision, reply.patch.as_ref().map_or(0, |patch| patch.len()), context);
         reply.warnings = decision_warnings(&decision);
         reply.audit_annotations = decision_annotations(&decision);
     }
@@ -114,11 +115,11 @@ pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -
     };
     for (rule, reason) in &verdict.unknown {
         tracing::debug!(%rule, reason, "an expression failed to evaluate, so it does not deny the write");
-        context.metrics.noted("unknown", &rule.policy, &rule.rule);
+        context.metrics.admission.noted("unknown", &rule.policy, &rule.rule);
     }
     for violation in &verdict.violations {
         let (by, mode) = (&violation.by, consequence(violation));
-        context.metrics.violated(&by.policy, &by.rule, mode, violation.denies());
+        context.metrics.admission.violated(&by.policy, &by.rule, mode, violation.denies());
     }
     if let Some(denial) = &reply.denial {
         log_denial(write, denial, &verdict, context);
@@ -198,6 +199,18 @@ fn log_denial(write: &Write<'_>, denial: &str, verdict: &Verdict, context: &Cont
     );
 }
 
+/// Counts what an answer changes and what it leaves for later. Dry runs count as well, as all reviews do.
+fn count_change(decision: &Decision, operations: usize, context: &Context) {
+    let metrics = &context.metrics.admission;
+    metrics.patch_operations.inc_by(u64::try_from(operations).unwrap_or(u64::MAX));
+    if decision.deferred.is_some() {
+        metrics.deferrals.inc();
+    }
+    if let Some(change) = &decision.change {
+        metrics.restored_keys.inc_by(u64::try_from(decision.restored_by(change)).unwrap_or(u64::MAX));
+    }
+}
+
 fn count_notes(notes: &[Note], context: &Context) {
     for note in notes {
         let (kind, rule): (&'static str, Option<&RuleId>) = match note {
@@ -207,6 +220,7 @@ fn count_notes(notes: &[Note], context: &Context) {
             Note::Dropped { rule, .. } => ("dropped", Some(rule)),
             Note::Stripped { .. } => ("stripped", None),
             Note::PutBack { .. } => ("put_back", None),
+            Note::Retired { by, .. } => ("retired", Some(by)),
             Note::Reverted { by, .. } => ("reverted", Some(by)),
             Note::Withheld { by, .. } => ("withheld", Some(by)),
             Note::NotRestored { .. } => ("not_restored", None),
@@ -214,7 +228,7 @@ fn count_notes(notes: &[Note], context: &Context) {
             Note::DeferredUnmarked { .. } => ("deferred_unmarked", None),
             Note::AwaitedUnmarked { .. } => ("awaited_unmarked", None),
         };
-        context.metrics.noted(kind, rule.map_or("", |rule| &rule.policy), rule.map_or("", |rule| &rule.rule));
+        context.metrics.admission.noted(kind, rule.map_or("", |rule| &rule.policy), rule.map_or("", |rule| &rule.rule));
     }
 }
 
@@ -262,7 +276,7 @@ fn decision_annotations(decision: &Decision) -> BTreeMap<&'static str, String> {
         annotate(&mut annotations, "deferred", deferred.labels().keys().cloned().chain(taints).collect());
     }
     let stripped = decision.notes.iter().filter_map(|note| match note {
-        Note::Stripped { key, .. } | Note::PutBack { key, .. } => Some(key.clone()),
+        Note::Stripped { key, .. } | Note::PutBack { key, .. } | Note::Retired { key, .. } => Some(key.clone()),
         _ => None,
     });
     annotate(&mut annotations, "stripped", stripped.collect());

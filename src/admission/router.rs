@@ -19,11 +19,19 @@ use super::answer::{Answer, Rejection};
 use super::bounds::Bounds;
 use super::intake::{Intake, Received, Refused, Room};
 use super::respond::{mutate_within, validate_within};
-use crate::metrics::{Endpoint, Outcome};
+use crate::metrics::{Endpoint, Held, Outcome};
 use nodegate_policy::cel::Budget;
 
 /// Answers a review from its body, if the budget suffices.
 type Respond = fn(&[u8], &Context, &Budget) -> Result<Option<Answer>, Rejection>;
+
+/// A body that is counted as long as it is held.
+struct Counted {
+    received: Received,
+    /// Only held, never read.
+    #[expect(dead_code)]
+    held: Held,
+}
 
 struct Shared {
     context: Arc<Context>,
@@ -54,8 +62,9 @@ pub fn router(context: Arc<Context>, bounds: Bounds) -> Router {
 
 async fn answer(State(shared): State<Arc<Shared>>, request: Request, endpoint: Endpoint, respond: Respond) -> Response {
     let start = Instant::now();
+    let _in_flight = shared.context.metrics.admission.begun(endpoint);
     let (outcome, response) = shared.answer(request, start, respond).await;
-    shared.context.metrics.answered(endpoint, outcome, start.elapsed().as_secs_f64());
+    shared.context.metrics.admission.answered(endpoint, outcome, start.elapsed().as_secs_f64());
     response
 }
 
@@ -89,7 +98,7 @@ impl Shared {
         // The listener sets the peer; reviews in tests have none.
         let peer = request.extensions().get::<SocketAddr>().map(SocketAddr::ip);
         let received = match self.intake.receive(request.into_body(), peer).await {
-            Ok(received) => received,
+            Ok(received) => Counted { held: self.context.metrics.admission.holds(received.bytes.len()), received },
             Err(refused) => return self.unread(&refused),
         };
         // Only complete reviews take a slot, so that unfinished ones do not block others.
@@ -114,10 +123,10 @@ impl Shared {
     }
 
     /// Answers a review that was read completely; `None` if there is no slot for its cost.
-    async fn answered(&self, received: Received, respond: Respond) -> Result<Option<Answer>, Rejection> {
+    async fn answered(&self, received: Counted, respond: Respond) -> Result<Option<Answer>, Rejection> {
         let received = Arc::new(received);
-        if let Room::Large { .. } = received.room {
-            self.context.metrics.bodies.large.inc();
+        if let Room::Large { .. } = received.received.room {
+            self.context.metrics.admission.bodies.large.inc();
             // A large review holds its own slot for as long as it takes.
             return whole(self.evaluate(None, received, respond, Budget::default).await);
         }
@@ -125,7 +134,7 @@ impl Shared {
             self.evaluate(Some(&self.expressions), received.clone(), respond, Budget::brief).await
         } else {
             // Evaluation on this thread is limited to a short time; costlier reviews get their own thread.
-            guarded(respond, &received.bytes, &self.context, &Budget::brief())
+            guarded(respond, &received.received.bytes, &self.context, &Budget::brief())
         };
         if !matches!(answered, Ok(None)) {
             return answered;
@@ -139,7 +148,7 @@ impl Shared {
     async fn evaluate(
         &self,
         places: Option<&Arc<Semaphore>>,
-        received: Arc<Received>,
+        received: Arc<Counted>,
         respond: Respond,
         budget: fn() -> Budget,
     ) -> Result<Option<Answer>, Rejection> {
@@ -154,7 +163,7 @@ impl Shared {
         // The slot and the memory of the body are held until the evaluation ends, even if the caller has stopped
         // waiting.
         let work = tokio::task::spawn_blocking(move || {
-            let answered = guarded(respond, &received.bytes, &context, &budget());
+            let answered = guarded(respond, &received.received.bytes, &context, &budget());
             drop((place, received));
             answered
         });
@@ -164,7 +173,7 @@ impl Shared {
     /// The answer to a review that was not read completely. The connection is closed, because the rest of the body is
     /// not read.
     fn unread(&self, refused: &Refused) -> (Outcome, Response) {
-        self.context.metrics.bodies.refused(refused.as_str());
+        self.context.metrics.admission.bodies.refused(refused.as_str());
         let (outcome, code) = match refused {
             Refused::TooLarge(_) => (Outcome::Invalid, StatusCode::PAYLOAD_TOO_LARGE),
             Refused::Unreadable(_) => (Outcome::Invalid, StatusCode::BAD_REQUEST),
@@ -188,6 +197,7 @@ fn whole(answered: Result<Option<Answer>, Rejection>) -> Result<Option<Answer>, 
 /// Limits the effect of a panic to one request.
 fn guarded(respond: Respond, body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
     catch_unwind(AssertUnwindSafe(|| respond(body, context, budget))).unwrap_or_else(|_| {
+        context.metrics.admission.panics.inc();
         tracing::error!("a review panicked; this is a bug in nodegate");
         Err(Rejection::internal("internal error: the review panicked"))
     })
@@ -233,7 +243,7 @@ mod tests {
         let panics: Respond = |_, _, _| panic!("on purpose");
         let budget = Budget::default();
         let rejection = guarded(panics, b"", &context, &budget).unwrap_err();
-        assert_eq!(rejection.code, 500);
+        assert_eq!((rejection.code, context.metrics.admission.panics.get()), (500, 1));
         assert_eq!(guarded(mutate_within, b"{}", &context, &budget).unwrap_err().code, 400, "the next one is answered");
     }
 

@@ -3,9 +3,10 @@
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+use super::catalog::Catalog;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusalLabels {
     reason: &'static str,
 }
@@ -24,13 +25,13 @@ impl BodyMetrics {
         self.refusals.get_or_create(&RefusalLabels { reason }).inc();
     }
 
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(super) fn register(&self, catalog: &mut Catalog) {
         let Self { refusals, large } = self;
-        registry.register(
+        catalog.add(
             "bodies_refused",
             "Bodies of reviews that were not read completely: too_large, stalled, slow, reclaimed or unreadable",
-            refusals.clone(),
+            refusals,
         );
-        registry.register("large_reviews", "Reviews that exceeded the size of ordinary ones", large.clone());
+        catalog.add("large_reviews", "Reviews that exceeded the size of ordinary ones", large);
     }
 }

@@ -3,11 +3,11 @@
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
 
+use super::catalog::Catalog;
 use super::labels::{Reload, ReloadLabels};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusalLabels {
     reason: &'static str,
 }
@@ -40,17 +40,9 @@ impl CallerMetrics {
         self.reloads.get_or_create(&ReloadLabels { result: result.as_str() }).inc();
     }
 
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(super) fn register(&self, catalog: &mut Catalog) {
         let Self { refusals, reloads } = self;
-        registry.register(
-            "callers_refused",
-            "TLS handshakes refused because of the caller's client certificate",
-            refusals.clone(),
-        );
-        registry.register(
-            "client_ca_reloads",
-            "Reloads of the file with CAs of client certificates by result",
-            reloads.clone(),
-        );
+        catalog.add("callers_refused", "TLS handshakes refused because of the caller's client certificate", refusals);
+        catalog.add("client_ca_reloads", "Reloads of the file with CAs of client certificates by result", reloads);
     }
 }

@@ -2,7 +2,8 @@
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+
+use super::catalog::Catalog;
 
 /// Metrics of HTTPS connections, including those that failed.
 #[derive(Debug, Default)]
@@ -20,20 +21,17 @@ pub struct ConnectionMetrics {
 }
 
 impl ConnectionMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(super) fn register(&self, catalog: &mut Catalog) {
         let Self { open, ended, refused, handshake_failures, accept_failures } = self;
-        registry.register("connections", "Open HTTPS connections", open.clone());
-        registry.register("connections_ended", "HTTPS connections that ended to make room for others", ended.clone());
-        registry.register(
+        catalog.section("Connections");
+        catalog.add("connections", "Open HTTPS connections", open);
+        catalog.add("connections_ended", "HTTPS connections that ended to make room for others", ended);
+        catalog.add(
             "connections_refused",
             "HTTPS connections that were refused because all others had requests in progress",
-            refused.clone(),
+            refused,
         );
-        registry.register("handshake_failures", "TLS handshakes that failed or timed out", handshake_failures.clone());
-        registry.register(
-            "accept_failures",
-            "Connections that the operating system could not accept",
-            accept_failures.clone(),
-        );
+        catalog.add("handshake_failures", "TLS handshakes that failed or timed out", handshake_failures);
+        catalog.add("accept_failures", "Connections that the operating system could not accept", accept_failures);
     }
 }

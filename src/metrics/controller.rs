@@ -5,21 +5,31 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::Unit;
 
+use super::catalog::Catalog;
 use super::keeping::KeepingMetrics;
-use super::labels::{BUCKETS, Reload, ReloadLabels, ViolationLabels, reloads};
-use nodegate_policy::gpu::probed::Fact;
+use super::labels::{BUCKETS, Reload, ReloadLabels, reloads};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FactLabels {
-    fact: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WriteLabels {
     what: &'static str,
     result: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UrgencyLabels {
+    urgency: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RestoreLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FieldLabels {
+    field: &'static str,
 }
 
 /// Metrics of the controller; zero if none runs.
@@ -30,20 +40,16 @@ pub struct ControllerMetrics {
     writes: Family<WriteLabels, Counter>,
     reconciles: Family<ReloadLabels, Counter>,
     durations: Histogram,
-    /// Nodes that have been pending for too long.
-    pub pending_too_long: Gauge,
-    /// Nodes on which the removal of owned keys is held back by the limit.
-    pub removals_held_back: Gauge,
+    queue: Family<UrgencyLabels, Gauge>,
+    queues: [Gauge; QUEUES.len()],
+    restores: Family<RestoreLabels, Counter>,
+    repairs: Family<FieldLabels, Counter>,
     /// Keys that are no longer repaired, since the start.
     pub keys_left_alone: Counter,
     /// Documents of saved state that could not be read, since the start.
     pub unreadable_states: Counter,
     /// Nodes and changes that were admitted without calling nodegate, since the start.
     pub admitted_unseen: Counter,
-    /// Nodes that currently violate an entry of `governance`.
-    violating: Family<ViolationLabels, Gauge>,
-    /// Nodes on which `probe` and GPU feature discovery differ.
-    hardware_differs: Family<FactLabels, Gauge>,
     /// Nodes that cannot be read.
     pub unreadable_nodes: Gauge,
     /// Nodes with a field that is too large to be kept.
@@ -54,20 +60,38 @@ pub struct ControllerMetrics {
     pub keeping: KeepingMetrics,
 }
 
+/// The queues of nodes, in their order.
+const QUEUES: [&str; 2] = ["joining", "routine"];
+/// The words of `restores`.
+const RESTORED: &str = "success";
+const NOT_RESTORED: &str = "failure";
+/// The words of `repairs`.
+const FIELDS: [&str; 3] = ["label", "annotation", "taint"];
+
 impl Default for ControllerMetrics {
     fn default() -> Self {
+        let queue = Family::<UrgencyLabels, Gauge>::default();
+        let (restores, repairs) =
+            (Family::<RestoreLabels, Counter>::default(), Family::<FieldLabels, Counter>::default());
+        // An alert on an increase would miss the first one otherwise.
+        for result in [RESTORED, NOT_RESTORED] {
+            drop(restores.get_or_create(&RestoreLabels { result }));
+        }
+        for field in FIELDS {
+            drop(repairs.get_or_create(&FieldLabels { field }));
+        }
         Self {
             leading: Gauge::default(),
             writes: Family::default(),
             reconciles: reloads(),
             durations: Histogram::new(BUCKETS),
-            pending_too_long: Gauge::default(),
-            removals_held_back: Gauge::default(),
+            queues: QUEUES.map(|urgency| queue.get_or_create_owned(&UrgencyLabels { urgency })),
+            queue,
+            restores,
+            repairs,
             keys_left_alone: Counter::default(),
             unreadable_states: Counter::default(),
             admitted_unseen: Counter::default(),
-            violating: Family::default(),
-            hardware_differs: Family::default(),
             unreadable_nodes: Gauge::default(),
             nodes_read_in_part: Gauge::default(),
             node_watch_failing: Gauge::default(),
@@ -90,99 +114,80 @@ impl ControllerMetrics {
         self.durations.observe(seconds);
     }
 
-    /// Sets how many nodes violate each entry: policy, rule and mode.
-    pub fn violating<'a>(&self, nodes: impl IntoIterator<Item = ((&'a str, &'a str, &'static str), usize)>) {
-        self.violating.clear();
-        for ((policy, rule, mode), nodes) in nodes {
-            let labels = ViolationLabels { policy: policy.to_owned(), rule: rule.to_owned(), mode };
-            self.violating.get_or_create(&labels).set(i64::try_from(nodes).unwrap_or(i64::MAX));
+    /// Counts a node whose labels or taints were restored, or could not be.
+    pub fn restored(&self, done: bool) {
+        let result = if done { RESTORED } else { NOT_RESTORED };
+        self.restores.get_or_create(&RestoreLabels { result }).inc();
+    }
+
+    /// Counts a key that others had changed and nodegate has set again; `field` is `label`, `annotation` or `taint`.
+    pub fn repaired(&self, field: &'static str) {
+        self.repairs.get_or_create(&FieldLabels { field }).inc();
+    }
+
+    /// Sets how many nodes wait in each queue: joining ones, and others.
+    pub fn queued(&self, waiting: [usize; QUEUES.len()]) {
+        for (gauge, nodes) in self.queues.iter().zip(waiting) {
+            gauge.set(i64::try_from(nodes).unwrap_or(i64::MAX));
         }
     }
 
-    /// Sets how many nodes differ in each fact.
-    pub fn hardware_differs(&self, nodes: impl IntoIterator<Item = (Fact, usize)>) {
-        for (fact, nodes) in nodes {
-            let labels = FactLabels { fact: fact.as_str() };
-            self.hardware_differs.get_or_create(&labels).set(i64::try_from(nodes).unwrap_or(i64::MAX));
-        }
-    }
-
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(super) fn register(&self, catalog: &mut Catalog) {
         let Self {
             leading,
             writes,
             reconciles,
             durations,
-            pending_too_long,
-            removals_held_back,
+            queue,
+            queues: _,
+            restores,
+            repairs,
             keys_left_alone,
             unreadable_states,
             admitted_unseen,
-            violating,
-            hardware_differs,
             unreadable_nodes,
             nodes_read_in_part,
             node_watch_failing,
             keeping,
         } = self;
-        registry.register("leading", "1 while this replica leads", leading.clone());
-        registry.register("writes", "Writes of the controller", writes.clone());
-        registry.register("reconciles", "Nodes that the controller has processed", reconciles.clone());
-        registry.register(
-            "reconcile_duration_seconds",
-            "Time to reconcile a node, including writes",
-            durations.clone(),
-        );
-        registry.register(
-            "nodes_pending_too_long",
-            "Nodes that have had the pending taint for too long",
-            pending_too_long.clone(),
-        );
-        registry.register(
-            "removals_held_back_nodes",
-            "Nodes on which the removal of owned keys is held back, because it would affect too many nodes",
-            removals_held_back.clone(),
-        );
-        registry.register(
-            "keys_left_alone",
-            "Keys that are no longer repaired, because others kept reverting them",
-            keys_left_alone.clone(),
-        );
-        registry.register(
-            "unreadable_states",
-            "Documents of saved state that could not be read",
-            unreadable_states.clone(),
-        );
-        registry.register(
-            "admitted_unseen",
-            "Nodes and changes that were admitted without calling nodegate",
-            admitted_unseen.clone(),
-        );
-        registry.register(
-            "violating_nodes",
-            "Nodes that violate a governance entry, as of the leader's last survey of all nodes",
-            violating.clone(),
-        );
-        registry.register(
-            "hardware_differs_nodes",
-            "Nodes on which probe found other GPUs than GPU feature discovery reports",
-            hardware_differs.clone(),
-        );
-        registry.register(
-            "unreadable_nodes",
-            "Nodes that the leader cannot read and therefore does not change",
-            unreadable_nodes.clone(),
-        );
-        registry.register(
-            "nodes_read_in_part",
-            "Nodes with a field that is too large for the leader to keep",
-            nodes_read_in_part.clone(),
-        );
-        registry.register(
+        catalog.section("Controller");
+        catalog.add("leading", "1 while this replica leads", leading);
+        catalog.add(
             "node_watch_failing",
-            "1 while this replica cannot list and watch nodes; if this lasts, it releases the Lease",
-            node_watch_failing.clone(),
+            "1 while this replica cannot list and watch nodes; it gives up the Lease soon",
+            node_watch_failing,
         );
-        keeping.register(registry);
+        catalog.add("queue_nodes", "Nodes that wait to be reconciled; urgency is joining or routine", queue);
+        catalog.add("reconciles", "Nodes reconciled", reconciles);
+        catalog.add_in("reconcile_duration", Unit::Seconds, "Time to reconcile one node, writes included", durations);
+        catalog.add("writes", "Writes of a node, of its state or of a revision of a policy", writes);
+        catalog.add(
+            "repairs",
+            "Keys that others had changed or removed and that nodegate set again; field is label, annotation or taint",
+            repairs,
+        );
+        catalog.add(
+            "restores",
+            "Nodes for which the controller restored saved labels or taints; failure counts each attempt",
+            restores,
+        );
+        catalog.add(
+            "admitted_unseen",
+            "Nodes and changes that were admitted while no replica was called",
+            admitted_unseen,
+        );
+        catalog.add(
+            "keys_left_alone",
+            "Keys that are no longer repaired because another writer keeps undoing the repair",
+            keys_left_alone,
+        );
+        catalog.add("unreadable_states", "Documents of saved state that could not be parsed", unreadable_states);
+        catalog.add(
+            "unreadable_nodes",
+            "Nodes that the leader cannot parse and therefore does not touch",
+            unreadable_nodes,
+        );
+        catalog.add("nodes_read_in_part", "Nodes with a field that is too large to keep", nodes_read_in_part);
+        keeping.register(catalog);
     }
 }

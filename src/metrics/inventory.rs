@@ -2,53 +2,67 @@
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+use super::bounded::{Bounded, Named, OTHERS};
+use super::catalog::Catalog;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
 struct InventoryLabels {
     policy: String,
     inventory: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
 struct RequestLabels {
     policy: String,
     inventory: String,
     result: &'static str,
 }
 
+impl Named for InventoryLabels {
+    fn others(&self) -> Self {
+        Self { policy: OTHERS.to_owned(), inventory: OTHERS.to_owned() }
+    }
+}
+
+impl Named for RequestLabels {
+    fn others(&self) -> Self {
+        Self { policy: OTHERS.to_owned(), inventory: OTHERS.to_owned(), result: self.result }
+    }
+}
+
 /// Metrics of inventories. Those with an inventory are empty on replicas that do not ask them.
 #[derive(Debug, Default)]
 pub struct InventoryMetrics {
-    requests: Family<RequestLabels, Counter>,
-    failing: Family<InventoryLabels, Gauge>,
-    nodes: Family<InventoryLabels, Gauge>,
-    dropped: Family<InventoryLabels, Counter>,
+    requests: Bounded<RequestLabels, Counter>,
+    failing: Bounded<InventoryLabels, Gauge>,
+    nodes: Bounded<InventoryLabels, Gauge>,
+    dropped: Bounded<InventoryLabels, Counter>,
     unreadable: Gauge,
+    unstored: Gauge,
 }
 
 impl InventoryMetrics {
     /// Counts a request.
     pub fn asked(&self, policy: &str, inventory: &str, result: &'static str) {
         let labels = RequestLabels { policy: policy.to_owned(), inventory: inventory.to_owned(), result };
-        self.requests.get_or_create(&labels).inc();
+        self.requests.of(&labels).inc();
     }
 
     /// Counts labels of an answer that are not used.
     pub fn dropped(&self, policy: &str, inventory: &str, labels: usize) {
-        self.dropped.get_or_create(&of(policy, inventory)).inc_by(u64::try_from(labels).unwrap_or(u64::MAX));
+        self.dropped.of(&of(policy, inventory)).inc_by(u64::try_from(labels).unwrap_or(u64::MAX));
     }
 
     /// Sets whether an inventory fails.
     pub fn set_failing(&self, policy: &str, inventory: &str, failing: bool) {
-        self.failing.get_or_create(&of(policy, inventory)).set(i64::from(failing));
+        self.failing.of(&of(policy, inventory)).set(i64::from(failing));
     }
 
     /// Sets about how many nodes an inventory has answered.
     pub fn set_nodes(&self, policy: &str, inventory: &str, nodes: usize) {
-        self.nodes.get_or_create(&of(policy, inventory)).set(i64::try_from(nodes).unwrap_or(i64::MAX));
+        self.nodes.of(&of(policy, inventory)).set(i64::try_from(nodes).unwrap_or(i64::MAX));
     }
 
     /// Sets how many ConfigMaps with answers cannot be read.
@@ -56,26 +70,38 @@ impl InventoryMetrics {
         self.unreadable.set(i64::try_from(config_maps).unwrap_or(i64::MAX));
     }
 
+    /// Sets about how many nodes the answers do not fit into the ConfigMaps.
+    pub fn set_unstored(&self, nodes: usize) {
+        self.unstored.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+    }
+
     /// Forgets the state of all inventories, because this replica does not ask them anymore.
     pub fn clear_state(&self) {
         self.failing.clear();
         self.nodes.clear();
+        self.unstored.set(0);
     }
 
-    pub(super) fn register(&self, registry: &mut Registry) {
-        let Self { requests, failing, nodes, dropped, unreadable } = self;
-        registry.register("inventory_requests", "Requests to inventories, by result", requests.clone());
-        registry.register("inventory_failing", "1 while an inventory does not answer with labels", failing.clone());
-        registry.register("inventory_nodes", "Nodes about which an inventory has answered", nodes.clone());
-        registry.register(
-            "inventory_dropped_labels",
-            "Labels of answers that are invalid or not in allow",
-            dropped.clone(),
+    pub(super) fn register(&self, catalog: &mut Catalog) {
+        let Self { requests, failing, nodes, dropped, unreadable, unstored } = self;
+        catalog.section("Inventories");
+        catalog.add(
+            "inventory_requests",
+            "Requests to inventories: answered, unchanged (304), not_found (404), failed",
+            &requests.family,
         );
-        registry.register(
+        catalog.add("inventory_failing", "1 while an inventory does not answer, fails repeatedly about some nodes, or answers 404 about all; its last answers stay in force", &failing.family);
+        catalog.add("inventory_nodes", "Nodes about which an inventory has answered", &nodes.family);
+        catalog.add("inventory_dropped_labels", "Labels of answers that are invalid or not in allow", &dropped.family);
+        catalog.add(
             "inventory_unreadable_answers",
-            "ConfigMaps with answers of inventories that cannot be read",
-            unreadable.clone(),
+            "ConfigMaps with answers that this replica cannot read; its last answers stay in force",
+            unreadable,
+        );
+        catalog.add(
+            "inventory_unstored_nodes",
+            "Nodes whose answers do not fit into the ConfigMaps; after a restart they are unknown until the inventory answers again",
+            unstored,
         );
     }
 }

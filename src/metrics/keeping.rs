@@ -2,7 +2,8 @@
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+
+use super::catalog::Catalog;
 
 /// Delayed writes and omitted data; zero if no controller runs.
 #[derive(Debug, Default)]
@@ -20,32 +21,32 @@ pub struct KeepingMetrics {
 }
 
 impl KeepingMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(super) fn register(&self, catalog: &mut Catalog) {
         let Self { writes_put_off, unrecorded_nodes, keys_not_saved, records_dropped, annotations_left_out } = self;
-        registry.register(
+        catalog.add(
             "node_writes_put_off",
             "Work on a node that was delayed because the node had exhausted its own write budget",
-            writes_put_off.clone(),
+            writes_put_off,
         );
-        registry.register(
+        catalog.add(
             "unrecorded_nodes",
             "Nodes whose saved state could not be written; they are still reconciled",
-            unrecorded_nodes.clone(),
+            unrecorded_nodes,
         );
-        registry.register(
+        catalog.add(
             "keys_not_saved",
             "Persisted labels and taints that were not saved because the node has too many",
-            keys_not_saved.clone(),
+            keys_not_saved,
         );
-        registry.register(
+        catalog.add(
             "records_dropped",
             "Records of other machines and unreadable texts that were dropped from a ConfigMap to make room",
-            records_dropped.clone(),
+            records_dropped,
         );
-        registry.register(
+        catalog.add(
             "annotations_left_out",
             "Annotations of rules that did not fit on a node, or that the API server refused",
-            annotations_left_out.clone(),
+            annotations_left_out,
         );
     }
 }

@@ -4,6 +4,8 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
+use super::bounded::{Named, OTHERS};
+
 /// The endpoint of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
@@ -85,16 +87,50 @@ impl Reload {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ReloadLabels {
     pub(super) result: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
 pub(super) struct ViolationLabels {
     pub(super) policy: String,
     pub(super) rule: String,
     pub(super) mode: &'static str,
+}
+
+impl Named for ViolationLabels {
+    fn others(&self) -> Self {
+        Self { policy: OTHERS.to_owned(), rule: OTHERS.to_owned(), mode: self.mode }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct FactLabels {
+    pub(super) fact: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+pub(super) struct PolicyLabels {
+    pub(super) policy: String,
+}
+
+impl Named for PolicyLabels {
+    fn others(&self) -> Self {
+        Self { policy: OTHERS.to_owned() }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+pub(super) struct RuleLabels {
+    pub(super) policy: String,
+    pub(super) rule: String,
+}
+
+impl Named for RuleLabels {
+    fn others(&self) -> Self {
+        Self { policy: OTHERS.to_owned(), rule: OTHERS.to_owned() }
+    }
 }
 
 /// A kind of reload that is counted.

@@ -1,0 +1,281 @@
+//! Metrics of all nodes, which the leader sees. A replica that does not lead reports none of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Unit;
+
+use super::bounded::{Gauges, Named, OTHERS, SERIES_MAX};
+use super::catalog::Catalog;
+use super::labels::{FactLabels, PolicyLabels, RuleLabels, ViolationLabels};
+use nodegate_policy::gpu::probed::Fact;
+
+/// How many values of one label have a series of their own.
+const VALUES_MAX: usize = 100;
+
+/// Boundaries of the time that nodes wait, in seconds. Nodes are created at whole seconds.
+const WAITS: [f64; 12] = [1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0];
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+struct ValueLabels {
+    key: String,
+    value: String,
+}
+
+impl Named for ValueLabels {
+    fn others(&self) -> Self {
+        Self { key: self.key.clone(), value: OTHERS.to_owned() }
+    }
+}
+
+/// Entries of policies, and how many nodes each is about.
+pub type ByRule = BTreeMap<(String, String), i64>;
+
+/// What the last survey of all nodes found.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// Nodes that violate an entry, by policy, entry and mode.
+    pub violating: BTreeMap<(String, String, &'static str), i64>,
+    /// Nodes that lack a key that an entry requires.
+    pub required_missing: ByRule,
+    /// Nodes that have something from a rule.
+    pub by_rule: ByRule,
+    /// Keys of a policy for which another policy's value is used.
+    pub conflicting_keys: BTreeMap<String, i64>,
+    /// Nodes that differ from what they should have.
+    pub drifted: usize,
+    /// Nodes whose removals are held back.
+    pub removals_held_back: usize,
+    /// Keys that are not repaired now, because others keep reverting them.
+    pub left_alone: usize,
+}
+
+/// What the leader counts all the time.
+#[derive(Clone, Debug, Default)]
+pub struct Count {
+    /// Nodes.
+    pub nodes: usize,
+    /// Nodes with the pending taint.
+    pub pending: usize,
+    /// Those of them that have had it for longer than permitted.
+    pub pending_too_long: usize,
+    /// When the one of them was created that was created first, in seconds since 1970.
+    pub oldest_pending: Option<i64>,
+    /// Nodes by the values of a label, for each label that is counted. Without the label, the value is empty.
+    pub by_label: BTreeMap<String, BTreeMap<String, i64>>,
+}
+
+/// Metrics of all nodes.
+#[derive(Debug)]
+pub struct FleetMetrics {
+    nodes: Gauge,
+    by_label: Gauges<ValueLabels>,
+    by_rule: Gauges<RuleLabels>,
+    pending: Gauge,
+    pending_too_long: Gauge,
+    oldest_pending: Gauge<f64, AtomicU64>,
+    waits: Histogram,
+    drifted: Gauge,
+    removals_held_back: Gauge,
+    violating: Gauges<ViolationLabels>,
+    required_missing: Gauges<RuleLabels>,
+    conflicting_keys: Gauges<PolicyLabels>,
+    left_alone: Gauge,
+    hardware_differs: Family<FactLabels, Gauge>,
+}
+
+impl Default for FleetMetrics {
+    fn default() -> Self {
+        Self {
+            nodes: Gauge::default(),
+            by_label: Gauges::default(),
+            by_rule: Gauges::default(),
+            pending: Gauge::default(),
+            pending_too_long: Gauge::default(),
+            oldest_pending: Gauge::default(),
+            waits: Histogram::new(WAITS),
+            drifted: Gauge::default(),
+            removals_held_back: Gauge::default(),
+            violating: Gauges::default(),
+            required_missing: Gauges::default(),
+            conflicting_keys: Gauges::default(),
+            left_alone: Gauge::default(),
+            hardware_differs: Family::default(),
+        }
+    }
+}
+
+impl FleetMetrics {
+    /// Sets what the survey found.
+    pub fn surveyed(&self, survey: Survey) {
+        let Survey { violating, required_missing, by_rule, conflicting_keys, drifted, removals_held_back, left_alone } =
+            survey;
+        let of_rules =
+            |counts: ByRule| counts.into_iter().map(|((policy, rule), nodes)| (RuleLabels { policy, rule }, nodes));
+        let violating =
+            violating.into_iter().map(|((policy, rule, mode), nodes)| (ViolationLabels { policy, rule, mode }, nodes));
+        self.violating.replace(violating, SERIES_MAX);
+        self.required_missing.replace(of_rules(required_missing), SERIES_MAX);
+        self.by_rule.replace(of_rules(by_rule), SERIES_MAX);
+        let conflicting = conflicting_keys.into_iter().map(|(policy, keys)| (PolicyLabels { policy }, keys));
+        self.conflicting_keys.replace(conflicting, SERIES_MAX);
+        self.drifted.set(number(drifted));
+        self.removals_held_back.set(number(removals_held_back));
+        self.left_alone.set(number(left_alone));
+    }
+
+    /// Sets what is counted all the time.
+    pub fn counted(&self, count: Count) {
+        let Count { nodes, pending, pending_too_long, oldest_pending, by_label } = count;
+        self.nodes.set(number(nodes));
+        self.pending.set(number(pending));
+        self.pending_too_long.set(number(pending_too_long));
+        self.oldest_pending.set(oldest_pending.unwrap_or_default() as f64);
+        let values = by_label.into_iter().flat_map(|(key, values)| highest(&key, values));
+        self.by_label.replace(values, SERIES_MAX);
+    }
+
+    /// Observes that nothing of a node is deferred any more, so many seconds after it was created.
+    pub fn completed(&self, seconds: f64) {
+        self.waits.observe(seconds);
+    }
+
+    /// Sets how many nodes differ in each fact.
+    pub fn hardware_differs(&self, nodes: impl IntoIterator<Item = (Fact, usize)>) {
+        for (fact, nodes) in nodes {
+            self.hardware_differs.get_or_create(&FactLabels { fact: fact.as_str() }).set(number(nodes));
+        }
+    }
+
+    /// Forgets all nodes, because this replica does not lead any more. Otherwise sums over replicas would count nodes twice.
+    pub fn forget(&self) {
+        self.surveyed(Survey::default());
+        self.counted(Count::default());
+        self.hardware_differs.clear();
+    }
+
+    pub(super) fn register(&self, catalog: &mut Catalog) {
+        let Self {
+            nodes,
+            by_label,
+            by_rule,
+            pending,
+            pending_too_long,
+            oldest_pending,
+            waits,
+            drifted: _,
+            removals_held_back: _,
+            violating: _,
+            required_missing: _,
+            conflicting_keys: _,
+            left_alone: _,
+            hardware_differs: _,
+        } = self;
+        catalog.section("Fleet");
+        catalog.add("nodes", "Nodes that the leader sees", nodes);
+        catalog.add(
+            "nodes_by_label",
+            "Nodes by the value of each label that --count-nodes-by names; the value is empty on nodes without the label",
+            &by_label.family,
+        );
+        catalog.add("rule_nodes", "Nodes that have a label, annotation or taint from a rule", &by_rule.family);
+        catalog.add("pending_nodes", "Nodes with the pending taint", pending);
+        catalog.add(
+            "nodes_pending_too_long",
+            "Nodes that were created longer ago than --pending-timeout and have the pending taint",
+            pending_too_long,
+        );
+        catalog.add_in(
+            "oldest_pending_node_created_timestamp",
+            Unit::Seconds,
+            "When the oldest node with the pending taint was created, in seconds since 1970; 0 if no node has it",
+            oldest_pending,
+        );
+        catalog.add_in(
+            "node_completion",
+            Unit::Seconds,
+            "Time from the creation of a node with the pending taint until the leader sees it without the taint; a creation time has \
+             whole seconds",
+            waits,
+        );
+        self.register_surveyed(catalog);
+    }
+
+    /// Registers what needs a look at every node.
+    fn register_surveyed(&self, catalog: &mut Catalog) {
+        catalog.add(
+            "drifted_nodes",
+            "Nodes that lack something that they should have, or have something else",
+            &self.drifted,
+        );
+        catalog.add(
+            "removals_held_back_nodes",
+            "Nodes whose removals wait because more than --max-removals nodes are affected",
+            &self.removals_held_back,
+        );
+        catalog.add("violating_nodes", "Nodes that violate a governance entry as they stand", &self.violating.family);
+        catalog.add(
+            "required_missing_nodes",
+            "Nodes that lack a label or annotation that an entry of required asks for",
+            &self.required_missing.family,
+        );
+        catalog.add(
+            "conflicting_keys",
+            "Keys for which another rule takes precedence over a rule of this policy",
+            &self.conflicting_keys.family,
+        );
+        catalog.add(
+            "left_alone_keys",
+            "Keys of nodes that are not repaired now, because others keep reverting them",
+            &self.left_alone,
+        );
+        catalog.add(
+            "hardware_differs_nodes",
+            "Nodes on which probe found other GPUs than GPU feature discovery reports; fact is product, count or memory",
+            &self.hardware_differs,
+        );
+    }
+}
+
+/// The values that most nodes have, and the others together.
+fn highest(key: &str, values: BTreeMap<String, i64>) -> Vec<(ValueLabels, i64)> {
+    let mut values: Vec<(String, i64)> = values.into_iter().collect();
+    values.sort_by(|(one, many), (other, few)| few.cmp(many).then_with(|| one.cmp(other)));
+    let rest: i64 = values.split_off(values.len().min(VALUES_MAX)).into_iter().map(|(_, nodes)| nodes).sum();
+    let rest = (rest > 0).then(|| (OTHERS.to_owned(), rest));
+    let labels = |value| ValueLabels { key: key.to_owned(), value };
+    values.into_iter().chain(rest).map(|(value, nodes)| (labels(value), nodes)).collect()
+}
+
+fn number(of: usize) -> i64 {
+    i64::try_from(of).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_with_thousands_of_values_has_a_hundred_series_and_the_others() {
+        let metrics = FleetMetrics::default();
+        let values = (0..5000).map(|value| (format!("v{value:04}"), 1)).chain([("most".to_owned(), 7)]).collect();
+        metrics.counted(Count {
+            nodes: 5007,
+            by_label: BTreeMap::from([("tier".to_owned(), values)]),
+            ..Count::default()
+        });
+        let value = |value: &str| {
+            let labels = ValueLabels { key: "tier".to_owned(), value: value.to_owned() };
+            metrics.by_label.family.get(&labels).map(|gauge| gauge.get())
+        };
+        assert_eq!((value("most"), value("v0098"), value("v0099")), (Some(7), Some(1), None), "a hundred at most");
+        assert_eq!(value(OTHERS), Some(5007 - 7 - 99));
+        metrics.forget();
+        assert_eq!((value("most"), metrics.nodes.get()), (None, 0), "a replica that does not lead reports none");
+    }
+}

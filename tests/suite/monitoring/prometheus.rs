@@ -1,0 +1,282 @@
+//! Each query of the dashboard and each rule, in a real Prometheus that scrapes a leader and the API server.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{ALERTS, at, panels, read, rules, text};
+use crate::cluster::control_plane::{ControlPlane, exclusive, free_port, run};
+use crate::cluster::keeping::{node, until_led};
+use crate::cluster::nodegate::{Nodegate, Setup};
+use crate::cluster::requester::Requester;
+use crate::metrics::promtool_complaints;
+use crate::tutorials::{there, tool};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Queries that return nothing here, and why.
+const EMPTY: [(&str, &str); 2] = [
+    ("Oldest pending node", "no node waits when all is well"),
+    ("Inventories", "the policies of the fleet have no inventory"),
+];
+
+/// A running Prometheus; it ends when this is dropped.
+struct Prometheus {
+    child: Child,
+    port: u16,
+    directory: TempDir,
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// For a query string.
+fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+impl Prometheus {
+    fn start(plane: &ControlPlane, nodegate: &Nodegate<'_>) -> Self {
+        let (directory, port) = (tempfile::tempdir().unwrap(), free_port());
+        let config = json!({
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [at(ALERTS)],
+            "scrape_configs": [
+                {"job_name": "nodegate", "static_configs": [{"targets": [nodegate.probe_address()]}]},
+                {"job_name": "apiserver", "scheme": "https", "tls_config": {"insecure_skip_verify": true},
+                 "authorization": {"credentials": plane.admin_token()},
+                 "static_configs": [{"targets": [plane.server.trim_start_matches("https://")]}]},
+            ],
+        });
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("prometheus.yaml"), config.to_string()).unwrap();
+        let log = fs::File::create(path("log")).unwrap();
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(tool("prometheus"))
+            .arg(format!("--config.file={}", path("prometheus.yaml").display()))
+            .arg(format!("--storage.tsdb.path={}", path("data").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let started = Self { child, port, directory };
+        let deadline = Instant::now() + PATIENCE;
+        while started.get("/-/ready").is_none_or(|answer| !answer.starts_with("HTTP/1.0 200")) {
+            assert!(Instant::now() < deadline, "{}", fs::read_to_string(started.directory.path().join("log")).unwrap());
+            sleep(Duration::from_millis(100));
+        }
+        started
+    }
+
+    fn get(&self, path: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        // HTTP/1.0, so that the answer comes in one piece.
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    fn api(&self, path: &str) -> Value {
+        let answer = self.get(&format!("/api/v1/{path}")).unwrap();
+        let body: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        assert_eq!(body["status"], "success", "{path}: {body}");
+        body["data"].clone()
+    }
+
+    /// The values that a query has now; those that are not a number do not count.
+    fn values(&self, query: &str) -> Vec<f64> {
+        let data = self.api(&format!("query?query={}", encoded(query)));
+        let values = data["result"].as_array().unwrap().iter();
+        values
+            .filter_map(|series| series["value"][1].as_str()?.parse().ok())
+            .filter(|value: &f64| value.is_finite())
+            .collect()
+    }
+}
+
+/// A query as Grafana sends it.
+fn sent(expression: &str) -> String {
+    expression.replace("$__rate_interval", "5m").replace("$job", ".*")
+}
+
+/// Webhooks that nobody answers, for writes of ConfigMaps in a namespace: one that may fail, and one that may not.
+fn unanswered() -> (String, String) {
+    let url = format!("https://127.0.0.1:{}/", free_port());
+    let configuration = |kind: &str, name: &str, policy: &str| {
+        let webhook = json!({"name": format!("{name}.nodegate.dev"), "clientConfig": {"url": url}, "failurePolicy": policy,
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 1,
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}});
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "webhooks": [webhook]}).to_string()
+    };
+    (
+        configuration("ValidatingWebhookConfiguration", "fails-open", "Ignore"),
+        configuration("ValidatingWebhookConfiguration", "fails-closed", "Fail"),
+    )
+}
+
+/// Has the API server count a webhook that it cannot call, as it would count nodegate.
+fn fail(plane: &ControlPlane) {
+    let (open, closed) = unanswered();
+    for (name, configuration) in [("fails-open", open), ("fails-closed", closed)] {
+        plane.kubectl(&["create", "namespace", name], None).unwrap();
+        plane.kubectl(&["apply", "-f", "-"], Some(&configuration)).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let mut write = 0;
+        let counted = format!("name=\"{name}.nodegate.dev\"");
+        while !plane.kubectl(&["get", "--raw", "/metrics"], None).unwrap().contains(&counted) {
+            assert!(Instant::now() < deadline, "the API server does not count {name}");
+            write += 1;
+            // It may be refused, which is what is to be counted.
+            let _ = plane.kubectl(&["create", "configmap", &format!("write-{write}"), "-n", name], None);
+            sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+/// The nodes of the demo join; one is changed by others, one is deleted and comes back.
+async fn work(plane: &ControlPlane, admin: &Requester) {
+    for name in ["yeezyai", "pgbee", "pgmac01", "pglenovo01", "thinkpad01"] {
+        admin.delete(name).await;
+        let mut object: Value = serde_saphyr::from_str(&read(&format!("examples/fako/nodes/{name}.yaml"))).unwrap();
+        object["metadata"]["labels"]["team.owner"] = json!("vision");
+        // What the kubelet claims is corrected.
+        object["metadata"]["labels"]["hardware.tier"] = json!("forged");
+        Requester::kubelet(plane, name).await.create(&object).await.unwrap();
+    }
+    let complete = |node: &Value| node["metadata"]["labels"].get("node-role.kubernetes.io/gpu-worker").is_some();
+    admin.eventually("yeezyai", "the deferred label", complete).await;
+    admin.create(&node("theirs", json!({"theirs.example/key": "x"}))).await.unwrap_err();
+}
+
+fn clean(plane: &ControlPlane) {
+    for name in ["fails-open", "fails-closed"] {
+        let _ = plane.kubectl(&["delete", "--ignore-not-found", "validatingwebhookconfiguration", name], None);
+        let _ = plane.kubectl(&["delete", "--ignore-not-found", "--wait=false", "namespace", name], None);
+    }
+    let names = ["yeezyai", "pgbee", "pgmac01", "pglenovo01", "thinkpad01"];
+    let _ = plane.kubectl(&[&["delete", "--ignore-not-found", "node"], &names[..]].concat(), None);
+}
+
+/// Each query that has no value within the patience, with its panel.
+async fn without_values(prometheus: &Prometheus, admin: &Requester) -> Vec<String> {
+    let targets = panels().into_iter().flat_map(|panel| {
+        let title = text(&panel, "title").to_owned();
+        let targets = panel["targets"].as_array().unwrap().clone();
+        targets.into_iter().map(move |target| (title.clone(), sent(text(&target, "expr"))))
+    });
+    let mut missing: Vec<(String, String)> = targets.collect();
+    let deadline = Instant::now() + PATIENCE;
+    let mut round = 0;
+    let expected = |title: &str| EMPTY.iter().any(|(empty, _)| *empty == title);
+    while missing.iter().any(|(title, _)| !expected(title)) && Instant::now() < deadline {
+        round += 1;
+        admin.label("pgbee", "hardware.tier", json!(format!("drift-{round}"))).await.unwrap();
+        missing.retain(|(_, query)| prometheus.values(query).is_empty());
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    for (empty, why) in EMPTY {
+        assert!(missing.iter().any(|(title, _)| title == empty), "{empty} has values, although {why}");
+    }
+    missing
+        .into_iter()
+        .filter(|(title, _)| !expected(title))
+        .map(|(title, query)| format!("{title}: {query}"))
+        .collect()
+}
+
+#[tokio::test]
+#[cfg_attr(not(control_plane), ignore = "needs a control plane and prometheus: just control-plane tools")]
+async fn every_query_of_the_dashboard_and_every_rule_works_in_a_real_prometheus() {
+    if !there(&["prometheus", "promtool"]) {
+        return;
+    }
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    clean(plane);
+    let policies: &[&str] = &["examples/fako/policy.yaml", "tests/suite/monitoring/required.yaml"];
+    let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let prometheus = Prometheus::start(plane, &nodegate);
+    let led =
+        || prometheus.values("nodegate_leading") == [1.0] && !prometheus.values("up{job=\"apiserver\"}").is_empty();
+    let deadline = Instant::now() + PATIENCE;
+    while !led() {
+        assert!(Instant::now() < deadline, "{}", prometheus.api("targets"));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    work(plane, &admin).await;
+    fail(plane);
+    let missing = without_values(&prometheus, &admin).await;
+    assert!(
+        missing.is_empty(),
+        "queries without a value:\n{}\n{}",
+        missing.join("\n"),
+        nodegate.probe("/metrics").unwrap()
+    );
+    facts(&prometheus);
+    let evaluated = prometheus.api("rules");
+    let states = evaluated["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
+    let (mut alerts, mut count) = (Vec::new(), 0);
+    for rule in states {
+        assert_eq!(rule["health"], "ok", "{rule}");
+        count += 1;
+        if rule["state"] == "firing" {
+            alerts.push(text(rule, "name").to_owned());
+        }
+    }
+    assert_eq!(count, rules().len());
+    assert_eq!(alerts, ["LabelDrift", "WebhookFailsOpen", "WebhookRefusesWrites"], "{evaluated}");
+    apply(plane, &nodegate, policies);
+    drop(nodegate);
+    clean(plane);
+}
+
+/// A run of `apply` that finds nothing to do is a success.
+fn apply(plane: &ControlPlane, nodegate: &Nodegate<'_>, policies: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("apply.prom");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command.arg("apply").arg("--kubeconfig").arg(plane.kubeconfig_file("admin", None));
+    command.args(["--namespace", &nodegate.namespace]).arg("--metrics-file").arg(&file);
+    for policy in policies {
+        command.arg("--policy").arg(at(policy));
+    }
+    let said = run(&mut command, None).unwrap();
+    let text = fs::read_to_string(&file).unwrap();
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok()).unwrap();
+    assert!(value("nodegate_apply_nodes{result=\"complete\"}") >= 5.0, "{text}{said}");
+    assert_eq!(value("nodegate_apply_nodes{result=\"unfinished\"}"), 0.0);
+    assert_eq!(
+        value("nodegate_apply_last_success_timestamp_seconds"),
+        value("nodegate_apply_last_run_timestamp_seconds")
+    );
+    assert_eq!(promtool_complaints(&text), "");
+}
+
+/// What the fleet is.
+fn facts(prometheus: &Prometheus) {
+    let value = |query: &str| prometheus.values(query);
+    assert_eq!(value("nodegate_nodes_by_label{key=\"hardware.tier\",value=\"standard\"}"), [2.0]);
+    assert_eq!(value("nodegate_nodes_by_label{value=\"forged\"}"), Vec::<f64>::new());
+    assert_eq!(value("nodegate_required_missing_nodes{policy=\"monitored\"} - on () nodegate_nodes"), [0.0]);
+    assert_eq!(value("nodegate_node_completion_seconds_count"), [1.0], "the node with a role label waited");
+    assert_eq!(value("nodegate_denials_total{rule=\"theirs\"}"), [1.0]);
+    assert!(value("nodegate_deferrals_total")[0] >= 1.0);
+}
