@@ -16,6 +16,11 @@
 {{- end }}
 {{- end }}
 
+{{/* The namespace of everything that is in one. */}}
+{{- define "nodegate.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride }}
+{{- end }}
+
 {{- define "nodegate.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "nodegate.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -26,6 +31,26 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/*
+Labels and annotations of an object: the chart's own, then those of the object's values, then those for all objects.
+Takes a dictionary: root, labels, annotations; component, if no selector of the pods that serve may select it.
+*/}}
+{{- define "nodegate.meta" -}}
+{{- $own := include "nodegate.labels" .root | fromYaml }}
+{{- with .component }}
+{{- $own = merge (dict "app.kubernetes.io/component" . "app.kubernetes.io/name" (printf "%s-%s" (include "nodegate.name" $.root | trunc 54) .)) $own }}
+{{- end }}
+{{- range $key, $_ := merge dict (default dict .labels) (default dict .root.Values.commonLabels) }}
+{{- if hasKey $own $key }}
+{{- fail (printf "label %s: the chart sets it itself; remove it from commonLabels and from the labels of this object" $key) }}
+{{- end }}
+{{- end -}}
+labels: {{- merge $own (default dict .labels) (default dict .root.Values.commonLabels) | toYaml | nindent 2 }}
+{{- with merge (deepCopy (default dict .annotations)) (default dict .root.Values.commonAnnotations) }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{- define "nodegate.serviceAccountName" -}}
@@ -47,7 +72,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The user name of the pods in the API server. */}}
 {{- define "nodegate.user" -}}
-{{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "nodegate.serviceAccountName" .) }}
+{{- printf "system:serviceaccount:%s:%s" (include "nodegate.namespace" .) (include "nodegate.serviceAccountName" .) }}
 {{- end }}
 
 {{/* The ConfigMap of policies, or nothing. */}}
@@ -96,9 +121,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The DNS names of the Service; the API server uses the first one. */}}
 {{- define "nodegate.dnsNames" -}}
 {{- $name := include "nodegate.fullname" . -}}
-- {{ $name }}.{{ .Release.Namespace }}.svc
-- {{ $name }}.{{ .Release.Namespace }}.svc.cluster.local
-- {{ $name }}.{{ .Release.Namespace }}
+- {{ $name }}.{{ include "nodegate.namespace" . }}.svc
+- {{ $name }}.{{ include "nodegate.namespace" . }}.svc.cluster.local
+- {{ $name }}.{{ include "nodegate.namespace" . }}
 - {{ $name }}
 {{- end }}
 
@@ -129,4 +154,69 @@ admissionregistration.k8s.io/v1
 {{- else if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy" -}}
 admissionregistration.k8s.io/v1beta1
 {{- end }}
+{{- end }}
+
+{{/* Where a pod that runs once may run, and as whom: as the pods that serve. */}}
+{{- define "nodegate.once" -}}
+restartPolicy: Never
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+tolerations: {{- include "nodegate.tolerations" . | nindent 2 }}
+{{- end }}
+
+{{/* The container of such a pod, without its name and arguments. */}}
+{{- define "nodegate.onceContainer" -}}
+image: {{ include "nodegate.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- with .Values.resources }}
+resources: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.securityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The content of the ConfigMap of policies. */}}
+{{- define "nodegate.policiesData" -}}
+{{- range $file, $policy := .Values.policies.files }}
+{{- /* The 2 is the indentation of the text, which may itself begin with spaces. */}}
+{{ $file }}: |2
+  {{- if kindIs "string" $policy }}
+  {{- $policy | nindent 2 }}
+  {{- else }}
+  {{- toYaml $policy | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether there is a pod for `helm test`: "true" or nothing. */}}
+{{- define "nodegate.tested" -}}
+{{- if and .Values.tests.enabled .Values.webhooks.enabled (not (include "nodegate.clientAuth" .)) }}true{{ end }}
+{{- end }}
+
+{{/* That pod, as a peer of the NetworkPolicy. */}}
+{{- define "nodegate.testPeer" -}}
+{{- if include "nodegate.tested" . -}}
+- podSelector:
+    matchLabels:
+      app.kubernetes.io/name: {{ include "nodegate.name" . | trunc 54 }}-test
+      app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+{{- end }}
+
+{{/* Whether extraEnv or extraArgs name policies, besides those of the values: "true" or nothing. */}}
+{{- define "nodegate.morePolicies" -}}
+{{- range .Values.extraEnv }}{{ if has .name (list "PERSIST_LABEL_PREFIX" "NODEGATE_POLICY" "NODEGATE_LABELS_DIR") }}true{{ end }}{{ end }}
+{{- range .Values.extraArgs }}{{ if or (hasPrefix "--policy" .) (hasPrefix "--labels-dir" .) }}true{{ end }}{{ end }}
 {{- end }}

@@ -79,19 +79,19 @@ object.metadata.?annotations != oldObject.metadata.?annotations && (object.metad
 {{- with $tests }} || request.userInfo.?groups.orValue([]).exists(g, {{ join " || " . }}){{ end }}
 {{- end }}
 
-{{/* The common fields of every entry. Takes a dictionary: root, path, caBundle, resources; group and version if not core/v1; timeout. */}}
+{{/* The common fields of every entry. Takes a dictionary: root, path, caBundle, resources; timeout; group and version if not core/v1. */}}
 {{- define "nodegate.webhook" -}}
 admissionReviewVersions: [v1]
 sideEffects: None
 matchPolicy: Equivalent
-timeoutSeconds: {{ .timeout | default 2 }}
+timeoutSeconds: {{ .timeout }}
 clientConfig:
   {{- with .caBundle }}
   caBundle: {{ . | b64enc }}
   {{- end }}
   service:
     name: {{ include "nodegate.fullname" .root }}
-    namespace: {{ .root.Release.Namespace }}
+    namespace: {{ include "nodegate.namespace" .root | quote }}
     path: {{ .path }}
     port: 443
 rules:
@@ -123,13 +123,10 @@ apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
 metadata:
   name: {{ include "nodegate.fullname" .root }}
-  labels: {{- include "nodegate.labels" .root | nindent 4 }}
-  {{- with .annotations }}
-  annotations: {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "nodegate.meta" (dict "root" .root "annotations" .annotations) | nindent 2 }}
 webhooks:
   - name: mutate.nodegate.dev
-    {{- include "nodegate.webhook" (dict "root" .root "path" "/mutate" "caBundle" .caBundle "resources" (list "nodes")) | nindent 4 }}
+    {{- include "nodegate.webhook" (dict "root" .root "path" "/mutate" "caBundle" .caBundle "resources" (list "nodes") "timeout" .root.Values.webhooks.timeoutSeconds.mutating) | nindent 4 }}
     failurePolicy: Ignore
     reinvocationPolicy: IfNeeded
     matchConditions:
@@ -149,16 +146,13 @@ webhooks:
 {{- $first = "Ignore" }}
 {{- $annotations = merge (dict "nodegate.dev/failure-policy" "validate.nodegate.dev=Fail") $annotations }}
 {{- end }}
-{{- $validate := include "nodegate.webhook" (dict "root" .root "path" "/validate" "caBundle" .caBundle "resources" (list "nodes" "nodes/status")) }}
+{{- $validate := include "nodegate.webhook" (dict "root" .root "path" "/validate" "caBundle" .caBundle "resources" (list "nodes" "nodes/status") "timeout" .root.Values.webhooks.timeoutSeconds.validating) }}
 {{- $conditions := include "nodegate.validateConditions" .root }}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
 metadata:
   name: {{ include "nodegate.fullname" .root }}
-  labels: {{- include "nodegate.labels" .root | nindent 4 }}
-  {{- with $annotations }}
-  annotations: {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "nodegate.meta" (dict "root" .root "annotations" $annotations) | nindent 2 }}
 webhooks:
   - name: validate.nodegate.dev
     {{- $validate | nindent 4 }}
@@ -184,6 +178,6 @@ webhooks:
   {{- end }}
   # Refuses policies that do not compile. Never Fail, so that users can repair policies while nodegate is unavailable.
   - name: policies.nodegate.dev
-    {{- include "nodegate.webhook" (dict "root" .root "path" "/validate" "caBundle" .caBundle "group" "nodegate.dev" "version" "v1alpha1" "resources" (list "nodepolicies") "timeout" 10) | nindent 4 }}
+    {{- include "nodegate.webhook" (dict "root" .root "path" "/validate" "caBundle" .caBundle "group" "nodegate.dev" "version" "v1alpha1" "resources" (list "nodepolicies") "timeout" .root.Values.webhooks.timeoutSeconds.policies) | nindent 4 }}
     failurePolicy: Ignore
 {{- end }}

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::{NAMESPACE, manifests, value_sets};
+use serde_json::json;
+
+use super::{NAMESPACE, deploy, manifests, monitoring, value_sets};
 use crate::cluster::control_plane::{ControlPlane, exclusive};
 
 fn shipped(path: &str) -> String {
@@ -17,17 +19,37 @@ fn dry_run(plane: &ControlPlane, manifests: &str) -> Result<String, String> {
     )
 }
 
+/// What an API server takes of a manifest if every object names its namespace.
+fn whole_dry_run(plane: &ControlPlane, manifests: &str) -> Result<String, String> {
+    plane.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], Some(manifests))
+}
+
 #[test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
-fn the_api_server_accepts_every_object_of_the_chart() {
+fn the_api_server_accepts_every_object_of_the_chart_and_of_the_manifests_without_helm() {
     let cluster = exclusive();
-    let namespace = format!(r#"{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}"#);
-    cluster.plane.kubectl(&["apply", "-f", "-"], Some(&namespace)).unwrap();
+    let plane = cluster.plane;
+    let namespaces = [NAMESPACE, "elsewhere", "monitoring"]
+        .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+    let needed = json!({"apiVersion": "v1", "kind": "List", "items": namespaces}).to_string();
+    plane.kubectl(&["apply", "-f", "-"], Some(&needed)).unwrap();
+    plane.kubectl(&["apply", "--server-side", "-f", "-"], Some(&monitoring::definitions())).unwrap();
+    for kind in ["podmonitors", "prometheusrules", "servicemonitors"] {
+        let definition = format!("crd/{kind}.monitoring.coreos.com");
+        plane.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", &definition], None).unwrap();
+    }
     // cert-manager's kinds are not those of an API server alone.
     for (name, values) in value_sets().into_iter().filter(|(_, values)| values["tls"]["certManager"].is_null()) {
         let Some(manifests) = manifests(&values) else { return };
-        dry_run(cluster.plane, &manifests).unwrap_or_else(|error| panic!("{name}: {error}"));
+        whole_dry_run(plane, &manifests).unwrap_or_else(|error| panic!("{name}: {error}"));
+        if name == "monitoring" {
+            let typo = manifests.replace("interval: \"1m30s\"", "intervall: \"1m30s\"");
+            let error = whole_dry_run(plane, &typo).unwrap_err();
+            assert!(error.contains("intervall"), "these are the operator's definitions: {error}");
+        }
     }
+    whole_dry_run(plane, &deploy::example()).unwrap();
+    plane.kubectl(&["delete", "-f", "-"], Some(&monitoring::definitions())).unwrap();
 }
 
 #[test]

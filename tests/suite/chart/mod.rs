@@ -3,21 +3,31 @@
 
 mod api_server;
 mod arming;
+mod deploy;
+mod hooks;
+mod krew;
+mod lifecycle;
+mod metadata;
+mod monitoring;
 mod pod;
+mod refusals;
 mod rights;
+mod snapshots;
 mod uninstall;
+mod values;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
+pub(crate) use self::values::value_sets;
 use crate::cluster::control_plane::run;
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
@@ -52,79 +62,17 @@ fn run_helm(helm: &Path, arguments: &[&str], values: &Value) -> Result<String, S
     run(Command::new(helm).args(arguments).arg("--values").arg(file.path()), None)
 }
 
-/// The chart's manifests for these values, as `kubectl apply -f -` takes them; nothing when there is no `helm`.
+/// The chart's manifests for these values, as `kubectl apply -f -` takes them; nothing when there is no `helm`. They are rendered
+/// once in a run of the tests.
 pub(crate) fn manifests(values: &Value) -> Option<String> {
-    let rendered = run_helm(helm()?, &["template", RELEASE, CHART, "--namespace", NAMESPACE], values);
-    Some(rendered.unwrap_or_else(|error| panic!("{values}: {error}")))
-}
-
-/// Value sets that between them reach every template.
-pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
-    let policy = |name: &str, spec: Value| {
-        json!({
-            "apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": name}, "spec": spec,
-        })
+    static RENDERED: LazyLock<Mutex<HashMap<String, Arc<OnceLock<String>>>>> = LazyLock::new(Mutex::default);
+    let helm = helm()?;
+    let rendered = RENDERED.lock().unwrap().entry(values.to_string()).or_default().clone();
+    let render = || {
+        let rendered = run_helm(helm, &["template", RELEASE, CHART, "--namespace", NAMESPACE], values);
+        rendered.unwrap_or_else(|error| panic!("{values}: {error}"))
     };
-    let break_glass = |group: &str| json!({"governance": {"breakGlass": {"groups": [group]}}});
-    let text =
-        format!("# two\n{}\n--- # documents\n{}", policy("one", json!({})), policy("two", break_glass("night-shift")));
-    let rules = json!({"rules": [{"name": "all", "priority": 20_000_000, "labels": {"tier": "any"}}]});
-    BTreeMap::from([
-        ("defaults", json!({})),
-        (
-            "policies",
-            json!({"policies": {"files": {"a.yaml": policy("a", rules), "b.yml": text}},
-                   "labelFiles": {"accelerators/edgetpu": "kkohtaka.org/edgetpu\n", "example.com/a_b": "example.com/c\n"},
-                   "stateVolume": {"configMap": {"name": "states"}}, "controller": {"enabled": false}}),
-        ),
-        (
-            "fail",
-            json!({"webhooks": {"validatingFailurePolicy": "Fail"},
-                   "breakGlassGroups": ["it's \"quoted\" <&>", "nodegate:*", "system:team:*", "night-shift"],
-                   "policies": {"files": {"a.yaml": policy("a", break_glass("ops")), "b.yaml": text}}}),
-        ),
-        ("cert-manager", json!({"tls": {"certManager": {"enabled": true}}})),
-        (
-            "own issuer",
-            json!({"tls": {"certManager": {"enabled": true, "issuerRef": {"kind": "ClusterIssuer", "name": "ca"}}}}),
-        ),
-        (
-            "own secret",
-            json!({"tls": {"existingSecret": "mine", "caBundle": "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"},
-                   "policies": {"existingConfigMap": "mine"}}),
-        ),
-        (
-            "everything else",
-            json!({"fullnameOverride": "other", "replicas": 1, "hostNetwork": true, "listenAddress": "[::]",
-                   "ports": {"https": 10_250, "probes": 10_251}, "pendingTaint": {"mode": "always", "key": "example.com/new"},
-                   "image": {"digest": format!("sha256:{}", "0".repeat(64))}, "imagePullSecrets": [{"name": "pull"}],
-                   "extraArgs": ["--cert-name=example.com"], "extraEnv": [{"name": "PERSIST_LABEL_PREFIX", "value": "x"}],
-                   "podLabels": {"a": "b"}, "podAnnotations": {"a": "b"}, "service": {"annotations": {"a": "b"}},
-                   "serviceAccount": {"annotations": {"a": "b"}}, "webhooks": {"annotations": {"a": "b"}},
-                   "nodeSelector": {"a": "b"}, "affinity": {"nodeAffinity": {}}, "priorityClassName": "",
-                   "topologySpreadConstraints": [{"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
-                   "podSecurityContext": {"runAsUser": null}}),
-        ),
-        (
-            "controller",
-            json!({"controller": {"identity": "name+providerID", "maxRemovals": 3, "writesPerSecond": 7, "resyncSeconds": 60}}),
-        ),
-        (
-            "client auth",
-            json!({"clientAuth": {"caSecret": "mine", "key": "bundle.pem", "names": ["api-server", "it's \"quoted\""]}}),
-        ),
-        ("client auth of a ConfigMap", json!({"clientAuth": {"caConfigMap": "mine"}})),
-        (
-            "network policy",
-            json!({"networkPolicy": {"apiServer": ["192.0.2.10/32", "2001:db8::/64"],
-                   "metrics": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]}}),
-        ),
-        ("network policy without pods", json!({"networkPolicy": {"exceptPods": ["10.244.0.0/16", "fd00::/48"]}})),
-        ("inventories", json!({"inventories": {"credentials": {"cmdb": "mine"}, "requestsPerSecond": 7}})),
-        ("no webhooks", json!({"webhooks": {"enabled": false}})),
-        ("neither guard nor fence", json!({"guard": {"enabled": false, "fence": false}})),
-        ("native policies", json!({"nativePolicies": {"enabled": true}})),
-    ])
+    Some(rendered.get_or_init(render).clone())
 }
 
 /// The objects of one rendering, without hooks.
@@ -388,12 +336,6 @@ fn nothing_is_permitted_to_pods_without_the_controller_and_none_may_do_more_than
 }
 
 #[test]
-fn the_definition_in_the_chart_is_the_one_that_render_prints() {
-    let rendered = run(nodegate().args(["render", "crd"]), None).unwrap();
-    assert_eq!(fs::read_to_string(Path::new(CHART).join("crds/nodepolicies.yaml")).unwrap(), rendered);
-}
-
-#[test]
 fn cert_manager_makes_the_secret_that_is_mounted_and_is_trusted_by_annotation() {
     let Some(objects) = Objects::render(&value_sets()["cert-manager"]) else { return };
     assert!(objects.kind("Secret").is_empty());
@@ -411,38 +353,6 @@ fn cert_manager_makes_the_secret_that_is_mounted_and_is_trusted_by_annotation() 
 }
 
 #[test]
-fn invalid_values_are_refused_with_a_remedy() {
-    let Some(helm) = helm() else { return };
-    let pem = "-----BEGIN CERTIFICATE-----\n";
-    for (values, said) in [
-        (json!({"replica": 3}), "replica"),
-        (json!({"policies": {"files": {"a.txt": "x"}}}), "a.txt"),
-        (json!({"policies": {"files": {"a.yaml": {"kind": "Policy"}}}}), "kind"),
-        (json!({"policies": {"files": {"a.yaml": "x: y"}, "existingConfigMap": "c"}}), "set only one of them"),
-        (json!({"webhooks": {"validatingFailurePolicy": "Fail"}, "policies": {"files": {"a.yaml": "a: ["}}}), "a.yaml"),
-        (json!({"webhooks": {"validatingFailurePolicy": "Fail"}, "breakGlassGroups": ["a*b"]}), "a*b"),
-        (json!({"tls": {"existingSecret": "s"}}), "tls.caBundle"),
-        (json!({"tls": {"caBundle": pem}}), "tls.existingSecret"),
-        (json!({"clientAuth": {"caSecret": "a", "caConfigMap": "b"}}), "set only one of them"),
-        (json!({"clientAuth": {"names": ["a"]}}), "clientAuth.caSecret"),
-        (json!({"clientAuth": {"caSecret": "a", "names": ["a,b"]}}), "names"),
-        (json!({"tls": {"existingSecret": "s", "certManager": {"enabled": true}}}), "set only one of them"),
-        (json!({"serviceAccount": {"create": false}}), "serviceAccount.name"),
-        (json!({"stateVolume": {"configMap": {"name": "s"}}}), "controller.enabled"),
-        (json!({"controller": {"identity": "serial"}}), "identity"),
-        (json!({"networkPolicy": {"apiServer": ["192.0.2.10"]}}), "apiServer"),
-        (
-            json!({"networkPolicy": {"apiServer": ["192.0.2.10/32"], "exceptPods": ["10.0.0.0/8"]}}),
-            "set only one of them",
-        ),
-    ] {
-        let refused = run_helm(helm, &["template", RELEASE, CHART], &values);
-        let error = refused.err().unwrap_or_else(|| panic!("{values} is not refused"));
-        assert!(error.contains(said), "{values}: {error}");
-    }
-}
-
-#[test]
 fn the_network_policy_admits_whom_the_values_name_to_the_two_ports_of_the_pods() {
     let sets = value_sets();
     let policy = |name: &str| Some(Objects::render(&sets[name])?.only("NetworkPolicy")["spec"].clone());
@@ -455,11 +365,12 @@ fn the_network_policy_admits_whom_the_values_name_to_the_two_ports_of_the_pods()
     let probes = json!([{"port": "probes", "protocol": "TCP"}]);
     assert_eq!(default["ingress"], json!([{"ports": https}, {"ports": probes}]));
     assert_eq!(default["policyTypes"], json!(["Ingress"]), "what nodegate calls is not restricted");
-    let blocks = json!([{"ipBlock": {"cidr": "192.0.2.10/32"}}, {"ipBlock": {"cidr": "2001:db8::/64"}}]);
+    let test = json!({"podSelector": {"matchLabels": {"app.kubernetes.io/name": "nodegate-test", "app.kubernetes.io/instance": RELEASE}}});
+    let blocks = json!([{"ipBlock": {"cidr": "192.0.2.10/32"}}, {"ipBlock": {"cidr": "2001:db8::/64"}}, test]);
     let monitoring = json!([{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]);
     assert_eq!(named["ingress"], json!([{"ports": https, "from": blocks}, {"ports": probes, "from": monitoring}]));
     let blocks = json!([{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.244.0.0/16"]}},
-                        {"ipBlock": {"cidr": "::/0", "except": ["fd00::/48"]}}]);
+                        {"ipBlock": {"cidr": "::/0", "except": ["fd00::/48"]}}, test]);
     assert_eq!(without["ingress"], json!([{"ports": https, "from": blocks}, {"ports": probes}]));
     let Some(objects) = Objects::render(&sets["defaults"]) else { return };
     assert!(selects(&default["podSelector"]["matchLabels"], &objects.pod()["metadata"]["labels"]));

@@ -26,14 +26,15 @@ pub(super) struct Release<'a> {
 
 impl<'a> Release<'a> {
     /// Installs the chart; nothing when there is no `helm`.
-    pub(super) fn install(plane: &'a ControlPlane, values: Value) -> Option<Self> {
+    pub(super) fn install(plane: &'a ControlPlane, mut values: Value) -> Option<Self> {
+        values["crds"] = json!({"install": false});
         let release = Self { plane, program: helm()?, kubeconfig: plane.kubeconfig_file("helm", None), values };
-        release.helm(&["install", RELEASE, CHART, "--create-namespace", "--skip-crds"]);
+        release.helm(&["install", RELEASE, CHART, "--create-namespace"]);
         Some(release)
     }
 
     pub(super) fn upgrade(&self) {
-        self.helm(&["upgrade", RELEASE, CHART, "--skip-crds"]);
+        self.helm(&["upgrade", RELEASE, CHART]);
     }
 
     pub(super) fn uninstall(self) {
@@ -122,30 +123,4 @@ async fn an_uninstall_deletes_the_webhook_configurations_before_the_pods_and_lea
     let selector = format!("app.kubernetes.io/instance={RELEASE}");
     let left = plane.kubectl(&["get", kinds, "-A", "-l", &selector, "-o", "name"], None).unwrap();
     assert_eq!(left, "");
-}
-
-#[test]
-fn the_hooks_are_the_webhook_configurations_themselves() {
-    for (name, values) in super::value_sets() {
-        let Some(text) = super::manifests(&values) else { return };
-        let all = serde_saphyr::from_multiple::<Value>(&text).unwrap();
-        let (hooks, objects): (Vec<Value>, Vec<Value>) = all.into_iter().partition(is_hook);
-        for mut hook in hooks.clone() {
-            let annotations = hook["metadata"]["annotations"].as_object_mut().unwrap();
-            assert_eq!(annotations.remove("helm.sh/hook").unwrap(), "pre-delete");
-            assert_eq!(
-                annotations.remove("helm.sh/hook-delete-policy").unwrap(),
-                "before-hook-creation,hook-succeeded"
-            );
-            if annotations.is_empty() {
-                hook["metadata"].as_object_mut().unwrap().remove("annotations");
-            }
-            assert!(
-                objects.contains(&hook),
-                "{name}: where hooks are applied like anything else, it is another object"
-            );
-        }
-        let configurations = objects.iter().filter(|object| object["webhooks"].is_array()).count();
-        assert_eq!(hooks.len(), configurations, "{name}");
-    }
 }
