@@ -19,8 +19,16 @@ lint:
 deny:
     cargo deny --locked check bans licenses sources
 
-# Write the files that are rendered from the code (CRD, webhook configurations, guard, references of the command line and of JSON output), from the API server (the fields of a Node) and from the CEL specification (its conformance tests)
-generate: _node_fields _cli_reference _json_reference cel-conformance (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/crds/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass")
+# Look up known vulnerabilities of what is depended on; needs the network
+advisories:
+    @.ci/advisories
+
+# Check the workflows of .github
+workflows:
+    @.ci/workflows
+
+# Write the files that are rendered from the code (CRD, manifests without Helm, webhook configurations, guard, references of the command line, of JSON output and of metrics), from the API server (the fields of a Node) and from the CEL specification (its conformance tests)
+generate: _node_fields _cli_reference _json_reference _metrics_reference cel-conformance (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/files/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass") _chart_files
 
 _node_fields:
     NODEGATE_GENERATE=1 NODEGATE_REQUIRE_CLUSTER=1 cargo test --quiet --test suite -- --exact cluster::node_fields::expressions_know_the_fields_of_the_api_servers_nodes
@@ -30,6 +38,17 @@ _cli_reference:
 
 _json_reference:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact output::the_page_about_json_output_is_what_the_schemas_say
+
+_chart_files:
+    NODEGATE_GENERATE=1 NODEGATE_REQUIRE_CLUSTER=1 cargo test --quiet --test suite -- --exact chart::snapshots::the_chart_renders_what_is_committed chart::deploy::the_manifests_without_helm_are_what_the_chart_renders
+
+# Write the Prometheus operator's definitions that the tests of the chart apply, of this version of its Go module
+monitoring-definitions version="v0.85.0":
+    NODEGATE_MONITORING_DEFINITIONS=$(go mod download -json github.com/prometheus-operator/prometheus-operator@{{ version }} | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')/example/prometheus-operator-crd \
+        cargo test --quiet --test suite -- --exact chart::monitoring::the_operators_definitions_are_those_of_the_three_kinds
+
+_metrics_reference:
+    NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact metrics::the_tables_of_the_reference_are_what_the_code_registers
 
 # Write the CEL specification's conformance tests, of the version that tests/tools/cel-conformance/go.mod pins, as JSON
 cel-conformance:
@@ -61,13 +80,21 @@ _render file args:
 control-plane *names:
     @tests/control-plane/build {{ names }}
 
-# Build helm, promtool, ignition-validate and descheduler for the tests, once, and print where they are
+# Print the krew manifest of a release: the URL of the directory with its archives, and the file with their checksums
+krew downloads sums:
+    @deploy/krew/fill '{{ downloads }}' '{{ sums }}'
+
+# Build helm, promtool, prometheus, ignition-validate and descheduler for the tests, once, and print where they are
 tools *names:
     @tests/tools/build {{ names }}
 
 # Start every unit of the table for `firstboot` in a systemd of its own; needs root
 systemd:
     tests/systemd/with-user-manager cargo test --test suite -- --exact firstboot::live::a_real_systemd_starts_exactly_the_command_lines_of_the_table
+
+# Break replicas, connections, records and Leases at random for so many seconds while nodes are written: no write fails, and no label is lost
+chaos seconds="300" seed="20261123":
+    NODEGATE_SEED={{ seed }} NODEGATE_CHAOS_SECONDS={{ seconds }} NODEGATE_REQUIRE_CLUSTER=1 cargo test --test suite -- --nocapture --exact cluster::faults::chaos::random_faults_lose_no_label_and_stop_no_write
 
 # Run the benchmarks
 bench *args:
@@ -84,6 +111,22 @@ mutants *args="nodegate-cel":
 # Show what nodegate does, on this machine, without a cluster
 demo *args:
     cargo run --release -- demo {{ args }}
+
+# Make the image of a debug build without a container engine, and start it in an empty root; `just image ''` takes the programs of a release
+image of="debug":
+    NODEGATE_IMAGE=$(release/image {{ of }}) cargo test --locked --test suite -- --ignored image::started
+
+# Make a release in dist/: `just release --dry-run` makes all that this machine can make and publishes nothing
+release *args:
+    @release/run {{ args }}
+
+# Upgrade from the program of an older commit and go back, with its saved state, in a real cluster; the older program is built once, in the cache
+upgrade-test commit:
+    NODEGATE_OLDER=$(release/older {{ commit }}) NODEGATE_REQUIRE_CLUSTER=1 cargo test --locked --test suite -- --ignored cluster::upgrade
+
+# Install Debian's packages that `just ci`, `just image` and `just release` need besides the toolchains; needs root
+machine:
+    @.ci/machine
 
 # Everything a change has to pass, as CI runs it
 ci:

@@ -1,4 +1,8 @@
-//! What the Dockerfile says besides the build: no container engine is needed to check it.
+//! The container image: what the Dockerfile says, and the image of `just image`. No container engine is needed.
+
+mod layout;
+mod sandbox;
+mod started;
 
 use std::fs;
 use std::path::Path;

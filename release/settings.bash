@@ -1,0 +1,35 @@
+# shellcheck shell=bash
+# Sourced by the scripts of `release/`: what is released, from which sources, and where it goes.
+
+# shellcheck source-path=SCRIPTDIR source=../.ci/programs.bash
+source .ci/programs.bash
+
+readonly targets=(x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-apple-darwin aarch64-apple-darwin)
+version=$(awk -F '"' '/^\[/ { package = /^\[package\]/ } package && /^version = / { print $2; exit }' Cargo.toml)
+# All times in artifacts are the commit's, so that the same commit gives the same files.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+dist=${NODEGATE_DIST:-$PWD/dist}
+mkdir -p "$dist"
+
+# architecture TARGET: its name in images; nothing if no image is made of it.
+architecture() {
+    case $1 in
+        x86_64-*-linux-*) echo amd64 ;;
+        aarch64-*-linux-*) echo arm64 ;;
+    esac
+}
+
+# notes_of VERSION: prints what the changelog says of a version.
+notes_of() {
+    awk -v version="$1" '/^## / { print_it = ($2 == version); next } print_it' CHANGELOG.md | sed -e '/./,$!d'
+}
+
+is_target() {
+    [[ " ${targets[*]} " == *" $1 "* ]]
+}
+
+die() {
+    printf 'release: %s\n' "$1" >&2
+    exit 1
+}

@@ -1,0 +1,133 @@
+//! The workflows of `.github`: what neither actionlint nor zizmor checks (`just workflows` runs both).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+/// The one step that cannot be a recipe, because it installs what runs recipes.
+const INSTALLS_JUST: &str = "cargo install --locked --version ";
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(ROOT).join(path)).unwrap()
+}
+
+/// Every workflow by its file name.
+fn workflows() -> BTreeMap<String, String> {
+    let files = fs::read_dir(Path::new(ROOT).join(".github/workflows")).unwrap();
+    files
+        .map(|file| file.unwrap())
+        .map(|file| (file.file_name().into_string().unwrap(), fs::read_to_string(file.path()).unwrap()))
+        .collect()
+}
+
+/// The jobs of a workflow, by name.
+fn jobs(workflow: &str) -> BTreeMap<String, Value> {
+    let workflow: Value = serde_saphyr::from_str(workflow).unwrap();
+    serde_json::from_value(workflow["jobs"].clone()).unwrap()
+}
+
+/// The commands of all steps.
+fn commands(workflow: &str) -> Vec<String> {
+    let steps = jobs(workflow).into_values().flat_map(|job| job["steps"].as_array().unwrap().clone());
+    steps.filter_map(|step| Some(step.get("run")?.as_str()?.to_owned())).collect()
+}
+
+fn recipes() -> BTreeSet<String> {
+    let justfile = read("justfile");
+    let heads = justfile.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()));
+    heads.filter_map(|line| line.split([' ', ':']).next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_step_is_one_recipe_that_exists() {
+    let recipes = recipes();
+    let mut found = 0;
+    for (file, text) in workflows() {
+        for command in commands(&text).iter().filter(|command| !command.starts_with(INSTALLS_JUST)) {
+            let recipe = command.strip_prefix("just ").and_then(|rest| rest.split(' ').next());
+            assert!(recipe.is_some_and(|recipe| recipes.contains(recipe)), "{file}: {command:?} is not a recipe");
+            let one = !command.trim_end().contains(['\n', ';', '|', '&', '`']) && !command.contains("$(");
+            assert!(one && !command.contains("${{"), "{file}: {command:?} is more than one recipe");
+            found += 1;
+        }
+    }
+    assert!(found >= 10, "only {found} recipes were found");
+}
+
+#[test]
+fn every_job_installs_the_version_of_just_that_ci_pins() {
+    let programs = read(".ci/programs.bash");
+    let pinned = programs.split("just=").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    for (file, text) in workflows() {
+        let installed = commands(&text).into_iter().filter(|command| command.starts_with(INSTALLS_JUST));
+        let installed: Vec<String> = installed.collect();
+        assert_eq!(installed.len(), jobs(&text).len(), "{file}");
+        for command in installed {
+            assert_eq!(command, format!("{INSTALLS_JUST}{pinned} just"), "{file}");
+        }
+    }
+}
+
+#[test]
+fn actions_and_images_are_pinned_by_digest_with_the_version_beside_it() {
+    let mut found = 0;
+    for (file, text) in workflows() {
+        for line in text.lines() {
+            let line = line.trim_start().trim_start_matches("- ");
+            if let Some(action) = line.strip_prefix("uses: ") {
+                let (name, rest) = action.split_once('@').unwrap_or_else(|| panic!("{file}: {action}"));
+                let (commit, version) =
+                    rest.split_once(" # v").unwrap_or_else(|| panic!("{file}: {name} has no version"));
+                assert!(commit.len() == 40 && commit.chars().all(|digit| digit.is_ascii_hexdigit()), "{file}: {name}");
+                assert_eq!(version.split('.').count(), 3, "{file}: {name} names no whole version");
+                found += 1;
+            }
+            if let Some(image) = line.strip_prefix("image: ") {
+                assert!(image.split_once("@sha256:").is_some_and(|(_, digest)| digest.len() == 64), "{file}: {image}");
+            }
+        }
+    }
+    assert!(found >= 10, "only {found} actions were found");
+}
+
+#[test]
+fn one_action_has_one_version_in_all_workflows() {
+    let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for text in workflows().values() {
+        for (name, version) in text.lines().filter_map(|line| line.split_once("uses: ")?.1.split_once('@')) {
+            versions.entry(name.to_owned()).or_default().insert(version.to_owned());
+        }
+    }
+    for (name, versions) in versions {
+        assert_eq!(versions.len(), 1, "{name}: {versions:?}");
+    }
+}
+
+#[test]
+fn jobs_have_the_rights_that_they_name_and_only_publishing_may_write() {
+    for (file, text) in workflows() {
+        let workflow: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(workflow["permissions"], serde_json::json!({}), "{file}: a job gets rights that it does not name");
+        for (name, job) in jobs(&text) {
+            let rights = job["permissions"].as_object().unwrap_or_else(|| panic!("{file}: {name} names no rights"));
+            let writes = rights.values().any(|right| right != "read");
+            assert_eq!(writes, (file.as_str(), name.as_str()) == ("release.yaml", "publish"), "{file}: {name}");
+            assert!(job["timeout-minutes"].is_u64(), "{file}: {name} has no timeout");
+        }
+    }
+}
+
+#[test]
+fn the_release_is_built_for_every_target_that_the_scripts_know() {
+    let settings = read("release/settings.bash");
+    let known = settings.split("targets=(").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
+    let known: BTreeSet<&str> = known.split_whitespace().collect();
+    assert_eq!(known.len(), 4, "{known:?}");
+    let jobs = jobs(&workflows()["release.yaml"]);
+    let targets = jobs.values().filter_map(|job| job["strategy"]["matrix"]["target"].as_array());
+    let built: BTreeSet<&str> = targets.flatten().map(|target| target.as_str().unwrap()).collect();
+    assert_eq!(built, known);
+}
