@@ -9,7 +9,7 @@ use axum::http::{Request, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nodegate::admission::{Bounds, Context, PendingTaint, REVIEW_BYTES, router};
-use nodegate::metrics::Metrics;
+use nodegate::metrics::{Format, Metrics};
 use nodegate::state::SavedStates;
 use nodegate_policy::{Origin, PolicyDocument, PolicySet};
 use serde_json::{Value, json};
@@ -237,7 +237,7 @@ async fn a_review_of_two_objects_as_large_as_etcd_takes_them_is_judged() {
     assert_eq!(reply["response"]["allowed"], false, "a reserved label: {text}");
     let (status, text) = send_to(&context, bounds, post("/mutate?timeout=60s", large)).await;
     assert_eq!(status, StatusCode::OK, "{text}");
-    assert!(context.metrics.render().contains("nodegate_large_reviews_total 2"));
+    assert!(context.metrics.render(Format::Text).contains("nodegate_large_reviews_total 2"));
 }
 
 /// `cargo bench --bench handler` measures how the time grows with the size.
@@ -345,7 +345,7 @@ async fn unfinished_bodies_stay_within_their_limit_and_the_oldest_is_aborted() {
         let expected = if at < 2 { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::REQUEST_TIMEOUT };
         assert_eq!(status, expected, "{at}");
     }
-    let metrics = context.metrics.render();
+    let metrics = context.metrics.render(Format::Text);
     for line in ["{reason=\"reclaimed\"} 2", "{reason=\"stalled\"} 3"] {
         assert!(metrics.contains(&format!("nodegate_bodies_refused_total{line}")), "{metrics}");
     }
@@ -371,7 +371,10 @@ async fn too_many_reviews_at_once_are_shed() {
     let (status, _) = send_to(&context, Bounds { reviews: 0, ..Bounds::default() }, post("/mutate", CREATE)).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(
-        context.metrics.render().contains(r#"nodegate_admission_requests_total{endpoint="mutate",outcome="shed"} 1"#)
+        context
+            .metrics
+            .render(Format::Text)
+            .contains(r#"nodegate_admission_requests_total{endpoint="mutate",outcome="shed"} 1"#)
     );
 }
 
@@ -411,8 +414,13 @@ async fn reviews_with_costly_expressions_have_their_own_slots() {
     assert_eq!(send_to(&context, full, post("/mutate", other)).await.0, StatusCode::OK);
     let (status, text) = send_to(&context, Bounds::default(), post("/mutate", CREATE)).await;
     assert_eq!(status, StatusCode::OK, "{text}");
-    let notes: Vec<String> =
-        context.metrics.render().lines().filter(|line| line.contains("costly")).map(str::to_owned).collect();
+    let notes: Vec<String> = context
+        .metrics
+        .render(Format::Text)
+        .lines()
+        .filter(|line| line.contains("costly"))
+        .map(str::to_owned)
+        .collect();
     assert_eq!(
         notes,
         [r#"nodegate_decision_notes_total{note="unknown",policy="p",rule="costly"} 1"#],
@@ -496,7 +504,7 @@ async fn answers_are_counted_by_endpoint_and_outcome() {
     send_to(&context, Bounds::default(), post("/mutate", CREATE)).await;
     send_to(&context, Bounds::default(), post("/validate", LABEL)).await;
     send_to(&context, Bounds::default(), post("/validate", "{")).await;
-    let text = context.metrics.render();
+    let text = context.metrics.render(Format::Text);
     for line in [
         r#"nodegate_admission_requests_total{endpoint="mutate",outcome="patched"} 1"#,
         r#"nodegate_admission_requests_total{endpoint="validate",outcome="allowed"} 1"#,

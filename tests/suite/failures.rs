@@ -126,6 +126,7 @@ const MISSING: &[&str] = &[
     "serve --policy absent",
     "serve --labels-dir absent",
     "serve --kubeconfig absent --namespace x",
+    "verify --kubeconfig absent --namespace x",
     "probe --sysfs absent",
     "probe --pci-ids absent",
     "firstboot install --print --unit-file absent",
@@ -171,6 +172,7 @@ pub(crate) const OF_A_CLUSTER: &[&str] = &[
     "cleanup --confirm",
     "cleanup --node n --confirm",
     "cleanup --decommissioned",
+    "verify",
 ];
 
 #[test]
@@ -249,8 +251,8 @@ const PRINTING: &[(&str, i32)] = &[
 
 #[test]
 fn a_closed_pipe_is_no_error_and_keeps_the_exit_code() {
-    // `apply` and `migrate` need a cluster, and `serve` prints nothing.
-    let others = ["serve", "apply", "migrate"];
+    // `apply`, `migrate` and `verify` need a cluster, and `serve` prints nothing.
+    let others = ["serve", "apply", "migrate", "verify"];
     assert_complete(PRINTING.iter().map(|(line, _)| *line).filter(|line| !line.starts_with('-')), &others);
     for (line, code) in PRINTING {
         let directory = directory();

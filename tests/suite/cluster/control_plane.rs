@@ -333,6 +333,11 @@ impl ControlPlane {
         run(kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments), input)
     }
 
+    /// The token of the administrator.
+    pub(crate) fn admin_token(&self) -> &'static str {
+        ADMIN_TOKEN
+    }
+
     /// Runs kubectl as the administrator: whether it did what it should, and what it told people.
     pub(crate) fn kubectl_with_stderr(&self, arguments: &[&str]) -> (bool, String) {
         let output = kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments).output().unwrap();

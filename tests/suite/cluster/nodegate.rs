@@ -29,6 +29,8 @@ pub(crate) struct Nodegate<'a> {
 /// How to start and register it.
 #[derive(Clone, Default)]
 pub(crate) struct Setup<'a> {
+    /// The program, if it is not the one that is tested.
+    pub(crate) program: Option<&'a str>,
     /// Policy files or directories, from the repository's root.
     pub(crate) policies: &'a [&'a str],
     /// Documents of the state directory: node and `state.json`.
@@ -108,7 +110,8 @@ impl<'a> Nodegate<'a> {
         }
         let log = std::fs::File::create(directory.path().join("log")).unwrap();
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_nodegate"), "serve"]);
+        let program = setup.program.unwrap_or(env!("CARGO_BIN_EXE_nodegate"));
+        command.args(["--pdeathsig", "KILL", "--", program, "serve"]);
         command.env_clear().envs(
             std::env::vars().filter(|(name, _)| !name.starts_with("NODEGATE_") && name != "PERSIST_LABEL_PREFIX"),
         );
@@ -231,6 +234,11 @@ impl<'a> Nodegate<'a> {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)
+    }
+
+    /// Where its metrics are.
+    pub(crate) fn probe_address(&self) -> String {
+        format!("127.0.0.1:{}", self.probe)
     }
 
     /// What the server logged so far.

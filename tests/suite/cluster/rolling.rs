@@ -18,7 +18,7 @@ use super::requester::{Requester, label, taints};
 type Backend = (u16, u16, bool);
 
 /// A balancer that sends connections to backends that are ready, and learns of that once a second.
-struct Balancer {
+pub(super) struct Balancer {
     port: u16,
     backends: Arc<Mutex<Vec<Backend>>>,
     tasks: Vec<AbortHandle>,
@@ -39,7 +39,7 @@ async fn is_ready(probe: u16) -> bool {
 }
 
 impl Balancer {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let backends: Arc<Mutex<Vec<Backend>>> = Arc::default();
@@ -73,9 +73,19 @@ impl Balancer {
         Self { port, backends, tasks: vec![poll.abort_handle(), accept.abort_handle()] }
     }
 
-    fn add(&self, nodegate: &Nodegate<'_>) {
+    /// The port that it listens on.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(super) fn add(&self, nodegate: &Nodegate<'_>) {
         let (webhook, probe) = nodegate.ports();
         self.backends.lock().unwrap().push((webhook, probe, true));
+    }
+
+    /// Forgets a backend that has ended.
+    pub(super) fn remove(&self, nodegate: &Nodegate<'_>) {
+        self.backends.lock().unwrap().retain(|(webhook, ..)| *webhook != nodegate.ports().0);
     }
 }
 

@@ -15,13 +15,13 @@ use crate::cluster::nodegate::{Nodegate, Setup};
 const OWN: [&str; 5] = ["--listen", "--probe-listen", "--namespace", "--resync-interval-seconds", "--drain-delay"];
 
 /// A release of the chart that a tutorial installs. Nothing of it stays for the next test, even if this one fails.
-pub(super) struct Release<'a> {
+pub(crate) struct Release<'a> {
     plane: &'a ControlPlane,
     namespace: &'static str,
 }
 
 impl<'a> Release<'a> {
-    pub(super) fn in_namespace(plane: &'a ControlPlane, namespace: &'static str) -> Self {
+    pub(crate) fn in_namespace(plane: &'a ControlPlane, namespace: &'static str) -> Self {
         let release = Self { plane, namespace };
         release.clear();
         release
@@ -40,14 +40,14 @@ impl<'a> Release<'a> {
         self.plane.remove_definition();
     }
 
-    fn object(&self, kind: &str, name: &str) -> Value {
+    pub(crate) fn object(&self, kind: &str, name: &str) -> Value {
         let namespace = ["-n", self.namespace];
         let text = self.plane.kubectl(&[&["get", kind, name, "-o", "json"], &namespace as &[&str]].concat(), None);
         serde_json::from_str(&text.unwrap()).unwrap()
     }
 
     /// Starts one of its pods with the rights of its account, and lets the API server call it. Returns once it leads.
-    pub(super) async fn pod(&self) -> Pod<'a> {
+    pub(crate) async fn pod(&self) -> Pod<'a> {
         let root = tempfile::tempdir().unwrap();
         let deployment = self.object("deployment", "nodegate");
         let pod = &deployment["spec"]["template"]["spec"];
@@ -87,15 +87,31 @@ impl<'a> Release<'a> {
 
     /// Leads the API server's calls to a port of this machine instead of to the Service.
     fn call(&self, port: u16) {
+        self.lead(|client| {
+            let service = client.remove("service").unwrap();
+            let path = service["path"].as_str().unwrap();
+            client.insert("url".to_owned(), json!(format!("https://127.0.0.1:{port}{path}")));
+        });
+    }
+
+    /// Leads the API server's calls to the Service again, so that Helm finds what it has installed.
+    pub(crate) fn call_the_service(&self) {
+        self.lead(|client| {
+            let url = client.remove("url").unwrap();
+            let path = url.as_str().unwrap().rsplit_once('/').unwrap().1.to_owned();
+            let service =
+                json!({"name": "nodegate", "namespace": self.namespace, "port": 443, "path": format!("/{path}")});
+            client.insert("service".to_owned(), service);
+        });
+    }
+
+    fn lead(&self, to: impl Fn(&mut serde_json::Map<String, Value>)) {
         for kind in ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"] {
             let deadline = Instant::now() + Duration::from_secs(10);
             loop {
                 let mut configuration = self.object(kind, "nodegate");
                 for entry in configuration["webhooks"].as_array_mut().unwrap() {
-                    let client = entry["clientConfig"].as_object_mut().unwrap();
-                    let service = client.remove("service").unwrap();
-                    let path = service["path"].as_str().unwrap();
-                    client.insert("url".to_owned(), json!(format!("https://127.0.0.1:{port}{path}")));
+                    to(entry["clientConfig"].as_object_mut().unwrap());
                 }
                 // The leader may write it at the same time.
                 match self.plane.kubectl(&["replace", "-f", "-"], Some(&configuration.to_string())) {
@@ -114,8 +130,8 @@ impl Drop for Release<'_> {
 }
 
 /// A pod of a release; gone when this is dropped.
-pub(super) struct Pod<'a> {
-    pub(super) nodegate: Nodegate<'a>,
+pub(crate) struct Pod<'a> {
+    pub(crate) nodegate: Nodegate<'a>,
     _root: TempDir,
 }
 

@@ -325,7 +325,7 @@ async fn the_charts_roles_for_cleanup_are_enough() {
     let Some(chart) = crate::chart::manifests(&json!({"nativePolicies": {"enabled": true}})) else { return };
     // Other tests leave objects in the namespace of the chart.
     let namespace = "cleanup-roles";
-    let chart = chart.replace("\n  namespace: nodegate\n", "\n  namespace: cleanup-roles\n");
+    let chart = chart.replace("\n  namespace: \"nodegate\"\n", "\n  namespace: cleanup-roles\n");
     plane.kubectl(&["create", "namespace", namespace], None).unwrap();
     let is_role = |text: &&str| text.contains("Role\nmetadata:\n  name: nodegate-cleanup\n");
     let roles: Vec<&str> = chart.split("\n---\n").filter(is_role).collect();

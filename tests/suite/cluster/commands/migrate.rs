@@ -131,6 +131,11 @@ async fn status_counts_nodes_and_lists_consumers_of_each_kind_once() {
     let unequal: Vec<&str> =
         migration["unequal"].as_array().unwrap().iter().map(|one| one["node"].as_str().unwrap()).collect();
     assert_eq!(unequal, ["used-2", "used-3", "used-4"]);
+    let manager = admin.get("used-1").await["metadata"]["managedFields"][0]["manager"].as_str().unwrap().to_owned();
+    assert_eq!(migration["writers"], json!([{"manager": manager, "nodes": 3}]), "who created the nodes");
+    let text = status(&[OLD], 0);
+    let expected = format!("{OLD} is set by these field managers: {manager} (3 nodes); let them set the new key");
+    assert!(text.contains(&expected), "{text}");
     let found: Vec<String> = migration["consumers"]
         .as_array()
         .unwrap()

@@ -9,6 +9,7 @@ mod journey;
 mod migrate;
 mod plan;
 mod report;
+mod verify;
 mod walk;
 
 use std::process::{Command, Stdio};

@@ -14,6 +14,7 @@ use super::{Ran, run};
 const OLD: &str = "walked.example/tier";
 const NEW: &str = "arrived.example/tier";
 const SERVE: Setup<'static> = Setup {
+    program: None,
     policies: &[],
     state: &[],
     serve: &["--max-removals", "100"],

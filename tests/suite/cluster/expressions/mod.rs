@@ -12,7 +12,7 @@ use nodegate_cel::{Expression, Schema, Variables, Yields};
 use serde_json::{Value, json};
 
 use super::control_plane::{Exclusive, exclusive};
-use generator::Random;
+use super::random::Random;
 
 /// How many expressions are compared.
 const COUNT: usize = 2_400;

@@ -1,6 +1,7 @@
 //! What goes wrong in a real cluster. After each: every node has what it should, and nothing is pending.
 
 mod api_server;
+mod chaos;
 mod clock;
 mod flapping;
 mod joins;
