@@ -18,7 +18,7 @@ use kube::discovery::ApiResource;
 use nodegate::tls::Directory;
 use serde_json::{Value, json};
 
-#[path = "../tests/suite/cluster/control_plane.rs"]
+#[path = "../tests/suite/cluster/control_plane/mod.rs"]
 mod control_plane;
 #[path = "support/process.rs"]
 mod process;

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 #[path = "support/burst.rs"]
 mod burst;
-#[path = "../tests/suite/cluster/control_plane.rs"]
+#[path = "../tests/suite/cluster/control_plane/mod.rs"]
 mod control_plane;
 #[path = "support/inventory.rs"]
 mod inventory;

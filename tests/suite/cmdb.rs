@@ -267,6 +267,8 @@ fn forward(mut client: TcpStream, to: u16, connects: &Mutex<Vec<String>>) -> std
         let _ = std::io::copy(&mut from_client, &mut to_server);
         let _ = to_server.shutdown(Shutdown::Write);
     });
-    std::io::copy(&mut server, &mut client)?;
-    client.shutdown(Shutdown::Write)
+    // Also after a reset, with which a server may end a connection that it refuses.
+    let copied = std::io::copy(&mut server, &mut client);
+    client.shutdown(Shutdown::Both)?;
+    copied.map(drop)
 }

@@ -1,18 +1,27 @@
-//! A real kube-apiserver and etcd on free loopback ports, one pair for the whole test run.
+//! A real kube-apiserver and etcd on free loopback ports: two pairs for the whole test run, because a test that has one to
+//! itself waits most of the time.
 //!
 //! The processes are started through `setpriv --pdeathsig` from a thread that lives as long as the
 //! test process, so the kernel ends them with it, however it ends.
 
+mod programs;
+mod taken;
+
 use std::fs;
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, mpsc};
+use std::process::{Child, Command};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
+
+#[allow(unused_imports, reason = "benches do not need all of them")]
+pub(crate) use programs::{assets, free_port, kubectl_program, run};
+use programs::{kubectl_command, spawn, tail};
+#[allow(unused_imports, reason = "benches do not need all of them")]
+pub(crate) use taken::{Exclusive, exclusive, undisturbed};
 
 const ADMIN_TOKEN: &str = "admin-token";
 const START_TIMEOUT: Duration = Duration::from_secs(90);
@@ -50,93 +59,30 @@ fn may_go_down() -> tokio::sync::RwLockWriteGuard<'static, ()> {
     }
 }
 
-/// Exclusive use of the control plane: webhook configurations are cluster-wide.
-pub(crate) struct Exclusive {
-    pub(crate) plane: &'static ControlPlane,
-    _guard: MutexGuard<'static, ()>,
-}
-
-/// Waits for the control plane (started at the first call) and for whoever uses it now.
-pub(crate) fn exclusive() -> Exclusive {
-    static LOCK: Mutex<()> = Mutex::new(());
-    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
-    let guard = LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let plane = PLANE.get_or_init(|| {
-        let (sender, receiver) = mpsc::channel();
-        thread::spawn(move || {
-            let (requests, wanted) = mpsc::channel::<SpawnRequest>();
-            let started = ControlPlane::start(requests);
-            let failed = started.is_err();
-            let _ = sender.send(started);
-            if failed {
-                return;
-            }
-            // The children are ended by the kernel with this thread's process, not by a destructor.
-            while let Ok((program, arguments, log, answer)) = wanted.recv() {
-                let _ = answer.send(spawn(&assets().join(program), &arguments, &log));
-            }
-        });
-        receiver
-            .recv()
-            .expect("the starting thread answers")
-            .unwrap_or_else(|error| panic!("the control plane did not start: {error}"))
-    });
-    Exclusive { plane, _guard: guard }
-}
-
-/// The directory with the control plane's binaries.
-pub(crate) fn assets() -> PathBuf {
-    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
-    assets
-        .or_else(|| option_env!("NODEGATE_TEST_ASSETS").map(PathBuf::from))
-        .expect("KUBEBUILDER_ASSETS is set, or tests/control-plane/build has run")
-}
-
-/// A directory of this process in Cargo's own for tests. Those of processes that are gone are removed:
-/// the control plane ends with its process, so nobody is left to do it then.
-fn own_directory() -> std::io::Result<PathBuf> {
+/// A directory for a control plane of this process in Cargo's own for tests. Those of processes that are gone are removed:
+/// control planes end with their process, so nobody is left to do it then.
+fn own_directory(at: usize) -> std::io::Result<PathBuf> {
     const PREFIX: &str = "control-plane-";
     let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(parent)?;
     for entry in fs::read_dir(parent)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if name.strip_prefix(PREFIX).is_some_and(|process| !Path::new("/proc").join(process).exists()) {
-            fs::remove_dir_all(parent.join(&name))?;
+            // Another one may be at it.
+            fs::remove_dir_all(parent.join(&name)).or_else(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            })?;
         }
     }
-    let directory = parent.join(format!("{PREFIX}{}", std::process::id()));
+    let directory = parent.join(format!("{PREFIX}{}", std::process::id())).join(at.to_string());
     fs::create_dir_all(&directory)?;
     Ok(directory)
 }
 
-/// A loopback port that is free now.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// Starts a program that ends with this thread's process; output goes to `log`.
-fn spawn(program: &Path, arguments: &[String], log: &Path) -> Result<Child, String> {
-    let log = fs::File::create(log).map_err(|error| error.to_string())?;
-    Command::new("setpriv")
-        .args(["--pdeathsig", "KILL", "--"])
-        .arg(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().map_err(|error| error.to_string())?)
-        .stderr(log)
-        .spawn()
-        .map_err(|error| format!("{}: {error}", program.display()))
-}
-
-fn tail(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(15)..].join("\n")
-}
-
 impl ControlPlane {
-    fn start(requests: mpsc::Sender<SpawnRequest>) -> Result<Self, String> {
-        let directory = own_directory().map_err(|error| error.to_string())?;
+    fn start(at: usize, requests: mpsc::Sender<SpawnRequest>) -> Result<Self, String> {
+        let directory = own_directory(at).map_err(|error| error.to_string())?;
         let at = |name: &str| directory.join(name);
         let [etcd, etcd_peer, api] = [free_port(), free_port(), free_port()];
         write_credentials(&directory)?;
@@ -358,7 +304,7 @@ impl std::ops::Deref for ApiServer {
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
-        let api = self.0.api.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let api = self.0.api.get_mut().unwrap_or_else(PoisonError::into_inner);
         let _ = api.kill();
         let _ = api.wait();
     }
@@ -371,37 +317,6 @@ impl Drop for Component {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// `kubectl` of the control plane's version if it was built, else the one in `PATH`.
-pub(crate) fn kubectl_program() -> PathBuf {
-    let built = assets().join("kubectl");
-    if built.is_file() { built } else { PathBuf::from("kubectl") }
-}
-
-fn kubectl_command(kubeconfig: &Path) -> Command {
-    let mut command = Command::new(kubectl_program());
-    command.arg("--kubeconfig").arg(kubeconfig).stdin(Stdio::null());
-    command
-}
-
-/// Runs a command to its end: its output, or everything it said when it failed.
-pub(crate) fn run(command: &mut Command, input: Option<&str>) -> Result<String, String> {
-    command
-        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
-    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
-        stdin.write_all(input.as_bytes()).map_err(|error| error.to_string())?;
-    }
-    let output = child.wait_with_output().map_err(|error| error.to_string())?;
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    if output.status.success() {
-        Ok(text(output.stdout))
-    } else {
-        Err(format!("{}{}", text(output.stdout), text(output.stderr)))
     }
 }
 

@@ -1,0 +1,73 @@
+//! The programs of a control plane, and how they are run.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The directory with the control plane's binaries.
+pub(crate) fn assets() -> PathBuf {
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+    assets
+        .or_else(|| option_env!("NODEGATE_TEST_ASSETS").map(PathBuf::from))
+        .expect("KUBEBUILDER_ASSETS is set, or tests/control-plane/build has run")
+}
+
+/// A loopback port that is free now.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Starts a program that ends with this thread's process; output goes to `log`.
+pub(super) fn spawn(program: &Path, arguments: &[String], log: &Path) -> Result<Child, String> {
+    let log = fs::File::create(log).map_err(|error| error.to_string())?;
+    Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--"])
+        .arg(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().map_err(|error| error.to_string())?)
+        .stderr(log)
+        .spawn()
+        .map_err(|error| format!("{}: {error}", program.display()))
+}
+
+/// The last lines of a log.
+pub(super) fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+/// `kubectl` of the control plane's version if it was built, else the one in `PATH`.
+pub(crate) fn kubectl_program() -> PathBuf {
+    let built = assets().join("kubectl");
+    if built.is_file() { built } else { PathBuf::from("kubectl") }
+}
+
+/// `kubectl` with a kubeconfig.
+pub(super) fn kubectl_command(kubeconfig: &Path) -> Command {
+    let mut command = Command::new(kubectl_program());
+    command.arg("--kubeconfig").arg(kubeconfig).stdin(Stdio::null());
+    command
+}
+
+/// Runs a command to its end: its output, or everything it said when it failed.
+pub(crate) fn run(command: &mut Command, input: Option<&str>) -> Result<String, String> {
+    command
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        stdin.write_all(input.as_bytes()).map_err(|error| error.to_string())?;
+    }
+    let output = child.wait_with_output().map_err(|error| error.to_string())?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    if output.status.success() {
+        Ok(text(output.stdout))
+    } else {
+        Err(format!("{}{}", text(output.stdout), text(output.stderr)))
+    }
+}
