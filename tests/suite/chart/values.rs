@@ -75,7 +75,7 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
             json!({"monitoring": {
                        "serviceMonitor": {"enabled": true, "namespace": "monitoring", "labels": {"release": "stack"}, "interval": "1m30s", "scrapeTimeout": "10s",
                                           "relabelings": [{"action": "labeldrop", "regex": "pod"}], "metricRelabelings": [{"action": "drop", "sourceLabels": ["__name__"], "regex": "process_.*"}]},
-                       "prometheusRule": {"enabled": true, "namespace": "monitoring", "labels": {"release": "stack"}, "annotations": {"a": "b"}, "without": ["NodeMissingLabels"],
+                       "prometheusRule": {"enabled": true, "namespace": "monitoring", "labels": {"release": "stack"}, "annotations": {"a": "b"}, "without": ["NodeMissingLabels"], "runbookPrefix": "https://git.example.com/nodegate/",
                                           "ruleLabels": {"team": "it's \"quoted\" {{ $labels.node }}"}, "extraGroups": [{"name": "more", "rules": [{"record": "a:b", "expr": "vector(1)"}]}]},
                        "dashboard": {"enabled": true, "namespace": "monitoring", "folder": "Nodes: {{ all }}", "annotations": {"a": "b"}}}}),
         ),
