@@ -38,11 +38,11 @@ pub(super) fn check(bytes: &[u8]) {
         operation: "UPDATE",
         name: "n1",
         username: "system:node:n1",
-        groups: &groups,
+        groups: groups.to_vec(),
         ..RequestVariables::default()
     };
     let object = object.completed();
-    let write = Variables::write(&object, Some(&object), &request);
+    let write = Variables::write(&object, Some(&object), Some(&request.value()));
     for (scope, variables) in [(Scope::Node, &node), (Scope::Write, &write)] {
         for yields in [Yields::Bool, Yields::Text, Yields::TextMap] {
             match Expression::compile(source, scope, yields) {
@@ -65,7 +65,7 @@ pub(super) fn check(bytes: &[u8]) {
 fn reads_what_it_tells(expression: &Expression, text: &str, request: &RequestVariables<'_>, all: &Variables<'_>) {
     let read = |paths| Excerpt::read(text, paths, &Budget::default()).unwrap().completed();
     let (object, old) = (read(&expression.paths().object), read(&expression.paths().old_object));
-    let parts = Variables::write(&object, Some(&old), request);
+    let parts = Variables::write(&object, Some(&old), Some(&request.value()));
     assert_eq!(expression.evaluate_bool(&parts), expression.evaluate_bool(all), "{:?}", expression.paths());
 }
 

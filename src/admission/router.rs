@@ -130,12 +130,14 @@ impl Shared {
             // A large review holds its own slot for as long as it takes.
             return whole(self.evaluate(None, received, respond, Budget::default).await);
         }
-        let answered = if self.context.policies.load().has_expressions() {
-            self.evaluate(Some(&self.expressions), received.clone(), respond, Budget::brief).await
-        } else {
-            // Evaluation on this thread is limited to a short time; costlier reviews get their own thread.
-            guarded(respond, &received.received.bytes, &self.context, &Budget::brief())
-        };
+        // What is tried on this thread is limited to a short time, because other reviews wait for the thread. A change of
+        // threads costs as much as some ten ordinary expressions.
+        let has_expressions = self.context.policies.load().has_expressions();
+        let first = if has_expressions { Budget::immediate() } else { Budget::brief() };
+        let mut answered = guarded(respond, &received.received.bytes, &self.context, &first);
+        if has_expressions && matches!(answered, Ok(None)) {
+            answered = self.evaluate(Some(&self.expressions), received.clone(), respond, Budget::brief).await;
+        }
         if !matches!(answered, Ok(None)) {
             return answered;
         }

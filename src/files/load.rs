@@ -88,6 +88,7 @@ impl Sources {
         match compiled {
             Ok(set) if errors.is_empty() => {
                 documents.retain(|document| document.origin != Origin::Preset);
+                let documents = documents.into_iter().map(PolicyDocument::settled).collect();
                 Ok(Loaded { documents, stands_in: self.are_empty(), set, fingerprint })
             }
             _ => Err(errors),

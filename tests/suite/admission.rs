@@ -393,6 +393,23 @@ async fn expressions_are_evaluated() {
     assert!(String::from_utf8(patch).unwrap().contains("arch.example.com~1known"));
 }
 
+/// A policy with an expression that needs more than the first attempt has, but no place for costly ones.
+fn lengthy() -> Context {
+    let rule = "    - name: cel\n      match: {expression: 'lists.range(1200).all(x, x < 1200)'}\n      labels: {arch.example.com/known: \"true\"}\n";
+    context(&format!("{POLICY}{rule}"))
+}
+
+#[tokio::test]
+async fn only_expressions_that_are_not_short_need_a_place_on_another_thread() {
+    let none = Bounds { expressions: 0, costly: 0, ..Bounds::default() };
+    let path = "/mutate?timeout=100ms";
+    assert_eq!(send_to(&Arc::new(expressive()), none, post(path, CREATE)).await.0, StatusCode::OK);
+    let waits = send_to(&Arc::new(lengthy()), none, post(path, CREATE)).await.0;
+    assert_eq!(waits, StatusCode::INTERNAL_SERVER_ERROR);
+    let one = Bounds { expressions: 1, costly: 0, ..Bounds::default() };
+    assert_eq!(send_to(&Arc::new(lengthy()), one, post("/mutate", CREATE)).await.0, StatusCode::OK);
+}
+
 /// A policy with expressions that are costly on the node `n1` only.
 fn costly() -> Context {
     let costly = "lists.range(10000).all(x, lists.range(10000).all(y, x != y + 10000))";
@@ -453,8 +470,12 @@ async fn an_evaluation_that_does_not_end_blocks_no_other_review_and_its_caller_g
     let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
     let (let_go, waits) = std::sync::mpsc::channel::<()>();
     let waits = std::sync::Mutex::new(waits);
-    let mut context = expressive();
+    let reactor = std::thread::current().id();
+    let mut context = lengthy();
     context.pending_taint = Some(PendingTaint::new("nodegate.dev/pending".parse().unwrap(), move || {
+        if std::thread::current().id() == reactor {
+            return true; // The first attempt, which is too short.
+        }
         let _ = begun.send(());
         waits.lock().unwrap().recv_timeout(Duration::from_secs(10)).is_ok()
     }));

@@ -39,6 +39,12 @@ const SCANNED_IN_A_STEP: usize = 64;
 /// Bytes of a [`Budget::brief`] one.
 const BRIEF_BYTES: usize = 1 << 20;
 
+/// Steps of a [`Budget::immediate`] one: some hundred microseconds at most, more than some fifty ordinary expressions take.
+const IMMEDIATE_STEPS: u64 = 5_000;
+
+/// Bytes of a [`Budget::immediate`] one.
+const IMMEDIATE_BYTES: usize = 128 << 10;
+
 impl Default for Budget {
     fn default() -> Self {
         Self {
@@ -54,7 +60,17 @@ impl Budget {
     /// A small budget for a first try, which tells what is soon done from what may take long.
     #[must_use]
     pub fn brief() -> Self {
-        Self { left: Cell::new(BRIEF_STEPS), bytes_left: Cell::new(BRIEF_BYTES), brief: true, ..Self::default() }
+        Self::first_try(BRIEF_STEPS, BRIEF_BYTES)
+    }
+
+    /// A tenth of a [`Self::brief`] one, for a first try on a thread that others wait for.
+    #[must_use]
+    pub fn immediate() -> Self {
+        Self::first_try(IMMEDIATE_STEPS, IMMEDIATE_BYTES)
+    }
+
+    fn first_try(steps: u64, bytes: usize) -> Self {
+        Self { left: Cell::new(steps), bytes_left: Cell::new(bytes), brief: true, ..Self::default() }
     }
 
     /// Whether this is a first try, for what is soon done.

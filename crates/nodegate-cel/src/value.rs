@@ -107,14 +107,16 @@ impl From<String> for Value<'_> {
 
 impl<'a> From<Vec<Value<'a>>> for Value<'a> {
     fn from(items: Vec<Value<'a>>) -> Self {
-        Self::List(List(items.into()))
+        // An empty one needs no memory of its own.
+        Self::List(List(if items.is_empty() { Arc::default() } else { items.into() }))
     }
 }
 
 impl<'a> From<Vec<(Text<'a>, Value<'a>)>> for Value<'a> {
     /// Entries in the order of their keys, each once.
     fn from(entries: Vec<(Text<'a>, Value<'a>)>) -> Self {
-        Self::Map(Map::Read(entries.into()))
+        // An empty one needs no memory of its own.
+        Self::Map(Map::Read(if entries.is_empty() { Arc::default() } else { entries.into() }))
     }
 }
 

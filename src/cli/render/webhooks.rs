@@ -314,8 +314,9 @@ mod tests {
             let text = spared(&[pattern.to_owned()]);
             let expression = Expression::compile(&text, Scope::Write, Yields::Bool).unwrap();
             let groups = [group];
-            let request = RequestVariables { username: "alice", groups: &groups, ..RequestVariables::default() };
-            let rendered = expression.evaluate_bool(&Variables::write(&object, None, &request)).unwrap();
+            let request =
+                RequestVariables { username: "alice", groups: groups.to_vec(), ..RequestVariables::default() };
+            let rendered = expression.evaluate_bool(&Variables::write(&object, None, Some(&request.value()))).unwrap();
             let judged = Identities::parse([pattern]).unwrap().contains(group);
             assert_eq!(rendered, judged, "{pattern:?} and {group:?}: {text}");
             matched += usize::from(judged);
@@ -337,10 +338,10 @@ mod tests {
             let expression = Expression::compile(condition, Scope::Write, Yields::Bool).unwrap();
             let object = Excerpt::read(object, &Paths::Whole, &Budget::default()).unwrap().completed();
             let old = Excerpt::read(&old, &Paths::Whole, &Budget::default()).unwrap().completed();
-            let request = RequestVariables { username: "alice", groups: &[], ..RequestVariables::default() };
+            let request = RequestVariables { username: "alice", ..RequestVariables::default() };
             let budget = Budget::brief();
             expression
-                .evaluate_bool(&Variables::write(&object, Some(&old), &request).within(&budget))
+                .evaluate_bool(&Variables::write(&object, Some(&old), Some(&request.value())).within(&budget))
                 .map_err(|error| error.to_string())
         };
         assert_eq!(evaluated(OWN_ANNOTATIONS, &same), Ok(false), "a heartbeat");

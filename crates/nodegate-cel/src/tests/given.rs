@@ -138,6 +138,14 @@ fn a_brief_budget_is_soon_spent_and_says_so() {
     let spent = Budget::default();
     assert_eq!(spent.take(u64::MAX), Err(EvaluationError::Spent));
     assert!(!spent.was_too_brief(), "it was no first try");
+    let immediate = Budget::immediate();
+    assert!(immediate.is_brief() && immediate.bytes_left() < brief.bytes_left());
+    let short = compile("lists.range(1200).all(x, x < 1200)", Yields::Bool);
+    assert_eq!(short.evaluate_bool(&base.clone().within(&immediate)), Err(EvaluationError::Spent));
+    assert!(immediate.was_too_brief());
+    assert_eq!(short.evaluate_bool(&base.clone().within(&Budget::brief())), Ok(true));
+    let ordinary = compile("lists.range(100).all(x, x < 1200)", Yields::Bool);
+    assert_eq!(ordinary.evaluate_bool(&base.clone().within(&Budget::immediate())), Ok(true));
     assert_eq!(compile("true", Yields::Bool).evaluate_bool(&base.clone().within(&spent)), Err(EvaluationError::Spent));
 }
 

@@ -1,6 +1,5 @@
 //! Policy documents before they are compiled, and the errors in them.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,11 +7,10 @@ use std::time::Duration;
 
 use crate::api::names::is_dns_subdomain;
 use crate::api::policy::NodePolicySpec;
+use crate::api::positions::{Parsed, Positions, Reparse, entry_of, named_entries};
 use crate::api::problem::Problem;
 use crate::api::schema::{ShapeFault, check, document_schema};
-use crate::api::source::{
-    Field, FieldPath, Node, Related, SourcePosition, SourceText, SyntaxError, Tree, parse_documents,
-};
+use crate::api::source::{FieldPath, Node, Related, SourcePosition, SourceText, SyntaxError, Tree, parse_documents};
 
 /// The label of something that a document has twice.
 pub(crate) const THE_FIRST: &str = "the first one";
@@ -37,13 +35,11 @@ pub struct PolicyDocument {
     pub origin: Origin,
     /// The spec.
     pub spec: Arc<NodePolicySpec>,
-    tree: Option<Arc<Tree>>,
+    positions: Option<Arc<Positions>>,
     /// The text of the file.
     text: Option<SourceText>,
     /// The fields that do not conform to the schema. They are not in `spec`.
     invalid: Arc<[FieldPath]>,
-    /// The named entries by path.
-    entries: Arc<HashMap<FieldPath, String>>,
     /// For flat label files: the grace period before labels that they no longer set are removed.
     pub(crate) flat_grace: Option<Duration>,
 }
@@ -125,9 +121,8 @@ impl PolicyError {
 impl PolicyDocument {
     /// A document that was not parsed from a text (a cluster object, flat label files).
     pub fn new(name: impl Into<String>, origin: Origin, spec: NodePolicySpec) -> Self {
-        let (entries, invalid) = (Arc::default(), Arc::default());
-        let spec = Arc::new(spec);
-        Self { name: name.into(), origin, spec, tree: None, text: None, invalid, entries, flat_grace: None }
+        let (spec, invalid) = (Arc::new(spec), Arc::default());
+        Self { name: name.into(), origin, spec, positions: None, text: None, invalid, flat_grace: None }
     }
 
     /// Marks a document of flat label files: labels are removed after `grace`, and absence is always false.
@@ -147,28 +142,39 @@ impl PolicyDocument {
     /// documents must not come into force.
     pub fn parse_all(origin: &Origin, text: &str, errors: &mut Vec<PolicyError>) -> Vec<Self> {
         let source = matches!(origin, Origin::File(_)).then(|| SourceText::from(text));
-        let trees = match parse_documents(text) {
+        let trees = match trees(text) {
             Ok(trees) => trees,
             Err(error) => {
                 errors.push(PolicyError::of_syntax(origin, source.as_ref(), error));
                 return Vec::new();
             }
         };
-        let trees = trees.into_iter().flat_map(flatten_list);
-        trees.filter_map(|tree| Self::from_tree(origin, source.as_ref(), tree, errors)).collect()
+        let read = |(at, tree)| Self::read(origin, source.as_ref(), Some(at), tree, errors);
+        trees.enumerate().filter_map(read).collect()
     }
 
     /// The policy in `tree`, which is in `text`. See [`Self::parse_all`].
     pub(crate) fn from_tree(
         origin: &Origin,
         text: Option<&SourceText>,
+        tree: Tree,
+        errors: &mut Vec<PolicyError>,
+    ) -> Option<Self> {
+        Self::read(origin, text, None, tree, errors)
+    }
+
+    /// The policy in `tree`, which is the document `at` of the text if that is known.
+    fn read(
+        origin: &Origin,
+        text: Option<&SourceText>,
+        at: Option<usize>,
         mut tree: Tree,
         errors: &mut Vec<PolicyError>,
     ) -> Option<Self> {
         let mut faults = Vec::new();
+        // Before the invalid ones are removed.
         let entries = named_entries(&tree);
-        drop_server_fields(&mut tree);
-        check(&mut tree, document_schema(), &FieldPath::root(), &mut faults);
+        prepare(&mut tree, &mut faults);
         let name = tree.field("metadata").and_then(|field| field.tree.text("name")).map(str::to_owned);
         if let Some(name) = name.as_deref().filter(|name| !is_dns_subdomain(name)) {
             let path = FieldPath::root().key("metadata").key("name");
@@ -178,7 +184,7 @@ impl PolicyDocument {
             );
             faults.push(ShapeFault { place: tree.locate_value(&path).0, path, problem });
         }
-        let spec = tree.to_json().get("spec").cloned().unwrap_or_default();
+        let spec = tree.field("spec").map(|spec| spec.tree.to_json()).unwrap_or_default();
         let spec = if spec.is_null() { Ok(NodePolicySpec::default()) } else { serde_json::from_value(spec) };
         let spec = spec.map_err(|error| {
             let path = FieldPath::root().key("spec");
@@ -199,12 +205,24 @@ impl PolicyDocument {
             name: name.unwrap_or_default(),
             origin: origin.clone(),
             spec: Arc::new(spec.ok()?),
-            tree: Some(Arc::new(tree)),
+            positions: Some(Arc::new(Positions::new(
+                tree,
+                text.cloned().zip(at.map(|at| Reparse { at, tree: prepared_tree })),
+            ))),
             text: text.cloned(),
             invalid,
-            entries: Arc::new(entries),
             flat_grace: None,
         })
+    }
+
+    /// The same document without the tree of its text, which takes much memory and is parsed again for the first error.
+    #[must_use]
+    pub fn settled(self) -> Self {
+        Self { positions: self.positions.map(Positions::settled), ..self }
+    }
+
+    fn parsed(&self) -> Option<&Parsed> {
+        self.positions.as_deref()?.parsed()
     }
 
     /// An error at `path` in this document, with the position of its value if the document was parsed from a text.
@@ -214,7 +232,7 @@ impl PolicyDocument {
 
     /// As [`Self::fault`], about something that `first` already has.
     pub(crate) fn fault_again(&self, path: &FieldPath, first: &FieldPath, problem: Problem) -> PolicyError {
-        let place = self.tree.as_ref().map(|tree| tree.locate_value(first).0);
+        let place = self.parsed().map(|parsed| parsed.tree.locate_value(first).0);
         let related = place.map(|place| Related { place, label: THE_FIRST.to_owned() });
         PolicyError { related, ..self.fault(path, problem) }
     }
@@ -230,13 +248,14 @@ impl PolicyDocument {
         locate: fn(&Tree, &FieldPath) -> (SourcePosition, FieldPath),
         problem: Problem,
     ) -> PolicyError {
-        let located = self.tree.as_ref().map(|tree| locate(tree, path));
+        let parsed = self.parsed();
+        let located = parsed.map(|parsed| locate(&parsed.tree, path));
         let (place, path) = located.map_or_else(|| (None, path.clone()), |(place, written)| (Some(place), written));
         PolicyError {
             file: self.origin.file(),
             place,
             policy: Some(self.name.clone()),
-            entry: entry_of(&self.entries, &path),
+            entry: parsed.and_then(|parsed| parsed.entry_of(&path)),
             path,
             problem,
             related: None,
@@ -247,14 +266,17 @@ impl PolicyDocument {
     /// The position of a part of `value`, the string at `path`, in the file. `None` if the document has no file, or the
     /// position is not certain.
     pub(crate) fn place_inside(&self, path: &FieldPath, value: &str, part: Range<usize>) -> Option<SourcePosition> {
-        let (tree, text) = (self.tree.as_ref()?, self.text.as_ref()?);
-        tree.locate_value(path).0.inside(text.as_str(), value, part)
+        let (parsed, text) = (self.parsed()?, self.text.as_ref()?);
+        parsed.tree.locate_value(path).0.inside(text.as_str(), value, part)
     }
 
     /// Whether a field at `path`, or in it, does not conform to the schema, so that other errors there may only follow from
     /// that.
     pub(crate) fn is_invalid_within(&self, path: &FieldPath) -> bool {
-        let written = self.tree.as_ref().map(|tree| tree.locate(path).1);
+        if self.invalid.is_empty() {
+            return false;
+        }
+        let written = self.parsed().map(|parsed| parsed.tree.locate(path).1);
         self.invalid.iter().any(|invalid| invalid.is_within(written.as_ref().unwrap_or(path)))
     }
 }
@@ -268,31 +290,6 @@ impl Origin {
     }
 }
 
-/// The named rules and other entries of a document by path.
-fn named_entries(tree: &Tree) -> HashMap<FieldPath, String> {
-    fn add(kind: &str, list: &Field, path: &FieldPath, found: &mut HashMap<FieldPath, String>) {
-        let Node::List(items) = &list.tree.value else { return };
-        let named = items.iter().filter_map(|(index, item)| Some((path.index(*index), item.text("name")?)));
-        found.extend(named.map(|(path, name)| (path, format!("{kind} {name:?}"))));
-    }
-    let mut found = HashMap::new();
-    let Some(spec) = tree.field("spec").map(|field| &field.tree) else { return found };
-    let path = FieldPath::root().key("spec");
-    for (section, kind) in [("rules", "rule"), ("inventory", "inventory")] {
-        spec.field(section).into_iter().for_each(|list| add(kind, list, &path.key(section), &mut found));
-    }
-    if let Some(Node::Mapping(sections)) = spec.field("governance").map(|field| &field.tree.value) {
-        let path = path.key("governance");
-        sections.iter().for_each(|section| add("entry", section, &path.key(&section.key), &mut found));
-    }
-    found
-}
-
-/// The entry that contains a field. The path of `spec.rules[0]` has three steps, that of `spec.governance.reserved[0]` four.
-fn entry_of(entries: &HashMap<FieldPath, String>, path: &FieldPath) -> Option<String> {
-    [3, 4].into_iter().find_map(|steps| entries.get(&path.first(steps))).cloned()
-}
-
 /// The items of a `v1/List` (as `kubectl get -o yaml` prints it), or the document itself.
 fn flatten_list(tree: Tree) -> Vec<Tree> {
     if tree.text("kind") != Some("List") {
@@ -304,6 +301,24 @@ fn flatten_list(tree: Tree) -> Vec<Tree> {
         Some(Node::List(items)) => items.into_iter().map(|(_, item)| item).collect(),
         _ => Vec::new(),
     }
+}
+
+/// The documents of a text, without the lists that they are in.
+fn trees(text: &str) -> Result<impl Iterator<Item = Tree>, SyntaxError> {
+    Ok(parse_documents(text)?.into_iter().flat_map(flatten_list))
+}
+
+/// The document `at` of a text, as it was read.
+fn prepared_tree(text: &str, at: usize) -> Option<Tree> {
+    let mut tree = trees(text).ok()?.nth(at)?;
+    prepare(&mut tree, &mut Vec::new());
+    Some(tree)
+}
+
+/// Removes what is no part of a policy, and what does not conform to the schema.
+fn prepare(tree: &mut Tree, faults: &mut Vec<ShapeFault>) {
+    drop_server_fields(tree);
+    check(tree, document_schema(), &FieldPath::root(), faults);
 }
 
 /// Removes `status`, which the API server adds, so that the output of `kubectl get -o yaml` is a valid policy.
@@ -335,6 +350,25 @@ mod tests {
         let (documents, _) = parsed(&format!("{head}spec:\n  rules: [{{name: r}}]\n"));
         let errors = crate::PolicySet::compile(&documents).unwrap_err();
         assert!(errors[0].to_string().starts_with("p.yaml:5:18: rule \"r\" (spec.rules[0]): "), "{errors:?}");
+    }
+
+    #[test]
+    fn an_error_after_the_tree_was_given_up_has_the_same_position_and_entry() {
+        let text = "kind: List\nitems:\n  - {apiVersion: nodegate.dev/v1alpha1, kind: NodePolicy, metadata: {name: a}}\n  \
+                    - apiVersion: nodegate.dev/v1alpha1\n    kind: NodePolicy\n    metadata: {name: b}\n    spec:\n      rules:\n        \
+                    - name: r\n          labels: {a: b}\n          taints: [\"t:NoSchedule\"]\n";
+        let (mut documents, errors) = parsed(text);
+        assert!(errors.is_empty(), "{errors:?}");
+        let kept = documents.pop().unwrap();
+        let settled = kept.clone().settled();
+        let rule = FieldPath::root().key("spec").key("rules").index(0);
+        for path in [rule.clone(), rule.key("labels").key("a"), rule.key("taints").index(0).key("effect")] {
+            let error = settled.fault(&path, "wrong");
+            assert_eq!(error, kept.fault(&path, "wrong"));
+            assert_eq!(settled.place_inside(&path, "b", 0..1), kept.place_inside(&path, "b", 0..1));
+            assert_eq!(error.entry.as_deref(), Some("rule \"r\""));
+            assert!(error.place.is_some_and(|place| (9..=11).contains(&place.line)), "{error}");
+        }
     }
 
     #[test]

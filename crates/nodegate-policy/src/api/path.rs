@@ -1,12 +1,13 @@
 //! Paths in a document.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// One step into a document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Segment {
     /// A field of a mapping.
-    Key(String),
+    Key(Arc<str>),
     /// An item of a list.
     Index(usize),
 }
@@ -23,8 +24,8 @@ impl FieldPath {
 
     /// The path of the field `name`.
     #[must_use]
-    pub fn key(&self, name: impl Into<String>) -> Self {
-        self.with(Segment::Key(name.into()))
+    pub fn key(&self, name: impl AsRef<str>) -> Self {
+        self.with(Segment::Key(name.as_ref().into()))
     }
 
     /// The path of the item `index`.

@@ -30,7 +30,7 @@ pub use native_write::ObjectNames;
 pub use nodegate_cel::{Budget, EvaluationError, ExpressionError, Paths, Yields};
 pub use paths::{ReadPaths, SharedPaths};
 pub use reads::{LabelRead, Polarity, Reads};
-pub use variables::{GpuVariables, NodeVariables, RequestVariables, Variables};
+pub use variables::{GpuVariables, NodeVariables, RequestValue, RequestVariables, Variables};
 
 /// The variables that an expression may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,8 @@ pub struct SharedPaths {
     together: Paths,
     /// All paths that any expression reads.
     all: Overlap,
+    /// Whether an expression is kept separate. Without one, nothing has to be compared for each evaluation.
+    some_are_apart: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -24,9 +26,10 @@ impl SharedPaths {
     pub fn of(expressions: &[&Paths]) -> Self {
         let (mut together, mut all) = (Paths::default(), Overlap::default());
         expressions.iter().for_each(|paths| all.add(paths));
-        let shared = expressions.iter().filter(|paths| !all.is_overlapped(paths));
-        shared.for_each(|paths| together.merge(paths));
-        Self { together, all }
+        let (apart, shared): (Vec<&Paths>, Vec<&Paths>) =
+            expressions.iter().partition(|paths| all.is_overlapped(paths));
+        shared.iter().for_each(|paths| together.merge(paths));
+        Self { together, all, some_are_apart: !apart.is_empty() }
     }
 
     /// The shared paths.
@@ -35,10 +38,10 @@ impl SharedPaths {
         &self.together
     }
 
-    /// Whether the shared paths include these.
+    /// Whether the shared paths include these, which are of one of the expressions.
     #[must_use]
     pub fn hold(&self, paths: &Paths) -> bool {
-        !self.all.is_overlapped(paths)
+        !self.some_are_apart || !self.all.is_overlapped(paths)
     }
 }
 

@@ -18,7 +18,7 @@ pub struct GpuVariables<'a> {
 }
 
 /// The request, as the API server describes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestVariables<'a> {
     /// `CREATE` or `UPDATE`.
     pub operation: &'a str,
@@ -33,8 +33,12 @@ pub struct RequestVariables<'a> {
     /// The requester's uid, if it has one.
     pub uid: Option<&'a str>,
     /// The requester's groups.
-    pub groups: &'a [&'a str],
+    pub groups: Vec<&'a str>,
 }
+
+/// The variable `request`: made once for all expressions of a review that read it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct RequestValue<'a>(Value<'a>);
 
 /// The variables of a node under review, without labels and taints.
 #[derive(Clone, Debug)]
@@ -78,8 +82,17 @@ impl<'a> NodeVariables<'a> {
         taints: impl IntoIterator<Item = (&'v str, &'v str, &'v str)>,
     ) -> Variables<'v> {
         let taints = taints.into_iter().map(|(key, value, effect)| excerpt::taint(key, value, effect));
-        let Excerpt { value: node } = self.node.with(texts(labels), Value::from(taints.collect::<Vec<_>>()));
-        let variables = nodegate_cel::Variables::new().with("node", node).with("gpu", self.gpu.clone());
+        self.of(self.node.with(texts(labels), Value::from(taints.collect::<Vec<_>>())))
+    }
+
+    /// The variables for an expression that reads neither labels nor taints.
+    #[must_use]
+    pub fn without_keys(&self) -> Variables<'_> {
+        self.of(self.node.clone())
+    }
+
+    fn of<'v>(&'v self, node: Excerpt<'v>) -> Variables<'v> {
+        let variables = nodegate_cel::Variables::new().with("node", node.value).with("gpu", self.gpu.clone());
         Variables(match &self.inventory {
             Some(inventory) => variables.with("inventory", inventory.clone()),
             None => variables,
@@ -95,14 +108,16 @@ impl<'a> Variables<'a> {
     }
 
     /// A write of `object` over `old`, which is `null` to expressions when the node is created. Both are
-    /// [completed](Excerpt::completed).
+    /// [completed](Excerpt::completed). An expression that reads `request` fails without one.
     #[must_use]
-    pub fn write(object: &Excerpt<'a>, old: Option<&Excerpt<'a>>, request: &RequestVariables<'a>) -> Self {
+    pub fn write(object: &Excerpt<'a>, old: Option<&Excerpt<'a>>, request: Option<&RequestValue<'a>>) -> Self {
         let variables = nodegate_cel::Variables::new()
             .with("object", object.value.clone())
-            .with("oldObject", old.map_or(Value::NULL, |old| old.value.clone()))
-            .with("request", request.value());
-        Self(variables)
+            .with("oldObject", old.map_or(Value::NULL, |old| old.value.clone()));
+        Self(match request {
+            Some(RequestValue(request)) => variables.with("request", request.clone()),
+            None => variables,
+        })
     }
 
     /// Charges the steps of evaluations to `budget`; without it, each evaluation has its own limit.
@@ -113,17 +128,19 @@ impl<'a> Variables<'a> {
 }
 
 impl<'a> RequestVariables<'a> {
-    fn value(&self) -> Value<'a> {
+    /// The variable `request`.
+    #[must_use]
+    pub fn value(&self) -> RequestValue<'a> {
         let groups: Vec<Value<'a>> = self.groups.iter().map(|group| Value::from(*group)).collect();
         let user = [("username", Value::from(self.username)), ("groups", Value::from(groups))];
         let user = Value::map(user.into_iter().chain(self.uid.map(|uid| ("uid", Value::from(uid)))));
-        Value::map([
+        RequestValue(Value::map([
             ("operation", Value::from(self.operation)),
             ("name", Value::from(self.name)),
             ("subResource", Value::from(self.sub_resource)),
             ("dryRun", Value::from(self.dry_run)),
             ("userInfo", user),
-        ])
+        ]))
     }
 }
 

@@ -60,7 +60,7 @@ fn conditions(
     }
     found.extend(quantities(capacity, &path.key("capacity"), faults));
     if let Some(spec) = gpu {
-        found.push(Condition::Gpu(gpu_condition(spec, &path.key("gpu"), faults)));
+        found.push(Condition::Gpu(Box::new(gpu_condition(spec, &path.key("gpu"), faults))));
     }
     for (field, list) in [(NodeInfoField::OsImage, os_image), (NodeInfoField::Kernel, kernel)] {
         let Some(list) = list else { continue };

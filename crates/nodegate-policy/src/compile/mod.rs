@@ -144,7 +144,7 @@ impl PolicySet {
         let rules = ranked(drafts.into_iter().map(|draft| draft.rule).collect());
         Ok(Self::from_parts(SetParts {
             finder: RuleFinder::build(&rules),
-            documents,
+            documents: documents.into_iter().map(PolicyDocument::settled).collect(),
             governance,
             rules,
             names,

@@ -93,7 +93,7 @@ fn compile_rule(
     let gives = Assignments {
         labels: labels(fixed, &path.key("labels"), faults),
         label_expressions: label_expressions(computed, &path.key("labelExpressions"), faults),
-        label_map: map.as_ref().and_then(|map| label_map(map, &path.key("labelMap"), faults)),
+        label_map: map.as_ref().and_then(|map| label_map(map, &path.key("labelMap"), faults)).map(Box::new),
         annotations: annotations(annotation_texts, &path.key("annotations"), faults),
         taints: taints(taint_specs, &path.key("taints"), faults),
         saved: None,
@@ -197,7 +197,7 @@ fn compile_persist(
         priority: 0,
         rank: 0,
         matcher: matcher(match_.as_ref(), names, &path.key("match"), faults),
-        assigns: Assignments { saved: Some(saved), ..Assignments::default() },
+        assigns: Assignments { saved: Some(Box::new(saved)), ..Assignments::default() },
         trust_kubelet: true,
         evict: false,
         remove_after: REMOVE_AFTER,

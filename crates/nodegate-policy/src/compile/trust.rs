@@ -51,7 +51,7 @@ pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], protected: &
 /// Keys that the rule may assign and a kubelet may not set.
 fn guarded_keys(rule: &Rule, protected: &KeySet) -> Vec<String> {
     let fixed = rule.written_labels().map(|key| key.as_str().to_owned());
-    let dynamic = rule.assigns.label_map.iter().flat_map(|(keys, _)| keys.written()).map(str::to_owned);
+    let dynamic = rule.assigns.label_map.as_deref().into_iter().flat_map(|(keys, _)| keys.written()).map(str::to_owned);
     fixed
         .chain(dynamic)
         .filter(|key| {

@@ -173,7 +173,7 @@ impl<'a> Evaluation<'a> {
                 None => self.note_failures(rule, &format!("label {key}"), notes),
             }
         }
-        if let Some((keys, expression)) = &rule.assigns.label_map {
+        if let Some((keys, expression)) = rule.assigns.label_map.as_deref() {
             let map = self.view.with_variables(expression, |variables| expression.evaluate_map(variables));
             match map {
                 Some(map) => add_label_map(rule, keys, map, &mut output, notes),

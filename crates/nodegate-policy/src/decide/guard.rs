@@ -100,7 +100,7 @@ impl<'a> Guard<'a> {
             let is_about =
                 |view: &View<'a>, rule: &'a crate::set::rule::Rule| rule.matcher.evaluate(view) != Kleene::False;
             let about = self.set.persisting_rules().filter(|rule| sides.iter().any(|side| is_about(side, rule)));
-            about.filter_map(|rule| rule.assigns.saved.as_ref()).collect()
+            about.filter_map(|rule| rule.assigns.saved.as_deref()).collect()
         })
     }
 }

@@ -29,7 +29,8 @@ pub(super) fn describe(set: &PolicySet, condition: &Condition) -> String {
         Condition::Capacity(resource, comparison) => {
             format!("capacity {resource} {comparison}")
         }
-        Condition::Gpu(GpuCondition { vendor, model, count }) => {
+        Condition::Gpu(gpu) => {
+            let GpuCondition { vendor, model, count } = &**gpu;
             let text = |name: &str, set: &Option<TextSet>| {
                 set.as_ref().map(|set| format!("{name} [{}]", joined(set.written())))
             };

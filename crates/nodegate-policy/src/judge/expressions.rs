@@ -1,18 +1,57 @@
 //! Evaluates expressions over a write.
 
+use std::cell::OnceCell;
+
 use super::findings::Finding;
 use super::snapshot::NodeSnapshot;
-use crate::cel::{EvaluationError, Excerpt, Expression, RequestVariables, Variables};
+use crate::cel::{EvaluationError, Excerpt, Expression, RequestValue, RequestVariables, Variables};
 use crate::facts::request::{Operation, Requester, Write};
 use crate::set::governance::ExpressionConstraint;
 
 /// The input of an expression.
-pub(super) struct EvaluationInput<'s, 'a> {
+pub(super) struct EvaluationInput<'s, 'a, 'r> {
     pub(super) new: &'s NodeSnapshot<'a>,
     pub(super) old: Option<&'s NodeSnapshot<'a>>,
-    pub(super) requester: &'s Requester<'a>,
+    pub(super) request: &'s SharedRequest<'r>,
+}
+
+/// The variable `request` of all expressions that judge one write, made for the first one that reads it.
+pub(super) struct SharedRequest<'r> {
+    requester: &'r Requester<'r>,
     /// `None` if a stored node is judged without a write.
-    pub(super) write: Option<&'s Write<'a>>,
+    write: Option<&'r Write<'r>>,
+    value: OnceCell<RequestValue<'r>>,
+}
+
+impl<'r> SharedRequest<'r> {
+    /// The request of a write.
+    pub(super) fn of(write: &'r Write<'r>) -> Self {
+        Self { requester: &write.requester, write: Some(write), value: OnceCell::new() }
+    }
+
+    /// The request for a stored node that is judged without a write.
+    pub(super) fn by(requester: &'r Requester<'r>) -> Self {
+        Self { requester, write: None, value: OnceCell::new() }
+    }
+
+    fn value(&self) -> &RequestValue<'r> {
+        self.value.get_or_init(|| {
+            let write = self.write;
+            let request = RequestVariables {
+                operation: match write.map(|write| write.operation) {
+                    Some(Operation::Update) => "UPDATE",
+                    _ => "CREATE",
+                },
+                name: write.map_or("", |write| &*write.node.name),
+                sub_resource: if write.is_some_and(|write| write.status) { "status" } else { "" },
+                dry_run: write.is_some_and(|write| write.dry_run),
+                username: &self.requester.username,
+                uid: self.requester.uid.as_deref(),
+                groups: self.requester.groups.iter().map(|group| &**group).collect(),
+            };
+            request.value()
+        })
+    }
 }
 
 /// Why an expression could not be evaluated.
@@ -42,7 +81,7 @@ impl From<EvaluationError> for Unevaluated {
 /// Returns the reason if it could not be evaluated.
 pub(super) fn findings(
     constraint: &ExpressionConstraint,
-    input: &EvaluationInput<'_, '_>,
+    input: &EvaluationInput<'_, '_, '_>,
 ) -> Result<Vec<Finding>, Unevaluated> {
     if with_variables(&constraint.expression, input, Expression::evaluate_bool)? {
         return Ok(Vec::new());
@@ -56,7 +95,7 @@ pub(super) fn findings(
 }
 
 /// Whether the expression is false, not unknown.
-pub(super) fn is_false(constraint: &ExpressionConstraint, input: &EvaluationInput<'_, '_>) -> bool {
+pub(super) fn is_false(constraint: &ExpressionConstraint, input: &EvaluationInput<'_, '_, '_>) -> bool {
     with_variables(&constraint.expression, input, Expression::evaluate_bool) == Ok(false)
 }
 
@@ -73,15 +112,14 @@ fn cut(text: &str) -> String {
 
 fn with_variables<T>(
     expression: &Expression,
-    input: &EvaluationInput<'_, '_>,
+    input: &EvaluationInput<'_, '_, '_>,
     evaluate: fn(&Expression, &Variables<'_>) -> Result<T, EvaluationError>,
 ) -> Result<T, Unevaluated> {
     let paths = expression.paths();
-    let groups: Vec<&str> = input.requester.groups.iter().map(|group| &**group).collect();
-    let request = if paths.request { request(input, &groups) } else { RequestVariables::default() };
+    let request = paths.request.then(|| input.request.value());
     input.new.look(&paths.written, |object| {
         let answer = |old: Option<&Excerpt<'_>>| {
-            Ok(evaluate(expression, &Variables::write(object, old, &request).within(input.new.budget()))?)
+            Ok(evaluate(expression, &Variables::write(object, old, request).within(input.new.budget()))?)
         };
         match input.old {
             // The old object is read only if the expression mentions it.
@@ -89,19 +127,4 @@ fn with_variables<T>(
             _ => answer(None),
         }
     })
-}
-
-fn request<'r>(input: &'r EvaluationInput<'_, '_>, groups: &'r [&'r str]) -> RequestVariables<'r> {
-    RequestVariables {
-        operation: match input.write.map(|write| write.operation) {
-            Some(Operation::Update) => "UPDATE",
-            _ => "CREATE",
-        },
-        name: input.write.map_or("", |write| &*write.node.name),
-        sub_resource: if input.write.is_some_and(|write| write.status) { "status" } else { "" },
-        dry_run: input.write.is_some_and(|write| write.dry_run),
-        username: &input.requester.username,
-        uid: input.requester.uid.as_deref(),
-        groups,
-    }
 }

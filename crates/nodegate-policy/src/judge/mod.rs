@@ -19,6 +19,7 @@ use std::cell::{OnceCell, RefCell};
 
 use break_glass::BreakGlass;
 use changes::{KeyChange, changes, past};
+use expressions::SharedRequest;
 use findings::{Finding, KnownFindings};
 use requested::{RequesterChange, Restored};
 use snapshot::NodeSnapshot;
@@ -74,6 +75,7 @@ pub fn judge<'a>(
         decision: OnceCell::new(),
         requested: OnceCell::new(),
         restored: OnceCell::new(),
+        request: SharedRequest::of(write),
         unevaluated: RefCell::default(),
     };
     judge.changes.extend(judge.following_removals());
@@ -103,6 +105,7 @@ struct Judge<'a, 'e> {
     requested: OnceCell<RequesterChange<'a>>,
     /// The node as it will be once nodegate has restored removed and changed keys; `None` if it restores none.
     restored: OnceCell<Option<Restored<'a>>>,
+    request: SharedRequest<'a>,
     unevaluated: RefCell<Unevaluated>,
 }
 
@@ -352,7 +355,7 @@ impl<'a> Judge<'a, '_> {
         &'s self,
         new: &'s NodeSnapshot<'a>,
         old: Option<&'s NodeSnapshot<'a>>,
-    ) -> expressions::EvaluationInput<'s, 'a> {
-        expressions::EvaluationInput { new, old, requester: &self.write.requester, write: Some(self.write) }
+    ) -> expressions::EvaluationInput<'s, 'a, 'a> {
+        expressions::EvaluationInput { new, old, request: &self.request }
     }
 }

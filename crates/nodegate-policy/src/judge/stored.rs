@@ -4,7 +4,7 @@
 
 use super::Exemptions;
 use super::break_glass::BreakGlass;
-use super::expressions::{self, EvaluationInput, Unevaluated};
+use super::expressions::{self, EvaluationInput, SharedRequest, Unevaluated};
 use super::findings;
 use super::snapshot::NodeSnapshot;
 use super::verdict::{Verdict, Violation};
@@ -20,6 +20,7 @@ use crate::set::governance::JudgedBy;
 pub fn violations(set: &PolicySet, node: &NodeFacts<'_>) -> Verdict {
     let snapshot = NodeSnapshot::new(set, node, None);
     let (requester, exemptions) = (Requester::default(), Exemptions::default());
+    let request = SharedRequest::by(&requester);
     let break_glass = BreakGlass { governance: set.governance(), exemptions: &exemptions };
     let mut verdict = Verdict::default();
     for constraint_entry in set
@@ -32,7 +33,7 @@ pub fn violations(set: &PolicySet, node: &NodeFacts<'_>) -> Verdict {
             JudgedBy::Changes { .. } => continue,
             JudgedBy::Expression(constraint) if constraint.expression.reads().old_object => continue,
             JudgedBy::Expression(constraint) => {
-                let input = EvaluationInput { new: &snapshot, old: None, requester: &requester, write: None };
+                let input = EvaluationInput { new: &snapshot, old: None, request: &request };
                 expressions::findings(constraint, &input).unwrap_or_else(|why| {
                     let (Unevaluated::Unknown(reason) | Unevaluated::TooCostly(reason)) = why;
                     verdict.unknown.push((constraint_entry.entry.id.clone(), reason));

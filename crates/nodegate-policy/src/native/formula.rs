@@ -205,7 +205,7 @@ mod tests {
             let text = is_identity("request.userInfo.username", [pattern]).text();
             let expression = Expression::compile(&text, Scope::Write, Yields::Bool).unwrap();
             let request = RequestVariables { username: name, ..RequestVariables::default() };
-            let native = expression.evaluate_bool(&Variables::write(&object, None, &request)).unwrap();
+            let native = expression.evaluate_bool(&Variables::write(&object, None, Some(&request.value()))).unwrap();
             let judged = Identities::parse([pattern]).unwrap().contains(name);
             assert_eq!(native, judged, "{pattern:?} and {name:?}: {text}");
             matched += usize::from(judged);

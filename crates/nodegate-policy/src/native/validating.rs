@@ -206,7 +206,7 @@ fn may_be_assigned(selection: &Selection<'_>, field: Field) -> Vec<Formula> {
             let copied = rule.assigns.migration.iter().flat_map(|migration| migration.written());
             let keys = keys.chain(copied.map(|key| quote(key.as_str())));
             ways.extend(keys.map(|key| Formula::When(format!("(k == {key})"))));
-            ways.extend(rule.assigns.label_map.iter().map(|(keys, _)| in_keys("k", keys)));
+            ways.extend(rule.assigns.label_map.as_deref().into_iter().map(|(keys, _)| in_keys("k", keys)));
         }
         if let Some(inventory) = rule.assigns.inventory.as_ref().filter(|_| field == Field::Label) {
             ways.push(in_keys("k", &inventory.allow));

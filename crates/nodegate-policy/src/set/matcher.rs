@@ -45,7 +45,7 @@ pub(crate) enum Condition {
     /// A quantity of `status.capacity` satisfies a comparison.
     Capacity(Box<str>, Comparison),
     /// The inferred GPUs match.
-    Gpu(GpuCondition),
+    Gpu(Box<GpuCondition>),
     /// A text of `status.nodeInfo` matches.
     NodeInfo(NodeInfoCondition),
     /// An expression is true.

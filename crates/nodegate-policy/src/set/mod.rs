@@ -26,10 +26,10 @@ use crate::set::matcher::NameGroup;
 use crate::set::migration::{Migration, MigrationInForce};
 use crate::set::rule::Rule;
 
-/// All policies in force, compiled. Deciding and judging read it and nothing else.
+/// All policies in force, compiled. Deciding and judging read it and nothing else. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct PolicySet {
-    parts: SetParts,
+    parts: Arc<SetParts>,
     has_expressions: bool,
     node_paths: SharedPaths,
     object_paths: SharedPaths,
@@ -39,7 +39,7 @@ pub struct PolicySet {
 }
 
 /// The parts of a set.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct SetParts {
     /// In the order of evaluation.
     pub(crate) rules: Vec<Rule>,
@@ -67,7 +67,7 @@ impl PolicySet {
         let read: Vec<&ReadPaths> = expressions.map(|expression| expression.paths()).collect();
         let node_paths = SharedPaths::of(&read.iter().map(|paths| &paths.node).collect::<Vec<_>>());
         let object_paths = SharedPaths::of(&read.iter().map(|paths| &paths.written).collect::<Vec<_>>());
-        Self { parts, has_expressions, node_paths, object_paths, persisting, migrating, inventories }
+        Self { parts: Arc::new(parts), has_expressions, node_paths, object_paths, persisting, migrating, inventories }
     }
 
     pub(crate) fn rule(&self, index: RuleIndex) -> &Rule {

@@ -67,15 +67,15 @@ pub(crate) struct Rule {
     pub(crate) remove_after: Duration,
 }
 
-/// The values that a rule assigns.
+/// The values that a rule assigns. There may be very many rules, and most only set labels and taints, so the rest is boxed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Assignments {
     pub(crate) labels: Vec<(LabelKey, LabelValue)>,
     pub(crate) label_expressions: Vec<(LabelKey, Arc<Expression>)>,
-    pub(crate) label_map: Option<(KeySet, Arc<Expression>)>,
+    pub(crate) label_map: Option<Box<(KeySet, Arc<Expression>)>>,
     pub(crate) annotations: Vec<(LabelKey, Box<str>)>,
     pub(crate) taints: Vec<Taint>,
-    pub(crate) saved: Option<Saved>,
+    pub(crate) saved: Option<Box<Saved>>,
     pub(crate) migration: Option<Migration>,
     pub(crate) inventory: Option<Arc<Inventory>>,
 }
@@ -84,7 +84,7 @@ impl Assignments {
     /// The expressions that compute values.
     fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
         let labels = self.label_expressions.iter().map(|(_, expression)| expression);
-        labels.chain(self.label_map.iter().map(|(_, expression)| expression))
+        labels.chain(self.label_map.as_deref().into_iter().map(|(_, expression)| expression))
     }
 }
 
@@ -195,7 +195,7 @@ impl Rule {
 
     /// Sets that contain the computed label keys that it may set.
     pub(crate) fn written_label_sets(&self) -> impl Iterator<Item = &KeySet> {
-        let map = self.assigns.label_map.iter().map(|(keys, _)| keys);
+        let map = self.assigns.label_map.as_deref().into_iter().map(|(keys, _)| keys);
         let inventory = self.assigns.inventory.iter().map(|inventory| &inventory.allow);
         map.chain(self.assigns.saved.iter().map(|saved| &saved.labels)).chain(inventory)
     }

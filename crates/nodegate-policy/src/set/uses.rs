@@ -48,7 +48,7 @@ impl PolicySet {
 
 /// Whether a rule or an inventory sets the label, or names it among the keys that it may set.
 fn may_set(rule: &Rule, key: &str) -> bool {
-    let map = rule.assigns.label_map.iter().map(|(keys, _)| keys);
+    let map = rule.assigns.label_map.as_deref().into_iter().map(|(keys, _)| keys);
     let mut named = map.chain(rule.assigns.inventory.iter().map(|inventory| &inventory.allow));
     rule.written_labels().any(|written| written.as_str() == key)
         || named.any(|keys| keys.written().any(|written| written == key))

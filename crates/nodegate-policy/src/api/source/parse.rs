@@ -39,6 +39,7 @@ fn parse(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Vec<Spanned<V
     // parsed on threads with a small stack.
     let options = serde_saphyr::options! {
         strict_booleans: true,
+        emit_comments: false,
         budget: serde_saphyr::budget! { max_depth: 32 },
         duplicate_keys: duplicate_keys,
     };

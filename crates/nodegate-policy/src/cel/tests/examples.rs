@@ -57,7 +57,7 @@ fn match_conditions_of_kubernetes_work() {
         operation: "UPDATE",
         name: "gpu-1",
         username: "system:node:gpu-1",
-        groups: &groups,
+        groups: groups.to_vec(),
         ..RequestVariables::default()
     };
     let (old, mut new) = (node(), node());
@@ -92,6 +92,6 @@ fn a_message_is_computed_from_the_write() {
                   object.metadata.labels.tier + \" node\" + (oldObject == null ? \" yet\" : \"\")";
     let expression = Expression::compile(source, Scope::Write, Yields::Text).unwrap();
     let object = object.to_string();
-    let text = expression.evaluate_text(&Variables::write(&whole(&object).completed(), None, &request));
+    let text = expression.evaluate_text(&Variables::write(&whole(&object).completed(), None, Some(&request.value())));
     assert_eq!(text, Ok("alice may not call gpu-1 a gold node yet".to_owned()));
 }

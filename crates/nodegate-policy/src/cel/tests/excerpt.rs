@@ -2,9 +2,7 @@
 
 use serde_json::json;
 
-use super::super::{
-    Budget, Edit, EvaluationError, Excerpt, Expression, Paths, RequestVariables, Scope, SharedPaths, Variables, Yields,
-};
+use super::super::{Budget, Edit, EvaluationError, Excerpt, Expression, Paths, Scope, SharedPaths, Variables, Yields};
 use super::{compile, node};
 
 /// Evaluates a condition over a created object, of which only the needed parts are read.
@@ -14,7 +12,7 @@ fn evaluate(source: &str, object: &str, budget: &Budget) -> Result<bool, Evaluat
 }
 
 fn answer(expression: &Expression, object: &Excerpt<'_>) -> Result<bool, EvaluationError> {
-    expression.evaluate_bool(&Variables::write(&object.completed(), None, &RequestVariables::default()))
+    expression.evaluate_bool(&Variables::write(&object.completed(), None, None))
 }
 
 fn paths(source: &str) -> Vec<String> {
@@ -143,8 +141,7 @@ fn a_first_attempt_that_runs_out_of_memory_is_repeated() {
     let expression = Expression::compile("object.status.images.size() == 10000", Scope::Write, Yields::Bool).unwrap();
     for (budget, too_brief) in [(Budget::brief(), true), (Budget::default(), false)] {
         let object = Excerpt::read(&text, &expression.paths().object, &budget).unwrap().completed();
-        let answer =
-            expression.evaluate_bool(&Variables::write(&object, None, &RequestVariables::default()).within(&budget));
+        let answer = expression.evaluate_bool(&Variables::write(&object, None, None).within(&budget));
         assert_eq!((answer.is_err(), budget.was_too_brief()), (too_brief, too_brief));
     }
 }

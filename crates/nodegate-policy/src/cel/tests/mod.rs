@@ -71,7 +71,7 @@ pub(super) fn evaluate_write(
     let read = |text, paths| Excerpt::read(text, paths, &Budget::default()).unwrap().completed();
     let answer = |new_paths, old_paths| {
         let old = old.as_deref().map(|old| read(old, old_paths));
-        expression.evaluate_bool(&Variables::write(&read(&new, new_paths), old.as_ref(), request))
+        expression.evaluate_bool(&Variables::write(&read(&new, new_paths), old.as_ref(), Some(&request.value())))
     };
     let answered = answer(&expression.paths().object, &expression.paths().old_object);
     assert_eq!(answered, answer(&Paths::Whole, &Paths::Whole), "{source}: {:?}", expression.paths());

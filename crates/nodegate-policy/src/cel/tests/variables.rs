@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::{GpuVariables, Variables, Yields};
+use super::super::{GpuVariables, RequestVariables, Variables, Yields};
 use super::{compile, node, whole};
 
 fn evaluate(source: &str, variables: &Variables<'_>) -> Option<bool> {
@@ -58,9 +58,9 @@ fn expressions_over_unknown_facts_fail() {
 
 #[test]
 fn a_written_object_has_labels_and_taints() {
-    let (text, request) = (json!({"metadata": {"name": "a"}}).to_string(), Default::default());
+    let (text, request) = (json!({"metadata": {"name": "a"}}).to_string(), RequestVariables::default());
     let object = whole(&text).completed();
-    let variables = Variables::write(&object, Some(&object), &request);
+    let variables = Variables::write(&object, Some(&object), Some(&request.value()));
     let source = "object.metadata.labels == {} && oldObject.spec.taints == [] && !has(object.status)";
     let expression = super::Expression::compile(source, super::Scope::Write, Yields::Bool).unwrap();
     assert_eq!(expression.evaluate_bool(&variables), Ok(true));
