@@ -100,9 +100,9 @@ chaos seconds="300" seed="20261123":
 bench *args:
     cargo bench {{ args }}
 
-# Measure nodegate beside other webhooks, which are Go programs and are built once (benches/peers/build): `just bench-peers ''` builds all of them
-bench-peers *names="controller-runtime":
-    benches/peers/build {{ names }}
+# Measure nodegate beside others that do the same work; the webhook in Go is built once (benches/peers/build)
+bench-peers:
+    benches/peers/build
     cargo bench --bench peers
 
 # Fuzz each target for so many seconds, or `keep` what the last run came upon (tests/README.md)

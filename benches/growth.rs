@@ -163,7 +163,7 @@ fn by_rules(places: &Places<'_>) {
     println!(
         "| rules, of which 5 match | review | memory | at most, while loading | start to ready |\n|---|---|---|---|---|"
     );
-    let (mut costs, mut memories, mut peaks, mut starts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut costs, mut memories, mut starts) = (Vec::new(), Vec::new(), Vec::new());
     let create = review::kubelet_create(NODE);
     for count in RULES {
         let rules = rules(count);
@@ -178,16 +178,15 @@ fn by_rules(places: &Places<'_>) {
         let x = count as f64;
         costs.push((x, cost));
         memories.push((x, idle.memory));
-        peaks.push((x, idle.peak));
         starts.push((x, idle.ready));
     }
     let x = "rules, of which 5 match";
     write(
         "rules.svg",
-        "time of a review, memory and start by number of rules",
+        "Time of a review, memory and start by number of rules",
         &[
             Chart { y: "time of a review, µs", x, lines: vec![line("", costs)] },
-            Chart { y: "resident memory, MB", x, lines: vec![line("idle", memories), line("peak", peaks)] },
+            Chart { y: "resident memory, MB", x, lines: vec![line("", memories)] },
             Chart { y: "start to ready, ms", x, lines: vec![line("", starts)] },
         ],
     );
@@ -241,7 +240,7 @@ fn by_nodes(places: &Places<'_>) {
     let x = "nodes with 20 saved labels each";
     write(
         "nodes.svg",
-        "time of a review, memory and start by number of nodes with saved state",
+        "Time of a review, memory and start by number of nodes with saved state",
         &[
             Chart { y: "time of a review, µs", x, lines: vec![line("", costs)] },
             Chart { y: "resident memory, MB", x, lines: vec![line("", memories)] },
@@ -252,7 +251,7 @@ fn by_nodes(places: &Places<'_>) {
 
 fn by_review() {
     let charts = [by_saved_labels(), by_size(), by_expressions()];
-    write("reviews.svg", "time of a review by saved labels, by size and by expressions", &charts);
+    write("reviews.svg", "Time of a review by saved labels, by size and by expressions", &charts);
 }
 
 fn by_saved_labels() -> Chart {

@@ -22,8 +22,6 @@ use tokio::runtime::Runtime;
 mod control_plane;
 #[path = "support/creates.rs"]
 mod creates;
-#[path = "support/gatekeeper.rs"]
-mod gatekeeper;
 #[path = "support/load.rs"]
 mod load;
 #[path = "support/peer.rs"]
@@ -70,7 +68,7 @@ fn main() {
     let has_control_plane = control_plane::assets().join("kube-apiserver").is_file();
     let cluster = has_control_plane.then(exclusive);
     let plane = cluster.as_ref().map(|cluster| cluster.plane);
-    let (peers, absent) = peer::peers(&certs, directory.path(), &patch, plane);
+    let (peers, absent) = peer::peers(&certs, directory.path(), &patch);
     let alone: Vec<Alone> = peers.into_iter().map(|peer| measure(&runtime, peer, &certs)).collect();
     let columns = match plane {
         Some(plane) => creates::measure(&runtime, plane, &alone, &certs, directory.path()),

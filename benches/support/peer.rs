@@ -8,8 +8,6 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use super::control_plane::ControlPlane;
-use super::gatekeeper;
 use super::load::Client;
 use super::process::{Server, free_address, nodegate_command};
 use super::responder::{self, Listener};
@@ -47,6 +45,9 @@ pub(crate) enum Gives {
     Nothing,
 }
 
+/// The command that starts a server at an address.
+pub(crate) type StartAt = Box<dyn Fn(&str) -> Command>;
+
 /// A server under measurement.
 pub(crate) struct Peer {
     /// The label value that selects it, in the cluster.
@@ -54,8 +55,7 @@ pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) path: &'static str,
     pub(crate) gives: Gives,
-    /// The command that starts it at an address.
-    pub(crate) command: Box<dyn Fn(&str) -> Command>,
+    pub(crate) command: StartAt,
 }
 
 impl Peer {
@@ -115,17 +115,10 @@ pub(crate) fn given(node: &Value) -> Option<Gives> {
 }
 
 /// The peers that can be started here, and a line about each of the others.
-/// Gatekeeper reads its mutators from the cluster `plane`.
-pub(crate) fn peers(
-    certs: &Path,
-    directory: &Path,
-    patch: &str,
-    plane: Option<&ControlPlane>,
-) -> (Vec<Peer>, Vec<String>) {
+pub(crate) fn peers(certs: &Path, directory: &Path, patch: &str) -> (Vec<Peer>, Vec<String>) {
     let responder = |listener: Listener, patch: &str| {
         let (certs, patch) = (certs.to_owned(), patch.to_owned());
-        Box::new(move |address: &str| responder::command(listener, &certs, address, &patch))
-            as Box<dyn Fn(&str) -> Command>
+        Box::new(move |address: &str| responder::command(listener, &certs, address, &patch)) as StartAt
     };
     let peer = |key, name, gives, command| Peer { key, name, path: "/mutate", gives, command };
     let mut peers = vec![
@@ -158,19 +151,11 @@ pub(crate) fn peers(
         }
         Err(line) => absent.push(line),
     }
-    match plane.map(|plane| gatekeeper::install(plane, certs)) {
-        Some(Ok(command)) => {
-            let gives = Gives::Everything;
-            peers.push(Peer { key: "gatekeeper", name: "Gatekeeper", path: "/v1/mutate", gives, command });
-        }
-        Some(Err(line)) => absent.push(line),
-        None => {}
-    }
     (peers, absent)
 }
 
 /// nodegate with `rules` rules, as a command for an address.
-pub(crate) fn nodegate(certs: &Path, directory: &Path, rules: usize) -> Box<dyn Fn(&str) -> Command> {
+pub(crate) fn nodegate(certs: &Path, directory: &Path, rules: usize) -> StartAt {
     let file = directory.join(format!("policy-{rules}.yaml"));
     std::fs::write(&file, policy(rules)).expect("written");
     let certs = certs.to_owned();
@@ -185,5 +170,5 @@ pub(crate) fn built(name: &str) -> Result<PathBuf, String> {
     if program.is_file() {
         return Ok(program);
     }
-    Err(format!("{name} is left out, because it is not built; `just bench-peers {name}` builds it and runs this again"))
+    Err(format!("{name} is left out, because it is not built; `just bench-peers` builds it and runs this again"))
 }

@@ -49,7 +49,7 @@ pub(crate) fn write(path: &Path, description: &str, charts: &[Chart]) {
     let (open, rest) = svg.split_at(end);
     let open = open.replacen("<svg", &format!("<svg role=\"img\" aria-label=\"{description}\""), 1);
     std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
-    std::fs::write(path, format!("{open}\n<!-- Drawn by `cargo bench --bench growth`; do not edit. -->\n{DARK}{rest}"))
+    std::fs::write(path, format!("{open}\n<!-- Drawn by the benchmark `growth`; do not edit. -->\n{DARK}{rest}"))
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
@@ -79,23 +79,23 @@ where
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .axis_style(TEXT)
-        .label_style((FONT, 13, &TEXT))
+        .label_style((FONT, 18, &TEXT))
         .x_label_formatter(&|value| short(*value))
         .y_label_formatter(&|value| short(*value))
         .x_desc(chart.x)
         .draw()
         .expect("a mesh");
-    let title = TextStyle::from((FONT, 14_u32)).color(&TEXT).pos(Pos::new(HPos::Left, VPos::Top));
+    let title = TextStyle::from((FONT, 19_u32)).color(&TEXT).pos(Pos::new(HPos::Left, VPos::Top));
     area.draw_text(chart.y, &title, (14, 8)).expect("a title");
+    let mut row = 40;
     for (line, color) in chart.lines.iter().zip(LINES) {
         plot.draw_series([PathElement::new(line.points.clone(), color.stroke_width(2))]).expect("a line");
         let points = line.points.iter().map(|point| Circle::new(*point, 3, color.filled()));
         plot.draw_series(points).expect("points");
-        if let Some(last) = line.points.last() {
-            let style = TextStyle::from((FONT, 13_u32)).color(&color).pos(Pos::new(HPos::Right, VPos::Bottom));
-            let name = EmptyElement::at(*last) + Text::new(line.name, (-4, -8), style);
-            plot.draw_series([name]).expect("a name");
-        }
+        // Where no line is: all of them rise to the right.
+        let style = TextStyle::from((FONT, 18_u32)).color(&color).pos(Pos::new(HPos::Left, VPos::Top));
+        area.draw_text(line.name, &style, (78, row)).expect("a name");
+        row += 20;
     }
 }
 
