@@ -100,6 +100,11 @@ chaos seconds="300" seed="20261123":
 bench *args:
     cargo bench {{ args }}
 
+# Measure nodegate beside others that do the same work; the webhook in Go is built once (benches/peers/build)
+bench-peers:
+    benches/peers/build
+    cargo bench --bench peers
+
 # Fuzz each target for so many seconds, or `keep` what the last run came upon (tests/README.md)
 fuzz seconds="60" *targets:
     @fuzz/run {{ seconds }} {{ targets }}

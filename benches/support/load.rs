@@ -1,5 +1,7 @@
 //! A load over HTTPS from this process on another, and what it cost the other.
 
+use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::Child;
 use std::sync::Arc;
@@ -10,10 +12,12 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1::SendRequest;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use rustls::HandshakeKind;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// What one load measured.
 pub(crate) struct Measured {
@@ -48,6 +52,14 @@ pub(crate) fn rss_megabytes(pid: u32) -> f64 {
     line.split_whitespace().next().and_then(|kilobytes| kilobytes.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
+/// The answer of [`Client::once`].
+#[allow(dead_code, reason = "not every bench asks only once")]
+pub(crate) struct Once {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+    pub(crate) is_resumed: bool,
+}
+
 /// Keep-alive connections to one server.
 pub(crate) struct Client {
     connector: TlsConnector,
@@ -66,11 +78,46 @@ impl Client {
         Self { connector: TlsConnector::from(Arc::new(config)), address: address.to_owned(), path: path.to_owned() }
     }
 
+    /// The same client, which does a full handshake for each connection, as the API server does.
+    #[allow(dead_code, reason = "not every bench opens more connections")]
+    pub(crate) fn without_resumption(mut self) -> Self {
+        let mut config = rustls::ClientConfig::clone(self.connector.config());
+        config.resumption = rustls::client::Resumption::disabled();
+        self.connector = TlsConnector::from(Arc::new(config));
+        self
+    }
+
+    /// A new connection, from this address if one is given.
+    pub(crate) async fn dial(&self, from: Option<IpAddr>) -> io::Result<TlsStream<TcpStream>> {
+        let tcp = match from {
+            None => TcpStream::connect(&self.address).await?,
+            Some(from) => {
+                let socket = TcpSocket::new_v4()?;
+                socket.bind((from, 0).into())?;
+                socket.connect(self.address.parse().map_err(io::Error::other)?).await?
+            }
+        };
+        tcp.set_nodelay(true)?;
+        let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
+        self.connector.connect(name, tcp).await
+    }
+
+    /// The answer on a connection of its own, and whether that resumed a session; `None` if there is none.
+    #[allow(dead_code, reason = "not every bench asks only once")]
+    pub(crate) async fn once(&self, body: Bytes) -> Option<Once> {
+        let tls = self.dial(None).await.ok()?;
+        let is_resumed = tls.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.ok()?;
+        let connection = tokio::spawn(connection);
+        let response = sender.send_request(self.request(body)).await.ok()?;
+        let status = response.status();
+        let body = response.into_body().collect().await.ok()?.to_bytes();
+        connection.abort();
+        Some(Once { status, body, is_resumed })
+    }
+
     async fn connect(&self) -> SendRequest<Full<Bytes>> {
-        let tcp = TcpStream::connect(&self.address).await.expect("connected");
-        tcp.set_nodelay(true).expect("no delay");
-        let name = ServerName::try_from("localhost").expect("a name");
-        let tls = self.connector.connect(name, tcp).await.expect("handshake");
+        let tls = self.dial(None).await.expect("connected");
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.expect("HTTP");
         tokio::spawn(connection);
         sender
@@ -83,17 +130,24 @@ impl Client {
     }
 
     async fn answer(&self, sender: &mut SendRequest<Full<Bytes>>, body: Bytes) -> (StatusCode, Bytes) {
-        let request = Request::post(format!("{}?timeout=2s", self.path))
+        let request = self.request(body);
+        sender.ready().await.expect("the connection is open");
+        let response = sender.send_request(request).await.expect("an answer");
+        let status = response.status();
+        (status, response.into_body().collect().await.expect("a body").to_bytes())
+    }
+
+    /// A request as the API server sends it.
+    pub(crate) fn request(&self, body: Bytes) -> Request<Full<Bytes>> {
+        let path = &self.path;
+        let query = if path.contains('?') { '&' } else { '?' };
+        Request::post(format!("{path}{query}timeout=2s"))
             .header(header::HOST, "localhost")
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT_ENCODING, "gzip")
             .header(header::USER_AGENT, "kube-apiserver-admission")
             .body(Full::new(body))
-            .expect("a request");
-        sender.ready().await.expect("the connection is open");
-        let response = sender.send_request(request).await.expect("an answer");
-        let status = response.status();
-        (status, response.into_body().collect().await.expect("a body").to_bytes())
+            .expect("a request")
     }
 
     /// Sends `body` over `connections` for `length`, on each one request after the other with `pause` between them.

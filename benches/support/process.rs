@@ -43,11 +43,18 @@ impl Drop for Server {
 }
 
 /// The real server on `address`.
+#[allow(dead_code, reason = "not every bench starts it so")]
 pub(crate) fn nodegate(certs: &Path, policy: &Path, address: &str) -> Child {
+    nodegate_command(certs, policy, address).stderr(Stdio::null()).spawn().expect("started")
+}
+
+/// The command that starts it.
+pub(crate) fn nodegate_command(certs: &Path, policy: &Path, address: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
     command.arg("serve").arg("--policy").arg(policy).arg("--cert-dir").arg(certs).arg("--listen").arg(address);
     command.arg("--probe-listen").arg("127.0.0.1:0").arg("--state-dir").arg(certs.join("none"));
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started")
+    command.stdout(Stdio::null());
+    command
 }
 
 /// Waits until something accepts on `address`.

@@ -39,9 +39,19 @@ pub(crate) fn admin_update(name: &str) -> Vec<u8> {
 /// six bytes, in both objects.
 #[allow(dead_code, reason = "not every bench sends one")]
 pub(crate) fn filled_update(name: &str, characters: usize) -> Vec<u8> {
+    filled(&admin_update(name), &["object", "oldObject"], characters)
+}
+
+/// A kubelet's CREATE of a node with such a condition.
+#[allow(dead_code, reason = "not every bench sends one")]
+pub(crate) fn filled_create(name: &str, characters: usize) -> Vec<u8> {
+    filled(&kubelet_create(name), &["object"], characters)
+}
+
+fn filled(review: &[u8], objects: &[&str], characters: usize) -> Vec<u8> {
     const PLACE: &str = "this is where the text goes";
-    let mut review: Value = serde_json::from_slice(&admin_update(name)).expect("JSON");
-    for object in ["object", "oldObject"] {
+    let mut review: Value = serde_json::from_slice(review).expect("JSON");
+    for object in objects {
         let condition = json!({"type": "Filled", "status": "True", "message": PLACE});
         review["request"][object]["status"]["conditions"].as_array_mut().expect("conditions").push(condition);
     }
