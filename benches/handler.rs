@@ -44,6 +44,7 @@ fn context(spec: Value) -> Context {
         synced: Arc::new(true.into()),
         records_last_change: false,
         exemptions: Arc::default(),
+        traces: Default::default(),
         denials: Default::default(),
         metrics: Metrics::new(),
     }

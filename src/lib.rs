@@ -19,4 +19,5 @@ pub mod state;
 pub mod telemetry;
 pub mod text;
 pub mod tls;
+pub mod traces;
 pub mod watch;

@@ -14,6 +14,7 @@ mod inventory;
 mod keeping;
 mod labels;
 mod process;
+mod traces;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -35,6 +36,7 @@ pub use fleet::{ByRule, Count, FleetMetrics, Survey};
 pub use inventory::InventoryMetrics;
 pub use keeping::KeepingMetrics;
 pub use labels::{Endpoint, Outcome, Reload};
+pub use traces::{SpanFate, TraceMetrics};
 
 use bounded::{Gauges, SERIES_MAX};
 use catalog::{Catalog, Constant, Listed};
@@ -80,6 +82,8 @@ pub struct Metrics {
     pub fleet: FleetMetrics,
     /// Metrics of inventories.
     pub inventory: InventoryMetrics,
+    /// Spans.
+    pub traces: TraceMetrics,
 }
 
 impl Metrics {
@@ -105,6 +109,7 @@ impl Metrics {
             controller: ControllerMetrics::default(),
             fleet: FleetMetrics::default(),
             inventory: InventoryMetrics::default(),
+            traces: TraceMetrics::default(),
         };
         let mut catalog = Catalog::new();
         metrics.register(&mut catalog);
@@ -133,6 +138,7 @@ impl Metrics {
             controller,
             fleet,
             inventory,
+            traces,
         } = self;
         admission.register(catalog);
         self.register_loaded(catalog);
@@ -141,6 +147,7 @@ impl Metrics {
         controller.register(catalog);
         fleet.register(catalog);
         inventory.register(catalog);
+        traces.register(catalog);
         process::register(catalog);
         let build =
             BuildLabels { version: env!("CARGO_PKG_VERSION"), os: std::env::consts::OS, arch: std::env::consts::ARCH };

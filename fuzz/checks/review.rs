@@ -44,6 +44,7 @@ fn context(everything: bool) -> Context {
         pending_taint: everything.then(|| PendingTaint::new("nodegate.dev/pending".parse().unwrap(), || true)),
         synced: Arc::new(true.into()),
         records_last_change: everything,
+        traces: Default::default(),
         denials: Default::default(),
         exemptions: Arc::new(ArcSwap::from_pointee(Exemptions {
             self_user: Some(SELF.to_owned()),

@@ -2,6 +2,7 @@
 
 use crate::metrics::Outcome;
 use crate::text::{self, lines, on_a_line};
+use crate::traces::Reviewed;
 
 /// Maximum length of a warning, in characters: clients truncate longer ones (`k8s.io/api/admission/v1/types.go`).
 const WARNING_MAX: usize = 120;
@@ -13,6 +14,17 @@ pub struct Answer {
     pub body: Vec<u8>,
     /// The outcome for metrics.
     pub outcome: Outcome,
+    /// What its span says; `None` if that was not asked for, or if it is not about a node.
+    pub reviewed: Option<Box<Reviewed>>,
+}
+
+/// Whether a review has a span, for which its answer has to be described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Span {
+    /// No.
+    Absent,
+    /// Yes.
+    Present,
 }
 
 /// A rejected review: the HTTP status and the reason.

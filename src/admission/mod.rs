@@ -22,6 +22,7 @@ use arc_swap::ArcSwap;
 use crate::inventory::InventoryCache;
 use crate::metrics::Metrics;
 use crate::state::SavedStates;
+use crate::traces::Traces;
 use nodegate_policy::api::names::{TaintEffect, TaintId};
 use nodegate_policy::{Exemptions, PolicySet};
 
@@ -81,6 +82,8 @@ pub struct Context {
     pub exemptions: Arc<ArcSwap<Exemptions>>,
     /// The metrics.
     pub metrics: Arc<Metrics>,
+    /// Starts the spans of reviews.
+    pub traces: Traces,
     /// Which denials were logged lately.
     pub denials: Denials,
 }

@@ -131,7 +131,7 @@ pub(super) fn review(body: &[u8], context: &Context, budget: &Budget) -> Option<
     let written = serde_json::to_vec(&ReplyWire::of(judged));
     let written = written
         .map_err(|error| Rejection::internal(format!("internal error: could not serialize the answer: {error}")));
-    Some(written.map(|body| Some(Answer { body, outcome })))
+    Some(written.map(|body| Some(Answer { body, outcome, reviewed: None })))
 }
 
 fn judge<'h>(head: &'h Head<'_>, body: &[u8], context: &Context) -> Result<Response<'h>, Rejection> {

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use super::answer::{Answer, Rejection, cut, warning};
+use super::answer::{Answer, Rejection, Span, cut, warning};
 use super::bounds::ORDINARY;
 use super::wire::{Reply, Review, Subject};
 use super::{Context, PendingTaint, policies};
 use crate::metrics::Outcome;
 use crate::state::Machine;
+use crate::traces::Reviewed;
 use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::cel::Budget;
 use nodegate_policy::{
-    DecideContext, Decision, Note, PolicySet, RuleId, Verdict, Violation, Write, decide, judge, patch,
+    DecideContext, Decision, Note, Operation, PolicySet, RuleId, Verdict, Violation, Write, decide, judge, patch,
 };
 
 /// Maximum number of warnings in one answer.
@@ -29,17 +30,23 @@ const AUDIT_MAX: usize = 1024;
 /// # Errors
 /// Returns 400 for a body that is not a valid review, and 500 for an internal error.
 pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
-    whole(mutate_within(body, context, &Budget::default()))
+    whole(mutate_within(body, context, &Budget::default(), Span::Absent))
 }
 
 /// Like [`mutate`], within `budget`; `None` if the budget was not enough.
-pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
+pub(super) fn mutate_within(
+    body: &[u8],
+    context: &Context,
+    budget: &Budget,
+    span: Span,
+) -> Result<Option<Answer>, Rejection> {
     let review = read(body)?;
     let write = match &review.subject {
         Subject::Node(write) => write,
         Subject::Passed => return passed(&review),
     };
     let mut reply = Reply::default();
+    let mut described = (span == Span::Present).then(|| described(&review, write));
     let own = context.exemptions.load().self_user.as_deref() == Some(&*write.requester.username);
     // A patch of nodes/status would break heartbeats (NodeRestriction), and nodegate is not registered for it.
     // nodegate's own writes are already decided and must not be extended, for example when it releases a node.
@@ -63,10 +70,14 @@ pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget) -> 
         count_change(&decision, reply.patch.as_ref().map_or(0, |patch| patch.len()), context);
         reply.warnings = decision_warnings(&decision);
         reply.audit_annotations = decision_annotations(&decision);
+        if let Some(described) = &mut described {
+            described.rules = decision.rules().into_iter().map(ToString::to_string).collect();
+            described.patch_operations = reply.patch.as_ref().map_or(0, |patch| patch.len());
+        }
     }
     let outcome = if reply.patch.is_some() { Outcome::Patched } else { Outcome::Allowed };
     log(&review, write, "mutate", outcome, &reply);
-    finish(&review, &reply, outcome).map(Some)
+    finish(&review, &reply, outcome, described).map(Some)
 }
 
 /// Answers `POST /validate`: judges the changes in a write, or a `NodePolicy` object.
@@ -74,11 +85,16 @@ pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget) -> 
 /// # Errors
 /// Returns 400 for a body that is not a valid review, and 500 for an internal error.
 pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
-    whole(validate_within(body, context, &Budget::default()))
+    whole(validate_within(body, context, &Budget::default(), Span::Absent))
 }
 
 /// Like [`validate`], within `budget`; `None` if the budget was not enough.
-pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
+pub(super) fn validate_within(
+    body: &[u8],
+    context: &Context,
+    budget: &Budget,
+    span: Span,
+) -> Result<Option<Answer>, Rejection> {
     let review = match read(body) {
         Ok(review) => review,
         // Checked last, so that it costs nothing for reviews of nodes, which are the majority.
@@ -126,7 +142,11 @@ pub(super) fn validate_within(body: &[u8], context: &Context, budget: &Budget) -
     }
     let outcome = if reply.denial.is_some() { Outcome::Denied } else { Outcome::Allowed };
     log(&review, write, "validate", outcome, &reply);
-    finish(&review, &reply, outcome).map(Some)
+    let described = (span == Span::Present).then(|| {
+        let rules: BTreeSet<String> = verdict.violations.iter().map(|violation| violation.by.to_string()).collect();
+        Box::new(Reviewed { rules: rules.into_iter().collect(), ..*described(&review, write) })
+    });
+    finish(&review, &reply, outcome, described).map(Some)
 }
 
 /// Parses a review. The log names the node of a large one, because ordinary nodes are much smaller.
@@ -143,7 +163,7 @@ fn read(body: &[u8]) -> Result<Review<'_>, Rejection> {
 
 /// The answer to an operation that is neither decided nor judged.
 fn passed(review: &Review<'_>) -> Result<Option<Answer>, Rejection> {
-    finish(review, &Reply::default(), Outcome::Allowed).map(Some)
+    finish(review, &Reply::default(), Outcome::Allowed, None).map(Some)
 }
 
 /// The answer of an attempt with the full budget.
@@ -160,11 +180,31 @@ fn machine<'a>(write: &'a Write<'_>) -> Machine<'a> {
     Machine { name: &new.name, provider_id, system_uuid }
 }
 
-fn finish(review: &Review<'_>, reply: &Reply, outcome: Outcome) -> Result<Answer, Rejection> {
+/// What the span of a review says of its request.
+fn described(review: &Review<'_>, write: &Write<'_>) -> Box<Reviewed> {
+    Box::new(Reviewed {
+        node: write.node.name.to_string(),
+        uid: review.uid.to_string(),
+        operation: match write.operation {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+        },
+        status: write.status,
+        dry_run: write.dry_run,
+        ..Reviewed::default()
+    })
+}
+
+fn finish(
+    review: &Review<'_>,
+    reply: &Reply,
+    outcome: Outcome,
+    reviewed: Option<Box<Reviewed>>,
+) -> Result<Answer, Rejection> {
     let body = reply
         .to_json(review)
         .map_err(|error| Rejection::internal(format!("internal error: could not serialize the answer: {error}")))?;
-    Ok(Answer { body, outcome })
+    Ok(Answer { body, outcome, reviewed })
 }
 
 /// Logs one line per decision, without the object.

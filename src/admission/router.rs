@@ -1,6 +1,6 @@
 //! The HTTP router: limits on bytes, time and number of reviews. An error affects only its own request.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,15 +15,26 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
 use super::Context;
-use super::answer::{Answer, Rejection};
+use super::answer::{Answer, Rejection, Span};
 use super::bounds::Bounds;
 use super::intake::{Intake, Received, Refused, Room};
 use super::respond::{mutate_within, validate_within};
 use crate::metrics::{Endpoint, Held, Outcome};
+use crate::traces::Reviewed;
 use nodegate_policy::cel::Budget;
 
 /// Answers a review from its body, if the budget suffices.
-type Respond = fn(&[u8], &Context, &Budget) -> Result<Option<Answer>, Rejection>;
+type Respond = fn(&[u8], &Context, &Budget, Span) -> Result<Option<Answer>, Rejection>;
+
+/// How a review is answered.
+#[derive(Clone, Copy)]
+struct Work {
+    respond: Respond,
+    span: Span,
+}
+
+/// What became of a review, and what its span says of it.
+type Answered = (Outcome, Response, Option<Box<Reviewed>>);
 
 /// A body that is counted as long as it is held.
 struct Counted {
@@ -63,7 +74,14 @@ pub fn router(context: Arc<Context>, bounds: Bounds) -> Router {
 async fn answer(State(shared): State<Arc<Shared>>, request: Request, endpoint: Endpoint, respond: Respond) -> Response {
     let start = Instant::now();
     let _in_flight = shared.context.metrics.admission.begun(endpoint);
-    let (outcome, response) = shared.answer(request, start, respond).await;
+    // The listener sets the peer; reviews in tests have none.
+    let peer = request.extensions().get::<SocketAddr>().map(SocketAddr::ip);
+    let span = shared.context.traces.review(endpoint, request.headers(), peer);
+    let work = Work { respond, span: if span.is_some() { Span::Present } else { Span::Absent } };
+    let (outcome, response, reviewed) = shared.answer(request, peer, start, work).await;
+    if let Some(span) = span {
+        span.end(outcome, response.status().as_u16(), reviewed.map(|reviewed| *reviewed));
+    }
     shared.context.metrics.admission.answered(endpoint, outcome, start.elapsed().as_secs_f64());
     response
 }
@@ -72,78 +90,80 @@ fn plain(code: StatusCode, message: impl Into<String>) -> Response {
     (code, format!("{}\n", message.into())).into_response()
 }
 
+/// An outcome without a review.
+fn unanswered(outcome: Outcome, code: StatusCode, message: impl Into<String>) -> Answered {
+    (outcome, plain(code, message), None)
+}
+
 impl Shared {
-    async fn answer(&self, request: Request, start: Instant, respond: Respond) -> (Outcome, Response) {
+    async fn answer(&self, request: Request, peer: Option<IpAddr>, start: Instant, work: Work) -> Answered {
         if !self.context.synced.load(Ordering::Relaxed) {
             let message = "policies and saved state have not been loaded yet";
-            return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, message));
+            return unanswered(Outcome::Shed, StatusCode::SERVICE_UNAVAILABLE, message);
         }
         if let Err(message) = check_content_type(request.headers()) {
-            return (Outcome::Invalid, plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+            return unanswered(Outcome::Invalid, StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
         }
         let deadline = match deadline(request.uri(), self.bounds.deadline) {
             Ok(length) => tokio::time::Instant::from_std(start + length),
-            Err(message) => return (Outcome::Invalid, plain(StatusCode::BAD_REQUEST, message)),
+            Err(message) => return unanswered(Outcome::Invalid, StatusCode::BAD_REQUEST, message),
         };
-        match timeout_at(deadline, self.review(request, respond)).await {
+        match timeout_at(deadline, self.review(request, peer, work)).await {
             Ok(answered) => answered,
             Err(_) => {
                 tracing::warn!("a review exceeded the timeout of its caller");
-                (Outcome::Timeout, plain(StatusCode::INTERNAL_SERVER_ERROR, "the review exceeded the caller's timeout"))
+                let message = "the review exceeded the caller's timeout";
+                unanswered(Outcome::Timeout, StatusCode::INTERNAL_SERVER_ERROR, message)
             }
         }
     }
 
-    async fn review(&self, request: Request, respond: Respond) -> (Outcome, Response) {
-        // The listener sets the peer; reviews in tests have none.
-        let peer = request.extensions().get::<SocketAddr>().map(SocketAddr::ip);
+    async fn review(&self, request: Request, peer: Option<IpAddr>, work: Work) -> Answered {
         let received = match self.intake.receive(request.into_body(), peer).await {
             Ok(received) => Counted { held: self.context.metrics.admission.holds(received.bytes.len()), received },
             Err(refused) => return self.unread(&refused),
         };
         // Only complete reviews take a slot, so that unfinished ones do not block others.
         let Ok(_slot) = self.reviews.try_acquire() else {
-            return (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, "too many reviews in progress"));
+            return unanswered(Outcome::Shed, StatusCode::SERVICE_UNAVAILABLE, "too many reviews in progress");
         };
-        let answered = self.answered(received, respond).await;
-        match answered {
-            Ok(Some(Answer { body, outcome })) => {
-                (outcome, ([(header::CONTENT_TYPE, "application/json")], body).into_response())
+        match self.answered(received, work).await {
+            Ok(Some(Answer { body, outcome, reviewed })) => {
+                (outcome, ([(header::CONTENT_TYPE, "application/json")], body).into_response(), reviewed)
             }
             Ok(None) => {
                 let message = "too many reviews with costly expressions are waiting";
-                (Outcome::Shed, plain(StatusCode::SERVICE_UNAVAILABLE, message))
+                unanswered(Outcome::Shed, StatusCode::SERVICE_UNAVAILABLE, message)
             }
             Err(Rejection { code, message }) => {
                 let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                let outcome = if code.is_client_error() { Outcome::Invalid } else { Outcome::Error };
-                (outcome, plain(code, message))
+                unanswered(if code.is_client_error() { Outcome::Invalid } else { Outcome::Error }, code, message)
             }
         }
     }
 
     /// Answers a review that was read completely; `None` if there is no slot for its cost.
-    async fn answered(&self, received: Counted, respond: Respond) -> Result<Option<Answer>, Rejection> {
+    async fn answered(&self, received: Counted, work: Work) -> Result<Option<Answer>, Rejection> {
         let received = Arc::new(received);
         if let Room::Large { .. } = received.received.room {
             self.context.metrics.admission.bodies.large.inc();
             // A large review holds its own slot for as long as it takes.
-            return whole(self.evaluate(None, received, respond, Budget::default).await);
+            return whole(self.evaluate(None, received, work, Budget::default).await);
         }
         // What is tried on this thread is limited to a short time, because other reviews wait for the thread. A change of
         // threads costs as much as some ten ordinary expressions.
         let has_expressions = self.context.policies.load().has_expressions();
         let first = if has_expressions { Budget::immediate() } else { Budget::brief() };
-        let mut answered = guarded(respond, &received.received.bytes, &self.context, &first);
+        let mut answered = guarded(work, &received.received.bytes, &self.context, &first);
         if has_expressions && matches!(answered, Ok(None)) {
-            answered = self.evaluate(Some(&self.expressions), received.clone(), respond, Budget::brief).await;
+            answered = self.evaluate(Some(&self.expressions), received.clone(), work, Budget::brief).await;
         }
         if !matches!(answered, Ok(None)) {
             return answered;
         }
         // Costly reviews must not delay others.
         let Ok(_waiting) = self.costly_waiting.try_acquire() else { return Ok(None) };
-        whole(self.evaluate(Some(&self.costly), received, respond, Budget::default).await)
+        whole(self.evaluate(Some(&self.costly), received, work, Budget::default).await)
     }
 
     /// Answers on a separate thread, when a slot is free.
@@ -151,7 +171,7 @@ impl Shared {
         &self,
         places: Option<&Arc<Semaphore>>,
         received: Arc<Counted>,
-        respond: Respond,
+        work: Work,
         budget: fn() -> Budget,
     ) -> Result<Option<Answer>, Rejection> {
         let place = match places {
@@ -164,17 +184,17 @@ impl Shared {
         let context = self.context.clone();
         // The slot and the memory of the body are held until the evaluation ends, even if the caller has stopped
         // waiting.
-        let work = tokio::task::spawn_blocking(move || {
-            let answered = guarded(respond, &received.received.bytes, &context, &budget());
+        let evaluated = tokio::task::spawn_blocking(move || {
+            let answered = guarded(work, &received.received.bytes, &context, &budget());
             drop((place, received));
             answered
         });
-        work.await.unwrap_or_else(|error| Err(Rejection::internal(error.to_string())))
+        evaluated.await.unwrap_or_else(|error| Err(Rejection::internal(error.to_string())))
     }
 
     /// The answer to a review that was not read completely. The connection is closed, because the rest of the body is
     /// not read.
-    fn unread(&self, refused: &Refused) -> (Outcome, Response) {
+    fn unread(&self, refused: &Refused) -> Answered {
         self.context.metrics.admission.bodies.refused(refused.as_str());
         let (outcome, code) = match refused {
             Refused::TooLarge(_) => (Outcome::Invalid, StatusCode::PAYLOAD_TOO_LARGE),
@@ -184,7 +204,7 @@ impl Shared {
         };
         let mut response = plain(code, refused.to_string());
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        (outcome, response)
+        (outcome, response, None)
     }
 }
 
@@ -197,8 +217,8 @@ fn whole(answered: Result<Option<Answer>, Rejection>) -> Result<Option<Answer>, 
 }
 
 /// Limits the effect of a panic to one request.
-fn guarded(respond: Respond, body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
-    catch_unwind(AssertUnwindSafe(|| respond(body, context, budget))).unwrap_or_else(|_| {
+fn guarded(work: Work, body: &[u8], context: &Context, budget: &Budget) -> Result<Option<Answer>, Rejection> {
+    catch_unwind(AssertUnwindSafe(|| (work.respond)(body, context, budget, work.span))).unwrap_or_else(|_| {
         context.metrics.admission.panics.inc();
         tracing::error!("a review panicked; this is a bug in nodegate");
         Err(Rejection::internal("internal error: the review panicked"))
@@ -241,12 +261,17 @@ mod tests {
             exemptions: Arc::default(),
             denials: Default::default(),
             metrics: crate::metrics::Metrics::new(),
+            traces: Default::default(),
         };
-        let panics: Respond = |_, _, _| panic!("on purpose");
+        let work = |respond| Work { respond, span: Span::Absent };
         let budget = Budget::default();
-        let rejection = guarded(panics, b"", &context, &budget).unwrap_err();
+        let rejection = guarded(work(|_, _, _, _| panic!("on purpose")), b"", &context, &budget).unwrap_err();
         assert_eq!((rejection.code, context.metrics.admission.panics.get()), (500, 1));
-        assert_eq!(guarded(mutate_within, b"{}", &context, &budget).unwrap_err().code, 400, "the next one is answered");
+        assert_eq!(
+            guarded(work(mutate_within), b"{}", &context, &budget).unwrap_err().code,
+            400,
+            "the next one is answered"
+        );
     }
 
     #[test]

@@ -303,7 +303,8 @@ async fn reconcile_node(
         return None;
     }
     let started = Instant::now();
-    let outcome = reconciler.reconcile(node, urgency).await;
+    let work = reconciler.reconcile(node, urgency);
+    let outcome = reconciler.traces().reconcile(node.name(), urgency.as_str(), work).await;
     reconciler.metrics().controller.reconciled(outcome.is_ok(), started.elapsed().as_secs_f64());
     match outcome {
         Ok(Done { again, awaits_inventory, .. }) => {

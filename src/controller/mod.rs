@@ -36,6 +36,7 @@ mod removals;
 mod reports;
 mod revert_tracker;
 mod safeguards;
+mod spans;
 mod status;
 mod unrecorded;
 mod watch_health;

@@ -13,6 +13,7 @@ use super::node::{NodeApi, NodeObject};
 use super::outcome::Failure;
 use super::queue::Urgency;
 use super::reconcile::Reconciler;
+use crate::traces::Step;
 use nodegate_policy::{NodeChange, NodeFacts, ReconcilePlan, fit, patch};
 
 impl Reconciler {
@@ -67,7 +68,8 @@ impl Reconciler {
         urgency: Urgency,
     ) -> Result<(), Failure> {
         self.turn(urgency).await;
-        let made = write_change(self.nodes(), node, facts, change, FIELD_MANAGER).await;
+        let writing = write_change(self.nodes(), node, facts, change, FIELD_MANAGER);
+        let made = self.traces().step(Step::WriteNode, writing).await;
         self.metrics().controller.wrote("node", made.is_ok());
         match made {
             Ok(Made::Written) => {

@@ -25,6 +25,16 @@ pub enum Urgency {
     Routine,
 }
 
+impl Urgency {
+    /// The word for it in traces.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Joining => "joining",
+            Self::Routine => "routine",
+        }
+    }
+}
+
 /// The sending end of the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Queue(mpsc::UnboundedSender<(Arc<str>, Urgency)>);

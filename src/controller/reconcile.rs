@@ -22,6 +22,7 @@ use crate::inventory::InventoryCache;
 use crate::metrics::Metrics;
 use crate::state::{ConfigMaps, StateWriter, WriteError};
 use crate::text::counted;
+use crate::traces::{Step, Traces};
 use nodegate_policy::api::names::{LabelKey, TaintId};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
@@ -62,6 +63,7 @@ pub struct Reconciler {
     memory: Mutex<Memory>,
     events: Events,
     metrics: Arc<Metrics>,
+    traces: Traces,
     news: Notify,
 }
 
@@ -88,8 +90,15 @@ impl Reconciler {
             config,
             events,
             metrics,
+            traces: Traces::default(),
             news: Notify::new(),
         }
+    }
+
+    /// Starts the spans of reconciles with `traces`.
+    #[must_use]
+    pub fn with_traces(self, traces: Traces) -> Self {
+        Self { traces, ..self }
     }
 
     /// The API of nodes.
@@ -131,6 +140,10 @@ impl Reconciler {
 
     pub(super) fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    pub(super) fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// Waits for the write budget.
@@ -226,7 +239,7 @@ impl Reconciler {
         let facts = node.facts()?;
         let set = self.policies();
         let (stored, saved) = self.stored_and_saved(node, &facts);
-        let plan = self.look(node, &facts, &set, &saved);
+        let plan = self.traces.step_now(Step::Plan, || self.look(node, &facts, &set, &saved));
         self.report_unseen(node, &plan);
         if plan.first_sight {
             let admitted = self.was_admitted(node);

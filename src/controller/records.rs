@@ -10,6 +10,7 @@ use super::queue::Urgency;
 use super::reconcile::Reconciler;
 use super::unrecorded::Recorded;
 use crate::state::{Identity, WriteError};
+use crate::traces::Step;
 use nodegate_policy::NodeFacts;
 use nodegate_policy::api::state::{Change, SavedState};
 
@@ -58,7 +59,8 @@ impl Reconciler {
         let mut dated = record.clone();
         dated.captured_at = Some(Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
         self.turn(urgency).await;
-        let written = self.writer().write(stored, &dated, history).await;
+        let writing = self.writer().write(stored, &dated, history);
+        let written = self.traces().step(Step::WriteRecord, writing).await;
         self.metrics().controller.wrote("state", written.is_ok());
         match written {
             Ok(written) => {

@@ -47,6 +47,7 @@ pub(crate) fn context(policy: &str) -> Context {
         synced: Arc::new(true.into()),
         records_last_change: false,
         exemptions: Arc::default(),
+        traces: Default::default(),
         denials: Default::default(),
         metrics: Metrics::new(),
     }

@@ -13,7 +13,7 @@ use crate::hostile::errors_of;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const CLI: &str = "docs/reference/cli.md";
 /// Flags of other programs that the documents mention by themselves.
-const OTHERS_FLAGS: [&str; 14] = [
+const OTHERS_FLAGS: [&str; 15] = [
     "--admission-control-config-file",
     "--build-context",
     "--max-request-bytes",
@@ -28,6 +28,7 @@ const OTHERS_FLAGS: [&str; 14] = [
     "--reuse-values",
     "--set-file",
     "--take-ownership",
+    "--tracing-config-file",
 ];
 
 /// Every Markdown file of the repository, by its path from the root.

@@ -6,17 +6,29 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Layer, and the layers of this package it may use. Has to be the table in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 17] = [
+const MAY_USE: [(&str, &[&str]); 18] = [
     ("api_server", &[]),
     ("kube_error", &[]),
     ("state", &["kube_error", "watch", "telemetry", "text"]),
     ("files", &["watch"]),
     ("inventory", &["kube_error", "metrics", "telemetry", "text"]),
-    ("admission", &["state", "inventory", "metrics", "text"]),
+    ("admission", &["state", "inventory", "metrics", "text", "traces"]),
     ("tls", &["watch"]),
     (
         "controller",
-        &["api_server", "kube_error", "state", "inventory", "files", "tls", "watch", "metrics", "telemetry", "text"],
+        &[
+            "api_server",
+            "kube_error",
+            "state",
+            "inventory",
+            "files",
+            "tls",
+            "watch",
+            "metrics",
+            "telemetry",
+            "text",
+            "traces",
+        ],
     ),
     ("scheduling", &[]),
     ("probe", &[]),
@@ -25,6 +37,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("health", &["metrics"]),
     ("telemetry", &["api_server", "text"]),
     ("text", &[]),
+    ("traces", &["metrics", "telemetry", "text"]),
     ("watch", &[]),
     (
         "cli",
@@ -44,6 +57,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
             "health",
             "telemetry",
             "text",
+            "traces",
         ],
     ),
 ];

@@ -114,6 +114,7 @@ fn hostile_metrics() -> Arc<Metrics> {
         metrics.inventory.set_nodes(&policy, &rule, at);
     }
     let names: Vec<String> = (0..3000).map(name).collect();
+    metrics.traces.begin();
     metrics.policies_judged(names.iter().map(|name| (name.as_str(), true)));
     let by_rule = |name: &String| ((name.clone(), name.clone()), 1);
     metrics.fleet.surveyed(Survey {

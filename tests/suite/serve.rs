@@ -30,9 +30,9 @@ pub(crate) fn peak_memory(process: u32) -> u64 {
     peak.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
 }
 
-fn command() -> Command {
+pub(crate) fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-    let inherited = std::env::vars().filter(|(name, _)| !name.starts_with("NODEGATE_"));
+    let inherited = std::env::vars().filter(|(name, _)| !name.starts_with("NODEGATE_") && !name.starts_with("OTEL_"));
     command
         .env_clear()
         .envs(inherited)
@@ -90,7 +90,7 @@ impl Serve {
     }
 
     /// The log's lines, which are JSON when nobody watches.
-    fn lines(&self) -> Vec<Value> {
+    pub(crate) fn lines(&self) -> Vec<Value> {
         self.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
@@ -106,17 +106,17 @@ impl Serve {
         peak_memory(self.child.id())
     }
 
-    fn metric(&self, line: &str) -> Option<()> {
+    pub(crate) fn metric(&self, line: &str) -> Option<()> {
         self.get("/metrics").lines().any(|there| there == line).then_some(())
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         assert!(
             Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap().success()
         );
     }
 
-    fn end(&mut self) -> ExitStatus {
+    pub(crate) fn end(&mut self) -> ExitStatus {
         until("the end", || self.child.try_wait().unwrap())
     }
 }

@@ -6,6 +6,9 @@
 {{- if include "nodegate.clientAuth" . }}
 - {name: callers, mountPath: /etc/nodegate/callers, readOnly: true}
 {{- end }}
+{{- if include "nodegate.collectorCa" . }}
+- {name: collector, mountPath: /etc/nodegate/collector, readOnly: true}
+{{- end }}
 {{- if include "nodegate.policiesConfigMap" . }}
 - {name: policies, mountPath: /etc/nodegate/policies, readOnly: true}
 {{- end }}
@@ -48,6 +51,21 @@
       - {key: {{ .key | quote }}, path: ca.crt}
   {{- end }}
 {{- end }}
+{{- if include "nodegate.collectorCa" . }}
+- name: collector
+  {{- with .Values.tracing }}
+  {{- if .caSecret }}
+  secret:
+    secretName: {{ .caSecret }}
+    defaultMode: 288
+  {{- else }}
+  configMap:
+    name: {{ .caConfigMap }}
+  {{- end }}
+    items:
+      - {key: {{ .caKey | quote }}, path: ca.crt}
+  {{- end }}
+{{- end }}
 {{- with include "nodegate.policiesConfigMap" . }}
 - name: policies
   configMap:
@@ -73,7 +91,7 @@
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- range .Values.extraVolumes }}
-{{- if or (has .name (list "tls" "callers" "policies" "labels" "state")) (hasPrefix "inventory-" .name) }}
+{{- if or (has .name (list "tls" "callers" "collector" "policies" "labels" "state")) (hasPrefix "inventory-" .name) }}
 {{- fail (printf "extraVolumes: the chart has a volume %q itself; choose another name" .name) }}
 {{- end }}
 {{- end }}

@@ -109,6 +109,7 @@ impl TemporaryDirectory {
             pending_taint: PendingTaintMode::Never,
             pending_taint_key: "nodegate.dev/pending".parse()?,
             inventory: RefresherConfig::default(),
+            traces: None,
             cluster: None,
             stamp_changes: false,
             exemptions: Exemptions::default(),

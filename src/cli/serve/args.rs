@@ -14,11 +14,16 @@ use crate::cli::invocation::Invocation;
 use crate::files::Sources;
 use crate::inventory::RefresherConfig;
 use crate::tls::{Limits, SubjectName};
+use crate::traces::TraceSettings;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::{Exemptions, Identities};
 
 /// Serve the webhook over HTTPS; with a cluster, also run the controller
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Traces: OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318 sends OpenTelemetry traces to a collector. \
+                        docs/guides/tracing.md lists the variables."
+)]
 pub(crate) struct ServeArgs {
     /// NodePolicy file, or directory of them; watched for changes [default: the preset `baseline`]
     #[arg(long = "policy", value_name = "PATH", env = "NODEGATE_POLICY", value_delimiter = ',')]
@@ -142,6 +147,8 @@ pub struct ServeConfig {
     pub drain_delay: Duration,
     /// How inventories are asked.
     pub inventory: RefresherConfig,
+    /// How traces are sent, if they are.
+    pub traces: Option<TraceSettings>,
     /// The cluster, if there is one.
     pub cluster: Option<ClusterConfig>,
 }
@@ -151,6 +158,8 @@ impl TryFrom<ServeArgs> for ServeConfig {
 
     fn try_from(args: ServeArgs) -> anyhow::Result<Self> {
         let cluster = args.connect.place(Invocation::Nodegate)?.map(|place| args.controller.config(place));
+        let environment = |name: &str| std::env::var(name).ok();
+        let traces = TraceSettings::from_environment(environment, environment("HOSTNAME").as_deref())?;
         let local = [127, 0, 0, 1];
         let host = if in_container() { [0, 0, 0, 0] } else { local };
         let break_glass_groups = Identities::parse(args.break_glass_groups.iter().map(String::as_str))
@@ -184,6 +193,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             exemptions: Exemptions { self_user: args.self_user, break_glass_groups },
             drain_delay: args.drain_delay,
             inventory: args.inventory.config(),
+            traces,
             cluster,
         })
     }

@@ -15,6 +15,7 @@ mod policies;
 mod process;
 mod saved;
 mod servers;
+mod traces;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,9 +42,10 @@ use self::servers::Servers;
 use super::{Findings, output};
 use crate::admission::{self, PendingTaint};
 use crate::health;
-use crate::metrics::Format;
+use crate::metrics::{Format, Metrics};
 use crate::telemetry;
 use crate::tls::{self, Protocol};
+use crate::traces::Exporter;
 use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
 
 /// A running server.
@@ -55,6 +57,7 @@ pub struct Running {
     process: Process,
     server: JoinHandle<()>,
     cluster: Option<JoinHandle<()>>,
+    exporter: Option<Exporter>,
 }
 
 impl Running {
@@ -72,14 +75,22 @@ impl Running {
             // Ends when the Lease is released, or could not be released.
             let _ = cluster.await;
         }
+        if let Some(exporter) = self.exporter {
+            exporter.stop().await;
+        }
     }
 }
+
+/// The stack of a thread. The work of a leader is one future, and in a build without optimization its frames need nearly two
+/// MiB, tokio's default. Pages that are not used take no memory.
+const STACK: usize = 4 * 1024 * 1024;
 
 pub(super) fn run(args: ServeArgs) -> anyhow::Result<Findings> {
     let environment = |name: &str| std::env::var(name).ok();
     telemetry::init(telemetry::filter(environment("RUST_LOG").as_deref(), environment("LOG_LEVEL").as_deref())?);
     raise_descriptor_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.enable_all().thread_stack_size(STACK).build().context("no runtime")?;
     runtime.block_on(async {
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let running = start(ServeConfig::try_from(args)?).await?;
@@ -109,7 +120,9 @@ fn raise_descriptor_limit() {
 /// Returns an error if policies are invalid (it lists all errors), files cannot be read, or addresses cannot be
 /// bound.
 pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
-    let process = Process::new();
+    let metrics = Metrics::new();
+    let (traces, exporter) = traces::start(config.traces, &metrics)?;
+    let process = Process::new(metrics, traces);
     let loaded = config.sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
     let cluster = Cluster::configured(config.cluster).await?;
     let in_directory = || saved::watch_directory(config.state_dir, &process);
@@ -137,6 +150,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
         records_last_change: config.stamp_changes,
         exemptions: exemptions.clone(),
         metrics: process.metrics.clone(),
+        traces: process.traces.clone(),
         denials: admission::Denials::default(),
     };
     let cluster = cluster.map(|cluster| {
@@ -169,7 +183,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let server = tokio::spawn(servers.run(process.shutdown.clone()));
     process.readiness.listening();
     log_addresses(address, probe_address, &process.readiness.unmet(Timestamp::now()));
-    Ok(Running { address, probe_address, process, server, cluster })
+    Ok(Running { address, probe_address, process, server, cluster, exporter })
 }
 
 /// Listens on an address, and returns it with the actual port.

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::health::Readiness;
 use crate::metrics::Metrics;
+use crate::traces::Traces;
 
 /// How often files are read again if the file system reports no change.
 pub(super) const POLL: Duration = Duration::from_secs(10);
@@ -15,13 +16,14 @@ pub(super) const POLL: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(super) struct Process {
     pub(super) metrics: Arc<Metrics>,
+    pub(super) traces: Traces,
     pub(super) readiness: Arc<Readiness>,
     pub(super) shutdown: CancellationToken,
 }
 
 impl Process {
     /// The initial state.
-    pub(super) fn new() -> Self {
-        Self { metrics: Metrics::new(), readiness: Arc::default(), shutdown: CancellationToken::new() }
+    pub(super) fn new(metrics: Arc<Metrics>, traces: Traces) -> Self {
+        Self { metrics, traces, readiness: Arc::default(), shutdown: CancellationToken::new() }
     }
 }

@@ -15,6 +15,7 @@ use super::pieces::{LineCutter, ListCutter, Part, Piece};
 use super::{NodeObject, Unreadable, text_at};
 use crate::kube_error::in_words;
 use crate::telemetry::brief;
+use crate::traces;
 
 /// Number of nodes in one page of a list.
 const PAGE: u32 = 250;
@@ -160,7 +161,9 @@ impl NodeApi {
     /// Returns an error if the API server refuses or cannot be reached.
     pub async fn patch(&self, name: &str, parameters: &PatchParams, patch: JsonPatch) -> Result<(), kube::Error> {
         let request = self.request.patch_metadata(name, parameters, &Patch::<()>::Json(patch));
-        let answer = self.client.send(request.map_err(kube::Error::BuildRequest)?.map(Body::from)).await?;
+        let mut request = request.map_err(kube::Error::BuildRequest)?.map(Body::from);
+        traces::inject(request.headers_mut());
+        let answer = self.client.send(request).await?;
         let code = answer.status();
         let mut answer = Answer { body: answer.into_body() };
         if code.is_success() {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use nodegate::traces::{Sampling, TraceSettings};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -130,6 +131,38 @@ fn a_pod_has_the_credentials_of_each_inventory_in_a_directory_of_its_name() {
     let pod = objects.pod();
     let volume = items(&pod["spec"]["volumes"]).iter().find(|volume| volume["name"] == mount["name"]).unwrap();
     assert_eq!(volume["secret"]["secretName"], "mine");
+}
+
+#[test]
+fn a_pod_reads_the_settings_of_traces_that_the_values_say() {
+    let Some(objects) = Objects::render(&value_sets()["tracing"]) else { return };
+    let container = objects.container();
+    let read = |name: &str| {
+        let variable = items(&container["env"]).iter().find(|variable| variable["name"] == name)?;
+        let secret = json!({"secretKeyRef": {"name": "mine", "key": "otlp"}});
+        match variable["value"].as_str() {
+            Some(value) => Some(value.replace("$(POD_NAME)", "nodegate-1")),
+            None if variable["valueFrom"] == secret => Some("authorization=Bearer%20abc".to_owned()),
+            None => panic!("{variable}"),
+        }
+    };
+    let settings = TraceSettings::from_environment(read, None).unwrap().unwrap();
+    assert_eq!(settings.endpoint.as_str(), "https://collector.observability.svc:4318/v1/traces");
+    assert_eq!(settings.sampling, Sampling::ParentBasedRatio(0.05));
+    assert_eq!(settings.headers["authorization"], "Bearer abc");
+    assert_eq!(settings.resource["k8s.cluster.name"], "it's \"50%\", a,b");
+    assert_eq!(settings.resource["k8s.namespace.name"], NAMESPACE);
+    assert_eq!(settings.resource["k8s.pod.name"], "nodegate-1");
+    let (_, ca) = settings.tls.ca.unwrap();
+    let mounts = items(&container["volumeMounts"]);
+    let mount = mounts.iter().find(|mount| ca.starts_with(mount["mountPath"].as_str().unwrap())).unwrap();
+    let volumes = items(&objects.pod()["spec"]["volumes"]);
+    let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]).unwrap();
+    let file = json!({"name": "ca", "items": [{"key": "ca.crt", "path": ca.file_name().unwrap().to_str()}]});
+    assert_eq!(volume["configMap"], file);
+    let plain = Objects::render(&value_sets()["defaults"]).unwrap();
+    let has_none = |variable: &Value| !variable["name"].as_str().unwrap().starts_with("OTEL_");
+    assert!(items(&plain.container()["env"]).iter().all(has_none));
 }
 
 #[test]

@@ -51,6 +51,13 @@ fn invalid_values_are_refused_with_a_remedy() {
             "grafana_dashboard': got number, want string",
         ),
         (json!({"webhooks": {"timeoutSeconds": {"mutating": 31}}}), "maximum: got 31, want 30"),
+        (json!({"tracing": {"headersSecret": "mine"}}), "set tracing.endpoint to the collector's URL"),
+        (
+            json!({"tracing": {"endpoint": "http://c:4318", "caSecret": "a", "caConfigMap": "b"}}),
+            "tracing.caSecret and tracing.caConfigMap: set only one of them",
+        ),
+        (json!({"tracing": {"endpoint": "collector:4318"}}), "'/tracing/endpoint': 'collector:4318' does not match"),
+        (json!({"tracing": {"ratio": 2}}), "maximum: got 2, want 1"),
         (json!({"webhooks": {"timeoutSeconds": 5}}), "'/webhooks/timeoutSeconds': got number, want object"),
         (
             json!({"commonLabels": {"app.kubernetes.io/name": "x"}}),

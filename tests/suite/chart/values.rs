@@ -67,6 +67,11 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
         ),
         ("network policy without pods", json!({"networkPolicy": {"exceptPods": ["10.244.0.0/16", "fd00::/48"]}})),
         ("inventories", json!({"inventories": {"credentials": {"cmdb": "mine"}, "requestsPerSecond": 7}})),
+        (
+            "tracing",
+            json!({"tracing": {"endpoint": "https://collector.observability.svc:4318", "sampler": "parentbased_traceidratio", "ratio": 0.05,
+                               "headersSecret": "mine", "headersKey": "otlp", "caConfigMap": "ca", "resourceAttributes": {"k8s.cluster.name": "it's \"50%\", a,b"}}}),
+        ),
         ("no webhooks", json!({"webhooks": {"enabled": false}})),
         ("neither guard nor fence", json!({"guard": {"enabled": false, "fence": false}})),
         ("native policies", json!({"nativePolicies": {"enabled": true}})),

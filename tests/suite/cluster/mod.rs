@@ -41,5 +41,6 @@ mod scheduling;
 mod sight;
 mod start;
 mod told;
+mod traces;
 mod upgrade;
 mod verdicts;

@@ -173,7 +173,8 @@ impl Cluster {
             self.inventory.clone(),
             events,
             shared.process.metrics.clone(),
-        );
+        )
+        .with_traces(shared.process.traces.clone());
         let config = LeaderSessionConfig {
             resync: self.config.resync,
             configuration: self.config.webhook_configuration.clone(),
