@@ -52,6 +52,8 @@ const SAVED: [usize; 6] = [1, 4, 16, 64, 256, 512];
 /// Characters of six bytes each in the node's status: reviews of 7 KB to 9 MB.
 const CHARACTERS: [usize; 7] = [0, 4_000, 15_000, 50_000, 170_000, 500_000, 1_500_000];
 const EXPRESSIONS: [usize; 7] = [1, 2, 5, 10, 20, 50, 100];
+/// The allocator returns memory to the kernel some seconds after it was freed, when the threads that read the policies have ended.
+const SETTLED: Duration = Duration::from_secs(15);
 /// Labels that the node of the review has had saved.
 const SAVED_USUALLY: usize = 20;
 /// The name in every recorded review.
@@ -99,7 +101,7 @@ impl Places<'_> {
             times.push(started.elapsed().as_secs_f64() * 1e3);
             if times.len() == 5 {
                 times.sort_by(f64::total_cmp);
-                std::thread::sleep(Duration::from_secs(1));
+                std::thread::sleep(SETTLED);
                 let of = |line| probe::memory_mb(server.0.id(), line);
                 return Idle { memory: of("VmRSS:"), peak: of("VmHWM:"), ready: times[2] };
             }
@@ -122,6 +124,7 @@ fn context(spec: Value, saved: Vec<SavedState>) -> Context {
         exemptions: Arc::default(),
         denials: Default::default(),
         metrics: Metrics::new(),
+        traces: Default::default(),
     }
 }
 

@@ -18,7 +18,7 @@ use nodegate::tls::Directory;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-#[path = "../tests/suite/cluster/control_plane.rs"]
+#[path = "../tests/suite/cluster/control_plane/mod.rs"]
 mod control_plane;
 #[path = "support/creates.rs"]
 mod creates;
