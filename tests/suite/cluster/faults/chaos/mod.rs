@@ -222,6 +222,18 @@ impl Breaker<'_> {
     }
 }
 
+/// Prints what happened, which must not be little.
+fn summarize(done: &BTreeMap<&'static str, usize>, seen: &Seen, served: u64) {
+    let [writes, denied, away] = [&seen.writes, &seen.denied, &seen.away].map(|count| count.load(Ordering::Relaxed));
+    let faults: usize = done.values().sum();
+    done.iter().for_each(|(what, count)| eprintln!("{count:>7}  {what}"));
+    eprintln!("{faults:>7}  faults in all");
+    eprintln!("{writes:>7}  writes answered, {denied} of them denied or overtaken");
+    eprintln!("{away:>7}  attempts that failed because the API server or etcd was away, and were repeated");
+    eprintln!("{served:>7}  reviews by the replicas that are left");
+    assert!(writes > 50 && faults > CONNECTIONS, "little was shown");
+}
+
 /// Every node is there as it should be, with the label that was saved.
 async fn nothing_is_lost(admin: &Requester, nodes: &[String]) {
     for name in nodes {
@@ -286,14 +298,7 @@ async fn random_faults_lose_no_label_and_stop_no_write() {
     }
     breaker.done.extend(proxy.stop());
     assert!(!first.has_ended(), "the first replica ended by itself:\n{}", first.log());
-    let [writes, denied, away] = [&seen.writes, &seen.denied, &seen.away].map(|count| count.load(Ordering::Relaxed));
-    let served: u64 = breaker.fleet.replicas().chain([&first]).map(|replica| replica.requests("mutate")).sum();
-    let faults: usize = breaker.done.values().sum();
-    breaker.done.iter().for_each(|(what, count)| eprintln!("{count:>7}  {what}"));
-    eprintln!("{faults:>7}  faults in all");
-    eprintln!("{writes:>7}  writes answered, {denied} of them denied or overtaken");
-    eprintln!("{away:>7}  attempts that failed because the API server or etcd was away, and were repeated");
-    eprintln!("{served:>7}  reviews by the replicas that are left");
-    assert!(writes > 50 && faults > CONNECTIONS, "little was shown");
+    let replicas = breaker.fleet.replicas().chain([&first]);
+    summarize(&breaker.done, &seen, replicas.map(|replica| replica.requests("mutate")).sum());
     nothing_is_lost(&admin, &nodes).await;
 }
