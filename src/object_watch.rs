@@ -24,7 +24,8 @@ where
         }
         async move {
             let event = events.next().await?;
-            let lost = matches!(event, Err(watcher::Error::WatchFailed(Error::SerdeError(_))));
+            // Any JSON object that is no event counts as an answer of the API server in kube's client.
+            let lost = matches!(event, Err(watcher::Error::WatchFailed(Error::SerdeError(_) | Error::Api(_))));
             Some((event, (events, lost)))
         }
     });
