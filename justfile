@@ -92,9 +92,13 @@ tools *names:
 systemd:
     tests/systemd/with-user-manager cargo test --test suite -- --exact firstboot::live::a_real_systemd_starts_exactly_the_command_lines_of_the_table
 
-# Break replicas, connections, records and Leases at random for so many seconds while nodes are written: no write fails, and no label is lost
+# Break replicas, connections, watches, records, Leases, certificates, clocks, disks, memory, the API server and etcd at random for so many seconds while nodes are written: no write fails, and no label is lost. NODEGATE_OLDER=$(release/older COMMIT) adds the program of the version before
 chaos seconds="300" seed="20261123":
     NODEGATE_SEED={{ seed }} NODEGATE_CHAOS_SECONDS={{ seconds }} NODEGATE_REQUIRE_CLUSTER=1 cargo test --test suite -- --nocapture --exact cluster::faults::chaos::random_faults_lose_no_label_and_stop_no_write
+
+# Keep a server under constant load for so many minutes, with nodes and policies that come and go: after the warm-up its memory does not grow
+soak minutes="5":
+    NODEGATE_SOAK_MINUTES={{ minutes }} NODEGATE_REQUIRE_CLUSTER=1 cargo test --test suite -- --nocapture --ignored --exact cluster::faults::soak::under_constant_load_memory_does_not_grow_after_the_warm_up
 
 # Run the benchmarks
 bench *args:

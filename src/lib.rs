@@ -13,6 +13,7 @@ pub mod health;
 pub mod inventory;
 pub mod kube_error;
 pub mod metrics;
+pub mod object_watch;
 pub mod probe;
 pub mod scheduling;
 pub mod state;

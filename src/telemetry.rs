@@ -86,9 +86,12 @@ struct Lines<W>(W);
 
 impl<W: io::Write> io::Write for Lines<W> {
     /// Receives a complete event from the formatting layer.
+    ///
+    /// An event that cannot be written, for example to a full disk, is lost: the formatting layer would report the error
+    /// on standard error, and panic because that cannot be written either.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
-        self.0.write_all(log_line(&text).as_bytes())?;
+        let _ = self.0.write_all(log_line(&text).as_bytes());
         Ok(event.len())
     }
 
@@ -174,6 +177,21 @@ mod tests {
         let text = logged("evil\u{1b}[2J\u{1b}]0;title\u{7}\r\u{9b}31m\u{202e}\nWARN forged");
         assert_eq!(text.matches('\n').count(), 1, "{text:?}");
         assert!(!text.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')), "{text:?}");
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_written_is_no_error() {
+        struct Full;
+        impl io::Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+        }
+        assert_eq!(io::Write::write(&mut Lines(Full), b"event").unwrap(), 5);
+        assert_eq!(io::Write::write(&mut Lines(Full), b"event").unwrap(), 5, "the next one is tried, too");
     }
 
     #[test]

@@ -12,8 +12,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{Event, watcher};
+use kube::runtime::watcher::Event;
 use tokio::time::sleep;
 
 use super::history::FIELD_MANAGER;
@@ -22,6 +21,7 @@ use super::registration::{
     triggers, triggers_of,
 };
 use crate::kube_error::{in_words, is_expired};
+use crate::object_watch::watch_objects;
 use crate::tls::{self, Bundle, Pair, Step, SubjectName};
 
 /// Default name of the Secret.
@@ -71,7 +71,7 @@ impl ClusterCertificates {
     /// If the Secret is deleted or damaged, or has a CA that callers may not trust yet, the last good pair stays.
     /// Each error is logged once.
     pub async fn follow(&self, mut on_pair: impl FnMut(Pair)) {
-        let mut events = pin!(watcher(self.secrets(), only(&self.secret)).default_backoff());
+        let mut events = pin!(watch_objects(self.secrets(), only(&self.secret)));
         let mut watching = ErrorBackoff::new("cannot watch the certificate Secret; keeping the last good certificate");
         let mut reading = ErrorBackoff::new("cannot reload the certificate; keeping the last good one");
         let (mut bundle, mut held) = (None, None);

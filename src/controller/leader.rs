@@ -15,7 +15,6 @@ use json_patch::{AddOperation, PatchOperation};
 use jsonptr::PointerBuf;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use kube_lease_manager::{LeaseManagerBuilder, LeaseManagerError};
@@ -25,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::registration::write_to;
 use crate::kube_error::in_words;
+use crate::object_watch::watch_objects;
 use crate::telemetry::brief;
 
 /// The name of the Lease.
@@ -150,7 +150,7 @@ impl LeaseView {
     pub async fn follow(&self, client: Client, namespace: &str) {
         let api: Api<Lease> = Api::namespaced(client, namespace);
         let only = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
-        let mut stream = std::pin::pin!(watcher::watcher(api, only).default_backoff());
+        let mut stream = std::pin::pin!(watch_objects(api, only));
         while let Some(event) = stream.next().await {
             match event {
                 Ok(Event::Apply(lease)) => self.note(Some(&lease), false, Instant::now()),

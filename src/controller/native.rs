@@ -11,8 +11,7 @@ use futures_util::stream::{BoxStream, select_all};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
@@ -20,6 +19,7 @@ use tokio::time::sleep;
 
 use super::history::FIELD_MANAGER;
 use super::registration::{ErrorBackoff, POLL, SPACING, in_time, is_gone, message, next_trigger};
+use crate::object_watch::watch_objects;
 use crate::text;
 use nodegate_policy::PolicySet;
 use nodegate_policy::api::policy::{NativeRule, NativeStatus, NodePolicy};
@@ -155,7 +155,7 @@ impl Keeper {
     fn triggers(&self, kinds: &[Kind]) -> BoxStream<'static, ()> {
         let config = watcher::Config::default().labels(&self.selector());
         let triggers = kinds.iter().map(|(_, api)| {
-            let events = watcher(api.clone(), config.clone()).default_backoff();
+            let events = watch_objects(api.clone(), config.clone());
             events
                 .filter_map(|event| {
                     std::future::ready(matches!(event, Ok(Event::Apply(_) | Event::Delete(_))).then_some(()))

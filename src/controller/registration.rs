@@ -17,8 +17,7 @@ use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use kube::api::{Api, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -27,6 +26,7 @@ use tokio::time::{sleep, timeout};
 use super::history::FIELD_MANAGER;
 use crate::api_server;
 use crate::kube_error::{in_words, is_expired};
+use crate::object_watch::watch_objects;
 use crate::telemetry::brief;
 use crate::tls;
 use crate::watch::Changes;
@@ -77,7 +77,7 @@ pub(super) async fn created(client: &Client, configuration: &str) -> Option<Time
 pub(super) async fn follow_created(client: &Client, configuration: &str, mut since: impl FnMut(Option<Timestamp>)) {
     let api = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client.clone());
     let only = watcher::Config::default().fields(&format!("metadata.name={configuration}"));
-    let mut events = pin!(watcher(api, only).default_backoff());
+    let mut events = pin!(watch_objects(api, only));
     let (mut listed, mut failing) = (None, None);
     while let Some(event) = events.next().await {
         match event {
@@ -281,7 +281,7 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let mut errors = ErrorBackoff::new("a watch failed; changes are noticed by polling only");
-    let triggers = watcher(api, only(name)).default_backoff().filter_map(move |event| {
+    let triggers = watch_objects(api, only(name)).filter_map(move |event| {
         let trigger = match event {
             Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone) => Some(()),
             Ok(Event::Init | Event::InitApply(_)) => None,

@@ -12,7 +12,6 @@ use futures_util::StreamExt as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, ObjectMeta, PostParams};
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
@@ -21,6 +20,7 @@ use super::cache::{InventoryCache, SHARDS, Shard};
 use super::source::Living;
 use crate::kube_error::{in_words, is_expired};
 use crate::metrics::InventoryMetrics;
+use crate::object_watch::watch_objects;
 use crate::telemetry::brief;
 use nodegate_policy::{InventoryAnswers, InventoryLabels, InventoryQuestion};
 
@@ -213,7 +213,7 @@ pub async fn follow(
 ) {
     let mut follower = Follower { cache, metrics, unreadable: HashSet::new() };
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);
-    let stream = watcher::watcher(api, watcher::Config::default().labels(&selector())).default_backoff();
+    let stream = watch_objects(api, watcher::Config::default().labels(&selector()));
     let mut stream = std::pin::pin!(stream);
     let mut synced = Some(synced);
     let mut listed = HashSet::new();

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::broadcast;
@@ -17,6 +16,7 @@ use tokio::sync::broadcast;
 use super::stored_map::StoredMap;
 use super::{Identity, Machine, SavedStates};
 use crate::kube_error::{in_words, is_expired};
+use crate::object_watch::watch_objects;
 use crate::telemetry::brief;
 use nodegate_policy::api::state::SavedState;
 
@@ -97,7 +97,7 @@ impl ConfigMaps {
     pub async fn follow(&self, synced: impl FnOnce(), mut report: impl FnMut(Problem)) {
         let mut synced = Some(synced);
         let mut listed: Vec<String> = Vec::new();
-        let stream = watcher::watcher(self.api.clone(), watcher::Config::default()).default_backoff();
+        let stream = watch_objects(self.api.clone(), watcher::Config::default());
         let mut stream = std::pin::pin!(stream);
         let mut failing: Option<String> = None;
         while let Some(event) = stream.next().await {

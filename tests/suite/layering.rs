@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Layer, and the layers of this package it may use. Has to be the table in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 18] = [
+const MAY_USE: [(&str, &[&str]); 19] = [
     ("api_server", &[]),
     ("kube_error", &[]),
-    ("state", &["kube_error", "watch", "telemetry", "text"]),
+    ("object_watch", &[]),
+    ("state", &["kube_error", "object_watch", "watch", "telemetry", "text"]),
     ("files", &["watch"]),
-    ("inventory", &["kube_error", "metrics", "telemetry", "text"]),
+    ("inventory", &["kube_error", "object_watch", "metrics", "telemetry", "text"]),
     ("admission", &["state", "inventory", "metrics", "text", "traces"]),
     ("tls", &["watch"]),
     (
@@ -19,6 +20,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
         &[
             "api_server",
             "kube_error",
+            "object_watch",
             "state",
             "inventory",
             "files",

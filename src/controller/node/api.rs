@@ -78,6 +78,8 @@ pub(super) enum Changed {
     Gone(Read),
     /// A bookmark: nothing has changed up to this version.
     Nothing,
+    /// The line is not JSON, or names no node; contains what it seems to say.
+    Damaged(Box<Changed>),
     /// The watch failed.
     Failed(NodesError),
 }
@@ -304,16 +306,19 @@ fn changed(line: Piece) -> (Changed, Option<String>) {
     let (Piece::Whole(text) | Piece::Head(text)) = &line;
     let kind = text_at(text, &["type"]).unwrap_or_default();
     let version = text_at(text, &["object", "metadata", "resourceVersion"]);
-    let node = || match &line {
-        Piece::Head(_) => Err(Unreadable::new(text, &["object"], TOO_LARGE)),
+    let node = |of: fn(Read) -> Changed| match &line {
+        Piece::Head(_) => of(Err(Unreadable::new(text, &["object"], TOO_LARGE))),
         Piece::Whole(text) => match serde_json::from_slice::<EventWire<'_>>(text) {
-            Ok(event) => NodeObject::read(event.object.get()),
-            Err(error) => Err(Unreadable::new(text, &["object"], error)),
+            Ok(event) => match NodeObject::read(event.object.get()) {
+                Err(unreadable) if unreadable.name.is_empty() => Changed::Damaged(Box::new(of(Err(unreadable)))),
+                read => of(read),
+            },
+            Err(error) => Changed::Damaged(Box::new(of(Err(Unreadable::new(text, &["object"], error))))),
         },
     };
     let changed = match kind.as_str() {
-        "ADDED" | "MODIFIED" => Changed::To(node()),
-        "DELETED" => Changed::Gone(node()),
+        "ADDED" | "MODIFIED" => node(Changed::To),
+        "DELETED" => node(Changed::Gone),
         "BOOKMARK" => Changed::Nothing,
         "ERROR" => {
             let message = text_at(text, &["object", "message"]).unwrap_or_default();

@@ -31,15 +31,17 @@ pub(in crate::controller) enum Seen {
 /// Reports events until dropped.
 ///
 /// # Guarantees
-/// Holds one node at a time. If the version has expired, lists again; if the connection breaks, resumes, with
-/// increasing delays.
+/// Holds one node at a time. If the version has expired, lists again; if the connection breaks or an event arrives
+/// damaged, resumes, with increasing delays. An event that is damaged twice affects only its node.
 pub(in crate::controller) async fn follow(nodes: &NodeApi, mut seen: impl FnMut(Seen)) {
     let mut backoff = DefaultBackoff::default();
     let mut version: Option<String> = None;
+    // The version after which an event arrived damaged.
+    let mut damaged: Option<String> = None;
     loop {
         let outcome = match &mut version {
             None => list(nodes, &mut seen).await.map(|listed| version = Some(listed)),
-            Some(version) => watch(nodes, version, &mut seen).await,
+            Some(version) => watch(nodes, version, &mut damaged, &mut seen).await,
         };
         let Err(error) = outcome else { continue };
         if error.is_expired() {
@@ -67,16 +69,29 @@ async fn list(nodes: &NodeApi, seen: &mut impl FnMut(Seen)) -> Result<String, No
 }
 
 /// Watches from `version` on, and updates it, until the API server ends the watch.
-async fn watch(nodes: &NodeApi, version: &mut String, seen: &mut impl FnMut(Seen)) -> Result<(), NodesError> {
+async fn watch(
+    nodes: &NodeApi,
+    version: &mut String,
+    damaged: &mut Option<String>,
+    seen: &mut impl FnMut(Seen),
+) -> Result<(), NodesError> {
     let mut events = nodes.watch(version).await?;
     seen(Seen::Watching);
     let (begun, mut any) = (Instant::now(), false);
     while let Some((changed, of)) = events.next().await? {
         any = true;
+        let changed = match changed {
+            Changed::Damaged(_) if damaged.as_ref() != Some(version) => {
+                *damaged = Some(version.clone());
+                return Err(NodesError::Broken("received a damaged event; asking for it again".to_owned()));
+            }
+            Changed::Damaged(seeming) => *seeming,
+            changed => changed,
+        };
         match changed {
             Changed::To(node) => seen(Seen::Changed(node)),
             Changed::Gone(node) => seen(Seen::Gone(node)),
-            Changed::Nothing => {}
+            Changed::Nothing | Changed::Damaged(_) => {}
             Changed::Failed(error) => return Err(error),
         }
         if let Some(of) = of.filter(|of| !of.is_empty()) {
@@ -193,6 +208,24 @@ mod tests {
             ["begin", "there a 1", "there unreadable bad", "there b 2", "all", "watching", "changed unreadable bad"];
         assert_eq!(seen[..7], expected);
         assert_eq!(seen[7], "changed b 10");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_arrives_damaged_is_asked_for_again() {
+        let listed = list(r#"{"resourceVersion":"9"}"#, &[node("a", 1)]);
+        let whole = event("MODIFIED", &node("a", 10));
+        let cut = format!("{}\n", &whole[..whole.len() - 5]);
+        for damaged in [cut.as_str(), "{\"type\":\"MODIFIED\",\"object\":[]}\n", "#\n"] {
+            let after = [damaged, &event("MODIFIED", &node("b", 11))].concat();
+            let (seen, asked) = follow_all(&[(200, &listed), (200, &after), (200, &whole)]).await;
+            assert_eq!(seen[..4], ["begin", "there a 1", "all", "watching"], "{damaged}");
+            assert!(seen[4].starts_with("failed") && seen[5..] == ["watching", "changed a 10"], "{damaged}: {seen:?}");
+            assert!(asked[2].contains("resourceVersion=9"), "{damaged}: {asked:?}");
+        }
+        // The API server itself sends it so: the others must not wait for it.
+        let after = [cut.as_str(), &event("MODIFIED", &node("b", 11))].concat();
+        let (seen, _) = follow_all(&[(200, &listed), (200, &after), (200, &after)]).await;
+        assert_eq!(seen[5..], ["watching", "changed unreadable a", "changed b 11"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,6 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::watch;
@@ -16,6 +15,7 @@ use super::revisions::{Revision, selector};
 use super::{Combined, Objects};
 use crate::files::Loaded;
 use crate::kube_error::{in_words, is_expired};
+use crate::object_watch::watch_objects;
 use crate::telemetry::brief;
 use nodegate_policy::api::policy::NodePolicy;
 
@@ -116,10 +116,10 @@ pub async fn follow(
 ) {
     let resource = ApiResource::erase::<NodePolicy>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let mut objects = std::pin::pin!(watcher::watcher(api, watcher::Config::default()).default_backoff());
+    let mut objects = std::pin::pin!(watch_objects(api, watcher::Config::default()));
     let revisions: Api<ControllerRevision> = Api::namespaced(client, namespace);
     let ours = watcher::Config::default().labels(&selector());
-    let mut revisions = std::pin::pin!(watcher::watcher(revisions, ours).default_backoff());
+    let mut revisions = std::pin::pin!(watch_objects(revisions, ours));
     let mut seen = Seen::default();
     // When the policies must be combined again.
     let mut due: Option<tokio::time::Instant> = None;

@@ -59,6 +59,12 @@ pub(crate) struct Setup<'a> {
     pub(crate) environment: &'a [(&'a str, &'a str)],
     /// Leave the webhook out: only the controller runs.
     pub(crate) unregistered: bool,
+    /// A program that starts the server, with its arguments.
+    pub(crate) starter: &'a [&'a str],
+    /// The file that gets the server's log instead of one of its own.
+    pub(crate) log_to: Option<&'a str>,
+    /// Where the server finds the API server, if something stands before that.
+    pub(crate) api_server: Option<&'a str>,
     /// For how long the API server waits for an answer; zero for as long as `render` says.
     pub(crate) timeout_seconds: u32,
 }
@@ -101,6 +107,13 @@ impl<'a> Nodegate<'a> {
 
     /// Starts the server and waits until it is ready.
     pub(crate) fn start_unregistered(plane: &'a ControlPlane, setup: &Setup<'_>) -> Self {
+        let mut started = Self::spawn(plane, setup);
+        started.wait_until_ready();
+        started
+    }
+
+    /// Starts the server, which may never be ready.
+    pub(crate) fn spawn(plane: &'a ControlPlane, setup: &Setup<'_>) -> Self {
         let directory = TempDir::with_prefix("nodegate-").unwrap();
         let (listen, probe) = (setup.listen.unwrap_or_else(free_port), free_port());
         let state = directory.path().join("state");
@@ -108,10 +121,11 @@ impl<'a> Nodegate<'a> {
         for (node, text) in setup.state {
             std::fs::write(state.join(format!("{node}.json")), text).unwrap();
         }
-        let log = std::fs::File::create(directory.path().join("log")).unwrap();
+        let log = setup.log_to.map_or_else(|| directory.path().join("log"), PathBuf::from);
+        let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
         let mut command = Command::new("setpriv");
         let program = setup.program.unwrap_or(env!("CARGO_BIN_EXE_nodegate"));
-        command.args(["--pdeathsig", "KILL", "--", program, "serve"]);
+        command.args(["--pdeathsig", "KILL", "--"]).args(setup.starter).args([program, "serve"]);
         command.env_clear().envs(
             std::env::vars().filter(|(name, _)| !name.starts_with("NODEGATE_") && name != "PERSIST_LABEL_PREFIX"),
         );
@@ -135,6 +149,13 @@ impl<'a> Nodegate<'a> {
                 let at = arguments.iter().position(|argument| argument == "--lease-seconds").unwrap();
                 arguments[at + 1] = setup.lease_seconds.to_string();
             }
+            if let Some(server) = setup.api_server {
+                let at = arguments.iter().position(|argument| argument == "--kubeconfig").unwrap();
+                let kubeconfig = std::fs::read_to_string(&arguments[at + 1]).unwrap().replace(&plane.server, server);
+                let file = directory.path().join("kubeconfig");
+                std::fs::write(&file, kubeconfig).unwrap();
+                arguments[at + 1] = file.display().to_string();
+            }
             command.args(arguments);
         }
         command.envs(setup.environment.iter().copied());
@@ -145,9 +166,12 @@ impl<'a> Nodegate<'a> {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut started = Self { plane, child, directory, listen, probe, manifests: String::new(), namespace };
-        started.wait_until_ready();
-        started
+        Self { plane, child, directory, listen, probe, manifests: String::new(), namespace }
+    }
+
+    /// Whether the server has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     fn wait_until_ready(&mut self) {
@@ -219,6 +243,13 @@ impl<'a> Nodegate<'a> {
             line.starts_with("nodegate_admission_requests_total{") && line.contains(&format!("\"{endpoint}\""))
         });
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).map(|count| count as u64).sum()
+    }
+
+    /// The memory that it takes now, in bytes.
+    pub(crate) fn resident_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        size.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
     }
 
     /// The most memory it has taken since its start, in bytes.

@@ -28,7 +28,7 @@ impl Way {
     pub(crate) const ALL: [Self; 5] = [Self::Merge, Self::Strategic, Self::Json, Self::Put, Self::Apply];
 }
 
-/// What the API server refused, and why.
+/// What the API server refused, and why; with the code 0 if it did not answer.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: u16,
@@ -41,7 +41,8 @@ fn outcome(result: Result<DynamicObject, kube::Error>) -> Outcome {
     match result {
         Ok(node) => Ok(serde_json::to_value(node).unwrap()),
         Err(kube::Error::Api(status)) => Err(Refusal { code: status.code, message: status.message.clone() }),
-        Err(other) => panic!("{other}"),
+        // Not a status of HTTP, so that no test takes it for a refusal.
+        Err(other) => Err(Refusal { code: 0, message: other.to_string() }),
     }
 }
 

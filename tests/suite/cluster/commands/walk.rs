@@ -29,6 +29,9 @@ const SERVE: Setup<'static> = Setup {
     lease_seconds: 0,
     environment: &[],
     unregistered: false,
+    starter: &[],
+    log_to: None,
+    api_server: None,
     timeout_seconds: 0,
 };
 

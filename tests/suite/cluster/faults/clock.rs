@@ -14,11 +14,16 @@ use super::super::rolling::failed_calls;
 use super::{POLICY, all_right, delete_all, join_all, names};
 
 /// The library, if it is there: where `NODEGATE_FAKETIME` says, or where Debian puts it.
-fn library() -> Option<PathBuf> {
+fn found() -> Option<PathBuf> {
     let given = std::env::var_os("NODEGATE_FAKETIME").map(PathBuf::from);
     let architectures = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     let installed = architectures.map(|architecture| architecture.path().join("faketime/libfaketimeMT.so.1"));
-    let found = given.into_iter().chain(installed).find(|library| library.is_file());
+    given.into_iter().chain(installed).find(|library| library.is_file())
+}
+
+/// The library, which must be there where everything has to be tested.
+fn library() -> Option<PathBuf> {
+    let found = found();
     if found.is_none() {
         let required = std::env::var_os("NODEGATE_REQUIRE_CLUSTER").is_some_and(|value| value == "1");
         assert!(
@@ -31,7 +36,7 @@ fn library() -> Option<PathBuf> {
 }
 
 /// The clock of one nodegate.
-struct Clock {
+pub(super) struct Clock {
     library: String,
     file: String,
     _directory: TempDir,
@@ -40,23 +45,32 @@ struct Clock {
 impl Clock {
     /// A clock that goes right; nothing where it could not be made to lie.
     fn new() -> Option<Self> {
+        library().map(|library| Self::of(&library))
+    }
+
+    /// The same where nothing demands that it can be made to lie.
+    pub(super) fn if_possible() -> Option<Self> {
+        found().map(|library| Self::of(&library))
+    }
+
+    fn of(library: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let text = |path: &Path| path.to_str().unwrap().to_owned();
-        let (library, file) = (text(&library()?), text(&directory.path().join("clock")));
+        let (library, file) = (text(library), text(&directory.path().join("clock")));
         let clock = Self { library, file, _directory: directory };
         clock.jump(0);
-        Some(clock)
+        clock
     }
 
     /// From now on it is so many hours ahead.
-    fn jump(&self, hours: i64) {
+    pub(super) fn jump(&self, hours: i64) {
         // Whole at any moment: it is read whenever somebody asks for the time.
         let next = format!("{}.next", self.file);
         std::fs::write(&next, format!("{:+}\n", hours * 3600)).unwrap();
         std::fs::rename(&next, &self.file).unwrap();
     }
 
-    fn environment(&self) -> [(&str, &str); 4] {
+    pub(super) fn environment(&self) -> [(&str, &str); 4] {
         [
             ("LD_PRELOAD", &self.library),
             ("FAKETIME_TIMESTAMP_FILE", &self.file),

@@ -8,6 +8,7 @@ mod joins;
 mod people;
 mod records;
 mod replicas;
+mod soak;
 
 use serde_json::{Value, json};
 

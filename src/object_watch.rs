@@ -1,0 +1,99 @@
+//! Watches objects of one kind.
+
+use std::fmt::Debug;
+
+use futures_util::{Stream, StreamExt as _, stream};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Config, Event, watcher};
+use kube::{Api, Error, Resource};
+use serde::de::DeserializeOwned;
+
+/// Lists objects, then reports every change; retries with increasing delays.
+///
+/// # Guarantees
+/// No change is lost. After an event that cannot be read, everything is listed again: kube's watcher alone would continue
+/// with the next event, and the object would be out of date until it changes again.
+pub fn watch_objects<K>(api: Api<K>, config: Config) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let begin = move || watcher(api.clone(), config.clone()).boxed();
+    let events = stream::unfold((begin(), false), move |(mut events, lost)| {
+        if lost {
+            events = begin();
+        }
+        async move {
+            let event = events.next().await?;
+            // Any JSON object that is no event counts as an answer of the API server in kube's client.
+            let lost = matches!(event, Err(watcher::Error::WatchFailed(Error::SerdeError(_) | Error::Api(_))));
+            Some((event, (events, lost)))
+        }
+    });
+    events.default_backoff()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::pin::pin;
+    use std::sync::{Arc, Mutex};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+    use kube::{Client, ResourceExt as _};
+
+    use super::*;
+
+    /// An API server that gives these answers in order, and then none.
+    fn scripted(answers: &[&str]) -> Client {
+        let answers: VecDeque<String> = answers.iter().map(|text| (*text).to_owned()).collect();
+        let answers = Arc::new(Mutex::new(answers));
+        let service = tower::service_fn(move |_: hyper::Request<Body>| {
+            let next = answers.lock().unwrap().pop_front();
+            async move {
+                let Some(text) = next else { return std::future::pending().await };
+                Ok::<_, Infallible>(hyper::Response::new(Body::from(text.into_bytes())))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    async fn told(answers: &[&str], count: usize) -> Vec<String> {
+        let events = watch_objects(Api::<ConfigMap>::default_namespaced(scripted(answers)), Config::default());
+        let mut events = pin!(events);
+        let mut told = Vec::new();
+        while told.len() < count {
+            told.push(match events.next().await.unwrap() {
+                Ok(Event::Init) => "begin".to_owned(),
+                Ok(Event::InitApply(map)) => format!("there {}", map.name_any()),
+                Ok(Event::InitDone) => "all".to_owned(),
+                Ok(Event::Apply(map)) => format!("changed {}", map.name_any()),
+                Ok(Event::Delete(map)) => format!("gone {}", map.name_any()),
+                Err(_) => "failed".to_owned(),
+            });
+        }
+        told
+    }
+
+    const LISTED: &str =
+        r#"{"metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "a", "resourceVersion": "1"}}]}"#;
+    const AGAIN: &str =
+        r#"{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "b", "resourceVersion": "6"}}]}"#;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_cannot_be_read_has_everything_listed_again() {
+        for unreadable in [r#"{"type": "MODIFIED", "object": []}"#, r#"{"type": "UNHEARD", "object": {}}"#, "#"] {
+            let told = told(&[LISTED, &format!("{unreadable}\n"), AGAIN], 7).await;
+            assert_eq!(told, ["begin", "there a", "all", "failed", "begin", "there b", "all"], "{unreadable}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_ends_is_continued_without_a_listing() {
+        let event = r#"{"type": "MODIFIED", "object": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "6"}}}"#;
+        let told = told(&[LISTED, &format!("{event}\n"), &format!("{event}\n")], 5).await;
+        assert_eq!(told, ["begin", "there a", "all", "changed a", "changed a"]);
+    }
+}

@@ -1,0 +1,126 @@
+//! Memory under constant load, for `NODEGATE_SOAK_MINUTES` (`just soak`): nodes join, change and go, policies change, and after a
+//! warm-up the server takes no more memory than before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::task::block_in_place;
+
+use super::super::control_plane::{ControlPlane, undisturbed};
+use super::super::keeping::{node, until_led};
+use super::super::nodegate::{Nodegate, Setup};
+use super::super::random::Random;
+use super::super::requester::Requester;
+use super::chaos::setting;
+use super::chaos::writers::{Seen, write};
+use super::names;
+
+/// Records of nodes that are gone are collected soon, so that they do not count as growth.
+const POLICIES: &[&str] = &["tests/suite/cluster/keeping.yaml", "tests/suite/cluster/retention.yaml"];
+/// Nodes that stay and are written to.
+const NODES: usize = 40;
+/// By how much the median of the last third may exceed that of the third before it, in MB. The first third is the warm-up.
+const GROWTH_MAX: f64 = 4.0;
+/// Rows of the table.
+const ROWS: usize = 15;
+
+/// The time since the beginning, and the memory at that time in MB.
+type Sample = (Duration, f64);
+
+fn median(samples: &[Sample]) -> f64 {
+    let mut sorted: Vec<f64> = samples.iter().map(|(_, size)| *size).collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+/// Nodes with new names that join, change and go, until told to stop.
+async fn pass_through(plane: &'static ControlPlane, seen: Arc<Seen>, passed: Arc<AtomicUsize>) {
+    let admin = Requester::admin(plane).await;
+    while !seen.over.load(Ordering::Relaxed) {
+        let name = format!("kept-passing-{}", passed.fetch_add(1, Ordering::Relaxed));
+        let kubelet = Requester::kubelet(plane, &name).await;
+        let joining = node(&name, json!({}));
+        seen.write("join", || kubelet.create(&joining)).await;
+        seen.write("label", || admin.label(&name, "team", json!("ml"))).await;
+        admin.delete(&name).await;
+    }
+}
+
+/// Changes a policy, or makes it anew, or deletes it.
+fn change_policy(plane: &ControlPlane, turn: usize) {
+    if turn % 5 == 4 {
+        plane.kubectl(&["delete", "nodepolicy", "soak"], None).unwrap();
+        return;
+    }
+    let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "soak"},
+        "spec": {"rules": [{"name": "turn", "match": {"names": ["kept-soak-*"]}, "labels": {"soak.example/turn": format!("t{turn}")}}]}});
+    plane.kubectl(&["apply", "-f", "-"], Some(&policy.to_string())).unwrap();
+}
+
+/// Samples memory about once a second until the end, and changes a policy every few seconds.
+async fn sample(
+    plane: &ControlPlane,
+    nodegate: &Nodegate<'_>,
+    length: Duration,
+    load: impl Fn() -> bool,
+) -> Vec<Sample> {
+    let (begun, mut samples) = (Instant::now(), Vec::new());
+    while begun.elapsed() < length && load() {
+        if samples.len() % 7 == 6 {
+            block_in_place(|| change_policy(plane, samples.len() / 7));
+        }
+        samples.push((begun.elapsed(), nodegate.resident_memory() as f64 / 1e6));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    samples
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: just soak"]
+async fn under_constant_load_memory_does_not_grow_after_the_warm_up() {
+    let minutes = setting("NODEGATE_SOAK_MINUTES", 5);
+    let cluster = undisturbed();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    plane.install_definition();
+    let setup = Setup { policies: POLICIES, cluster: true, own_certificates: true, ..Setup::default() };
+    let mut nodegate = Nodegate::start(plane, &setup);
+    until_led(&nodegate).await;
+    let nodes: Arc<[String]> = names("kept-soak", NODES).into();
+    for name in &*nodes {
+        admin.delete(name).await;
+        Requester::kubelet(plane, name).await.create(&node(name, json!({"persist.demo/own": name}))).await.unwrap();
+    }
+    let (seen, passed) = (Arc::new(Seen::default()), Arc::new(AtomicUsize::new(0)));
+    let mut load = vec![tokio::spawn(pass_through(plane, seen.clone(), passed.clone()))];
+    load.extend((1..=2).map(|at| {
+        let (namespace, nodes) = (nodegate.namespace.clone(), nodes.clone());
+        tokio::spawn(write(plane, namespace, nodes, NODES / 2, seen.clone(), Random(at)))
+    }));
+    let goes_on = || !load.iter().any(tokio::task::JoinHandle::is_finished);
+    let samples = sample(plane, &nodegate, Duration::from_secs(60 * minutes), goes_on).await;
+    seen.over.store(true, Ordering::Relaxed);
+    for one in load {
+        one.await.unwrap();
+    }
+    assert!(!nodegate.has_ended(), "the server ended by itself:\n{}", nodegate.log());
+
+    eprintln!("  second   median MB   lowest   highest");
+    for row in samples.chunks(samples.len().div_ceil(ROWS)) {
+        let sizes = || row.iter().map(|(_, size)| *size);
+        let (lowest, highest) = (sizes().fold(f64::MAX, f64::min), sizes().fold(0.0, f64::max));
+        eprintln!("{:>8}   {:>9.1}   {lowest:>6.1}   {highest:>7.1}", row[0].0.as_secs(), median(row));
+    }
+    let (writes, reviews) = (seen.writes.load(Ordering::Relaxed), nodegate.requests("mutate"));
+    let passed = passed.load(Ordering::Relaxed);
+    let third = samples.len() / 3;
+    let (before, after) = (median(&samples[third..2 * third]), median(&samples[2 * third..]));
+    eprintln!("{writes} writes, {reviews} reviews, {passed} nodes came and went; {before:.1} MB, then {after:.1} MB");
+    assert!(passed > 50 && reviews > 100, "there was little load, so little is shown");
+    assert!(after - before <= GROWTH_MAX, "memory grew from {before:.1} MB to {after:.1} MB");
+    for name in &*nodes {
+        admin.delete(name).await;
+    }
+    plane.remove_definition();
+}
