@@ -63,7 +63,7 @@ impl Budget {
         Self::first_try(BRIEF_STEPS, BRIEF_BYTES)
     }
 
-    /// A tenth of a [`Self::brief`] one, for a first try on a thread that others wait for.
+    /// A tenth of the steps of a [`Self::brief`] one, for a first try on a thread that others wait for.
     #[must_use]
     pub fn immediate() -> Self {
         Self::first_try(IMMEDIATE_STEPS, IMMEDIATE_BYTES)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::api::names::is_dns_subdomain;
 use crate::api::policy::NodePolicySpec;
-use crate::api::positions::{Parsed, Positions, Reparse, entry_of, named_entries};
+use crate::api::positions::{Documents, InText, Parsed, Positions, entry_of, named_entries};
 use crate::api::problem::Problem;
 use crate::api::schema::{ShapeFault, check, document_schema};
 use crate::api::source::{FieldPath, Node, Related, SourcePosition, SourceText, SyntaxError, Tree, parse_documents};
@@ -35,7 +35,7 @@ pub struct PolicyDocument {
     pub origin: Origin,
     /// The spec.
     pub spec: Arc<NodePolicySpec>,
-    positions: Option<Arc<Positions>>,
+    positions: Option<Positions>,
     /// The text of the file.
     text: Option<SourceText>,
     /// The fields that do not conform to the schema. They are not in `spec`.
@@ -141,15 +141,19 @@ impl PolicyDocument {
     /// the invalid parts, so that the rest can be compiled in the same pass. If there are errors, the
     /// documents must not come into force.
     pub fn parse_all(origin: &Origin, text: &str, errors: &mut Vec<PolicyError>) -> Vec<Self> {
-        let source = matches!(origin, Origin::File(_)).then(|| SourceText::from(text));
+        let text_of_file = matches!(origin, Origin::File(_)).then(|| SourceText::from(text));
         let trees = match trees(text) {
             Ok(trees) => trees,
             Err(error) => {
-                errors.push(PolicyError::of_syntax(origin, source.as_ref(), error));
+                errors.push(PolicyError::of_syntax(origin, text_of_file.as_ref(), error));
                 return Vec::new();
             }
         };
-        let read = |(at, tree)| Self::read(origin, source.as_ref(), Some(at), tree, errors);
+        let documents = text_of_file.clone().map(|text| Arc::new(Documents::new(text, prepared_trees)));
+        let read = |(at, tree)| {
+            let source = documents.clone().map(|documents| InText { documents, at });
+            Self::read(origin, text_of_file.as_ref(), source, tree, errors)
+        };
         trees.enumerate().filter_map(read).collect()
     }
 
@@ -163,11 +167,11 @@ impl PolicyDocument {
         Self::read(origin, text, None, tree, errors)
     }
 
-    /// The policy in `tree`, which is the document `at` of the text if that is known.
+    /// The policy in `tree`, which is that of `source` if it is known.
     fn read(
         origin: &Origin,
         text: Option<&SourceText>,
-        at: Option<usize>,
+        source: Option<InText>,
         mut tree: Tree,
         errors: &mut Vec<PolicyError>,
     ) -> Option<Self> {
@@ -205,10 +209,7 @@ impl PolicyDocument {
             name: name.unwrap_or_default(),
             origin: origin.clone(),
             spec: Arc::new(spec.ok()?),
-            positions: Some(Arc::new(Positions::new(
-                tree,
-                text.cloned().zip(at.map(|at| Reparse { at, tree: prepared_tree })),
-            ))),
+            positions: Some(Positions::new(tree, source)),
             text: text.cloned(),
             invalid,
             flat_grace: None,
@@ -222,7 +223,7 @@ impl PolicyDocument {
     }
 
     fn parsed(&self) -> Option<&Parsed> {
-        self.positions.as_deref()?.parsed()
+        self.positions.as_ref()?.parsed()
     }
 
     /// An error at `path` in this document, with the position of its value if the document was parsed from a text.
@@ -308,11 +309,13 @@ fn trees(text: &str) -> Result<impl Iterator<Item = Tree>, SyntaxError> {
     Ok(parse_documents(text)?.into_iter().flat_map(flatten_list))
 }
 
-/// The document `at` of a text, as it was read.
-fn prepared_tree(text: &str, at: usize) -> Option<Tree> {
-    let mut tree = trees(text).ok()?.nth(at)?;
-    prepare(&mut tree, &mut Vec::new());
-    Some(tree)
+/// The documents of a text, as they were read.
+fn prepared_trees(text: &str) -> Vec<Tree> {
+    let prepared = |mut tree| {
+        prepare(&mut tree, &mut Vec::new());
+        tree
+    };
+    trees(text).into_iter().flatten().map(prepared).collect()
 }
 
 /// Removes what is no part of a policy, and what does not conform to the schema.
@@ -354,7 +357,7 @@ mod tests {
 
     #[test]
     fn an_error_after_the_tree_was_given_up_has_the_same_position_and_entry() {
-        let text = "kind: List\nitems:\n  - {apiVersion: nodegate.dev/v1alpha1, kind: NodePolicy, metadata: {name: a}}\n  \
+        let text = "kind: List\nitems:\n  - {apiVersion: nodegate.dev/v1alpha1, kind: NodePolicy, metadata: {name: a}, spec: {}}\n  \
                     - apiVersion: nodegate.dev/v1alpha1\n    kind: NodePolicy\n    metadata: {name: b}\n    spec:\n      rules:\n        \
                     - name: r\n          labels: {a: b}\n          taints: [\"t:NoSchedule\"]\n";
         let (mut documents, errors) = parsed(text);

@@ -9,18 +9,27 @@ use crate::api::source::{Field, FieldPath, Node, SourceText, Tree};
 ///
 /// Documents in force rarely have an error, and the tree of a large one takes far more memory than its text. So it is not
 /// kept ([`Positions::settled`]), but parsed again for the first error.
-#[derive(Debug)]
-pub(super) struct Positions {
-    /// The text, and how to parse the document in it again; `None` if only the tree is known.
-    source: Option<(SourceText, Reparse)>,
-    parsed: OnceLock<Option<Parsed>>,
+#[derive(Clone, Debug)]
+pub(super) enum Positions {
+    /// In a tree that is kept.
+    Kept(Arc<Parsed>, Option<InText>),
+    /// In a tree that is parsed when it is needed.
+    Settled(InText),
 }
 
-/// Which document of a text it is, and how the tree of that one is parsed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reparse {
+/// One of the documents of a text.
+#[derive(Clone, Debug)]
+pub(super) struct InText {
+    pub(super) documents: Arc<Documents>,
     pub(super) at: usize,
-    pub(super) tree: fn(&str, usize) -> Option<Tree>,
+}
+
+/// The documents of a text. Errors may be in all of them at once, so they are parsed together.
+#[derive(Debug)]
+pub(super) struct Documents {
+    text: SourceText,
+    parse: fn(&str) -> Vec<Tree>,
+    parsed: OnceLock<Vec<Parsed>>,
 }
 
 /// A document's tree, and its named entries by path.
@@ -31,26 +40,36 @@ pub(super) struct Parsed {
 }
 
 impl Positions {
-    /// The positions in a tree.
-    pub(super) fn new(tree: Tree, source: Option<(SourceText, Reparse)>) -> Self {
-        Self { source, parsed: OnceLock::from(Some(Parsed::new(tree))) }
+    /// The positions in a tree, which is that of `source` if it is known.
+    pub(super) fn new(tree: Tree, source: Option<InText>) -> Self {
+        Self::Kept(Arc::new(Parsed::new(tree)), source)
     }
 
     /// The same without the tree, if that can be parsed again.
-    pub(super) fn settled(self: Arc<Self>) -> Arc<Self> {
-        match &self.source {
-            Some(source) => Arc::new(Self { source: Some(source.clone()), parsed: OnceLock::new() }),
-            None => self,
+    pub(super) fn settled(self) -> Self {
+        match self {
+            Self::Kept(_, Some(source)) => Self::Settled(source),
+            other => other,
         }
     }
 
     /// The tree; `None` if the text cannot be parsed any more, which would be an error in this program.
     pub(super) fn parsed(&self) -> Option<&Parsed> {
-        let again = || {
-            let (text, Reparse { at, tree }) = self.source.as_ref()?;
-            tree(text.as_str(), *at).map(Parsed::new)
-        };
-        self.parsed.get_or_init(again).as_ref()
+        match self {
+            Self::Kept(parsed, _) => Some(parsed),
+            Self::Settled(InText { documents, at }) => documents.parsed().get(*at),
+        }
+    }
+}
+
+impl Documents {
+    /// The documents of `text`; `parse` returns their trees.
+    pub(super) fn new(text: SourceText, parse: fn(&str) -> Vec<Tree>) -> Self {
+        Self { text, parse, parsed: OnceLock::new() }
+    }
+
+    fn parsed(&self) -> &[Parsed] {
+        self.parsed.get_or_init(|| (self.parse)(self.text.as_str()).into_iter().map(Parsed::new).collect())
     }
 }
 
@@ -88,4 +107,31 @@ pub(super) fn named_entries(tree: &Tree) -> HashMap<FieldPath, String> {
 /// The entry that contains a field. The path of `spec.rules[0]` has three steps, that of `spec.governance.reserved[0]` four.
 pub(super) fn entry_of(entries: &HashMap<FieldPath, String>, path: &FieldPath) -> Option<String> {
     [3, 4].into_iter().find_map(|steps| entries.get(&path.first(steps))).cloned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::api::source::parse_documents;
+
+    #[test]
+    fn a_text_is_parsed_once_for_errors_in_all_of_its_documents() {
+        static TIMES: AtomicUsize = AtomicUsize::new(0);
+        let parse = |text: &str| {
+            TIMES.fetch_add(1, Ordering::Relaxed);
+            parse_documents(text).unwrap()
+        };
+        let text = "a: 1\n---\nb: 2\n---\nc: 3\n";
+        let documents = Arc::new(Documents::new(text.into(), parse));
+        let of = |(at, tree)| Positions::new(tree, Some(InText { documents: documents.clone(), at })).settled();
+        let all: Vec<Positions> = parse_documents(text).unwrap().into_iter().enumerate().map(of).collect();
+        assert_eq!(TIMES.load(Ordering::Relaxed), 0, "nothing asks for a tree");
+        for (positions, name) in all.iter().chain(&all).zip(["a", "b", "c"].iter().cycle()) {
+            assert!(positions.parsed().unwrap().tree.field(name).is_some(), "{name}");
+        }
+        assert_eq!(TIMES.load(Ordering::Relaxed), 1);
+    }
 }

@@ -67,6 +67,9 @@ impl<'a> Evaluation<'a> {
         evaluation.enqueue_candidates();
         while let Some(rule) = evaluation.queue.pop_first() {
             evaluation.evaluate(rule);
+            if evaluation.view.is_tried_in_vain() {
+                break;
+            }
         }
         evaluation
     }

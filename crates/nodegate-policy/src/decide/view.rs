@@ -286,6 +286,11 @@ impl<'a> View<'a> {
         outcome.map_err(|error| self.failures.borrow_mut().push(error)).ok()
     }
 
+    /// Whether this was a first attempt whose budget did not suffice: then nobody uses the result.
+    pub(crate) fn is_tried_in_vain(&self) -> bool {
+        self.budget.is_some_and(Budget::was_too_brief)
+    }
+
     fn budget(&self) -> &Budget {
         self.budget.unwrap_or(&self.own_budget)
     }

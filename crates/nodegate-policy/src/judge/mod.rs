@@ -25,6 +25,7 @@ use requested::{RequesterChange, Restored};
 use snapshot::NodeSnapshot;
 
 use crate::api::policy::{ChangeOperation, EntryMode};
+use crate::cel::Budget;
 use crate::decide::decision::Decision;
 use crate::decide::guard::{Guard, GuardReason};
 use crate::decide::last_change::LAST_CHANGE;
@@ -82,9 +83,10 @@ pub fn judge<'a>(
     judge.changes.sort_unstable_by_key(|change| change.place);
     let keys = judge.changes.iter().filter_map(|change| judge.key(change));
     let mut violations: Vec<Violation> = keys.collect();
-    violations.extend(
-        set.governance().constraints().iter().flat_map(|constraint_entry| judge.entry_violations(constraint_entry)),
-    );
+    // Nobody uses the verdict of a first attempt whose budget does not suffice.
+    let in_vain = || context.budget.is_some_and(Budget::was_too_brief);
+    let constraints = set.governance().constraints().iter().take_while(|_| !in_vain());
+    violations.extend(constraints.flat_map(|constraint_entry| judge.entry_violations(constraint_entry)));
     violations.sort_by(|a, b| a.importance().cmp(&b.importance()));
     let Unevaluated { unknown, too_costly } = judge.unevaluated.take();
     Verdict { violations, unknown, too_costly }

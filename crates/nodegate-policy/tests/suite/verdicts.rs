@@ -84,6 +84,31 @@ fn an_expression_that_reads_a_part_alone_pays_for_the_length_of_the_whole_node()
     assert_eq!(too_brief(500_000), (true, true));
 }
 
+/// The event loop waits for a first attempt, so one that does not suffice must not look at everything else.
+#[test]
+fn a_first_attempt_ends_with_its_budget() {
+    // About fifty of them take what a first attempt has.
+    let expression = "lists.range(20).all(x, x < 30)";
+    let rule = |at: usize| json!({"name": format!("r{at}"), "match": {"expression": expression}, "labels": {format!("k{at}"): "y"}});
+    let entry = |at: usize| json!({"name": format!("e{at}"), "expression": format!("object.metadata.name != 'x' && {expression}"), "mode": "audit"});
+    let rules = compile_inline(&json!({"rules": (0..400).map(rule).collect::<Vec<_>>()})).unwrap();
+    let entries = json!({"governance": {"expressions": (0..400).map(entry).collect::<Vec<_>>()}});
+    let entries = compile_inline(&entries).unwrap();
+    let text = json!({"metadata": {"name": "n"}}).to_string();
+    let node = NodeFacts::parse(&text).unwrap();
+    let requester = Requester { username: Text("alice".into()), ..Requester::default() };
+    let write = Write { operation: Operation::Create, status: false, dry_run: false, requester, node, old: None };
+    let unknown = |budget: Budget| {
+        let context = DecideContext { budget: Some(&budget), ..DecideContext::default() };
+        let notes = decide(&rules, &write, &context).notes.len();
+        let verdict = judge(&entries, &write, &context, &Exemptions::default());
+        (budget.was_too_brief(), notes + verdict.unknown.len())
+    };
+    let (too_brief, failed) = unknown(Budget::immediate());
+    assert!(too_brief && failed <= 2, "{failed} of 800 were looked at in vain");
+    assert_eq!(unknown(Budget::default()), (false, 0));
+}
+
 #[test]
 fn who_may_override_a_policy_may_override_its_presets() {
     let policy = json!({"presets": ["vendor-guard"], "governance": {"breakGlass": {"users": ["oncall"]}}});

@@ -12,7 +12,7 @@ pub struct SourcePosition {
     pub line: u32,
     /// The column, in characters.
     pub column: u32,
-    // Files have at most 16 MiB, and a set keeps the positions of all its documents.
+    // Files have at most 16 MiB, and a large one has very many positions.
     start: u32,
     end: u32,
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use serde_saphyr::Spanned;
+use serde_saphyr::budget::BudgetBreach;
 
 use super::parse::Value;
 use super::place::SourcePosition;
@@ -55,13 +56,32 @@ pub(super) fn explain(text: &str, error: &serde_saphyr::Error) -> SyntaxError {
         let problem = Problem::new(format!("invalid YAML: {what}"), remedy);
         return SyntaxError { place: Some(stop.place_of(part)), problem, related: None, exceeds_budget: false };
     }
-    let exceeds_budget = matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. });
+    let breach = match error.without_snippet() {
+        serde_saphyr::Error::Budget { breach, .. } => Some(breach),
+        _ => None,
+    };
+    if let Some(problem) = breach.and_then(too_much) {
+        return SyntaxError { place, problem, related: None, exceeds_budget: true };
+    }
+    let exceeds_budget = breach.is_some();
     let remedy = message.contains("bracket").then(|| "close each bracket, or write the text in quotes".to_owned());
     SyntaxError {
         place,
         problem: Problem { what: format!("invalid YAML: {message}"), remedy },
         related: None,
         exceeds_budget,
+    }
+}
+
+/// What is too much in a text that may be written by people. Other limits only hold for hostile ones.
+fn too_much(breach: &BudgetBreach) -> Option<Problem> {
+    match breach {
+        BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. } => {
+            let what = "too large: a file may have at most 250,000 lists, mappings, names and values";
+            Some(Problem::new(what, "split it into several files, each with policies of its own"))
+        }
+        BudgetBreach::Depth { .. } => Some("lists and mappings are nested more than 32 levels deep".into()),
+        _ => None,
     }
 }
 
@@ -350,5 +370,15 @@ mod tests {
         assert!(error("a: \"\\d\"\n").3.contains("single quotes"));
         assert!(error("a: {{ .Values.x }}\n").3.contains("render the template first"));
         assert!(error("{{- if x }}\na: b\n").3.contains("render the template first"));
+    }
+
+    #[test]
+    fn a_text_that_is_too_large_or_too_deep_is_told_so() {
+        let list = |count| format!("a: [{}1]\n", "1, ".repeat(count));
+        let large = parse_documents(&list(250_000)).unwrap_err().to_string();
+        assert!(large.contains("at most 250,000") && large.contains("several files"), "{large}");
+        assert!(parse_documents(&list(249_000)).is_ok());
+        let deep = parse_documents(&format!("a: {}{}\n", "[".repeat(40), "]".repeat(40))).unwrap_err().to_string();
+        assert!(deep.contains("32 levels"), "{deep}");
     }
 }
