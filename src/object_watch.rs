@@ -1,12 +1,16 @@
 //! Watches objects of one kind.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, stream};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Config, Event, watcher};
+use kube::runtime::watcher::{self, Config, DefaultBackoff, Event, watcher};
 use kube::{Api, Error, Resource};
 use serde::de::DeserializeOwned;
+
+/// The delay when the usual ones are used up.
+const DELAY_MAX: Duration = Duration::from_secs(30);
 
 /// Lists objects, then reports every change; retries with increasing delays.
 ///
@@ -18,15 +22,23 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let begin = move || watcher(api.clone(), config.clone()).boxed();
-    let events = stream::unfold((begin(), false), move |(mut events, lost)| {
+    let first = (begin(), false, DefaultBackoff::default());
+    let events = stream::unfold(first, move |(mut events, lost, mut delays)| {
         if lost {
             events = begin();
         }
         async move {
+            if lost {
+                // The delays below begin anew with every listing.
+                tokio::time::sleep(delays.next().unwrap_or(DELAY_MAX)).await;
+            }
             let event = events.next().await?;
+            if matches!(event, Ok(Event::Apply(_) | Event::Delete(_))) {
+                delays = DefaultBackoff::default();
+            }
             // Any JSON object that is no event counts as an answer of the API server in kube's client.
             let lost = matches!(event, Err(watcher::Error::WatchFailed(Error::SerdeError(_) | Error::Api(_))));
-            Some((event, (events, lost)))
+            Some((event, (events, lost, delays)))
         }
     });
     events.default_backoff()
@@ -88,6 +100,14 @@ mod tests {
             let told = told(&[LISTED, &format!("{unreadable}\n"), AGAIN], 7).await;
             assert_eq!(told, ["begin", "there a", "all", "failed", "begin", "there b", "all"], "{unreadable}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn damage_that_stays_has_objects_listed_less_and_less_often() {
+        let damaged: Vec<&str> = std::iter::repeat_n([LISTED, "#\n"], 8).flatten().collect();
+        let begun = tokio::time::Instant::now();
+        told(&damaged, 8 * 4).await;
+        assert!(begun.elapsed() > Duration::from_secs(60), "{:?}", begun.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

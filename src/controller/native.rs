@@ -158,7 +158,9 @@ impl Keeper {
             let events = watch_objects(api.clone(), config.clone());
             events
                 .filter_map(|event| {
-                    std::future::ready(matches!(event, Ok(Event::Apply(_) | Event::Delete(_))).then_some(()))
+                    std::future::ready(
+                        matches!(event, Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone)).then_some(()),
+                    )
                 })
                 .boxed()
         });

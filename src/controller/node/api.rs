@@ -78,10 +78,21 @@ pub(super) enum Changed {
     Gone(Read),
     /// A bookmark: nothing has changed up to this version.
     Nothing,
-    /// The line is not JSON, or names no node; contains what it seems to say.
+    /// The line is not JSON, names no node, or has an unknown type; contains what it seems to say.
     Damaged(Box<Changed>),
     /// The watch failed.
     Failed(NodesError),
+}
+
+impl Changed {
+    /// Whether it does not say which node changed.
+    pub(super) fn names_no_node(&self) -> bool {
+        match self {
+            Self::To(node) | Self::Gone(node) => node.as_ref().is_err_and(|unreadable| unreadable.name.is_empty()),
+            Self::Nothing | Self::Failed(_) => true,
+            Self::Damaged(seeming) => seeming.names_no_node(),
+        }
+    }
 }
 
 /// The nodes of a cluster.
@@ -324,7 +335,10 @@ fn changed(line: Piece) -> (Changed, Option<String>) {
             let message = text_at(text, &["object", "message"]).unwrap_or_default();
             Changed::Failed(NodesError::Refused { code: status_code(text), message: brief(message) })
         }
-        kind => Changed::Failed(NodesError::broken("received an event of unknown type", kind)),
+        kind => {
+            let unknown = NodesError::broken("received an event of unknown type", kind);
+            Changed::Damaged(Box::new(Changed::Failed(unknown)))
+        }
     };
     (changed, version)
 }

@@ -32,7 +32,8 @@ pub(in crate::controller) enum Seen {
 ///
 /// # Guarantees
 /// Holds one node at a time. If the version has expired, lists again; if the connection breaks or an event arrives
-/// damaged, resumes, with increasing delays. An event that is damaged twice affects only its node.
+/// damaged, resumes, with increasing delays. An event that is damaged twice affects only its node; if it names none, all
+/// nodes are listed again.
 pub(in crate::controller) async fn follow(nodes: &NodeApi, mut seen: impl FnMut(Seen)) {
     let mut backoff = DefaultBackoff::default();
     let mut version: Option<String> = None;
@@ -44,13 +45,16 @@ pub(in crate::controller) async fn follow(nodes: &NodeApi, mut seen: impl FnMut(
             Some(version) => watch(nodes, version, &mut damaged, &mut seen).await,
         };
         let Err(error) = outcome else { continue };
-        if error.is_expired() {
+        if error.is_expired() || version.as_deref() == Some(UNKNOWN) {
             version = None;
         }
         seen(Seen::Failed(error));
         tokio::time::sleep(backoff.next().unwrap_or(Duration::from_secs(30))).await;
     }
 }
+
+/// The version after which changes were lost.
+const UNKNOWN: &str = "";
 
 /// Lists all nodes. Returns the version of the listing.
 async fn list(nodes: &NodeApi, seen: &mut impl FnMut(Seen)) -> Result<String, NodesError> {
@@ -84,6 +88,10 @@ async fn watch(
             Changed::Damaged(_) if damaged.as_ref() != Some(version) => {
                 *damaged = Some(version.clone());
                 return Err(NodesError::Broken("received a damaged event; asking for it again".to_owned()));
+            }
+            Changed::Damaged(seeming) if seeming.names_no_node() => {
+                (*damaged, *version) = (None, UNKNOWN.to_owned());
+                return Err(NodesError::Broken("received a damaged event again; listing all nodes".to_owned()));
             }
             Changed::Damaged(seeming) => *seeming,
             changed => changed,
@@ -221,6 +229,13 @@ mod tests {
             assert_eq!(seen[..4], ["begin", "there a 1", "all", "watching"], "{damaged}");
             assert!(seen[4].starts_with("failed") && seen[5..] == ["watching", "changed a 10"], "{damaged}: {seen:?}");
             assert!(asked[2].contains("resourceVersion=9"), "{damaged}: {asked:?}");
+        }
+        // Nothing says which node changed: no other event may hide that.
+        for damaged in ["{\"type\":\"MODIFIED\",\"object\":[]}\n", "#\n", "{\"type\":\"UNHEARD\",\"object\":{}}\n"] {
+            let after = [damaged, &event("MODIFIED", &node("b", 11))].concat();
+            let (seen, asked) = follow_all(&[(200, &listed), (200, &after), (200, &after), (200, &listed)]).await;
+            assert!(seen.iter().filter(|what| *what == "begin").count() == 2, "{damaged}: {seen:?}");
+            assert!(!seen.contains(&"changed b 11".to_owned()) && asked.len() >= 4, "{damaged}: {seen:?}");
         }
         // The API server itself sends it so: the others must not wait for it.
         let after = [cut.as_str(), &event("MODIFIED", &node("b", 11))].concat();
