@@ -109,6 +109,8 @@ impl TraceSettings {
             Some(exporter) => match exporter.value.as_str() {
                 "none" => return Ok(None),
                 "otlp" => true,
+                // What is meant for other programs of the pod is no reason not to start.
+                _ if !has_endpoint(&environment) => return Ok(None),
                 _ => return Err(exporter.wrong("expected otlp or none")),
             },
         };
@@ -126,6 +128,12 @@ impl TraceSettings {
             batches: batches(&environment)?,
         }))
     }
+}
+
+fn has_endpoint(environment: &Environment<'_>) -> bool {
+    ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
+        .iter()
+        .any(|name| environment.get(name).is_some())
 }
 
 /// Where to send traces; `None` if no variable says so and nobody asked for it.
@@ -148,7 +156,7 @@ fn endpoint(environment: &Environment<'_>, asked: bool) -> Result<Option<Url>, S
         return Err(variable.wrong_secret("the URL has credentials; put them into OTEL_EXPORTER_OTLP_HEADERS"));
     }
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(variable.wrong(expected));
+        return Err(variable.wrong_secret(expected));
     }
     if let Some(path) = path {
         let base = url.path().trim_end_matches('/').to_owned();
@@ -299,6 +307,8 @@ mod tests {
         assert!(read(&[("OTEL_SERVICE_NAME", "x"), ("OTEL_EXPORTER_OTLP_ENDPOINT", " ")]).unwrap().is_none());
         assert!(read(&[ENDPOINT, ("OTEL_SDK_DISABLED", "True")]).unwrap().is_none());
         assert!(read(&[ENDPOINT, ("OTEL_TRACES_EXPORTER", "none")]).unwrap().is_none());
+        // These are for other programs of the pod.
+        assert!(read(&[("OTEL_TRACES_EXPORTER", "console"), ("OTEL_TRACES_SAMPLER", "xray")]).unwrap().is_none());
         let default = read(&[("OTEL_TRACES_EXPORTER", "otlp")]).unwrap().unwrap();
         assert_eq!(default.endpoint.as_str(), "http://localhost:4318/v1/traces");
     }
@@ -352,6 +362,7 @@ mod tests {
             ("OTEL_TRACES_EXPORTER", "zipkin", "expected otlp or none"),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector:4318", "expected a URL"),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "secret", "expected a URL"),
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "u:secret@collector:4318", "expected a URL"),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://u:secret@collector", "OTEL_EXPORTER_OTLP_HEADERS"),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "4318"),
             ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json", "http/protobuf"),

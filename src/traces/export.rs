@@ -31,6 +31,8 @@ const RETRIES: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_secs(1))
     .with_max_delay(Duration::from_secs(8))
     .with_max_times(3);
+/// How often the log says that spans were rejected.
+const TELL_OF_REJECTED: Duration = Duration::from_secs(60);
 /// The longest delay that a collector can ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
@@ -99,6 +101,7 @@ pub(super) fn start(
         sender,
         metrics: metrics.clone(),
         outage: Outage::default(),
+        told_of_rejected: None,
         stopping: stopping.clone(),
     };
     (Queue { spans, metrics }, Exporter { task: tokio::spawn(worker.run()), stopping })
@@ -111,6 +114,8 @@ struct Worker {
     sender: Sender,
     metrics: Arc<Metrics>,
     outage: Outage,
+    /// When the log last said that spans were rejected.
+    told_of_rejected: Option<Instant>,
     stopping: CancellationToken,
 }
 
@@ -155,8 +160,8 @@ impl Worker {
                 Ok(()) => return self.taken(spans),
                 Err(Failed::Rejected { spans: rejected, why }) => {
                     let rejected = rejected.min(spans);
-                    self.metrics.traces.ended(SpanFate::Sent, spans - rejected);
-                    return self.lost(rejected, &why);
+                    self.taken(spans - rejected);
+                    return self.rejected(rejected, &why);
                 }
                 Err(Failed::Final(why)) => break why,
                 Err(Failed::Temporary { why, after }) => (why, after),
@@ -168,6 +173,17 @@ impl Worker {
             }
         };
         self.lost(spans, &failed);
+    }
+
+    /// Notes that the collector took a batch, but not all spans in it.
+    fn rejected(&mut self, spans: u64, why: &str) {
+        self.metrics.traces.ended(SpanFate::Failed, spans);
+        let now = Instant::now();
+        if self.told_of_rejected.is_none_or(|told| now - told >= TELL_OF_REJECTED) {
+            self.told_of_rejected = Some(now);
+            let endpoint = self.sender.endpoint();
+            tracing::warn!(%endpoint, spans, error = why, "the collector of traces rejected spans");
+        }
     }
 
     fn taken(&mut self, spans: u64) {

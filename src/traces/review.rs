@@ -28,7 +28,7 @@ pub struct Reviewed {
     pub dry_run: bool,
     /// The number of operations of the patch.
     pub patch_operations: usize,
-    /// The rules that changed or denied something, as `policy/rule`.
+    /// The rules that give the node something, or that the write violates, as `policy/rule`.
     pub rules: Vec<String>,
 }
 

@@ -83,8 +83,8 @@ impl Sender {
         Self { settings, client }
     }
 
-    pub(super) fn endpoint(&self) -> &url::Url {
-        &self.settings.endpoint
+    pub(super) fn endpoint(&self) -> url::Url {
+        self.settings.shown_endpoint()
     }
 
     pub(super) fn compression(&self) -> Compression {
@@ -108,7 +108,8 @@ impl Sender {
         let response = request.send().await.map_err(|error| temporary(&error))?;
         let status = response.status();
         if status.is_success() {
-            return partly(&body_of(response).await.map_err(|error| temporary(&error))?);
+            // The status decides; the body only tells what was rejected.
+            return partly(&body_of(response).await.unwrap_or_default());
         }
         let after = response.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
         let why = refusal(status);

@@ -28,6 +28,16 @@ pub struct TraceSettings {
     pub batches: Batches,
 }
 
+impl TraceSettings {
+    /// The endpoint for logs and errors: without its query, in which a collector may want a token.
+    pub fn shown_endpoint(&self) -> Url {
+        let mut url = self.endpoint.clone();
+        url.set_query(None);
+        url.set_fragment(None);
+        url
+    }
+}
+
 /// How requests are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {

@@ -91,7 +91,7 @@
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- range .Values.extraVolumes }}
-{{- if or (has .name (list "tls" "callers" "collector" "policies" "labels" "state")) (hasPrefix "inventory-" .name) }}
+{{- if or (has .name (list "tls" "callers" "policies" "labels" "state")) (and (eq .name "collector") (include "nodegate.collectorCa" $)) (hasPrefix "inventory-" .name) }}
 {{- fail (printf "extraVolumes: the chart has a volume %q itself; choose another name" .name) }}
 {{- end }}
 {{- end }}

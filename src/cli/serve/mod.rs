@@ -91,7 +91,7 @@ pub(super) fn run(args: ServeArgs) -> anyhow::Result<Findings> {
     raise_descriptor_limit();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.enable_all().thread_stack_size(STACK).build().context("no runtime")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let running = start(ServeConfig::try_from(args)?).await?;
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
@@ -102,7 +102,10 @@ pub(super) fn run(args: ServeArgs) -> anyhow::Result<Findings> {
             _ = interrupt.recv() => {}
         }
         Ok(Findings::None)
-    })
+    });
+    // A thread may still wait for a name server.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Raises the limit of open files as far as permitted. With 1,024, which is common in containers, the permitted

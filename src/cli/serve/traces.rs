@@ -29,7 +29,7 @@ pub(super) fn start(
         .user_agent(concat!("nodegate/", env!("CARGO_PKG_VERSION")));
     let client = builder.tls_backend_preconfigured(tls(&settings)?).build();
     let client = client.context("could not create the client of the collector of traces")?;
-    tracing::info!(endpoint = %settings.endpoint, "sending traces");
+    tracing::info!(endpoint = %settings.shown_endpoint(), "sending traces");
     let (traces, exporter) = Traces::start(&settings, Sender::new(settings.clone(), client), metrics.clone());
     Ok((traces, Some(exporter)))
 }
@@ -49,7 +49,7 @@ fn tls(settings: &TraceSettings) -> anyhow::Result<rustls::ClientConfig> {
             if roots.is_empty() {
                 bail!(
                     "{}: this system has no CA certificates; set OTEL_EXPORTER_OTLP_CERTIFICATE to a file (PEM) with the CA of the collector",
-                    settings.endpoint
+                    settings.shown_endpoint()
                 );
             }
         }

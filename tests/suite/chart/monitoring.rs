@@ -111,6 +111,9 @@ fn the_rules_are_those_of_the_file_unless_the_values_leave_some_out() {
     for (_, rule) in &mut expected {
         if rule["alert"].is_string() {
             rule["labels"]["team"] = json!("it's \"quoted\" {{ $labels.node }}");
+            let runbook =
+                format!("https://git.example.com/nodegate/{}", rule["annotations"]["runbook_url"].as_str().unwrap());
+            rule["annotations"]["runbook_url"] = json!(runbook);
         }
     }
     expected.push(("a:b".to_owned(), json!({"record": "a:b", "expr": "vector(1)"})));

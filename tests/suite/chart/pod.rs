@@ -158,7 +158,7 @@ fn a_pod_reads_the_settings_of_traces_that_the_values_say() {
     let mount = mounts.iter().find(|mount| ca.starts_with(mount["mountPath"].as_str().unwrap())).unwrap();
     let volumes = items(&objects.pod()["spec"]["volumes"]);
     let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]).unwrap();
-    let file = json!({"name": "ca", "items": [{"key": "ca.crt", "path": ca.file_name().unwrap().to_str()}]});
+    let file = json!({"name": "mine", "items": [{"key": "ca.crt", "path": ca.file_name().unwrap().to_str()}]});
     assert_eq!(volume["configMap"], file);
     let plain = Objects::render(&value_sets()["defaults"]).unwrap();
     let has_none = |variable: &Value| !variable["name"].as_str().unwrap().starts_with("OTEL_");

@@ -70,7 +70,7 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
         (
             "tracing",
             json!({"tracing": {"endpoint": "https://collector.observability.svc:4318", "sampler": "parentbased_traceidratio", "ratio": 0.05,
-                               "headersSecret": "mine", "headersKey": "otlp", "caConfigMap": "ca", "resourceAttributes": {"k8s.cluster.name": "it's \"50%\", a,b"}}}),
+                               "headersSecret": "mine", "headersKey": "otlp", "caConfigMap": "mine", "resourceAttributes": {"k8s.cluster.name": "it's \"50%\", a,b"}}}),
         ),
         ("no webhooks", json!({"webhooks": {"enabled": false}})),
         ("neither guard nor fence", json!({"guard": {"enabled": false, "fence": false}})),
