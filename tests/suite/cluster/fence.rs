@@ -7,7 +7,7 @@ use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 
-use super::control_plane::{ControlPlane, exclusive};
+use super::control_plane::{ControlPlane, POLICIES_ACT, exclusive};
 use super::guard::Guard;
 
 const NAMESPACE: &str = "fenced";
@@ -53,7 +53,7 @@ fn install(plane: &ControlPlane) -> (Guard<'_>, String) {
 
 /// Waits until the API server knows of both policies.
 async fn until_fenced(client: &kube::Client) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + POLICIES_ACT;
     let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &resource(KINDS[0]));
     let maps: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource("ConfigMap"));
     let label = Patch::Merge(json!({"metadata": {"labels": {"probe": "x"}}}));

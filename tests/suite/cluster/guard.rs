@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use super::control_plane::{ControlPlane, exclusive, run};
+use super::control_plane::{ControlPlane, POLICIES_ACT, exclusive, run};
 use super::keeping::{node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Outcome, Requester, Way, label};
@@ -42,7 +42,7 @@ async fn until_guarded(plane: &ControlPlane, key: &str) {
     let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, name).await);
     admin.delete(name).await;
     admin.create(&node(name, json!({}))).await.unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + POLICIES_ACT;
     for key in ["nodegate.dev/probe", key] {
         // Through `nodes/status` no webhook corrects it first.
         let probe = json!({"metadata": {"labels": {key: "x"}}});
@@ -59,7 +59,7 @@ async fn until_guarded(plane: &ControlPlane, key: &str) {
 async fn until_stripped(plane: &ControlPlane, key: &str) {
     let name = "guard-probe";
     let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, name).await);
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + POLICIES_ACT;
     loop {
         admin.delete(name).await;
         let created = kubelet.create(&node(name, json!({key: "x"}))).await.unwrap();

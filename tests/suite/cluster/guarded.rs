@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::control_plane::{ControlPlane, exclusive};
+use super::control_plane::{ControlPlane, POLICIES_ACT, exclusive};
 use super::keeping::node;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
@@ -55,14 +55,16 @@ impl<'a> NativeGuard<'a> {
         });
         let objects = json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]});
         plane.kubectl(&["apply", "-f", "-"], Some(&objects.to_string())).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(30);
+        // Removed whatever happens next: it would refuse writes of other tests.
+        let guard = Self(plane);
+        let deadline = Instant::now() + POLICIES_ACT;
         while kubelet.label(node, "persist.example.com/probe", json!("x")).await.is_ok() {
             // It may begin to act between the two.
             let _ = kubelet.label(node, "persist.example.com/probe", Value::Null).await;
             assert!(Instant::now() < deadline, "the native policy does not act");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        Self(plane)
+        guard
     }
 }
 

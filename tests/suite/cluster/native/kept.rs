@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cluster::control_plane::{ControlPlane, exclusive, run};
+use crate::cluster::control_plane::{ControlPlane, POLICIES_ACT, exclusive, run};
 use crate::cluster::keeping::{node, until_led};
 use crate::cluster::nodegate::{Nodegate, Setup};
 use crate::cluster::requester::{Requester, label};
@@ -56,9 +56,9 @@ fn exported(policy: &str, keeper: &str) -> Vec<Value> {
 }
 
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + POLICIES_ACT;
     while !holds().await {
-        assert!(Instant::now() < deadline, "not within ten seconds: {what}");
+        assert!(Instant::now() < deadline, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
