@@ -202,6 +202,7 @@ fn what_the_libraries_get_wrong_is_an_error_here() {
         ("lists.range(9223372036854775807).size() > 0", "steps"),
         ("lists.range(-1).size() > 0", "negative"),
         ("[9223372036854775807, 1].sum() > 0", "beyond the range"),
+        ("'%.f'.format([1.0]) == ''", "needs a number of digits"),
         ("'%.99999999999f'.format([1.0]) == ''", "at most 100 digits"),
         ("'%.99999999999999999999999f'.format([1.0]) == ''", "at most 100 digits"),
         ("'%s'.format([optional.of(1)]) == ''", "cannot write an optional as `%s`"),

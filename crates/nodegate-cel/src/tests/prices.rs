@@ -23,6 +23,9 @@ fn long_urls_are_compared_for_many_steps() {
     let made = steps("url('/' + doc.status.text) == dyn(null)", 1 << 16);
     let compared = steps("url('/' + doc.status.text) == url('/a')", 1 << 16);
     assert!(compared > made + 3_000, "{made} and {compared} steps");
+    // The text is gone through six times.
+    let checked = steps("isURL('/' + doc.status.text)", 1 << 16);
+    assert!(checked > 6 << 12, "{checked} steps");
 }
 
 #[test]
