@@ -10,6 +10,7 @@ pub mod controller;
 pub mod files;
 pub mod firstboot;
 pub mod health;
+pub mod http_client;
 pub mod inventory;
 pub mod kube_error;
 pub mod metrics;

@@ -18,7 +18,7 @@ use super::connect::ConnectArgs;
 use super::invocation::Invocation;
 use super::output;
 use super::{Findings, telemetry_for_command};
-use crate::inventory::{http_error, trusting};
+use crate::http_client::{self, trusting};
 use crate::kube_error::in_words;
 
 /// Maximum size of an answer, in bytes.
@@ -97,20 +97,12 @@ impl Webhook {
             .build()
             .map_err(|error| format!("could not create the client: {error}"))?;
         let request = client.post(self.url()).header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let failed = |error: &reqwest::Error| http_error(error, self.timeout);
-        let mut response =
-            request.body(review(self.of_policies).to_string()).send().await.map_err(|error| failed(&error))?;
+        let sent = request.body(review(self.of_policies).to_string()).send().await;
+        let response = sent.map_err(|error| http_client::in_words(&error, self.timeout))?;
         if !response.status().is_success() {
             return Err(format!("it answered {}", response.status()));
         }
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| failed(&error))? {
-            body.extend_from_slice(&chunk);
-            if body.len() > ANSWER_MAX {
-                return Err(format!("its answer is larger than {} KiB", ANSWER_MAX / 1024));
-            }
-        }
-        is_answer(&body)
+        is_answer(&http_client::body(response, ANSWER_MAX, self.timeout).await?)
     }
 }
 

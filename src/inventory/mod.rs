@@ -16,6 +16,5 @@ mod stored;
 
 pub use cache::InventoryCache;
 pub use refresh::{AllFailing, Failing, Refresher, RefresherConfig};
-pub(crate) use request::{in_words as http_error, trusting};
 pub use schedule::LivingNode;
 pub use stored::{NAME_PREFIX, UnreadableAnswers, follow, read, selector};

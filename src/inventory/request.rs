@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use reqwest::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH};
 use reqwest::redirect::{Attempt, Policy};
-use reqwest::{Client, Response, StatusCode};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use reqwest::{Client, StatusCode};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::time::Instant;
 use url::Url;
 
 use super::credentials::{Credentials, Files, covers};
+use crate::http_client::{USER_AGENT, body, in_words, system_roots, trusting};
 use nodegate_policy::Inventory;
 
 /// Maximum time of a request about one node, and of one about all nodes.
@@ -134,7 +134,7 @@ impl Ready {
             .redirect(Policy::custom(move |attempt| redirected(attempt, below.as_ref())))
             .referer(false)
             .connect_timeout(TIMEOUT)
-            .user_agent(concat!("nodegate/", env!("CARGO_PKG_VERSION")))
+            .user_agent(USER_AGENT)
             .build()
             .map_err(|error| format!("could not create the client: {error}"))?;
         Ok(Self { http, credentials })
@@ -158,72 +158,15 @@ fn redirected(attempt: Attempt<'_>, below: Option<&Url>) -> reqwest::redirect::A
 
 fn tls(credentials: Option<&mut Credentials>) -> Result<ClientConfig, String> {
     let (ca, identity) = credentials.map(|known| (known.ca.take(), known.identity.take())).unwrap_or_default();
-    let mut roots = RootCertStore::empty();
-    match ca {
+    let roots = match ca {
         Some(ca) => {
+            let mut roots = RootCertStore::empty();
             for certificate in ca {
                 roots.add(certificate).map_err(|error| format!("the file \"ca.crt\" contains no CA: {error}"))?;
             }
+            roots
         }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    trusting(roots, identity)
-}
-
-/// TLS that trusts these CAs, with this client certificate.
-///
-/// # Errors
-/// Returns a sentence.
-pub(crate) fn trusting(
-    roots: RootCertStore,
-    identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
-) -> Result<ClientConfig, String> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots);
-    match identity {
-        Some((chain, key)) => builder
-            .with_client_auth_cert(chain, key)
-            .map_err(|error| format!("the client certificate and its key cannot be used: {error}")),
-        None => Ok(builder.with_no_client_auth()),
-    }
-}
-
-/// Reads a body as it arrives, so that one beyond `max` is cut off.
-async fn body(mut response: Response, max: usize, limit: Duration) -> Result<Vec<u8>, String> {
-    let too_large = || format!("its answer is larger than {} KiB", max / 1024);
-    if response.content_length().is_some_and(|length| length > max as u64) {
-        return Err(too_large());
-    }
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| in_words(&error, limit))? {
-        if body.len() + chunk.len() > max {
-            return Err(too_large());
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
-}
-
-/// An error without the URL, which the message about it names already, and with the innermost reason.
-pub(crate) fn in_words(error: &reqwest::Error, limit: Duration) -> String {
-    if error.is_timeout() {
-        return format!("it did not answer within {} seconds", limit.as_secs());
-    }
-    let mut source: &dyn std::error::Error = error;
-    while let Some(inner) = source.source() {
-        source = inner;
-    }
-    let what = if error.is_redirect() {
-        return source.to_string();
-    } else if error.is_connect() {
-        "could not connect"
-    } else {
-        "the request failed"
+        None => system_roots(),
     };
-    format!("{what}: {source}")
+    trusting(roots, identity)
 }

@@ -13,9 +13,10 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
 use prost::Message as _;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, StatusCode};
 
 use super::settings::{Compression, TraceSettings};
+use crate::http_client::{body, in_words};
 use crate::telemetry::brief;
 
 /// Maximum size of an answer that is read, in bytes.
@@ -92,7 +93,7 @@ impl Sender {
     }
 
     /// Sends a batch once.
-    pub(super) async fn send(&self, body: Bytes) -> Result<(), Failed> {
+    pub(super) async fn send(&self, batch: Bytes) -> Result<(), Failed> {
         let limit = self.settings.timeout;
         let mut request = self
             .client
@@ -100,16 +101,16 @@ impl Sender {
             .headers(self.settings.headers.clone())
             .header(CONTENT_TYPE, "application/x-protobuf")
             .timeout(limit)
-            .body(body);
+            .body(batch);
         if self.settings.compression == Compression::Gzip {
             request = request.header(CONTENT_ENCODING, "gzip");
         }
-        let temporary = |error: &reqwest::Error| Failed::Temporary { why: in_words(error, limit), after: None };
+        let temporary = |error: &reqwest::Error| Failed::Temporary { why: brief(in_words(error, limit)), after: None };
         let response = request.send().await.map_err(|error| temporary(&error))?;
         let status = response.status();
         if status.is_success() {
             // The status decides; the body only tells what was rejected.
-            return partly(&body_of(response).await.unwrap_or_default());
+            return partly(&body(response, ANSWER_MAX, limit).await.unwrap_or_default());
         }
         let after = response.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
         let why = refusal(status);
@@ -135,35 +136,10 @@ fn refusal(status: StatusCode) -> String {
     }
 }
 
-/// The beginning of an answer.
-async fn body_of(mut response: Response) -> Result<Vec<u8>, reqwest::Error> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        let room = ANSWER_MAX - body.len();
-        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if body.len() == ANSWER_MAX {
-            break;
-        }
-    }
-    Ok(body)
-}
-
 /// Whether the collector took everything. An answer that is not OTLP is taken for a success, as its status says.
 fn partly(body: &[u8]) -> Result<(), Failed> {
     let answer = ExportTraceServiceResponse::decode(body).ok().and_then(|answer| answer.partial_success);
     let Some(partial) = answer.filter(|partial| partial.rejected_spans > 0) else { return Ok(()) };
     let spans = u64::try_from(partial.rejected_spans).unwrap_or_default();
     Err(Failed::Rejected { spans, why: format!("it rejected {spans} spans: {}", brief(partial.error_message)) })
-}
-
-/// An error without the URL, with the innermost reason.
-fn in_words(error: &reqwest::Error, limit: Duration) -> String {
-    if error.is_timeout() {
-        return format!("it did not answer within {} ms", limit.as_millis());
-    }
-    let mut source: &dyn std::error::Error = error;
-    while let Some(inner) = source.source() {
-        source = inner;
-    }
-    brief(source)
 }

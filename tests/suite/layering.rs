@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Layer, and the layers of this package it may use. Has to be the table in ARCHITECTURE.md.
-const MAY_USE: [(&str, &[&str]); 19] = [
+const MAY_USE: [(&str, &[&str]); 20] = [
     ("api_server", &[]),
     ("kube_error", &[]),
     ("object_watch", &[]),
+    ("http_client", &[]),
     ("state", &["kube_error", "object_watch", "watch", "telemetry", "text"]),
     ("files", &["watch"]),
-    ("inventory", &["kube_error", "object_watch", "metrics", "telemetry", "text"]),
+    ("inventory", &["http_client", "kube_error", "object_watch", "metrics", "telemetry", "text"]),
     ("admission", &["state", "inventory", "metrics", "text", "traces"]),
     ("tls", &["watch"]),
     (
@@ -39,12 +40,13 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("health", &["metrics"]),
     ("telemetry", &["api_server", "text"]),
     ("text", &[]),
-    ("traces", &["metrics", "telemetry", "text"]),
+    ("traces", &["http_client", "metrics", "telemetry", "text"]),
     ("watch", &[]),
     (
         "cli",
         &[
             "api_server",
+            "http_client",
             "kube_error",
             "state",
             "files",

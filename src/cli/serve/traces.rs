@@ -10,7 +10,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::inventory::trusting;
+use crate::http_client::{USER_AGENT, system_roots, trusting};
 use crate::metrics::Metrics;
 use crate::traces::{Exporter, Sender, TlsFiles, TraceSettings, Traces};
 
@@ -23,10 +23,7 @@ pub(super) fn start(
     metrics: &Arc<Metrics>,
 ) -> anyhow::Result<(Traces, Option<Exporter>)> {
     let Some(settings) = settings else { return Ok((Traces::default(), None)) };
-    let builder = Client::builder()
-        .redirect(Policy::none())
-        .referer(false)
-        .user_agent(concat!("nodegate/", env!("CARGO_PKG_VERSION")));
+    let builder = Client::builder().redirect(Policy::none()).referer(false).user_agent(USER_AGENT);
     let client = builder.tls_backend_preconfigured(tls(&settings)?).build();
     let client = client.context("could not create the client of the collector of traces")?;
     tracing::info!(endpoint = %settings.shown_endpoint(), "sending traces");
@@ -45,7 +42,7 @@ fn tls(settings: &TraceSettings) -> anyhow::Result<rustls::ClientConfig> {
         }
         // Over plain HTTP nobody has to be trusted.
         None if settings.endpoint.scheme() == "https" => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            roots = system_roots();
             if roots.is_empty() {
                 bail!(
                     "{}: this system has no CA certificates; set OTEL_EXPORTER_OTLP_CERTIFICATE to a file (PEM) with the CA of the collector",

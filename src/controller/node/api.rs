@@ -42,6 +42,9 @@ pub enum NodesError {
     /// The request failed, or the response was incomplete.
     #[error("{0}")]
     Broken(String),
+    /// A change was lost, and nothing says of which node.
+    #[error("{0}")]
+    Lost(String),
 }
 
 impl NodesError {
@@ -49,9 +52,14 @@ impl NodesError {
         Self::Broken(format!("{what}: {}", brief(why)))
     }
 
-    /// Whether the requested version has expired, so that all nodes must be listed again.
+    /// Whether the requested version has expired, which happens in normal operation.
     pub(in crate::controller) fn is_expired(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })
+    }
+
+    /// Whether a watch cannot be resumed, so that all nodes must be listed again.
+    pub(in crate::controller) fn needs_listing(&self) -> bool {
+        self.is_expired() || matches!(self, Self::Lost(_))
     }
 }
 

@@ -45,16 +45,13 @@ pub(in crate::controller) async fn follow(nodes: &NodeApi, mut seen: impl FnMut(
             Some(version) => watch(nodes, version, &mut damaged, &mut seen).await,
         };
         let Err(error) = outcome else { continue };
-        if error.is_expired() || version.as_deref() == Some(UNKNOWN) {
+        if error.needs_listing() {
             version = None;
         }
         seen(Seen::Failed(error));
         tokio::time::sleep(backoff.next().unwrap_or(Duration::from_secs(30))).await;
     }
 }
-
-/// The version after which changes were lost.
-const UNKNOWN: &str = "";
 
 /// Lists all nodes. Returns the version of the listing.
 async fn list(nodes: &NodeApi, seen: &mut impl FnMut(Seen)) -> Result<String, NodesError> {
@@ -90,8 +87,8 @@ async fn watch(
                 return Err(NodesError::Broken("received a damaged event; asking for it again".to_owned()));
             }
             Changed::Damaged(seeming) if seeming.names_no_node() => {
-                (*damaged, *version) = (None, UNKNOWN.to_owned());
-                return Err(NodesError::Broken("received a damaged event again; listing all nodes".to_owned()));
+                *damaged = None;
+                return Err(NodesError::Lost("received a damaged event again; listing all nodes".to_owned()));
             }
             Changed::Damaged(seeming) => *seeming,
             changed => changed,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::api::names::is_dns_subdomain;
 use crate::api::policy::NodePolicySpec;
-use crate::api::positions::{Documents, InText, Parsed, Positions, entry_of, named_entries};
+use crate::api::positions::{Documents, InText, NamedEntries, Parsed, Positions};
 use crate::api::problem::Problem;
 use crate::api::schema::{ShapeFault, check, document_schema};
 use crate::api::source::{FieldPath, Node, Related, SourcePosition, SourceText, SyntaxError, Tree, parse_documents};
@@ -177,7 +177,7 @@ impl PolicyDocument {
     ) -> Option<Self> {
         let mut faults = Vec::new();
         // Before the invalid ones are removed.
-        let entries = named_entries(&tree);
+        let entries = NamedEntries::of(&tree);
         prepare(&mut tree, &mut faults);
         let name = tree.field("metadata").and_then(|field| field.tree.text("name")).map(str::to_owned);
         if let Some(name) = name.as_deref().filter(|name| !is_dns_subdomain(name)) {
@@ -199,7 +199,7 @@ impl PolicyDocument {
             file: origin.file(),
             place: Some(fault.place),
             policy: name.clone(),
-            entry: entry_of(&entries, &fault.path),
+            entry: entries.containing(&fault.path),
             path: fault.path,
             problem: fault.problem,
             related: None,
@@ -209,7 +209,7 @@ impl PolicyDocument {
             name: name.unwrap_or_default(),
             origin: origin.clone(),
             spec: Arc::new(spec.ok()?),
-            positions: Some(Positions::new(tree, source)),
+            positions: Some(Positions::new(Parsed { tree, entries }, source)),
             text: text.cloned(),
             invalid,
             flat_grace: None,
@@ -256,7 +256,7 @@ impl PolicyDocument {
             file: self.origin.file(),
             place,
             policy: Some(self.name.clone()),
-            entry: parsed.and_then(|parsed| parsed.entry_of(&path)),
+            entry: parsed.and_then(|parsed| parsed.entries.containing(&path)),
             path,
             problem,
             related: None,

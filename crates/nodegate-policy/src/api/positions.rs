@@ -36,13 +36,17 @@ pub(super) struct Documents {
 #[derive(Debug)]
 pub(super) struct Parsed {
     pub(super) tree: Tree,
-    entries: OnceLock<HashMap<FieldPath, String>>,
+    pub(super) entries: NamedEntries,
 }
 
+/// The named rules and other entries of a document by path.
+#[derive(Debug)]
+pub(super) struct NamedEntries(HashMap<FieldPath, String>);
+
 impl Positions {
-    /// The positions in a tree, which is that of `source` if it is known.
-    pub(super) fn new(tree: Tree, source: Option<InText>) -> Self {
-        Self::Kept(Arc::new(Parsed::new(tree)), source)
+    /// The positions in a document, which is that of `source` if it is known.
+    pub(super) fn new(parsed: Parsed, source: Option<InText>) -> Self {
+        Self::Kept(Arc::new(parsed), source)
     }
 
     /// The same without the tree, if that can be parsed again.
@@ -69,44 +73,37 @@ impl Documents {
     }
 
     fn parsed(&self) -> &[Parsed] {
-        self.parsed.get_or_init(|| (self.parse)(self.text.as_str()).into_iter().map(Parsed::new).collect())
+        let parsed = |tree| Parsed { entries: NamedEntries::of(&tree), tree };
+        self.parsed.get_or_init(|| (self.parse)(self.text.as_str()).into_iter().map(parsed).collect())
     }
 }
 
-impl Parsed {
-    fn new(tree: Tree) -> Self {
-        Self { tree, entries: OnceLock::new() }
+impl NamedEntries {
+    /// The entries of a document.
+    pub(super) fn of(tree: &Tree) -> Self {
+        let mut found = HashMap::new();
+        let Some(spec) = tree.field("spec").map(|field| &field.tree) else { return Self(found) };
+        let path = FieldPath::root().key("spec");
+        for (section, kind) in [("rules", "rule"), ("inventory", "inventory")] {
+            spec.field(section).into_iter().for_each(|list| Self::add(kind, list, &path.key(section), &mut found));
+        }
+        if let Some(Node::Mapping(sections)) = spec.field("governance").map(|field| &field.tree.value) {
+            let path = path.key("governance");
+            sections.iter().for_each(|section| Self::add("entry", section, &path.key(&section.key), &mut found));
+        }
+        Self(found)
     }
 
-    /// The entry that contains a field.
-    pub(super) fn entry_of(&self, path: &FieldPath) -> Option<String> {
-        entry_of(self.entries.get_or_init(|| named_entries(&self.tree)), path)
-    }
-}
-
-/// The named rules and other entries of a document by path.
-pub(super) fn named_entries(tree: &Tree) -> HashMap<FieldPath, String> {
     fn add(kind: &str, list: &Field, path: &FieldPath, found: &mut HashMap<FieldPath, String>) {
         let Node::List(items) = &list.tree.value else { return };
         let named = items.iter().filter_map(|(index, item)| Some((path.index(*index), item.text("name")?)));
         found.extend(named.map(|(path, name)| (path, format!("{kind} {name:?}"))));
     }
-    let mut found = HashMap::new();
-    let Some(spec) = tree.field("spec").map(|field| &field.tree) else { return found };
-    let path = FieldPath::root().key("spec");
-    for (section, kind) in [("rules", "rule"), ("inventory", "inventory")] {
-        spec.field(section).into_iter().for_each(|list| add(kind, list, &path.key(section), &mut found));
-    }
-    if let Some(Node::Mapping(sections)) = spec.field("governance").map(|field| &field.tree.value) {
-        let path = path.key("governance");
-        sections.iter().for_each(|section| add("entry", section, &path.key(&section.key), &mut found));
-    }
-    found
-}
 
-/// The entry that contains a field. The path of `spec.rules[0]` has three steps, that of `spec.governance.reserved[0]` four.
-pub(super) fn entry_of(entries: &HashMap<FieldPath, String>, path: &FieldPath) -> Option<String> {
-    [3, 4].into_iter().find_map(|steps| entries.get(&path.first(steps))).cloned()
+    /// The entry that contains a field. The path of `spec.rules[0]` has three steps, that of `spec.governance.reserved[0]` four.
+    pub(super) fn containing(&self, path: &FieldPath) -> Option<String> {
+        [3, 4].into_iter().find_map(|steps| self.0.get(&path.first(steps))).cloned()
+    }
 }
 
 #[cfg(test)]
@@ -126,7 +123,10 @@ mod tests {
         };
         let text = "a: 1\n---\nb: 2\n---\nc: 3\n";
         let documents = Arc::new(Documents::new(text.into(), parse));
-        let of = |(at, tree)| Positions::new(tree, Some(InText { documents: documents.clone(), at })).settled();
+        let of = |(at, tree)| {
+            let parsed = Parsed { entries: NamedEntries::of(&tree), tree };
+            Positions::new(parsed, Some(InText { documents: documents.clone(), at })).settled()
+        };
         let all: Vec<Positions> = parse_documents(text).unwrap().into_iter().enumerate().map(of).collect();
         assert_eq!(TIMES.load(Ordering::Relaxed), 0, "nothing asks for a tree");
         for (positions, name) in all.iter().chain(&all).zip(["a", "b", "c"].iter().cycle()) {
