@@ -4,8 +4,8 @@
 //!   pass, memory of the leader and of a replica that only serves;
 //! - `cargo bench --bench fleet -- burst`: kubelets that register within a second, default flags: time from CREATE until
 //!   nothing is deferred and the pending taint is lifted, and how many writes that takes;
-//! - `cargo bench --bench fleet -- inventory 15000`: an inventory that is asked about each of so many nodes: requests per
-//!   second, CPU time and memory;
+//! - `cargo bench --bench fleet -- inventory 15000`: the leader asks an inventory about each of so many nodes: requests
+//!   per second, CPU time and memory;
 //! - `cargo bench --bench fleet -- window`: pods that the real scheduler binds to a node before its taint is there.
 
 #![allow(clippy::print_stdout, reason = "a bench prints its results")]

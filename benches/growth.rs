@@ -11,19 +11,15 @@
 use std::hint::black_box;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
 use nodegate::admission::{Context, mutate, validate};
-use nodegate::metrics::Metrics;
-use nodegate::state::SavedStates;
 use nodegate::tls::Directory;
-use nodegate_policy::api::policy::NodePolicySpec;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{Origin, PolicyDocument, PolicySet};
 use serde_json::{Value, json};
 
+#[path = "support/context.rs"]
+mod context;
 #[path = "support/plot.rs"]
 mod plot;
 #[path = "support/probe.rs"]
@@ -35,6 +31,7 @@ mod review;
 #[path = "support/rules.rs"]
 mod rules;
 
+use context::context;
 use plot::{Chart, Line};
 use process::{Server, free_address};
 use rules::rules;
@@ -109,25 +106,6 @@ impl Places<'_> {
     }
 }
 
-fn context(spec: Value, saved: Vec<SavedState>) -> Context {
-    let spec: NodePolicySpec = serde_json::from_value(spec).expect("a policy");
-    let set = PolicySet::compile(&[PolicyDocument::new("bench", Origin::Object, spec)]).expect("it compiles");
-    let states = SavedStates::default();
-    states.replace(saved.into_iter().map(Arc::new));
-    Context {
-        policies: Arc::new(ArcSwap::from_pointee(set)),
-        saved: Arc::new(states),
-        inventory: Arc::default(),
-        pending_taint: None,
-        synced: Arc::new(true.into()),
-        records_last_change: false,
-        exemptions: Arc::default(),
-        denials: Default::default(),
-        metrics: Metrics::new(),
-        traces: Default::default(),
-    }
-}
-
 /// Microseconds of one call.
 fn cost(mut call: impl FnMut()) -> f64 {
     let started = Instant::now();
@@ -162,11 +140,36 @@ fn cost_of_validate(body: &[u8], context: &Context) -> f64 {
     cost(|| drop(black_box(validate(black_box(body), context))))
 }
 
+/// What is drawn of a server by the number of something that it has loaded.
+#[derive(Default)]
+struct Points {
+    costs: Vec<(f64, f64)>,
+    memories: Vec<(f64, f64)>,
+    starts: Vec<(f64, f64)>,
+}
+
+impl Points {
+    fn push(&mut self, count: usize, cost: f64, idle: &Idle) {
+        let x = count as f64;
+        self.costs.push((x, cost));
+        self.memories.push((x, idle.memory));
+        self.starts.push((x, idle.ready));
+    }
+
+    fn charts(self, x: &'static str) -> [Chart; 3] {
+        [
+            Chart { y: "time of a review, µs", x, lines: vec![line("", self.costs)] },
+            Chart { y: "resident memory, MB", x, lines: vec![line("", self.memories)] },
+            Chart { y: "start to ready, ms", x, lines: vec![line("", self.starts)] },
+        ]
+    }
+}
+
 fn by_rules(places: &Places<'_>) {
     println!(
         "| rules, of which 5 match | review | memory | at most, while loading | start to ready |\n|---|---|---|---|---|"
     );
-    let (mut costs, mut memories, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+    let mut points = Points::default();
     let create = review::kubelet_create(NODE);
     for count in RULES {
         let rules = rules(count);
@@ -178,20 +181,12 @@ fn by_rules(places: &Places<'_>) {
         }
         let idle = places.idle(&policies, &places.directory.join("none"));
         println!("| {count} | {cost:.1} µs | {:.1} MB | {:.1} MB | {:.0} ms |", idle.memory, idle.peak, idle.ready);
-        let x = count as f64;
-        costs.push((x, cost));
-        memories.push((x, idle.memory));
-        starts.push((x, idle.ready));
+        points.push(count, cost, &idle);
     }
-    let x = "rules, of which 5 match";
     write(
         "rules.svg",
         "Time of a review, memory and start by number of rules",
-        &[
-            Chart { y: "time of a review, µs", x, lines: vec![line("", costs)] },
-            Chart { y: "resident memory, MB", x, lines: vec![line("", memories)] },
-            Chart { y: "start to ready, ms", x, lines: vec![line("", starts)] },
-        ],
+        &points.charts("rules, of which 5 match"),
     );
 }
 
@@ -219,7 +214,7 @@ fn persisting() -> Value {
 
 fn by_nodes(places: &Places<'_>) {
     println!("\n| nodes with {SAVED_USUALLY} saved labels | review | memory | start to ready |\n|---|---|---|---|");
-    let (mut costs, mut memories, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+    let mut points = Points::default();
     let create = review::kubelet_create(NODE);
     let file = places.directory.join("persisting.yaml");
     let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "bench"}, "spec": persisting()});
@@ -236,19 +231,12 @@ fn by_nodes(places: &Places<'_>) {
         let cost = cost_of_mutate(&create, &context(persisting(), states), "\"patch\"");
         let idle = places.idle(&file, &directory);
         println!("| {count} | {cost:.1} µs | {:.1} MB | {:.0} ms |", idle.memory, idle.ready);
-        costs.push((count as f64, cost));
-        memories.push((count as f64, idle.memory));
-        starts.push((count as f64, idle.ready));
+        points.push(count, cost, &idle);
     }
-    let x = "nodes with 20 saved labels each";
     write(
         "nodes.svg",
         "Time of a review, memory and start by number of nodes with saved state",
-        &[
-            Chart { y: "time of a review, µs", x, lines: vec![line("", costs)] },
-            Chart { y: "resident memory, MB", x, lines: vec![line("", memories)] },
-            Chart { y: "start to ready, ms", x, lines: vec![line("", starts)] },
-        ],
+        &points.charts("nodes with 20 saved labels each"),
     );
 }
 

@@ -8,17 +8,13 @@
 )]
 
 use std::hint::black_box;
-use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use nodegate::admission::{Context, mutate, validate};
-use nodegate::metrics::Metrics;
-use nodegate::state::SavedStates;
-use nodegate_policy::api::policy::NodePolicySpec;
-use nodegate_policy::{Origin, PolicyDocument, PolicySet};
 use serde_json::{Value, json};
 
+#[path = "support/context.rs"]
+mod context;
 #[path = "support/governance.rs"]
 mod governance;
 #[path = "support/review.rs"]
@@ -26,29 +22,13 @@ mod review;
 #[path = "support/rules.rs"]
 mod rules;
 
+use context::context;
 use governance::governance;
 use rules::rules;
 
 /// As the product has it: after ten thousand rules were loaded, glibc's is slower for every review.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-fn context(spec: Value) -> Context {
-    let spec: NodePolicySpec = serde_json::from_value(spec).expect("a policy");
-    let set = PolicySet::compile(&[PolicyDocument::new("bench", Origin::Object, spec)]).expect("it compiles");
-    Context {
-        policies: Arc::new(ArcSwap::from_pointee(set)),
-        saved: Arc::new(SavedStates::default()),
-        inventory: Arc::default(),
-        pending_taint: None,
-        synced: Arc::new(true.into()),
-        records_last_change: false,
-        exemptions: Arc::default(),
-        traces: Default::default(),
-        denials: Default::default(),
-        metrics: Metrics::new(),
-    }
-}
 
 /// Prints percentiles of single calls, which criterion does not.
 fn percentiles(what: &str, body: &[u8], context: &Context) {
@@ -68,27 +48,28 @@ fn handler(criterion: &mut Criterion) {
     let create = review::kubelet_create("bench-node");
     let mut group = criterion.benchmark_group("mutate, kubelet CREATE, 5 KB node");
     for count in [10, 100, 1_000, 10_000] {
-        let context = context(json!({"rules": rules(count)}));
+        let context = context(json!({"rules": rules(count)}), Vec::new());
         let answer = mutate(&create, &context).expect("an answer");
         assert!(String::from_utf8_lossy(&answer.body).contains("\"patch\""), "the five rules give something");
         group.bench_function(BenchmarkId::from_parameter(format!("{count} rules")), |bencher| {
             bencher.iter(|| mutate(black_box(&create), &context).expect("an answer"));
         });
     }
-    let nothing = context(json!({"rules": [{"name": "other", "match": {"names": ["other"]}, "labels": {"a": "b"}}]}));
+    let nothing =
+        context(json!({"rules": [{"name": "other", "match": {"names": ["other"]}, "labels": {"a": "b"}}]}), Vec::new());
     group.bench_function("no rule matches", |bencher| {
         bencher.iter(|| mutate(black_box(&create), &nothing).expect("an answer"));
     });
     group.finish();
 
     let update = review::admin_update("bench-node");
-    let baseline = context(json!({"presets": ["baseline"]}));
+    let baseline = context(json!({"presets": ["baseline"]}), Vec::new());
     let mut group = criterion.benchmark_group("validate, admin UPDATE, 5 KB node");
     group.bench_function("preset baseline", |bencher| {
         bencher.iter(|| validate(black_box(&update), &baseline).expect("an answer"));
     });
     for expressions in [0, 20] {
-        let context = context(json!({"governance": governance(100, expressions)}));
+        let context = context(json!({"governance": governance(100, expressions)}), Vec::new());
         let answer = validate(&update, &context).expect("an answer");
         let body = String::from_utf8_lossy(&answer.body);
         assert!(body.contains("\"allowed\":true") && !body.contains("unknown"), "{body}");
@@ -97,7 +78,11 @@ fn handler(criterion: &mut Criterion) {
         });
     }
     group.finish();
-    percentiles("validate, 100 rules, 20 of them CEL", &update, &context(json!({"governance": governance(100, 20)})));
+    percentiles(
+        "validate, 100 rules, 20 of them CEL",
+        &update,
+        &context(json!({"governance": governance(100, 20)}), Vec::new()),
+    );
 
     let mut group = criterion.benchmark_group("validate, admin UPDATE, by size");
     for characters in [0, 90_000, 750_000, 1_500_000] {
@@ -113,7 +98,7 @@ fn handler(criterion: &mut Criterion) {
         let rules: Vec<Value> = (0..count)
             .map(|at| json!({"name": format!("c{at}"), "match": {"expression": format!("node.status.nodeInfo.architecture == \"amd64\" && node.metadata.name != \"n{at}\"")}, "labels": {format!("cel-{at}"): "x"}}))
             .collect();
-        let context = context(json!({"rules": rules}));
+        let context = context(json!({"rules": rules}), Vec::new());
         group.bench_function(BenchmarkId::from_parameter(format!("{count} expressions")), |bencher| {
             bencher.iter(|| mutate(black_box(&create), &context).expect("an answer"));
         });

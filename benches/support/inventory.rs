@@ -1,4 +1,4 @@
-//! An inventory that is asked about each node of a fleet, over HTTPS with keep-alive and ETags.
+//! A leader that asks an inventory about each node of a fleet, over HTTPS with keep-alive and ETags.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::control_plane::ControlPlane;
 use super::{probe, replica};
 
-/// How often the inventory is asked about each node.
+/// How often the leader asks about each node.
 const REFRESH: Duration = Duration::from_secs(180);
 /// The permitted requests per second: the default.
 const RATE: u64 = 100;
@@ -27,7 +27,7 @@ struct Asked {
     unchanged: u64,
 }
 
-/// Prints how an inventory of `count` nodes, which exist, is asked about all of them, and what that costs.
+/// Prints how the leader asks an inventory about `count` nodes, which exist, and what that costs.
 pub(crate) async fn measure(plane: &ControlPlane, count: usize) {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();

@@ -83,6 +83,15 @@ impl Balancer {
         self.backends.lock().unwrap().push((webhook, probe, true));
     }
 
+    /// Starts the first replica. It registers and is called through the balancer, which therefore has to know it before.
+    pub(super) async fn first<'a>(&self, plane: &'a ControlPlane, setup: &Setup<'_>) -> Nodegate<'a> {
+        let mut first = Nodegate::start_unregistered(plane, setup);
+        self.add(&first);
+        first.register(setup);
+        until_led(&first).await;
+        first
+    }
+
     /// Forgets a backend that has ended.
     pub(super) fn remove(&self, nodegate: &Nodegate<'_>) {
         self.backends.lock().unwrap().retain(|(webhook, ..)| *webhook != nodegate.ports().0);
@@ -147,11 +156,7 @@ async fn no_call_fails_while_replicas_leaders_and_certificates_change() {
         behind: Some(balancer.port),
         ..Setup::default()
     };
-    // The first registers and is called through the balancer, so it must know of it before.
-    let mut first = Nodegate::start_unregistered(plane, &setup);
-    balancer.add(&first);
-    first.register(&setup);
-    until_led(&first).await;
+    let mut first = balancer.first(plane, &setup).await;
     let namespace = first.namespace.clone();
     let beside = Setup { namespace: Some(&namespace), unregistered: true, ..setup.clone() };
     let mut second = Nodegate::start(plane, &beside);
@@ -169,7 +174,7 @@ async fn no_call_fails_while_replicas_leaders_and_certificates_change() {
     balancer.add(&fourth);
     tokio::time::sleep(Duration::from_secs(2)).await;
     tokio::task::block_in_place(|| second.terminate());
-    // Another CA, made when somebody deletes the Secret; callers are told of it before it is served.
+    // Another CA, made when somebody deletes the Secret; it is in every `caBundle` before a certificate of it is served.
     let bundle = |plane: &ControlPlane| {
         plane
             .kubectl(

@@ -3,8 +3,10 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The directory with the control plane's binaries.
 pub(crate) fn assets() -> PathBuf {
@@ -14,9 +16,20 @@ pub(crate) fn assets() -> PathBuf {
         .expect("KUBEBUILDER_ASSETS is set, or tests/control-plane/build has run")
 }
 
-/// A loopback port that is free now.
+/// A loopback port that is free, and that nobody takes until the caller listens on it: it is below those that Linux gives to connections and to
+/// listeners on port 0 (`net.ipv4.ip_local_port_range`, from 32768 on), and none is returned twice. Processes begin at different ports.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    const PORTS: Range<u32> = 12_000..32_000;
+    const APART: u32 = 499;
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    (0..PORTS.end - PORTS.start)
+        .map(|_| {
+            let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+            let from_start = std::process::id().wrapping_mul(APART).wrapping_add(tried) % (PORTS.end - PORTS.start);
+            u16::try_from(PORTS.start + from_start).unwrap()
+        })
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a port is free")
 }
 
 /// Starts a program that ends with this thread's process; output goes to `log`.

@@ -11,9 +11,8 @@ pub(crate) struct Exclusive {
     _places: Vec<Taken>,
 }
 
-/// How many control planes there are at most. Two of them make a run shorter by a third, but tests choose free ports without
-/// holding them, and have them taken by each other.
-const PLANES: usize = 1;
+/// How many control planes there are at most. With two, a run is shorter by a third than with one.
+const PLANES: usize = 2;
 
 /// Which control planes are in use.
 static IN_USE: Mutex<[bool; PLANES]> = Mutex::new([false; PLANES]);

@@ -1,4 +1,4 @@
-//! Certificates that somebody replaces, and callers that are told of another CA or of none.
+//! Certificates that somebody replaces, and webhook configurations whose `caBundle` names another CA, or none.
 
 use std::collections::BTreeMap;
 

@@ -23,8 +23,8 @@ use self::fleet::{Fleet, How};
 use self::proxy::Proxy;
 use self::writers::{OWN, Seen, write};
 use super::super::control_plane::{ControlPlane, undisturbed};
-use super::super::keeping::{config_maps, node, until_led};
-use super::super::nodegate::{Nodegate, Setup};
+use super::super::keeping::{config_maps, node};
+use super::super::nodegate::Setup;
 use super::super::random::Random;
 use super::super::requester::{Requester, label};
 use super::super::rolling::Balancer;
@@ -259,10 +259,7 @@ async fn random_faults_lose_no_label_and_stop_no_write() {
         behind: Some(balancer.port()),
         ..Setup::default()
     };
-    let mut first = Nodegate::start_unregistered(plane, &setup);
-    balancer.add(&first);
-    first.register(&setup);
-    until_led(&first).await;
+    let mut first = balancer.first(plane, &setup).await;
     let namespace = first.namespace.clone();
     let beside = Setup { namespace: Some(&namespace), unregistered: true, ..setup.clone() };
     let fleet = block_in_place(|| Fleet::start(plane, beside, &proxy.server, &balancer));
