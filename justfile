@@ -104,9 +104,9 @@ soak minutes="5":
 bench *args:
     cargo bench {{ args }}
 
-# Measure nodegate beside others that do the same work; the webhook in Go is built once (benches/peers/build)
-bench-peers:
-    benches/peers/build
+# Measure nodegate beside others that do the same work; the webhook in Go, and `gatekeeper` and `kyverno` if they are named, are built once (benches/peers/build), which takes minutes for the latter
+bench-peers *others:
+    benches/peers/build controller-runtime {{ others }}
     cargo bench --bench peers
 
 # Fuzz each target for so many seconds, or `keep` what the last run came upon (tests/README.md)
