@@ -104,9 +104,9 @@ soak minutes="5":
 bench *args:
     cargo bench {{ args }}
 
-# Measure nodegate beside others that do the same work; the webhook in Go is built once (benches/peers/build)
-bench-peers:
-    benches/peers/build
+# Measure nodegate beside others that do the same work; the webhook in Go, and `gatekeeper` and `kyverno` if they are named, are built once (benches/peers/build), which takes minutes for the latter
+bench-peers *others:
+    benches/peers/build controller-runtime {{ others }}
     cargo bench --bench peers
 
 # Fuzz each target for so many seconds, or `keep` what the last run came upon (tests/README.md)
@@ -121,9 +121,9 @@ mutants *args="nodegate-cel":
 demo *args:
     cargo run --release -- demo {{ args }}
 
-# Make the image of a debug build without a container engine, and start it in an empty root; `just image ''` takes the programs of a release
-image of="debug":
-    NODEGATE_IMAGE=$(release/image {{ of }}) cargo test --locked --test suite -- --ignored image::started
+# Make the image of a debug build without a container engine, and start it in an empty root; `just image ''` takes the programs of a release, `just image arm64` compiles for arm64 on amd64
+image *of="debug":
+    archive=$(release/image {{ of }}) && NODEGATE_IMAGE=$archive cargo test --locked --test suite -- --ignored image::started
 
 # Make a release in dist/: `just release --dry-run` makes all that this machine can make and publishes nothing
 release *args:

@@ -1,5 +1,5 @@
 //! nodegate beside others that do the same work: four labels and a taint for a node that its kubelet creates.
-//! `cargo bench --bench peers`, with a control plane (tests/README.md); `just bench-peers` builds the others first.
+//! `cargo bench --bench peers`, with a control plane (tests/README.md); `just bench-peers gatekeeper kyverno` builds the others first.
 //!
 //! All of them run and are registered at the same time, and are chosen by a label of the node. Rounds alternate, so that
 //! whatever else the machine does hits all alike. Compare the ratios of one run.
@@ -22,6 +22,8 @@ use tokio::runtime::Runtime;
 mod control_plane;
 #[path = "support/creates.rs"]
 mod creates;
+#[path = "support/engines.rs"]
+mod engines;
 #[path = "support/load.rs"]
 mod load;
 #[path = "support/peer.rs"]
@@ -68,7 +70,7 @@ fn main() {
     let has_control_plane = control_plane::assets().join("kube-apiserver").is_file();
     let cluster = has_control_plane.then(exclusive);
     let plane = cluster.as_ref().map(|cluster| cluster.plane);
-    let (peers, absent) = peer::peers(&certs, directory.path(), &patch);
+    let (peers, absent) = peer::peers(&certs, directory.path(), &patch, plane);
     let alone: Vec<Alone> = peers.into_iter().map(|peer| measure(&runtime, peer, &certs)).collect();
     let columns = match plane {
         Some(plane) => creates::measure(&runtime, plane, &alone, &certs, directory.path()),

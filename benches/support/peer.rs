@@ -8,12 +8,14 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
+use super::control_plane::ControlPlane;
+use super::engines::engines;
 use super::load::Client;
 use super::process::{Server, free_address, nodegate_command};
 use super::responder::{self, Listener};
 use super::review;
 
-/// The labels that every node `bench-…` in pool `gpu` gets. `benches/peers/controller-runtime/main.go` gives the same.
+/// The labels that every node `bench-…` in pool `gpu` gets. `benches/peers` gives the same.
 pub(crate) const LABELS: [(&str, &str); 4] =
     [("hardware.tier", "gold"), ("team", "platform"), ("accelerator", "nvidia-gpu"), ("pooled", "true")];
 /// The key of the taint that it gets.
@@ -115,7 +117,12 @@ pub(crate) fn given(node: &Value) -> Option<Gives> {
 }
 
 /// The peers that can be started here, and a line about each of the others.
-pub(crate) fn peers(certs: &Path, directory: &Path, patch: &str) -> (Vec<Peer>, Vec<String>) {
+pub(crate) fn peers(
+    certs: &Path,
+    directory: &Path,
+    patch: &str,
+    plane: Option<&ControlPlane>,
+) -> (Vec<Peer>, Vec<String>) {
     let responder = |listener: Listener, patch: &str| {
         let (certs, patch) = (certs.to_owned(), patch.to_owned());
         Box::new(move |address: &str| responder::command(listener, &certs, address, &patch)) as StartAt
@@ -151,6 +158,9 @@ pub(crate) fn peers(certs: &Path, directory: &Path, patch: &str) -> (Vec<Peer>, 
         }
         Err(line) => absent.push(line),
     }
+    let (started, missing) = engines(certs, plane);
+    peers.extend(started);
+    absent.extend(missing);
     (peers, absent)
 }
 
@@ -170,5 +180,5 @@ pub(crate) fn built(name: &str) -> Result<PathBuf, String> {
     if program.is_file() {
         return Ok(program);
     }
-    Err(format!("{name} is left out, because it is not built; `just bench-peers` builds it and runs this again"))
+    Err(format!("{name} is left out, because it is not built; `just bench-peers {name}` builds it and runs this again"))
 }

@@ -15,8 +15,8 @@ use crate::serve::until;
 
 /// The user of the image.
 pub(super) const USER: u32 = 65532;
-/// Where an emulator for another architecture is put: the image has this directory, and nothing is in it.
-const EMULATOR: &str = "/tmp";
+/// Where an emulator for another architecture is mounted: one static file, which the image does not have.
+const EMULATOR: &str = "/emulator";
 
 /// A command that starts the image's program.
 pub(super) struct Sandbox {
@@ -44,9 +44,9 @@ impl Sandbox {
         bubblewrap.args(["--chdir", platform.config["WorkingDir"].as_str().unwrap()]);
         let mut program = strings(&platform.config["Entrypoint"]);
         if let Some(emulator) = emulator(&platform.architecture) {
-            bubblewrap.arg("--ro-bind").arg(emulator.parent().unwrap()).arg(EMULATOR);
-            let file = emulator.file_name().unwrap().to_str().unwrap();
-            program.insert(0, format!("{EMULATOR}/{file}"));
+            fs::write(platform.root.join(EMULATOR.trim_start_matches('/')), "").unwrap();
+            bubblewrap.arg("--ro-bind").arg(emulator).arg(EMULATOR);
+            program.insert(0, EMULATOR.to_owned());
         }
         Self { bubblewrap, info, program }
     }

@@ -87,25 +87,26 @@ fn it_serves_without_rights_network_or_a_place_to_write_and_ends_when_it_is_told
 #[test]
 #[ignore = "needs the image: `just image`"]
 fn without_a_certificate_or_a_place_to_write_one_it_names_the_flag() {
-    let image = image();
-    let output = Sandbox::of(&image.platforms[0]).run(&["serve"]);
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.contains("--cert-dir") && error.contains("Read-only file system"), "{error}");
+    for platform in image().platforms {
+        let output = Sandbox::of(&platform).run(&["serve"]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}: {error}", platform.architecture);
+        assert!(error.contains("--cert-dir") && error.contains("Read-only file system"), "{error}");
+    }
 }
 
 #[test]
 #[ignore = "needs the image: `just image`"]
 fn nodes_of_the_demo_join_a_server_of_the_image() {
-    let image = image();
-    let native = |architecture: &str| match architecture {
-        "amd64" => "x86_64",
-        _ => "aarch64",
-    };
-    let here = image.platforms.iter().find(|platform| native(&platform.architecture) == std::env::consts::ARCH);
-    let output =
-        Sandbox::of(here.expect("the image has no platform of this machine")).scratch_space("/tmp").run(&["demo"]);
-    let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(printed.contains("hardware.tier=dual-gpu"), "{printed}");
+    for platform in image().platforms {
+        let output = Sandbox::of(&platform).scratch_space("/tmp").run(&["demo"]);
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success(),
+            "{}: {printed}{}",
+            platform.architecture,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(printed.contains("hardware.tier=dual-gpu"), "{printed}");
+    }
 }
