@@ -67,6 +67,10 @@ fn invalid_values_are_refused_with_a_remedy() {
         (json!({"commonAnnotations": {"a": true}}), "'/commonAnnotations/a': got boolean, want string"),
         (json!({"namespaceOverride": "Nodes"}), "'/namespaceOverride': 'Nodes' does not match"),
         (json!({"extraVolumes": [{"name": "policies", "emptyDir": {}}]}), "choose another name"),
+        (
+            json!({"tracing": {"endpoint": "https://c:4318", "caSecret": "c"}, "extraVolumes": [{"name": "collector", "emptyDir": {}}]}),
+            "the chart has a volume \"collector\" itself",
+        ),
         (json!({"extraVolumes": [{"emptyDir": {}}]}), "missing property 'name'"),
         (json!({"extraVolumeMounts": [{"name": "x"}]}), "missing property 'mountPath'"),
         (json!({"extraObjects": [{"kind": "ConfigMap"}]}), "missing properties 'apiVersion', 'metadata'"),
@@ -88,6 +92,14 @@ fn invalid_values_are_refused_with_a_remedy() {
         let error = refused.err().unwrap_or_else(|| panic!("{values} is not refused"));
         assert!(error.contains(said), "{values}: {error}");
     }
+}
+
+#[test]
+fn a_volume_may_have_the_name_of_one_that_the_chart_does_not_make() {
+    let volume = json!({"name": "collector", "emptyDir": {}});
+    let Some(made) = manifests(&json!({"extraVolumes": [&volume]})) else { return };
+    let deployment = made.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    assert!(deployment["spec"]["template"]["spec"]["volumes"].as_array().unwrap().contains(&volume));
 }
 
 #[test]
