@@ -13,13 +13,14 @@ use crate::hostile::errors_of;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const CLI: &str = "docs/reference/cli.md";
 /// Flags of other programs that the documents mention by themselves.
-const OTHERS_FLAGS: [&str; 15] = [
+const OTHERS_FLAGS: [&str; 16] = [
     "--admission-control-config-file",
     "--build-context",
     "--max-request-bytes",
     "--metric-labels-allowlist",
     "--no-hooks",
     "--node-labels",
+    "--operation",
     "--overwrite",
     "--peering",
     "--print-dir",
