@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::fleet::review;
+use crate::http_client::trusting;
 
 /// A connection to the webhook, kept open as the API server does.
 pub(super) struct ApiServer {
@@ -42,11 +43,7 @@ impl ApiServer {
         for certificate in CertificateDer::pem_file_iter(ca_file)? {
             roots.add(certificate?)?;
         }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let config = trusting(roots, None).map_err(anyhow::Error::msg)?;
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let tls = TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost")?, stream).await?;

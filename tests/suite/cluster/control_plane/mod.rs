@@ -1,4 +1,5 @@
-//! A real kube-apiserver and etcd on free loopback ports, one pair for the whole test run.
+//! A real kube-apiserver and etcd on free loopback ports: two pairs for the whole test run, because a test that has one to
+//! itself waits most of the time.
 //!
 //! The processes are started through `setpriv --pdeathsig` from a thread that lives as long as the
 //! test process, so the kernel ends them with it, however it ends.
