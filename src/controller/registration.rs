@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use crate::kube_error::{in_words, is_expired};
 use crate::object_watch::watch_objects;
 use crate::telemetry::brief;
 use crate::tls;
-use crate::watch::Changes;
+use crate::watch::{Changes, Watched};
 
 /// How often everything is read again even without a watch event.
 pub(super) const POLL: Duration = Duration::from_secs(10);
@@ -228,8 +228,7 @@ impl Configuration {
 ///
 /// If the file contains no certificate, nothing changes and the error is logged.
 pub async fn inject_ca(client: Client, configuration: String, ca_pem_file: PathBuf) {
-    let directory = ca_pem_file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut files = Changes::new(vec![directory.to_owned()], POLL);
+    let mut files = Changes::new(vec![Watched::parent_of(&ca_pem_file)], POLL);
     let mut triggers = triggers(&client, &configuration);
     let mut errors = ErrorBackoff::new("caBundle is not up to date");
     loop {

@@ -3,12 +3,13 @@
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash as _, Hasher as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::entries::{policy_files, read_text, visible_entries};
 use super::error::LoadError;
 use super::labels;
+use crate::watch::Watched;
 use nodegate_policy::api::policy::{NodePolicySpec, PersistSpec};
 use nodegate_policy::{Origin, PolicyDocument, PolicyError, PolicySet};
 
@@ -115,17 +116,11 @@ impl Sources {
         hasher.finish()
     }
 
-    /// The directories to watch.
-    pub(super) fn directories(&self) -> Vec<PathBuf> {
-        let of_policy = |path: &PathBuf| {
-            if path.is_dir() {
-                return path.clone();
-            }
-            path.parent()
-                .filter(|parent| !parent.as_os_str().is_empty())
-                .map_or_else(|| PathBuf::from("."), Path::to_owned)
-        };
-        self.policies.iter().map(of_policy).chain(self.labels_dir.clone()).collect()
+    /// What to watch. Label files lie in a directory for each namespace.
+    pub(super) fn directories(&self) -> Vec<Watched> {
+        let of_policy =
+            |path: &PathBuf| if path.is_dir() { Watched::Entries(path.clone()) } else { Watched::parent_of(path) };
+        self.policies.iter().map(of_policy).chain(self.labels_dir.clone().map(Watched::Tree)).collect()
     }
 }
 

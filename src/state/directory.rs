@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::SavedStates;
-use crate::watch::Changes;
+use crate::watch::{Changes, Watched};
 use nodegate_policy::api::state::SavedState;
 
 /// A file that is not a valid saved state.
@@ -83,7 +83,7 @@ pub async fn watch(
     observer: StateObserver,
     shutdown: CancellationToken,
 ) {
-    let mut changes = Changes::new(vec![directory.clone()], poll);
+    let mut changes = Changes::new(vec![Watched::Entries(directory.clone())], poll);
     let mut reported: Vec<String> = Vec::new();
     let mut known = last;
     loop {

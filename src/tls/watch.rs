@@ -1,6 +1,5 @@
 //! Reloads the serving certificate from its directory, renews issued ones, and reloads the CAs of callers.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use super::certificate::Certificate;
 use super::directory::{Directory, DirectoryError};
 use super::event::{Event, Observer};
 use super::pair::Pair;
-use crate::watch::Changes;
+use crate::watch::{Changes, Watched};
 
 /// Serves the certificate in `directory` as it changes, until `shutdown`.
 ///
@@ -28,7 +27,7 @@ pub async fn watch(
     shutdown: CancellationToken,
 ) {
     let directory = Arc::new(directory);
-    let mut changes = Changes::new(vec![directory.path().to_owned()], poll);
+    let mut changes = Changes::new(vec![Watched::Entries(directory.path().to_owned())], poll);
     let mut reported: Option<String> = None;
     loop {
         tokio::select! {
@@ -64,8 +63,7 @@ pub async fn watch_callers(
     observer: Observer,
     shutdown: CancellationToken,
 ) {
-    let parent = callers.path().parent().filter(|parent| !parent.as_os_str().is_empty());
-    let mut changes = Changes::new(vec![parent.map_or_else(|| PathBuf::from("."), Path::to_owned)], poll);
+    let mut changes = Changes::new(vec![Watched::parent_of(callers.path())], poll);
     let mut reported: Option<String> = None;
     loop {
         tokio::select! {

@@ -36,6 +36,7 @@ mod page;
 mod plan;
 mod plugin;
 mod probe;
+mod reload;
 mod report;
 mod runner;
 mod security;

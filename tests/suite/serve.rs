@@ -1,4 +1,4 @@
-//! The real `nodegate serve`: start, reload, bad input, end.
+//! The real `nodegate serve`: start, certificates, bad input, end.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -43,7 +43,7 @@ pub(crate) fn command() -> Command {
     command
 }
 
-fn policy(name: &str, label: &str) -> String {
+pub(crate) fn policy(name: &str, label: &str) -> String {
     format!(
         "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {{name: {name}}}\nspec:\n  rules:\n    - name: r\n      labels: {{{label}: \"1\"}}\n"
     )
@@ -110,6 +110,10 @@ impl Serve {
         self.get("/metrics").lines().any(|there| there == line).then_some(())
     }
 
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         assert!(
             Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap().success()
@@ -172,85 +176,6 @@ fn while_it_drains_callers_are_asked_to_reconnect_after_each_response() {
     serve.signal("TERM");
     until("not ready", || serve.get("/readyz").starts_with("HTTP/1.1 503").then_some(()));
     assert!(head(), "a request of a caller that kept its connection would be lost when it is closed");
-}
-
-#[test]
-fn policies_are_reloaded_when_a_file_changes_and_stay_when_it_becomes_invalid_or_is_deleted() {
-    let serve = Serve::start(&["--policy", "DIR/policies"], &[], |directory| {
-        fs::create_dir(directory.join("policies")).unwrap();
-        fs::write(directory.join("policies/a.yaml"), policy("a", "one")).unwrap();
-    });
-    serve.metric("nodegate_rules 1").unwrap();
-    fs::write(serve.path("policies/b.yaml"), policy("b", "two")).unwrap();
-    until("the second file is in force", || serve.metric("nodegate_rules 2"));
-    fs::write(serve.path("policies/b.yaml"), policy("b", "not a key")).unwrap();
-    until("the broken file is counted", || serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 1"#));
-    serve.metric("nodegate_rules 2").expect("the last good set stays");
-    let error = serve.lines().into_iter().find(|line| line["level"] == "ERROR").unwrap();
-    let text = error["error"].as_str().unwrap();
-    assert!(text.contains("b.yaml:7:") && text.contains("spec.rules[0].labels[\"not a key\"]"), "{text}");
-    fs::remove_dir_all(serve.path("policies")).unwrap();
-    until("the missing directory is counted", || serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 2"#));
-    serve.metric("nodegate_rules 2").expect("the last good set stays");
-    fs::create_dir(serve.path("policies")).unwrap();
-    fs::write(serve.path("policies/c.yaml"), policy("c", "three")).unwrap();
-    until("the directory that came back is in force", || serve.metric("nodegate_rules 1"));
-    assert!(serve.get("/readyz").starts_with("HTTP/1.1 200"));
-}
-
-#[test]
-fn the_replacement_of_a_config_maps_data_link_is_noticed() {
-    let serve = Serve::start(&["--policy", "DIR/mount"], &[], |directory| {
-        for (version, names) in [("..v1", &["a"] as &[&str]), ("..v2", &["a", "b"])] {
-            fs::create_dir_all(directory.join("mount").join(version)).unwrap();
-            for name in names {
-                fs::write(directory.join("mount").join(version).join(format!("{name}.yaml")), policy(name, name))
-                    .unwrap();
-            }
-        }
-        std::os::unix::fs::symlink("..v1", directory.join("mount/..data")).unwrap();
-        std::os::unix::fs::symlink("..data/a.yaml", directory.join("mount/a.yaml")).unwrap();
-    });
-    serve.metric("nodegate_rules 1").unwrap();
-    std::os::unix::fs::symlink("..v2", serve.path("mount/..data_tmp")).unwrap();
-    fs::rename(serve.path("mount/..data_tmp"), serve.path("mount/..data")).unwrap();
-    std::os::unix::fs::symlink("..data/b.yaml", serve.path("mount/b.yaml")).unwrap();
-    until("the swap is in force", || serve.metric("nodegate_rules 2"));
-}
-
-#[test]
-fn flat_label_files_are_watched_under_their_old_flag_too() {
-    let serve = Serve::start(&["-label-dir", "DIR/labels"], &[], |directory| {
-        fs::create_dir_all(directory.join("labels/accelerators")).unwrap();
-        fs::write(
-            directory.join("labels/accelerators/edgetpu"),
-            "kkohtaka.org/edgetpu\n\nbeta.devicetree.org/fsl-imx8mq-phanbell\n",
-        )
-        .unwrap();
-    });
-    serve.metric("nodegate_rules 1").unwrap();
-    fs::create_dir(serve.path("labels/example.com")).unwrap();
-    fs::write(serve.path("labels/example.com/fpga"), "vendor.example/fpga\n").unwrap();
-    until("the new namespace is in force", || serve.metric("nodegate_rules 2"));
-    fs::write(serve.path("labels/example.com/fpga"), "no good key\n").unwrap();
-    until("the bad line is named", || serve.log().contains("labels/example.com/fpga:1:").then_some(()));
-    serve.metric("nodegate_rules 2").expect("the last good set stays");
-}
-
-#[test]
-fn saved_state_is_read_when_it_appears_and_an_invalid_file_keeps_the_last_good_state() {
-    let serve = Serve::start(&[], &[("PERSIST_LABEL_PREFIX", "persist.demo/")], |_| {});
-    serve.metric("nodegate_rules 1").expect("the persist prefix is a rule");
-    fs::create_dir(serve.path("state")).unwrap();
-    fs::write(
-        serve.path("state/n1.json"),
-        r#"{"nodeName": "n1", "labels": {"persist.demo/a": "b"}, "capturedAt": "2026-01-14T17:00:00Z"}"#,
-    )
-    .unwrap();
-    until("the state is read", || serve.metric("nodegate_saved_states 1"));
-    fs::write(serve.path("state/n1.json"), "{").unwrap();
-    until("the bad file is counted", || serve.metric(r#"nodegate_state_reloads_total{result="failure"} 1"#));
-    serve.metric("nodegate_saved_states 1").expect("the last good state stays");
 }
 
 #[test]

@@ -1,0 +1,109 @@
+//! Files that a running `nodegate serve` reads again when they change, and what it watches for that.
+
+use std::fs;
+
+use super::authority::Authority;
+use super::serve::{Serve, policy, until};
+
+#[test]
+fn policies_are_reloaded_when_a_file_changes_and_stay_when_it_becomes_invalid_or_is_deleted() {
+    let serve = Serve::start(&["--policy", "DIR/policies"], &[], |directory| {
+        fs::create_dir(directory.join("policies")).unwrap();
+        fs::write(directory.join("policies/a.yaml"), policy("a", "one")).unwrap();
+    });
+    serve.metric("nodegate_rules 1").unwrap();
+    fs::write(serve.path("policies/b.yaml"), policy("b", "two")).unwrap();
+    until("the second file is in force", || serve.metric("nodegate_rules 2"));
+    fs::write(serve.path("policies/b.yaml"), policy("b", "not a key")).unwrap();
+    until("the broken file is counted", || serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 1"#));
+    serve.metric("nodegate_rules 2").expect("the last good set stays");
+    let error = serve.lines().into_iter().find(|line| line["level"] == "ERROR").unwrap();
+    let text = error["error"].as_str().unwrap();
+    assert!(text.contains("b.yaml:7:") && text.contains("spec.rules[0].labels[\"not a key\"]"), "{text}");
+    fs::remove_dir_all(serve.path("policies")).unwrap();
+    until("the missing directory is counted", || serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 2"#));
+    serve.metric("nodegate_rules 2").expect("the last good set stays");
+    fs::create_dir(serve.path("policies")).unwrap();
+    fs::write(serve.path("policies/c.yaml"), policy("c", "three")).unwrap();
+    until("the directory that came back is in force", || serve.metric("nodegate_rules 1"));
+    assert!(serve.get("/readyz").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn the_replacement_of_a_config_maps_data_link_is_noticed() {
+    let serve = Serve::start(&["--policy", "DIR/mount"], &[], |directory| {
+        for (version, names) in [("..v1", &["a"] as &[&str]), ("..v2", &["a", "b"])] {
+            fs::create_dir_all(directory.join("mount").join(version)).unwrap();
+            for name in names {
+                fs::write(directory.join("mount").join(version).join(format!("{name}.yaml")), policy(name, name))
+                    .unwrap();
+            }
+        }
+        std::os::unix::fs::symlink("..v1", directory.join("mount/..data")).unwrap();
+        std::os::unix::fs::symlink("..data/a.yaml", directory.join("mount/a.yaml")).unwrap();
+    });
+    serve.metric("nodegate_rules 1").unwrap();
+    std::os::unix::fs::symlink("..v2", serve.path("mount/..data_tmp")).unwrap();
+    fs::rename(serve.path("mount/..data_tmp"), serve.path("mount/..data")).unwrap();
+    std::os::unix::fs::symlink("..data/b.yaml", serve.path("mount/b.yaml")).unwrap();
+    until("the swap is in force", || serve.metric("nodegate_rules 2"));
+}
+
+#[test]
+fn flat_label_files_are_watched_under_their_old_flag_too() {
+    let serve = Serve::start(&["-label-dir", "DIR/labels"], &[], |directory| {
+        fs::create_dir_all(directory.join("labels/accelerators")).unwrap();
+        fs::write(
+            directory.join("labels/accelerators/edgetpu"),
+            "kkohtaka.org/edgetpu\n\nbeta.devicetree.org/fsl-imx8mq-phanbell\n",
+        )
+        .unwrap();
+    });
+    serve.metric("nodegate_rules 1").unwrap();
+    fs::create_dir(serve.path("labels/example.com")).unwrap();
+    fs::write(serve.path("labels/example.com/fpga"), "vendor.example/fpga\n").unwrap();
+    until("the new namespace is in force", || serve.metric("nodegate_rules 2"));
+    fs::write(serve.path("labels/example.com/fpga"), "no good key\n").unwrap();
+    until("the bad line is named", || serve.log().contains("labels/example.com/fpga:1:").then_some(()));
+    serve.metric("nodegate_rules 2").expect("the last good set stays");
+}
+
+#[test]
+fn saved_state_is_read_when_it_appears_and_an_invalid_file_keeps_the_last_good_state() {
+    let serve = Serve::start(&[], &[("PERSIST_LABEL_PREFIX", "persist.demo/")], |_| {});
+    serve.metric("nodegate_rules 1").expect("the persist prefix is a rule");
+    fs::create_dir(serve.path("state")).unwrap();
+    fs::write(
+        serve.path("state/n1.json"),
+        r#"{"nodeName": "n1", "labels": {"persist.demo/a": "b"}, "capturedAt": "2026-01-14T17:00:00Z"}"#,
+    )
+    .unwrap();
+    until("the state is read", || serve.metric("nodegate_saved_states 1"));
+    fs::write(serve.path("state/n1.json"), "{").unwrap();
+    until("the bad file is counted", || serve.metric(r#"nodegate_state_reloads_total{result="failure"} 1"#));
+    serve.metric("nodegate_saved_states 1").expect("the last good state stays");
+}
+
+/// How many directories the process has inotify watch.
+fn watched_directories(process: u32) -> usize {
+    let descriptions = fs::read_dir(format!("/proc/{process}/fdinfo")).unwrap();
+    // One that has been closed since is not there to be read.
+    let read = descriptions.filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok());
+    read.map(|text| text.lines().filter(|line| line.starts_with("inotify ")).count()).sum()
+}
+
+#[test]
+fn directories_beside_a_policy_file_are_not_watched() {
+    let serve = Serve::start(&["--policy", "DIR/policy.yaml", "--client-ca-file", "DIR/ca.crt"], &[], |directory| {
+        fs::write(directory.join("policy.yaml"), policy("a", "one")).unwrap();
+        fs::write(directory.join("ca.crt"), Authority::new("callers").pem).unwrap();
+        for number in 0..50 {
+            fs::create_dir_all(directory.join(format!("others/{number}/deep"))).unwrap();
+        }
+        fs::create_dir(directory.join("state")).unwrap();
+    });
+    let watched = watched_directories(serve.process());
+    assert!((1..=4).contains(&watched), "{watched} instead of the directory for either file, certs and state");
+    fs::write(serve.path("policy.yaml"), policy("a", "not a key")).unwrap();
+    until("the file is watched", || serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 1"#));
+}
