@@ -1,5 +1,5 @@
-//! What a webhook adds to a kubelet's Node CREATE at the real API server: nothing registered, a static
-//! responder, nodegate. `cargo bench --bench create`, with a control plane (tests/README.md).
+//! What a webhook adds to a kubelet's Node CREATE at the real API server: nothing registered, a responder that always
+//! answers with nodegate's patch, nodegate. `cargo bench --bench create`, with a control plane (tests/README.md).
 //!
 //! All three are registered at once and chosen by a label of the node, and CREATEs alternate, so that
 //! whatever else the machine does hits all alike. Compare the ratios of one run.
@@ -20,6 +20,8 @@ use serde_json::{Value, json};
 
 #[path = "../tests/suite/cluster/control_plane/mod.rs"]
 mod control_plane;
+#[path = "support/load.rs"]
+mod load;
 #[path = "support/process.rs"]
 mod process;
 #[path = "support/responder.rs"]
@@ -28,7 +30,9 @@ mod responder;
 mod review;
 
 use control_plane::{ControlPlane, exclusive};
+use load::Client;
 use process::{Server, free_address, wait_for};
+use responder::Listener;
 
 const ROUNDS: usize = 300;
 const KINDS: [&str; 3] = ["none", "responder", "nodegate"];
@@ -49,12 +53,18 @@ fn main() {
     std::fs::write(&policy, process::policy_of(100)).expect("written");
     let cluster = exclusive();
     let (floor, ours) = (free_address(), free_address());
-    let _servers = [Server(responder::start(&certs, &floor)), Server(process::nodegate(&certs, &policy, &ours))];
-    for (kind, address) in [("responder", &floor), ("nodegate", &ours)] {
-        wait_for(address);
-        register(cluster.plane, kind, address, &certs.join("ca.crt"));
-    }
+    let ca = certs.join("ca.crt");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let _nodegate = Server(process::nodegate(&certs, &policy, &ours));
+    wait_for(&ours);
+    // Both answer the same, so the API server has the same work with the answer.
+    let patch = runtime.block_on(Client::new(&ours, "/mutate", &ca).patch(review::kubelet_create("bench-node").into()));
+    let mut floors = responder::command(Listener::Nodegates, &certs, &floor, &patch);
+    let _responder = Server(floors.spawn().expect("started"));
+    wait_for(&floor);
+    for (kind, address) in [("responder", &floor), ("nodegate", &ours)] {
+        register(cluster.plane, kind, address, &ca);
+    }
     runtime.block_on(measure(cluster.plane));
 }
 

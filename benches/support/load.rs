@@ -7,6 +7,8 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::SendRequest;
@@ -114,6 +116,16 @@ impl Client {
         let body = response.into_body().collect().await.ok()?.to_bytes();
         connection.abort();
         Some(Once { status, body, is_resumed })
+    }
+
+    /// The patch that answers this review, in base64.
+    #[allow(dead_code, reason = "not every bench compares patches")]
+    pub(crate) async fn patch(&self, review: Bytes) -> String {
+        let answer = self.once(review).await.expect("an answer").body;
+        let answer: serde_json::Value = serde_json::from_slice(&answer).expect("JSON");
+        let patch = answer["response"]["patch"].as_str().unwrap_or_else(|| panic!("no patch: {answer}"));
+        assert!(BASE64_STANDARD.decode(patch).is_ok(), "{answer}");
+        patch.to_owned()
     }
 
     async fn connect(&self) -> SendRequest<Full<Bytes>> {
