@@ -21,15 +21,15 @@ use tokio::task::block_in_place;
 use self::certificates::Certificates;
 use self::fleet::{Fleet, How};
 use self::proxy::Proxy;
-use self::writers::{OWN, Seen, write};
+use self::writers::{Seen, write};
 use super::super::control_plane::{ControlPlane, undisturbed};
 use super::super::keeping::{config_maps, node};
 use super::super::nodegate::Setup;
 use super::super::random::Random;
-use super::super::requester::{Requester, label};
+use super::super::requester::Requester;
 use super::super::rolling::Balancer;
 use super::clock::Clock;
-use super::{POLICY, is_right, names};
+use super::{OWN, POLICY, all_right, delete_all, names};
 
 /// The number of nodes that are written, and of those that are also deleted and created again.
 const NODES: usize = 24;
@@ -234,15 +234,6 @@ fn summarize(done: &BTreeMap<&'static str, usize>, seen: &Seen, served: u64) {
     assert!(writes > 50 && faults > CONNECTIONS, "little was shown");
 }
 
-/// Every node is there as it should be, with the label that was saved.
-async fn nothing_is_lost(admin: &Requester, nodes: &[String]) {
-    for name in nodes {
-        let node = admin.eventually(name, "exactly as it should be", is_right).await;
-        assert_eq!(label(&node, OWN), Some(name.as_str()), "a persisted label was lost");
-        admin.delete(name).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn random_faults_lose_no_label_and_stop_no_write() {
@@ -297,5 +288,6 @@ async fn random_faults_lose_no_label_and_stop_no_write() {
     assert!(!first.has_ended(), "the first replica ended by itself:\n{}", first.log());
     let replicas = breaker.fleet.replicas().chain([&first]);
     summarize(&breaker.done, &seen, replicas.map(|replica| replica.requests("mutate")).sum());
-    nothing_is_lost(&admin, &nodes).await;
+    all_right(&admin, &nodes).await;
+    delete_all(&admin, &nodes).await;
 }

@@ -13,9 +13,8 @@ use super::super::super::control_plane::ControlPlane;
 use super::super::super::keeping::{config_maps, node};
 use super::super::super::random::Random;
 use super::super::super::requester::{Outcome, Requester};
+use super::super::OWN;
 
-/// The label that is saved.
-pub(in super::super) const OWN: &str = "persist.demo/own";
 /// The longest time that a write may take: both webhooks run into their timeouts, and the API server is busy.
 const WRITE_MAX: Duration = Duration::from_secs(15);
 /// For how long a write is repeated that failed because the API server was away.
