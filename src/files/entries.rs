@@ -1,6 +1,7 @@
 //! Reads directories and files. Errors are added to a list, so that all of them are reported at once.
 
 use std::fs;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::error::LoadError;
@@ -17,8 +18,10 @@ pub(super) fn policy_files(path: &Path, errors: &mut Vec<LoadError>) -> Vec<Path
     let named = |file: &PathBuf| {
         file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json")
     };
-    let files: Vec<PathBuf> =
-        visible_entries(path, errors).into_iter().filter(|file| named(file) && !file.is_dir()).collect();
+    let files: Vec<PathBuf> = visible_entries(path, errors)
+        .into_iter()
+        .filter(|file| named(file) && !file.is_dir() && !is_special(file, errors))
+        .collect();
     if files.is_empty() {
         errors.push(LoadError::new(
             path,
@@ -28,34 +31,52 @@ pub(super) fn policy_files(path: &Path, errors: &mut Vec<LoadError>) -> Vec<Path
     files
 }
 
-/// The entries of a directory that are not hidden, sorted.
+/// The entries of a directory that are not hidden, sorted. If an entry cannot be read, that is an error: a policy that
+/// is left out would take its labels off the nodes.
 pub(super) fn visible_entries(directory: &Path, errors: &mut Vec<LoadError>) -> Vec<PathBuf> {
-    let entries = match fs::read_dir(directory) {
+    let entries = match fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
         Ok(entries) => entries,
         Err(error) => {
             errors.push(LoadError::new(directory, error.to_string()));
             return Vec::new();
         }
     };
-    let visible = entries.filter_map(Result::ok).filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
-    let mut paths: Vec<PathBuf> = visible.map(|entry| entry.path()).collect();
+    let visible = entries.iter().filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
+    let mut paths: Vec<PathBuf> = visible.map(fs::DirEntry::path).collect();
     paths.sort();
     paths
 }
 
-/// The text of a file.
-pub(super) fn read_text(file: &Path, errors: &mut Vec<LoadError>) -> Option<String> {
-    let fault = |why: String| LoadError::new(file, why);
-    match fs::metadata(file) {
-        Ok(metadata) if metadata.len() > FILE_MAX => {
-            errors.push(fault(format!("has {} bytes; the maximum is {FILE_MAX}", metadata.len())));
-            return None;
-        }
-        Ok(_) => {}
-        Err(error) => {
-            errors.push(fault(error.to_string()));
-            return None;
-        }
+/// Whether an entry of a directory is a pipe, a socket or a device, which is an error: who opens a pipe waits until
+/// somebody writes to it, so that no later change would be noticed.
+pub(super) fn is_special(entry: &Path, errors: &mut Vec<LoadError>) -> bool {
+    let is_special = fs::metadata(entry).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir());
+    if is_special {
+        errors.push(LoadError::new(entry, "is a pipe, a socket or a device; remove it, or put a file in its place"));
     }
-    fs::read_to_string(file).map_err(|error| errors.push(fault(error.to_string()))).ok()
+    is_special
+}
+
+/// The text of a file. A pipe that is named by itself, as by a shell's `<(…)`, is read to its end.
+pub(super) fn read_text(file: &Path, errors: &mut Vec<LoadError>) -> Option<String> {
+    bounded_text(file).map_err(|error| errors.push(LoadError::new(file, error.to_string()))).ok()
+}
+
+fn bounded_text(file: &Path) -> io::Result<String> {
+    let opened = fs::File::open(file)?;
+    let is_too_large = || io::Error::other(format!("is larger than {} MiB, the maximum", FILE_MAX >> 20));
+    // A device or a pipe has no size, but may have no end either.
+    if opened.metadata()?.len() > FILE_MAX {
+        return Err(is_too_large());
+    }
+    let mut text = Vec::new();
+    opened.take(FILE_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > FILE_MAX {
+        return Err(is_too_large());
+    }
+    String::from_utf8(text).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        io::Error::other(format!("line {line} is not UTF-8; save the file as UTF-8"))
+    })
 }

@@ -1,14 +1,13 @@
 //! Reads and compiles all sources, and reports every error in every file at once.
 
 use std::collections::hash_map::DefaultHasher;
-use std::fs;
 use std::hash::{Hash as _, Hasher as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::entries::{policy_files, read_text, visible_entries};
+use super::entries::{policy_files, read_text};
 use super::error::LoadError;
-use super::labels;
+use super::labels::{self, LabelFile};
 use crate::watch::Watched;
 use nodegate_policy::api::policy::{NodePolicySpec, PersistSpec};
 use nodegate_policy::{Origin, PolicyDocument, PolicyError, PolicySet};
@@ -58,28 +57,43 @@ impl Sources {
     /// # Errors
     /// See [`Self::load`].
     pub fn load_documents(&self) -> Result<Loaded, Vec<LoadError>> {
-        // Computed first, so that a change while reading is noticed as a change.
-        let fingerprint = self.fingerprint();
+        self.compile(self.read())
+    }
+
+    /// Reads every file once: a pipe can be read only once, and a file may change between two readings. Blocks on files.
+    pub(super) fn read(&self) -> Texts {
         let mut errors = Vec::new();
+        let files: Vec<PathBuf> = self.policies.iter().flat_map(|path| policy_files(path, &mut errors)).collect();
+        let policies =
+            files.into_iter().filter_map(|file| read_text(&file, &mut errors).map(|text| (file, text))).collect();
+        let labels = self.labels_dir.as_deref().map(|directory| labels::read(directory, &mut errors));
+        Texts { policies, labels: labels.unwrap_or_default(), errors }
+    }
+
+    /// Compiles what was read.
+    ///
+    /// # Errors
+    /// See [`Self::load`].
+    pub(super) fn compile(&self, texts: Texts) -> Result<Loaded, Vec<LoadError>> {
+        let fingerprint = texts.fingerprint();
+        let mut errors = texts.errors;
         let mut policy_errors = Vec::new();
         let mut documents = Vec::new();
         if self.are_empty() {
             documents.push(nodegate_policy::baseline());
         }
-        for path in &self.policies {
-            for file in policy_files(path, &mut errors) {
-                if let Some(text) = read_text(&file, &mut errors) {
-                    let origin = Origin::File(file.display().to_string());
-                    let before = (documents.len(), policy_errors.len());
-                    documents.extend(PolicyDocument::parse_all(&origin, &text, &mut policy_errors));
-                    if before == (documents.len(), policy_errors.len()) {
-                        errors.push(LoadError::new(&file, "contains no NodePolicy; add one, or do not pass this file"));
-                    }
-                }
+        for (file, text) in &texts.policies {
+            let origin = Origin::File(file.display().to_string());
+            let before = (documents.len(), policy_errors.len());
+            documents.extend(PolicyDocument::parse_all(&origin, text, &mut policy_errors));
+            if before == (documents.len(), policy_errors.len()) {
+                errors.push(LoadError::new(file, "contains no NodePolicy; add one, or do not pass this file"));
             }
         }
         documents.extend(
-            self.labels_dir.as_deref().map(|directory| labels::read(directory, self.labels_grace, &mut errors)),
+            self.labels_dir
+                .as_deref()
+                .map(|directory| labels::policy(directory, &texts.labels, self.labels_grace, &mut errors)),
         );
         documents.extend(self.persist_prefix.as_deref().map(persist_policy));
         let compiled = PolicySet::compile(&documents);
@@ -96,31 +110,28 @@ impl Sources {
         }
     }
 
-    /// A fingerprint of the files' content, to detect changes. Blocks on files.
-    pub(super) fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        let mut ignored = Vec::new();
-        for path in &self.policies {
-            for file in policy_files(path, &mut ignored) {
-                (&file, fs::read(&file).ok()).hash(&mut hasher);
-            }
-        }
-        for namespace in
-            self.labels_dir.iter().flat_map(|directory| visible_entries(directory, &mut ignored)).collect::<Vec<_>>()
-        {
-            namespace.hash(&mut hasher);
-            for file in visible_entries(&namespace, &mut Vec::new()) {
-                (&file, fs::read(&file).ok()).hash(&mut hasher);
-            }
-        }
-        hasher.finish()
-    }
-
     /// What to watch. Label files lie in a directory for each namespace.
     pub(super) fn directories(&self) -> Vec<Watched> {
         let of_policy =
             |path: &PathBuf| if path.is_dir() { Watched::Entries(path.clone()) } else { Watched::parent_of(path) };
         self.policies.iter().map(of_policy).chain(self.labels_dir.clone().map(Watched::Tree)).collect()
+    }
+}
+
+/// What the sources contained when they were read.
+pub(super) struct Texts {
+    policies: Vec<(PathBuf, String)>,
+    labels: Vec<LabelFile>,
+    errors: Vec<LoadError>,
+}
+
+impl Texts {
+    /// A fingerprint of what was read and of what could not be read, to detect changes.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.policies, &self.labels).hash(&mut hasher);
+        self.errors.iter().for_each(|error| error.to_string().hash(&mut hasher));
+        hasher.finish()
     }
 }
 

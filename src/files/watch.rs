@@ -26,8 +26,9 @@ pub async fn watch(
         let reader = sources.clone();
         let last = seen;
         let read = tokio::task::spawn_blocking(move || {
-            let fingerprint = reader.fingerprint();
-            (fingerprint != last).then(|| (fingerprint, reader.load_documents()))
+            let texts = reader.read();
+            let fingerprint = texts.fingerprint();
+            (fingerprint != last).then(|| (fingerprint, reader.compile(texts)))
         });
         if let Ok(Some((fingerprint, loaded))) = read.await {
             seen = fingerprint;

@@ -13,13 +13,12 @@ use super::SavedStates;
 use crate::watch::{Changes, Watched};
 use nodegate_policy::api::state::SavedState;
 
-/// A file that is not a valid saved state.
+/// A file that is not a valid saved state, or a directory that cannot be listed.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {why}; write a state.json document with nodeName {expected:?}, or remove the file", path.display())]
+#[error("{}: {why}", path.display())]
 pub struct StateError {
-    /// The file.
+    /// The file or the directory.
     pub path: PathBuf,
-    expected: String,
     why: String,
 }
 
@@ -35,11 +34,11 @@ pub fn read(
 ) -> (HashMap<String, Arc<SavedState>>, Vec<StateError>) {
     let mut states = HashMap::new();
     let mut errors = Vec::new();
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries.filter_map(Result::ok).collect(),
+    let entries = match fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
+        Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => {
-            errors.push(StateError { path: directory.to_owned(), expected: String::new(), why: error.to_string() });
+            errors.push(StateError { path: directory.to_owned(), why: error.to_string() });
             return (last.clone(), errors);
         }
     };
@@ -57,7 +56,8 @@ pub fn read(
             }
             Err(why) => {
                 states.extend(last.get(node).map(|known| (node.to_owned(), known.clone())));
-                errors.push(StateError { path, expected: node.to_owned(), why });
+                let advice = format!("write a state.json document with nodeName {node:?}, or remove it");
+                errors.push(StateError { path, why: format!("{why}; {advice}") });
             }
         }
     }
@@ -65,6 +65,10 @@ pub fn read(
 }
 
 fn read_file(path: &Path, node: &str) -> Result<SavedState, String> {
+    // Who opens a pipe waits until somebody writes to it.
+    if !fs::metadata(path).map_err(|error| error.to_string())?.is_file() {
+        return Err("is no file".to_owned());
+    }
     let text = fs::read(path).map_err(|error| error.to_string())?;
     let state: SavedState = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
     if state.node_name == node {
@@ -128,6 +132,16 @@ mod tests {
         write("n1.json", "{\"nodeName\": \"n1\", \"lab");
         let (later, errors) = read(directory.path(), &states);
         assert_eq!((later["n1"].labels["a"].as_str(), errors.len()), ("b", 2));
+    }
+
+    #[test]
+    fn a_pipe_is_named_and_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("n1.json");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (_, errors) = read(directory.path(), &HashMap::new());
+        let advice = "is no file; write a state.json document with nodeName \"n1\", or remove it";
+        assert_eq!(errors[0].to_string(), format!("{}: {advice}", pipe.display()));
     }
 
     #[test]

@@ -112,3 +112,47 @@ fn every_error_is_reported_with_its_file_and_makes_it_exit_with_2() {
     let nothing = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("check").output().unwrap();
     assert_eq!(nothing.status.code(), Some(2), "a check of nothing is no success");
 }
+
+#[test]
+fn what_is_no_text_file_is_an_error_and_never_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::create_dir_all(path("policies")).unwrap();
+    std::fs::create_dir_all(path("labels/example.com")).unwrap();
+    for pipe in ["policies/a.yaml", "labels/example.com/fpga"] {
+        assert!(Command::new("mkfifo").arg(path(pipe)).status().unwrap().success());
+    }
+    // UTF-16, as some editors save it, and text that is cut inside a character.
+    let wide: Vec<u8> = "\u{feff}apiVersion: x\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    std::fs::write(path("policies/wide.yaml"), wide).unwrap();
+    std::fs::write(path("policies/cut.yaml"), b"a: 1\nb: \xc3").unwrap();
+    let output = Command::new("timeout")
+        .args(["20", env!("CARGO_BIN_EXE_nodegate"), "export", "admission-policies", "--policy", "/dev/zero"])
+        .arg("--policy")
+        .arg(path("policies"))
+        .arg("--labels-dir")
+        .arg(path("labels"))
+        .output()
+        .unwrap();
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    for (file, why) in [
+        ("policies/a.yaml", "is a pipe, a socket or a device; remove it, or put a file in its place"),
+        ("labels/example.com/fpga", "is a pipe, a socket or a device; remove it, or put a file in its place"),
+        ("policies/wide.yaml", "line 1 is not UTF-8; save the file as UTF-8"),
+        ("policies/cut.yaml", "line 2 is not UTF-8; save the file as UTF-8"),
+        ("/dev/zero", "is larger than 16 MiB, the maximum"),
+    ] {
+        assert!(errors.lines().any(|line| line.ends_with(&format!("{file}: {why}"))), "{file}: {why} in\n{errors}");
+    }
+}
+
+#[test]
+fn a_policy_may_come_from_another_programs_output() {
+    let document = policy(GOLD.0, GOLD.1);
+    let mut shell = Command::new("bash");
+    shell.args(["-c", "exec \"$1\" check <(printf %s \"$2\")", "-", env!("CARGO_BIN_EXE_nodegate"), &document]);
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains(" gold    2      1\n"), "{}", text(&output.stdout));
+}
