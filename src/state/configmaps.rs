@@ -160,6 +160,14 @@ impl ConfigMaps {
         Ok(stored)
     }
 
+    /// Reads one ConfigMap, if it holds saved state.
+    ///
+    /// # Errors
+    /// Returns an error if the API server refuses or cannot be reached.
+    pub async fn stored_as(&self, name: &str) -> Result<Option<StoredMap>, kube::Error> {
+        Ok(self.api.get_opt(name).await?.as_ref().and_then(StoredMap::of))
+    }
+
     async fn read_each(
         &self,
         report: &mut impl FnMut(Problem),

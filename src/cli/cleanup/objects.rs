@@ -9,6 +9,9 @@ use crate::kube_error::in_words;
 use crate::state::{Deletion, StoredMap};
 use nodegate_policy::cleanup::{CleanupResult, KeptBecause, ObjectCleanup};
 
+/// How often the deletion of a record is tried that others write at the same time.
+const ATTEMPTS: usize = 5;
+
 impl Cleaner<'_> {
     /// Deletes these objects, in this order.
     ///
@@ -54,12 +57,42 @@ impl Cleaner<'_> {
             };
             if self.args.confirm && why.is_none() {
                 self.budget.turn(Urgency::Routine).await;
-                conclude(&mut line, self.maps.delete(map, MANAGER).await)?;
+                conclude(&mut line, self.delete_record(map, fleet).await)?;
             }
             self.bar.inc(1);
             done.push(line);
         }
         Ok(done)
+    }
+
+    /// Deletes a record. A leader that runs may write the record of a node that is gone at the same time; then it is read
+    /// again, and deleted if there still is no such node.
+    async fn delete_record(&self, map: &StoredMap, fleet: &Fleet) -> Result<Deletion, kube::Error> {
+        let mut outcome = self.maps.delete(map, MANAGER).await?;
+        for _ in 1..ATTEMPTS {
+            if outcome == Deletion::Done {
+                break;
+            }
+            // Read before the nodes, as the first time.
+            let Some(now) = self.maps.stored_as(&map.name).await? else { return Ok(Deletion::Done) };
+            let is_the_same =
+                now.nodes == map.nodes && self.is_meant(&now, fleet) && stays_because(&now, fleet).is_none();
+            if !is_the_same || self.may_exist(&now.nodes).await {
+                break;
+            }
+            outcome = self.maps.delete(&now, MANAGER).await?;
+        }
+        Ok(outcome)
+    }
+
+    /// Whether the cluster has one of these nodes by now, or cannot be asked.
+    async fn may_exist(&self, nodes: &[String]) -> bool {
+        for node in nodes {
+            if !matches!(self.nodes.get(node).await, Ok(None)) {
+                return true;
+            }
+        }
+        false
     }
 
     fn is_meant(&self, map: &StoredMap, fleet: &Fleet) -> bool {
@@ -99,7 +132,7 @@ fn stays_because(map: &StoredMap, fleet: &Fleet) -> Option<KeptBecause> {
 fn conclude(line: &mut ObjectCleanup, outcome: Result<Deletion, kube::Error>) -> anyhow::Result<()> {
     line.error = match outcome {
         Ok(Deletion::Done) => None,
-        Ok(Deletion::Changed) => Some("it was changed concurrently".to_owned()),
+        Ok(Deletion::Changed) => Some("it was changed at the same time; run the command again".to_owned()),
         Err(error @ kube::Error::Api(_)) => Some(in_words(&error)),
         Err(error) => {
             let what = format!("could not delete {} {}; run the command again to continue", line.kind, line.name);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -299,7 +300,19 @@ async fn a_part_is_cleaned_up_while_nodegate_runs_as_far_as_no_rule_assigns_it()
     assert_eq!(results["old.test/tier"], is("removed", ""));
     assert_eq!(results["hardware.tier"], is("kept", "assigned"));
     assert_eq!(part["objects"], json!([]));
-    let old = json_of(cleanup(plane, &namespace, &["--decommissioned", "--confirm", "-o", "json"]), 0);
+    // Somebody goes on writing the record that is to be deleted.
+    let is_done = AtomicBool::new(false);
+    let old = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let annotate = ["annotate", "configmap/node-labels-kept-gone-long-ago", "-n", &namespace, "--overwrite"];
+            for write in (0..).take_while(|_| !is_done.load(Ordering::Relaxed)) {
+                let _ = plane.kubectl(&[&annotate as &[&str], &[&format!("write={write}")]].concat(), None);
+            }
+        });
+        let ran = cleanup(plane, &namespace, &["--decommissioned", "--confirm", "-o", "json"]);
+        is_done.store(true, Ordering::Relaxed);
+        json_of(ran, 0)
+    });
     assert_eq!(old["objects"][0]["name"], "node-labels-kept-gone-long-ago");
     assert_eq!((old["objects"].as_array().unwrap().len(), old["nodes"].as_array().unwrap().len()), (1, 0), "{old:#}");
     assert!(state(&maps, "kept-gone-long-ago").await.is_null());
