@@ -27,8 +27,11 @@ advisories:
 workflows:
     @.ci/workflows
 
-# Write the files that are rendered from the code (CRD, manifests without Helm, webhook configurations, guard, references of the command line, of JSON output and of metrics), from the API server (the fields of a Node) and from the CEL specification (its conformance tests)
-generate: _node_fields _cli_reference _json_reference _metrics_reference cel-conformance (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/files/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass") _chart_files
+# Write the files that are rendered from the code: CRD, manifests, references of the command line, of JSON output and of metrics. Those that helm renders from the chart need helm, or Go to build it
+generate: _cli_reference _json_reference _metrics_reference (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/files/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass") _chart_files
+
+# Write also what comes from the API server (the fields of a Node) and from the CEL specification (its conformance tests): needs the control plane, and Go
+generate-all: generate _node_fields cel-conformance
 
 _node_fields:
     NODEGATE_GENERATE=1 NODEGATE_REQUIRE_CLUSTER=1 cargo test --quiet --test suite -- --exact cluster::node_fields::expressions_know_the_fields_of_the_api_servers_nodes
@@ -40,12 +43,16 @@ _json_reference:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact output::the_page_about_json_output_is_what_the_schemas_say
 
 _chart_files:
+    @if ! command -v helm go > /dev/null; then echo 'not written: what helm renders from the chart, because there is neither helm nor Go to build it; only a change of the chart needs it' >&2; exit; fi; \
+    command -v helm > /dev/null || PATH=$(tests/tools/build helm | tail -n 1):$PATH; \
     NODEGATE_GENERATE=1 NODEGATE_REQUIRE_CLUSTER=1 cargo test --quiet --test suite -- --exact chart::snapshots::the_chart_renders_what_is_committed chart::deploy::the_manifests_without_helm_are_what_the_chart_renders
 
-# Write the Prometheus operator's definitions that the tests of the chart apply, of this version of its Go module
-monitoring-definitions version="v0.85.0":
-    NODEGATE_MONITORING_DEFINITIONS=$(go mod download -json github.com/prometheus-operator/prometheus-operator@{{ version }} | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')/example/prometheus-operator-crd \
-        cargo test --quiet --test suite -- --exact chart::monitoring::the_operators_definitions_are_those_of_the_three_kinds
+# Write the definitions (CRDs) of the Prometheus operator and of cert-manager that the tests of the chart apply, of these versions of their Go modules
+definitions prometheus-operator="v0.85.0" cert-manager="v1.19.1":
+    directory() { go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'; }; \
+    NODEGATE_PROMETHEUS_OPERATOR=$(directory github.com/prometheus-operator/prometheus-operator@{{ prometheus-operator }})/example/prometheus-operator-crd \
+    NODEGATE_CERT_MANAGER=$(directory github.com/cert-manager/cert-manager@{{ cert-manager }})/deploy/crds \
+    cargo test --quiet --test suite -- --exact chart::definitions::the_definitions_of_other_projects_are_those_of_the_kinds_that_the_chart_uses
 
 _metrics_reference:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact metrics::the_tables_of_the_reference_are_what_the_code_registers
@@ -129,9 +136,9 @@ image *of="debug":
 release *args:
     @release/run {{ args }}
 
-# Upgrade from the program of an older commit and go back, with its saved state, in a real cluster; the older program is built once, in the cache
+# Upgrade from an older commit and go back in a real cluster: its program, with the state that it saved, and a release of its chart; the older program is built once, in the cache
 upgrade-test commit:
-    NODEGATE_OLDER=$(release/older {{ commit }}) NODEGATE_REQUIRE_CLUSTER=1 cargo test --locked --test suite -- --ignored cluster::upgrade
+    older=$(release/older {{ commit }}) && chart=$(release/older --chart {{ commit }}) && NODEGATE_OLDER=$older NODEGATE_OLDER_CHART=$chart NODEGATE_REQUIRE_CLUSTER=1 cargo test --locked --test suite -- --ignored cluster::upgrade chart::upgrade
 
 # Install Debian's packages that `just ci`, `just image` and `just release` need besides the toolchains; needs root
 machine:

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::{NAMESPACE, deploy, manifests, monitoring, value_sets};
+use super::definitions::{self, definitions};
+use super::{NAMESPACE, deploy, manifests, value_sets};
 use crate::cluster::control_plane::{ControlPlane, exclusive};
 
 fn shipped(path: &str) -> String {
@@ -33,23 +34,26 @@ fn the_api_server_accepts_every_object_of_the_chart_and_of_the_manifests_without
         .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
     let needed = json!({"apiVersion": "v1", "kind": "List", "items": namespaces}).to_string();
     plane.kubectl(&["apply", "-f", "-"], Some(&needed)).unwrap();
-    plane.kubectl(&["apply", "--server-side", "-f", "-"], Some(&monitoring::definitions())).unwrap();
-    for kind in ["podmonitors", "prometheusrules", "servicemonitors"] {
-        let definition = format!("crd/{kind}.monitoring.coreos.com");
+    plane.kubectl(&["apply", "--server-side", "-f", "-"], Some(&definitions())).unwrap();
+    for name in definitions::names() {
+        let definition = format!("crd/{name}");
         plane.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", &definition], None).unwrap();
     }
-    // cert-manager's kinds are not those of an API server alone.
-    for (name, values) in value_sets().into_iter().filter(|(_, values)| values["tls"]["certManager"].is_null()) {
+    for (name, values) in value_sets() {
         let Some(manifests) = manifests(&values) else { return };
         whole_dry_run(plane, &manifests).unwrap_or_else(|error| panic!("{name}: {error}"));
-        if name == "monitoring" {
-            let typo = manifests.replace("interval: \"1m30s\"", "intervall: \"1m30s\"");
-            let error = whole_dry_run(plane, &typo).unwrap_err();
-            assert!(error.contains("intervall"), "these are the operator's definitions: {error}");
+        let typos =
+            [("monitoring", "interval: \"1m30s\"", "intervall: \"1m30s\""), ("cert-manager", "dnsNames:", "dnsName:")];
+        for (_, right, wrong) in typos.iter().filter(|(of, ..)| *of == name) {
+            let error = whole_dry_run(plane, &manifests.replace(right, wrong)).unwrap_err();
+            assert!(
+                error.contains(wrong.split(':').next().unwrap()),
+                "these are the projects' own definitions: {error}"
+            );
         }
     }
     whole_dry_run(plane, &deploy::example()).unwrap();
-    plane.kubectl(&["delete", "-f", "-"], Some(&monitoring::definitions())).unwrap();
+    plane.kubectl(&["delete", "-f", "-"], Some(&definitions())).unwrap();
 }
 
 #[test]

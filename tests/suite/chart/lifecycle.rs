@@ -18,7 +18,7 @@ use crate::tutorials::pod;
 const NODES: [&str; 3] = ["life-1", "life-2", "life-3"];
 
 /// Values whose policy gives every node this tier.
-fn values(tier: &str) -> Value {
+pub(super) fn values(tier: &str) -> Value {
     json!({
         "webhooks": {"validatingFailurePolicy": "Fail"},
         "policies": {"files": {"tiers.yaml": {
@@ -29,15 +29,15 @@ fn values(tier: &str) -> Value {
 }
 
 /// `helm` for this cluster, with somebody who runs the pods of its hooks meanwhile.
-struct Helm<'a> {
-    plane: &'a ControlPlane,
-    program: &'static Path,
-    kubeconfig: PathBuf,
+pub(super) struct Helm<'a> {
+    pub(super) plane: &'a ControlPlane,
+    pub(super) program: &'static Path,
+    pub(super) kubeconfig: PathBuf,
 }
 
 impl Helm<'_> {
     /// What it prints, if it succeeds; else its error.
-    fn run(&self, arguments: &[&str], values: Option<&Value>) -> Result<String, String> {
+    pub(super) fn run(&self, arguments: &[&str], values: Option<&Value>) -> Result<String, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut command = Command::new(self.program);
         command.args(arguments).args(["--namespace", NAMESPACE, "--kubeconfig"]).arg(&self.kubeconfig);
@@ -92,7 +92,7 @@ impl Helm<'_> {
 }
 
 /// A node joins, and has this tier when it is admitted.
-async fn joins(plane: &ControlPlane, name: &str, tier: &str) {
+pub(super) async fn joins(plane: &ControlPlane, name: &str, tier: &str) {
     let kubelet = Requester::kubelet(plane, name).await;
     let admitted = kubelet.create(&node(name, json!({"hardware.tier": "forged"}))).await.unwrap();
     assert_eq!(label(&admitted, "hardware.tier"), Some(tier), "{name}");
@@ -204,7 +204,7 @@ async fn documented_and_removable(plane: &ControlPlane, admin: &Requester) {
 }
 
 /// Nothing of the release stays for the next test, whatever became of this one.
-struct Uninstalled<'a>(&'a Helm<'a>);
+pub(super) struct Uninstalled<'a>(pub(super) &'a Helm<'a>);
 
 impl Drop for Uninstalled<'_> {
     fn drop(&mut self) {

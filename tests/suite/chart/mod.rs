@@ -3,6 +3,7 @@
 
 mod api_server;
 mod arming;
+mod definitions;
 mod deploy;
 mod hooks;
 mod krew;
@@ -14,6 +15,7 @@ mod refusals;
 mod rights;
 mod snapshots;
 mod uninstall;
+mod upgrade;
 mod values;
 
 use std::collections::HashMap;

@@ -8,47 +8,8 @@ use serde_json::{Value, json};
 
 use super::{CHART, NAMESPACE, Objects, items, selects, value_sets};
 
-/// The Prometheus operator's own definitions, without descriptions. `just monitoring-definitions` writes them.
-const DEFINITIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/monitoring-definitions.json");
-
-/// The definitions of the kinds that the chart may use, as one List.
-pub(super) fn definitions() -> String {
-    fs::read_to_string(DEFINITIONS).unwrap()
-}
-
 fn file(name: &str) -> String {
     fs::read_to_string(Path::new(CHART).join("files").join(name)).unwrap()
-}
-
-fn without_descriptions(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            // A field may have that name, too; then it is a schema, and no text.
-            fields.retain(|name, value| name != "description" || !value.is_string());
-            fields.values_mut().for_each(without_descriptions);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_descriptions),
-        _ => {}
-    }
-}
-
-#[test]
-fn the_operators_definitions_are_those_of_the_three_kinds() {
-    if let Ok(directory) = std::env::var("NODEGATE_MONITORING_DEFINITIONS") {
-        let read = |kind: &str| {
-            let path = Path::new(&directory).join(format!("monitoring.coreos.com_{kind}.yaml"));
-            let mut definition: Value = serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap();
-            without_descriptions(&mut definition);
-            definition
-        };
-        let items = ["podmonitors", "prometheusrules", "servicemonitors"].map(read);
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-        fs::write(DEFINITIONS, format!("{list}\n")).unwrap();
-    }
-    let list: Value = serde_json::from_str(&definitions()).unwrap();
-    let kinds: Vec<&str> =
-        items(&list["items"]).iter().map(|item| item["spec"]["names"]["kind"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["PodMonitor", "PrometheusRule", "ServiceMonitor"]);
 }
 
 #[test]
@@ -120,6 +81,10 @@ fn the_rules_are_those_of_the_file_unless_the_values_leave_some_out() {
     assert_eq!(rendered, expected);
     let every: Vec<String> = rules(&alerts["groups"]).into_iter().map(|(name, _)| name).collect();
     assert_eq!(every.len(), every.iter().collect::<BTreeSet<_>>().len(), "`without` needs names that are unique");
+    let alone = json!({"controller": {"enabled": false}, "monitoring": {"prometheusRule": {"enabled": true}}});
+    let mut expected = rules(&alerts["groups"]);
+    expected.retain(|(name, _)| name != "NobodyLeads");
+    assert_eq!(rules(&Objects::render(&alone).unwrap().only("PrometheusRule")["spec"]["groups"]), expected);
     let none = json!({"monitoring": {"prometheusRule": {"enabled": true, "without": every}}});
     assert_eq!(Objects::render(&none).unwrap().only("PrometheusRule")["spec"]["groups"], json!([]));
 }

@@ -28,7 +28,7 @@ struct Case {
     summary: &'static str,
 }
 
-const CASES: [Case; 22] = [
+const CASES: [Case; 23] = [
     Case {
         alert: "NodeMissingLabels",
         series: &[
@@ -42,9 +42,27 @@ const CASES: [Case; 22] = [
         labels: &[("node", "b")],
         summary: "Node b has no label hardware.tier",
     },
+    // The last node loses the label.
+    Case {
+        alert: "NodeMissingLabels",
+        series: &[
+            ("kube_node_info{node=\"a\"}", "1x60"),
+            ("kube_node_labels{node=\"a\",label_hardware_tier=\"gold\"}", "1x5 stale"),
+            ("kube_node_labels{node=\"a\"}", "_x5 1x60"),
+        ],
+        quiet: 9,
+        fires: 40,
+        labels: &[("node", "a")],
+        summary: "Node a has no label hardware.tier",
+    },
     Case {
         alert: "NodesLackRequiredLabels",
-        series: &[("nodegate_required_missing_nodes{policy=\"fleet\",rule=\"tier\"}", "0x5 3x30")],
+        // kube-state-metrics does not export the label, so nothing is known of it.
+        series: &[
+            ("nodegate_required_missing_nodes{policy=\"fleet\",rule=\"tier\"}", "0x5 3x30"),
+            ("kube_node_info{node=\"a\"}", "1x30"),
+            ("kube_node_labels{node=\"a\"}", "1x30"),
+        ],
         quiet: 8,
         fires: 12,
         labels: &[("policy", "fleet"), ("rule", "tier")],

@@ -48,6 +48,11 @@ impl<'a> Release<'a> {
 
     /// Starts one of its pods with the rights of its account, and lets the API server call it. Returns once it leads.
     pub(crate) async fn pod(&self) -> Pod<'a> {
+        self.pod_of(None).await
+    }
+
+    /// The same with the program of another version.
+    pub(crate) async fn pod_of(&self, program: Option<&str>) -> Pod<'a> {
         let root = tempfile::tempdir().unwrap();
         let deployment = self.object("deployment", "nodegate");
         let pod = &deployment["spec"]["template"]["spec"];
@@ -76,6 +81,7 @@ impl<'a> Release<'a> {
             namespace: Some(self.namespace),
             own_rights: true,
             own_certificates: true,
+            program,
             ..Setup::default()
         };
         let nodegate = Nodegate::start_unregistered(self.plane, &setup);
