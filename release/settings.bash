@@ -20,6 +20,11 @@ architecture() {
     esac
 }
 
+# image_name: where this release's image goes, from $REGISTRY and $REPOSITORY. Registries take lower case only; owners of repositories may have capitals.
+image_name() {
+    printf '%s/%s\n' "$REGISTRY" "${REPOSITORY,,}"
+}
+
 # notes_of VERSION: prints what the changelog says of a version.
 notes_of() {
     awk -v version="$1" '/^## / { print_it = ($2 == version); next } print_it' CHANGELOG.md | sed -e '/./,$!d'
