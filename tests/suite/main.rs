@@ -14,6 +14,7 @@ mod cmdb;
 mod collector;
 mod completions;
 mod crowd;
+mod disk;
 mod docs;
 mod explain;
 mod export;

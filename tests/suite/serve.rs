@@ -31,7 +31,14 @@ pub(crate) fn peak_memory(process: u32) -> u64 {
 }
 
 pub(crate) fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command_by(&[])
+}
+
+/// nodegate, started by another command.
+fn command_by(starter: &[String]) -> Command {
+    const PROGRAM: &str = env!("CARGO_BIN_EXE_nodegate");
+    let mut command = Command::new(starter.first().map_or(PROGRAM, String::as_str));
+    command.args(starter.iter().map(String::as_str).chain([PROGRAM]).skip(1));
     let inherited = std::env::vars().filter(|(name, _)| !name.starts_with("NODEGATE_") && !name.starts_with("OTEL_"));
     command
         .env_clear()
@@ -63,13 +70,24 @@ pub(crate) fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
 impl Serve {
     /// Starts on free ports; `prepare` fills the directory that the arguments may name as `DIR`.
     pub(crate) fn start(arguments: &[&str], environment: &[(&str, &str)], prepare: impl FnOnce(&Path)) -> Self {
+        Self::start_by(&[], arguments, environment, prepare)
+    }
+
+    /// The same, started by another command, which becomes the server's process.
+    pub(crate) fn start_by(
+        starter: &[&str],
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+        prepare: impl FnOnce(&Path),
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         prepare(directory.path());
+        let here = |argument: &&str| argument.replace("DIR", &directory.path().display().to_string());
         let log = fs::File::create(directory.path().join("log")).unwrap();
-        let mut command = command();
+        let mut command = command_by(&starter.iter().map(here).collect::<Vec<_>>());
         command.args(["serve", "--listen", "127.0.0.1:0", "--probe-listen", "127.0.0.1:0", "--cert-dir"]);
         command.arg(directory.path().join("certs")).arg("--state-dir").arg(directory.path().join("state"));
-        command.args(arguments.iter().map(|argument| argument.replace("DIR", &directory.path().display().to_string())));
+        command.args(arguments.iter().map(here));
         let child = command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let mut serve = Self { child, directory, probe: String::new(), address: String::new() };
         let ready = until("ready", || {

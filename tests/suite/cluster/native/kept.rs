@@ -176,5 +176,13 @@ async fn native_policies_follow_the_policies_in_force_and_are_enforced_without_a
     assert!(refusal.message.contains("kept.test/reserved"), "{}", refusal.message);
     admin.delete("native-kept-1").await;
     drop(nodegate);
+
+    // They stay when nodegate is gone. What the guide says takes them away, and nothing else.
+    let guide = include_str!("../../../../docs/guides/uninstall.md");
+    let is_of_policies = |line: &&str| line.starts_with("kubectl delete mutatingadmissionpolicies,");
+    let command: Vec<&str> = guide.lines().find(is_of_policies).unwrap().split(' ').skip(1).collect();
+    plane.kubectl(&command, None).unwrap();
+    assert_eq!(kept(plane, &keeper), [json!(null); 0]);
+    assert_eq!(plane.kubectl(&foreign, None).unwrap(), "true");
     plane.remove_definition();
 }
