@@ -39,6 +39,8 @@ pub(super) struct Fleet<'a> {
     proxy: &'a str,
     balancer: &'a Balancer,
     running: Vec<Running>,
+    /// Reviews that replicas had answered when they were killed.
+    served: u64,
 }
 
 impl<'a> Fleet<'a> {
@@ -49,7 +51,7 @@ impl<'a> Fleet<'a> {
         proxy: &'a str,
         balancer: &'a Balancer,
     ) -> Self {
-        let mut fleet = Self { plane, setup, proxy, balancer, running: Vec::new() };
+        let mut fleet = Self { plane, setup, proxy, balancer, running: Vec::new(), served: 0 };
         for at in 0..COUNT {
             let started = fleet.started(at, How::Usual);
             balancer.add(&started.nodegate);
@@ -58,8 +60,9 @@ impl<'a> Fleet<'a> {
         fleet
     }
 
-    pub(super) fn replicas(&self) -> impl Iterator<Item = &Nodegate<'static>> {
-        self.running.iter().map(|running| &running.nodegate)
+    /// How many reviews of `/mutate` were answered, also by replicas that are gone, except for those with a limit of memory.
+    pub(super) fn served(&self) -> u64 {
+        self.served + self.running.iter().map(|running| running.nodegate.requests("mutate")).sum::<u64>()
     }
 
     pub(super) fn replica(&self, at: usize) -> &Nodegate<'static> {
@@ -100,6 +103,7 @@ impl<'a> Fleet<'a> {
     fn end(&mut self, at: usize) {
         let nodegate = &mut self.running[at].nodegate;
         assert!(!nodegate.has_ended(), "a replica ended by itself:\n{}", nodegate.log());
+        self.served += nodegate.requests("mutate");
         nodegate.kill();
         self.balancer.remove(nodegate);
     }
