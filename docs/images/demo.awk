@@ -1,7 +1,7 @@
 # Draws what `nodegate demo` prints as an SVG picture: the tables of both fleets, without machines that get the same as the one
 # before them, and the forbidden changes. Times are left out, so that the picture changes only when the output does.
 #
-#   nodegate demo | awk -f docs/images/demo.awk > docs/images/demo.svg      (`just generate` does it)
+#   nodegate demo | awk -f docs/images/demo.awk > docs/images/demo.svg      (`just picture` does it)
 #
 # Texts are cut into spans of one colour; a fixed `textLength` keeps columns aligned in every font.
 
@@ -75,7 +75,7 @@ alike { next }
 END {
     width = LEFT * 2 + COLUMNS * WIDTH; height = TOP + count * HEIGHT
     printf "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" aria-label=\"What nodegate demo prints: nodes join with their labels and taints, forged labels are corrected, reserved ones are denied\">\n", width, height, width, height
-    print "<!-- Drawn by `just generate` from what `nodegate demo` prints; do not edit. -->"
+    print "<!-- Drawn by `just picture` from what `nodegate demo` prints; do not edit. -->"
     print "<style>text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;white-space:pre}.text{fill:#d1d5db}.title{fill:#f9fafb;font-weight:600}.node{fill:#93c5fd;font-weight:600}.dim{fill:#8b949e}.good{fill:#86efac}.bad{fill:#fca5a5}.taint{fill:#fcd34d}.deferred{fill:#c4b5fd}</style>"
     printf "<rect width=\"%d\" height=\"%d\" rx=\"10\" fill=\"#111827\"/>\n", width, height
     print "<circle cx=\"20\" cy=\"18\" r=\"5\" fill=\"#ef4444\"/><circle cx=\"37\" cy=\"18\" r=\"5\" fill=\"#f59e0b\"/><circle cx=\"54\" cy=\"18\" r=\"5\" fill=\"#22c55e\"/>"
