@@ -18,8 +18,11 @@ fn from_environment(name: &str) -> String {
 
 /// The schema of `NodePolicy` that the API server has.
 fn schema(plane: &ControlPlane) -> Value {
-    let definition = plane.kubectl(&["get", "crd", "nodepolicies.nodegate.dev", "-o", "json"], None).unwrap();
-    serde_json::from_str::<Value>(&definition).unwrap()["spec"]["versions"][0]["schema"].clone()
+    schema_of(&plane.kubectl(&["get", "crd", "nodepolicies.nodegate.dev", "-o", "json"], None).unwrap())
+}
+
+fn schema_of(definition: &str) -> Value {
+    serde_json::from_str::<Value>(definition).unwrap()["spec"]["versions"][0]["schema"].clone()
 }
 
 /// A node joins and has what the release's policy and the `NodePolicy` object say.
@@ -55,9 +58,9 @@ async fn a_release_of_an_older_version_is_upgraded_with_its_definition_and_rolle
     applied.call_the_service();
     drop(pod);
     helm.run(&["upgrade", RELEASE, CHART], Some(&values("gold"))).unwrap();
-    let file = std::fs::read_to_string(format!("{CHART}/files/nodepolicies.yaml")).unwrap();
-    let file: Value = serde_saphyr::from_str(&file).unwrap();
-    assert_eq!(schema(plane), file["spec"]["versions"][0]["schema"], "Helm did not upgrade the definition");
+    let file = format!("{CHART}/files/nodepolicies.yaml");
+    let present = plane.kubectl(&["replace", "--dry-run=server", "-o", "json", "-f", &file], None).unwrap();
+    assert_eq!(schema(plane), schema_of(&present), "Helm did not upgrade the definition");
     let pod = applied.pod().await;
     joins_with_both(plane, NODES[1]).await;
 
