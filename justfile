@@ -136,8 +136,8 @@ image *of="debug":
 release *args:
     @release/run {{ args }}
 
-# Upgrade from an older commit and go back in a real cluster: its program, with the state that it saved, and a release of its chart; the older program is built once, in the cache
-upgrade-test commit:
+# Upgrade from an older commit, or from the last release, and go back in a real cluster: its program, with the state that it saved, and a release of its chart; the older program is built once, in the cache
+upgrade-test commit="":
     older=$(release/older {{ commit }}) && chart=$(release/older --chart {{ commit }}) && NODEGATE_OLDER=$older NODEGATE_OLDER_CHART=$chart NODEGATE_REQUIRE_CLUSTER=1 cargo test --locked --test suite -- --ignored cluster::upgrade chart::upgrade
 
 # Install Debian's packages that `just ci`, `just image` and `just release` need besides the toolchains; needs root

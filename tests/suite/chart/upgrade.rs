@@ -13,7 +13,7 @@ const OBJECT: &str = r#"{"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePol
     "spec": {"rules": [{"name": "r", "match": {"names": ["upgraded-*"]}, "labels": {"from-object": "yes"}}]}}"#;
 
 fn from_environment(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `just upgrade-test COMMIT`"))
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `just upgrade-test`"))
 }
 
 /// The schema of `NodePolicy` that the API server has.
@@ -33,7 +33,7 @@ async fn joins_with_both(plane: &ControlPlane, name: &str) {
 }
 
 #[tokio::test]
-#[ignore = "needs the chart and the program of an older version: just upgrade-test COMMIT"]
+#[ignore = "needs the chart and the program of an older version: just upgrade-test"]
 async fn a_release_of_an_older_version_is_upgraded_with_its_definition_and_rolled_back() {
     let [older, chart] = ["NODEGATE_OLDER", "NODEGATE_OLDER_CHART"].map(from_environment);
     let cluster = exclusive();

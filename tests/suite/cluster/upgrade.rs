@@ -1,4 +1,4 @@
-//! An upgrade from the program of an older version, which `just upgrade-test COMMIT` builds, and the way back.
+//! An upgrade from the program of an older version, which `just upgrade-test` builds, and the way back.
 
 use std::time::Duration;
 
@@ -47,9 +47,9 @@ fn assert_has_everything(node: &Value, team: &str, by: &str) {
 }
 
 #[tokio::test]
-#[ignore = "needs the program of an older version: just upgrade-test COMMIT"]
+#[ignore = "needs the program of an older version: just upgrade-test"]
 async fn what_an_older_version_saved_is_restored_after_the_upgrade_and_after_the_way_back() {
-    let older = std::env::var("NODEGATE_OLDER").expect("NODEGATE_OLDER is not set: run `just upgrade-test COMMIT`");
+    let older = std::env::var("NODEGATE_OLDER").expect("NODEGATE_OLDER is not set: run `just upgrade-test`");
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     plane.remove_definition();
