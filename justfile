@@ -103,8 +103,8 @@ systemd:
 chaos seconds="300" seed="20261123":
     NODEGATE_SEED={{ seed }} NODEGATE_CHAOS_SECONDS={{ seconds }} NODEGATE_REQUIRE_CLUSTER=1 cargo test --test suite -- --nocapture --exact cluster::faults::chaos::random_faults_lose_no_label_and_stop_no_write
 
-# Keep a server under constant load for so many minutes, with nodes and policies that come and go: after the warm-up its memory does not grow
-soak minutes="5":
+# Keep a server under constant load for so many minutes, at least 12, with nodes and policies that come and go: after the warm-up its memory does not grow
+soak minutes="12":
     NODEGATE_SOAK_MINUTES={{ minutes }} NODEGATE_REQUIRE_CLUSTER=1 cargo test --test suite -- --nocapture --ignored --exact cluster::faults::soak::under_constant_load_memory_does_not_grow_after_the_warm_up
 
 # Run the benchmarks

@@ -245,6 +245,12 @@ impl<'a> Nodegate<'a> {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).map(|count| count as u64).sum()
     }
 
+    /// How many nodes have saved state.
+    pub(crate) fn records(&self) -> usize {
+        let metrics = self.probe("/metrics").unwrap_or_default();
+        metrics.lines().find_map(|line| line.strip_prefix("nodegate_saved_states ")?.parse().ok()).unwrap_or_default()
+    }
+
     /// The memory that it takes now, in bytes.
     pub(crate) fn resident_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
