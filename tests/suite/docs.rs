@@ -40,7 +40,7 @@ fn documents() -> BTreeMap<String, String> {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if path.is_dir() && !name.starts_with('.') && name != "target" && name != "corpus" {
+            if path.is_dir() && !name.starts_with('.') && !["corpus", "dist", "target"].contains(&name.as_str()) {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "md") {
                 let relative = path.strip_prefix(ROOT).unwrap().to_string_lossy().into_owned();
