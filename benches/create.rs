@@ -1,5 +1,6 @@
 //! What a webhook adds to a kubelet's Node CREATE at the real API server: nothing registered, a responder that always
-//! answers with nodegate's patch, nodegate; and to an administrator's, for whom both webhooks are called. `cargo bench --bench create`, with a control plane (tests/README.md).
+//! answers with nodegate's patch, nodegate; and to an administrator's, for whom both webhooks are called.
+//! `cargo bench --bench create`, with a control plane (tests/README.md).
 //!
 //! All three are registered at once and chosen by a label of the node, and CREATEs alternate, so that
 //! whatever else the machine does hits all alike. Compare the ratios of one run.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::hooks::run_to_completion;
 use super::{CHART, NAMESPACE, RELEASE, helm, items};
 use crate::cluster::commands;
-use crate::cluster::control_plane::{ControlPlane, exclusive};
+use crate::cluster::control_plane::{Component, ControlPlane, Exclusive, exclusive};
 use crate::cluster::keeping::{is_pending, node};
 use crate::cluster::requester::{Requester, label};
 use crate::tutorials::pod;
@@ -28,14 +28,50 @@ pub(super) fn values(tier: &str) -> Value {
     })
 }
 
-/// `helm` for this cluster, with somebody who runs the pods of its hooks meanwhile.
-pub(super) struct Helm<'a> {
-    pub(super) plane: &'a ControlPlane,
-    pub(super) program: &'static Path,
-    pub(super) kubeconfig: PathBuf,
+/// A cluster without the release, and what it takes to install it. Fields are dropped in this order.
+pub(super) struct Ground {
+    pub(super) helm: Helm,
+    _controllers: Component,
+    pub(super) applied: pod::Release<'static>,
+    pub(super) admin: Requester,
+    pub(super) plane: &'static ControlPlane,
+    _cluster: Exclusive,
 }
 
-impl Helm<'_> {
+impl Ground {
+    /// A cluster that has none of these nodes; nothing when there is no `helm`.
+    pub(super) async fn without(nodes: &[&str]) -> Option<Self> {
+        let cluster = exclusive();
+        let plane = cluster.plane;
+        let helm = Helm { plane, program: helm()?, kubeconfig: plane.kubeconfig_file("helm", None) };
+        let admin = Requester::admin(plane).await;
+        for name in nodes {
+            admin.delete(name).await;
+        }
+        let applied = pod::Release::in_namespace(plane, NAMESPACE);
+        let controllers = "--controllers=job-controller,namespace-controller";
+        let _controllers = plane.component("kube-controller-manager", &[controllers]);
+        Some(Self { helm, _controllers, applied, admin, plane, _cluster: cluster })
+    }
+}
+
+/// `helm` for this cluster, with somebody who runs the pods of its hooks meanwhile. Nothing of the release stays when it
+/// is dropped.
+pub(super) struct Helm {
+    plane: &'static ControlPlane,
+    program: &'static Path,
+    kubeconfig: PathBuf,
+}
+
+impl Drop for Helm {
+    fn drop(&mut self) {
+        let mut command = Command::new(self.program);
+        command.args(["uninstall", RELEASE, "--ignore-not-found", "--no-hooks", "--namespace", NAMESPACE]);
+        let _ = command.arg("--kubeconfig").arg(&self.kubeconfig).output();
+    }
+}
+
+impl Helm {
     /// What it prints, if it succeeds; else its error.
     pub(super) fn run(&self, arguments: &[&str], values: Option<&Value>) -> Result<String, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -115,18 +151,7 @@ fn of_the_release(plane: &ControlPlane) -> Vec<String> {
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
 async fn a_release_is_installed_tested_upgraded_rolled_back_and_uninstalled_and_one_command_removes_the_rest() {
-    let cluster = exclusive();
-    let plane = cluster.plane;
-    let Some(program) = helm() else { return };
-    let helm = Helm { plane, program, kubeconfig: plane.kubeconfig_file("helm", None) };
-    let admin = Requester::admin(plane).await;
-    for name in NODES {
-        admin.delete(name).await;
-    }
-    let applied = pod::Release::in_namespace(plane, NAMESPACE);
-    let _controllers =
-        plane.component("kube-controller-manager", &["--controllers=job-controller,namespace-controller"]);
-    let _taken_away = Uninstalled(&helm);
+    let Some(Ground { plane, helm, admin, applied, .. }) = &Ground::without(&NODES).await else { return };
 
     let printed = helm.run(&["install", RELEASE, CHART, "--create-namespace"], Some(&values("gold"))).unwrap();
     assert!(printed.contains("helm test nodegate"), "{printed}");
@@ -170,7 +195,7 @@ async fn a_release_is_installed_tested_upgraded_rolled_back_and_uninstalled_and_
 
     let printed = helm.run(&["uninstall", RELEASE], None).unwrap();
     assert!(printed.contains("[CustomResourceDefinition] nodepolicies.nodegate.dev"), "{printed}");
-    documented_and_removable(plane, &admin).await;
+    documented_and_removable(plane, admin).await;
 }
 
 /// What an uninstallation leaves is what the guide says, and its commands remove it.
@@ -200,24 +225,5 @@ async fn documented_and_removable(plane: &ControlPlane, admin: &Requester) {
     assert_eq!(of_the_release(plane), [""; 0]);
     for name in NODES {
         admin.delete(name).await;
-    }
-}
-
-/// Nothing of the release stays for the next test, whatever became of this one.
-pub(super) struct Uninstalled<'a>(pub(super) &'a Helm<'a>);
-
-impl Drop for Uninstalled<'_> {
-    fn drop(&mut self) {
-        let mut command = Command::new(self.0.program);
-        command.args([
-            "uninstall",
-            RELEASE,
-            "--ignore-not-found",
-            "--no-hooks",
-            "--namespace",
-            NAMESPACE,
-            "--kubeconfig",
-        ]);
-        let _ = command.arg(&self.0.kubeconfig).output();
     }
 }

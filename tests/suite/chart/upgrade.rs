@@ -2,11 +2,10 @@
 
 use serde_json::Value;
 
-use super::lifecycle::{Helm, Uninstalled, joins, values};
-use super::{CHART, NAMESPACE, RELEASE, helm};
-use crate::cluster::control_plane::{ControlPlane, exclusive};
+use super::lifecycle::{Ground, joins, values};
+use super::{CHART, RELEASE};
+use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::requester::{Requester, label};
-use crate::tutorials::pod;
 
 const NODES: [&str; 3] = ["upgraded-1", "upgraded-2", "upgraded-3"];
 const OBJECT: &str = r#"{"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "object"},
@@ -36,18 +35,7 @@ async fn joins_with_both(plane: &ControlPlane, name: &str) {
 #[ignore = "needs the chart and the program of an older version: just upgrade-test"]
 async fn a_release_of_an_older_version_is_upgraded_with_its_definition_and_rolled_back() {
     let [older, chart] = ["NODEGATE_OLDER", "NODEGATE_OLDER_CHART"].map(from_environment);
-    let cluster = exclusive();
-    let plane = cluster.plane;
-    let Some(program) = helm() else { return };
-    let helm = Helm { plane, program, kubeconfig: plane.kubeconfig_file("helm", None) };
-    let admin = Requester::admin(plane).await;
-    for name in NODES {
-        admin.delete(name).await;
-    }
-    let applied = pod::Release::in_namespace(plane, NAMESPACE);
-    let _controllers =
-        plane.component("kube-controller-manager", &["--controllers=job-controller,namespace-controller"]);
-    let _taken_away = Uninstalled(&helm);
+    let Some(Ground { plane, helm, admin, applied, .. }) = &Ground::without(&NODES).await else { return };
 
     helm.run(&["install", RELEASE, &chart, "--create-namespace"], Some(&values("gold"))).unwrap();
     let before = schema(plane);

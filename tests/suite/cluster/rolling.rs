@@ -100,18 +100,18 @@ impl Balancer {
 
 /// Admission calls to nodegate that failed so far, by the API server's own counters.
 pub(super) fn failed_calls(plane: &ControlPlane) -> f64 {
-    counted(plane, "rejection") + failed_open(plane)
+    counted(plane, &["fail_open", "rejection"])
 }
 
 /// Admission calls to nodegate that failed since the API server started, so that it went on without nodegate's answer.
 pub(super) fn failed_open(plane: &ControlPlane) -> f64 {
-    counted(plane, "fail_open")
+    counted(plane, &["fail_open"])
 }
 
-fn counted(plane: &ControlPlane, what: &str) -> f64 {
+fn counted(plane: &ControlPlane, what: &[&str]) -> f64 {
     let metrics = plane.kubectl(&["get", "--raw", "/metrics"], None).unwrap();
-    let name = format!("apiserver_admission_webhook_{what}_count");
-    let ours = |line: &&str| line.starts_with(&name) && line.contains("nodegate");
+    let names: Vec<String> = what.iter().map(|what| format!("apiserver_admission_webhook_{what}_count")).collect();
+    let ours = |line: &&str| names.iter().any(|name| line.starts_with(name)) && line.contains("nodegate");
     metrics.lines().filter(ours).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 

@@ -126,9 +126,8 @@ struct Breaker<'a> {
     older: Option<&'a str>,
     dice: Random,
     done: BTreeMap<&'static str, usize>,
-    /// What the API server had counted of calls that failed when it started, or the faults did; and those since then that were
-    /// counted by API servers that are gone.
-    failed_open: (f64, f64),
+    /// The failed calls that API servers counted that are gone, without those from before the faults.
+    failed_open: f64,
 }
 
 impl Breaker<'_> {
@@ -218,15 +217,15 @@ impl Breaker<'_> {
 
     /// How many calls of nodegate have failed.
     fn failed_open(&self) -> f64 {
-        let (before, earlier) = self.failed_open;
-        earlier + failed_open(self.plane) - before
+        self.failed_open + failed_open(self.plane)
     }
 
     /// Takes the API server or etcd away for a while.
     fn take_away(&mut self, fault: Fault, length: Duration) -> &'static str {
         let (plane, seen) = (self.plane, self.seen);
         if fault == Fault::ApiServer {
-            self.failed_open = (0.0, self.failed_open());
+            // The next one counts from zero.
+            self.failed_open = self.failed_open();
             seen.outage(|| plane.restart_api_server(length));
             return "restarts of the API server";
         }
@@ -291,7 +290,7 @@ async fn random_faults_lose_no_label_and_stop_no_write() {
         older: older.as_deref(),
         dice,
         done,
-        failed_open: (failed_open(plane), 0.0),
+        failed_open: -failed_open(plane),
     };
     let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end && !writing.iter().any(tokio::task::JoinHandle::is_finished) {
