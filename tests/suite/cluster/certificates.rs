@@ -21,15 +21,11 @@ use tokio::time::{sleep, timeout};
 use super::control_plane::{ControlPlane, exclusive};
 use super::replica::{Data, PATIENCE, PROPAGATION, Place, Replica, Task, with_due_ca};
 
-/// Nobody else is disturbed here: the configurations have names of their own and match nothing.
-fn plane() -> &'static ControlPlane {
-    exclusive().plane
-}
-
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn the_secret_is_created_and_the_ca_bundles_are_written() {
-    let plane = plane();
+    let cluster = exclusive();
+    let plane = cluster.plane;
     let place = Place::new(plane, "certs-made").await;
     let _leader = place.lead_by_watching();
     let replica = Replica::start(&place).await;
@@ -55,7 +51,8 @@ async fn the_secret_is_created_and_the_ca_bundles_are_written() {
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn a_deleted_secret_is_created_again_without_a_failed_handshake() {
-    let plane = plane();
+    let cluster = exclusive();
+    let plane = cluster.plane;
     let place = Place::new(plane, "certs-deleted").await;
     let _leader = place.lead_by_watching();
     let mut replica = Replica::start(&place).await;
@@ -79,7 +76,8 @@ async fn a_deleted_secret_is_created_again_without_a_failed_handshake() {
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn a_damaged_secret_is_repaired_without_a_failed_handshake() {
-    let plane = plane();
+    let cluster = exclusive();
+    let plane = cluster.plane;
     let mended = join_all(["ca.crt", "ca.key", "tls.crt", "tls.key", "phase"].map(|key| async move {
         let place = Place::new(plane, &format!("certs-damaged-{}", key.replace('.', "-"))).await;
         let leader = place.lead();
@@ -114,7 +112,8 @@ async fn a_damaged_secret_is_repaired_without_a_failed_handshake() {
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn a_due_ca_is_replaced_without_a_failed_handshake() {
-    let plane = plane();
+    let cluster = exclusive();
+    let plane = cluster.plane;
     let place = Place::new(plane, "certs-rotated").await;
     let before = Bundle::parse(&with_due_ca());
     place.put(before.serialise()).await;
@@ -150,7 +149,8 @@ async fn a_due_ca_is_replaced_without_a_failed_handshake() {
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn a_json_patch_with_an_old_resource_version_is_a_conflict() {
-    let place = Place::new(plane(), "certs-stale").await;
+    let cluster = exclusive();
+    let place = Place::new(cluster.plane, "certs-stale").await;
     place.tell("").await;
     let configurations = Api::<ValidatingWebhookConfiguration>::all(place.client.clone());
     let stale = configurations.get(&place.name).await.unwrap().metadata.resource_version;
@@ -168,7 +168,8 @@ async fn a_json_patch_with_an_old_resource_version_is_a_conflict() {
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn concurrent_leaders_do_no_harm() {
-    let plane = plane();
+    let cluster = exclusive();
+    let plane = cluster.plane;
     let place = Place::new(plane, "certs-raced").await;
     let before = Bundle::parse(&with_due_ca());
     place.put(before.serialise()).await;
@@ -253,7 +254,8 @@ async fn lead_and_die(
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn after_a_leader_dies_between_any_two_writes_another_continues_without_a_failed_handshake() {
-    let plane = plane();
+    let cluster = exclusive();
+    let plane = cluster.plane;
     // Announce, two configurations, note, serve, drop, two configurations.
     const WRITES: usize = 8;
     join_all((0..=WRITES).map(|limit| async move {
@@ -278,7 +280,8 @@ async fn after_a_leader_dies_between_any_two_writes_another_continues_without_a_
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn after_a_leader_dies_while_creating_the_secret_another_continues() {
-    let plane = plane();
+    let cluster = exclusive();
+    let plane = cluster.plane;
     // Make, two configurations, note, settle.
     const WRITES: usize = 5;
     join_all((0..=WRITES).map(|limit| async move {
@@ -327,7 +330,8 @@ subjects: [{kind: ServiceAccount, name: nodegate, namespace: certs-rights}]
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn permissions_on_these_objects_suffice() {
-    let plane = plane();
+    let cluster = exclusive();
+    let plane = cluster.plane;
     let place = Place::new(plane, "certs-rights").await;
     plane.kubectl(&["apply", "-f", "-"], Some(RIGHTS)).unwrap();
     let user = ("system:serviceaccount:certs-rights:nodegate", &["system:serviceaccounts", "system:authenticated"][..]);
@@ -353,7 +357,8 @@ async fn permissions_on_these_objects_suffice() {
 #[tokio::test]
 #[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
 async fn a_ca_file_is_written_into_the_ca_bundles() {
-    let plane = plane();
+    let cluster = exclusive();
+    let plane = cluster.plane;
     let place = Place::new(plane, "certs-file").await;
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("ca.crt");

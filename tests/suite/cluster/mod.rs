@@ -19,6 +19,7 @@ mod guarded;
 mod hardware;
 mod identity;
 mod inventory;
+mod isolation;
 mod join;
 pub(crate) mod keeping;
 mod large_nodes;

@@ -44,7 +44,6 @@ pub(crate) struct Place {
     pub(crate) client: kube::Client,
     pub(crate) name: String,
     plane: &'static ControlPlane,
-    _up: std::sync::Arc<tokio::sync::OwnedRwLockReadGuard<()>>,
 }
 
 fn names() -> Vec<SubjectName> {
@@ -70,9 +69,8 @@ fn configurations(name: &str) -> String {
 
 impl Place {
     pub(crate) async fn new(plane: &'static ControlPlane, name: &str) -> Self {
-        let _up = std::sync::Arc::new(super::control_plane::stay_up().await);
         plane.kubectl(&["apply", "-f", "-"], Some(&configurations(name))).unwrap();
-        Self { client: plane.client(None).await, name: name.to_owned(), plane, _up }
+        Self { client: plane.client(None).await, name: name.to_owned(), plane }
     }
 
     /// Takes the configurations away; the namespace stays, as nobody here ends one.

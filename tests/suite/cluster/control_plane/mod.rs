@@ -4,6 +4,7 @@
 //! The processes are started through `setpriv --pdeathsig` from a thread that lives as long as the
 //! test process, so the kernel ends them with it, however it ends.
 
+mod empty;
 mod programs;
 mod taken;
 
@@ -11,12 +12,13 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
+use empty::{Empty, Servers};
 #[allow(unused_imports, reason = "benches do not need all of them")]
 pub(crate) use programs::{assets, free_port, kubectl_program, run};
 use programs::{kubectl_command, spawn, tail};
@@ -38,31 +40,15 @@ pub(crate) struct ControlPlane {
     directory: PathBuf,
     api: Mutex<Child>,
     etcd: u32,
+    etcd_url: String,
     api_arguments: Vec<String>,
     requests: mpsc::Sender<SpawnRequest>,
+    /// What it had when nobody had used it.
+    empty: OnceLock<Empty>,
 }
 
 /// Children must be started by the thread that lives as long as the process.
 type SpawnRequest = (&'static str, Vec<String>, PathBuf, mpsc::Sender<Result<Child, String>>);
-
-/// Held while an API server must answer, by tests that run beside those that have the control plane to themselves; and for
-/// writing while it may not answer.
-static UP: LazyLock<Arc<tokio::sync::RwLock<()>>> = LazyLock::new(Arc::default);
-
-/// Keeps the API server from being stopped.
-pub(crate) async fn stay_up() -> tokio::sync::OwnedRwLockReadGuard<()> {
-    UP.clone().read_owned().await
-}
-
-/// Waits until nobody minds that the API server does not answer.
-fn may_go_down() -> tokio::sync::RwLockWriteGuard<'static, ()> {
-    loop {
-        match UP.try_write() {
-            Ok(guard) => return guard,
-            Err(_) => thread::sleep(Duration::from_millis(50)),
-        }
-    }
-}
 
 /// A directory for a control plane of this process in Cargo's own for tests. Those of processes that are gone are removed:
 /// control planes end with their process, so nobody is left to do it then.
@@ -126,8 +112,10 @@ impl ControlPlane {
             directory: directory.clone(),
             api: Mutex::new(api_child),
             etcd: children[0].id(),
+            etcd_url,
             api_arguments: api_arguments.to_vec(),
             requests,
+            empty: OnceLock::new(),
         };
         if let Err(error) = plane.wait_until_ready() {
             for child in children.iter_mut().chain([&mut *plane.api.lock().unwrap()]) {
@@ -139,9 +127,25 @@ impl ControlPlane {
         Ok(plane)
     }
 
+    /// Makes it what it was right after its start, whatever was left behind: the first time, remembers what that is.
+    fn make_empty(&self) -> Result<(), String> {
+        // The caller may be in a runtime already.
+        let work = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.map_err(|error| error.to_string())?.block_on(async {
+                let etcd = kube::Config::new(self.etcd_url.parse().map_err(|error| format!("{error}"))?);
+                let etcd = kube::Client::try_from(etcd).map_err(|error| error.to_string())?;
+                match self.empty.get() {
+                    Some(empty) => empty.restore(&Servers { etcd, api: self.client(None).await }).await,
+                    None => Empty::of(&etcd).await.map(|empty| drop(self.empty.set(empty))),
+                }
+            })
+        };
+        thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| Err("it panicked".to_owned()))
+    }
+
     /// Ends the API server as a crash would, and after `outage` starts it again at the same address.
     pub(crate) fn restart_api_server(&self, outage: Duration) {
-        let _nobody = may_go_down();
         let mut api = self.api.lock().unwrap();
         let _ = api.kill();
         let _ = api.wait();
@@ -166,8 +170,10 @@ impl ControlPlane {
             directory,
             api: Mutex::new(api),
             etcd: self.etcd,
+            etcd_url: self.etcd_url.clone(),
             api_arguments,
             requests: self.requests.clone(),
+            empty: OnceLock::new(),
         });
         started.0.wait_until_ready().unwrap();
         started
@@ -193,7 +199,6 @@ impl ControlPlane {
 
     /// Has etcd stand still for a while, as on a disk that hangs.
     pub(crate) fn stall_etcd(&self, length: Duration) {
-        let _nobody = may_go_down();
         let signal = |name: &str| {
             let sent = Command::new("kill").args([name, &self.etcd.to_string()]).status();
             assert!(sent.is_ok_and(|status| status.success()), "kill {name}");

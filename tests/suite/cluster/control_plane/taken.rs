@@ -41,17 +41,21 @@ fn take(count: usize) -> Vec<Taken> {
     taken.into_iter().map(Taken).collect()
 }
 
-/// Waits until a control plane is free, and starts it if nobody did before.
+/// Waits until a control plane is free, and starts it if nobody did before. It is empty.
 pub(crate) fn exclusive() -> Exclusive {
-    let places = take(1);
-    Exclusive { plane: started(places[0].0), _places: places }
+    empty_plane(take(1))
+}
+
+fn empty_plane(places: Vec<Taken>) -> Exclusive {
+    let plane = started(places[0].0);
+    plane.make_empty().unwrap_or_else(|error| panic!("the control plane could not be made empty: {error}"));
+    Exclusive { plane, _places: places }
 }
 
 /// Like [`exclusive`], while no other control plane is in use: for a test that needs all of the machine.
 #[allow(dead_code, reason = "benches have the machine to themselves")]
 pub(crate) fn undisturbed() -> Exclusive {
-    let places = take(PLANES);
-    Exclusive { plane: started(places[0].0), _places: places }
+    empty_plane(take(PLANES))
 }
 
 /// The control plane at this place, which is started at the first call.

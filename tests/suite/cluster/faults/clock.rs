@@ -12,6 +12,7 @@ use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, label};
 use super::super::rolling::failed_calls;
 use super::{POLICY, all_right, delete_all, join_all, names};
+use crate::required::{Run, required};
 
 /// The library, if it is there: where `NODEGATE_FAKETIME` says, or where Debian puts it.
 fn found() -> Option<PathBuf> {
@@ -23,16 +24,8 @@ fn found() -> Option<PathBuf> {
 
 /// The library, which must be there where everything has to be tested.
 fn library() -> Option<PathBuf> {
-    let found = found();
-    if found.is_none() {
-        let required = std::env::var_os("NODEGATE_REQUIRE_CLUSTER").is_some_and(|value| value == "1");
-        assert!(
-            !required,
-            "there is no libfaketime; install Debian's package, or name its library in NODEGATE_FAKETIME"
-        );
-        eprintln!("not tested, there is no libfaketime: apt-get install libfaketime");
-    }
-    found
+    let missing = "there is no libfaketime; install Debian's package, or name its library in NODEGATE_FAKETIME";
+    required(found(), Run::Gate, missing)
 }
 
 /// The clock of one nodegate.
