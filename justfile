@@ -140,10 +140,14 @@ release *args:
 upgrade-test commit="":
     older=$(release/older {{ commit }}) && chart=$(release/older --chart {{ commit }}) && NODEGATE_OLDER=$older NODEGATE_OLDER_CHART=$chart NODEGATE_REQUIRE_CLUSTER=1 cargo test --locked --test suite -- --ignored cluster::upgrade chart::upgrade
 
-# Install Debian's packages that `just ci`, `just image` and `just release` need besides the toolchains; needs root
+# Install Debian's packages that `just full`, `just image` and `just release` need besides the toolchains; needs root
 machine:
     @.ci/machine
 
-# Everything a change has to pass, as CI runs it
-ci:
-    .ci/run
+# Everything a change has to pass, as CI runs it, or only the sections of .ci/run that are named
+ci *sections:
+    .ci/run {{ sections }}
+
+# What takes too long to be asked of every change, as it runs at night and before a release, or only the sections of .ci/full that are named
+full *sections:
+    .ci/full {{ sections }}

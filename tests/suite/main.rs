@@ -39,6 +39,7 @@ mod plugin;
 mod probe;
 mod reload;
 mod report;
+mod required;
 mod runner;
 mod security;
 mod serve;

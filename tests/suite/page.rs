@@ -9,6 +9,8 @@ use std::process::{Command, Output};
 use jiff::{Timestamp, ToSpan as _};
 use serde_json::{Value, json};
 
+use crate::required::{Run, required};
+
 const POLICY: &str = r#"
 apiVersion: nodegate.dev/v1alpha1
 kind: NodePolicy
@@ -262,12 +264,8 @@ fn flags_that_print_something_else_are_refused() {
 
 /// What `tests/browser/check.mjs` finds wrong with a page.
 fn faults_in_a_browser(page: &Path, pictures: Option<OsString>) -> Option<String> {
-    let Some(browser) = std::env::var_os("NODEGATE_BROWSER") else {
-        let required = std::env::var_os("NODEGATE_REQUIRE_CLUSTER").is_some_and(|value| value == "1");
-        assert!(!required, "set NODEGATE_BROWSER to the directory that tests/browser/install prints");
-        eprintln!("not tested in a browser: set NODEGATE_BROWSER to the directory that tests/browser/install prints");
-        return None;
-    };
+    let missing = "there is no browser; set NODEGATE_BROWSER to the directory that tests/browser/install prints";
+    let browser = required(std::env::var_os("NODEGATE_BROWSER"), Run::Full, missing)?;
     let mut command = Command::new("node");
     command.arg("tests/browser/check.mjs").arg(page).env("NODEGATE_BROWSER", browser);
     command.args(pictures);

@@ -1,5 +1,5 @@
 //! The manifest of the kubectl plugin, taken by the real krew, which `tests/tools/krew/build` builds. Without it this test says so and
-//! passes; with `NODEGATE_REQUIRE_CLUSTER=1` it fails.
+//! passes; in the full run it fails.
 
 use std::env;
 use std::fs;
@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::items;
 use crate::cluster::control_plane::run;
+use crate::required::{Run, required};
 
 const TARGETS: [&str; 4] =
     ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "x86_64-apple-darwin", "aarch64-apple-darwin"];
@@ -21,14 +22,8 @@ fn root() -> &'static Path {
 
 fn krew() -> Option<PathBuf> {
     let built = run(Command::new(root().join("tests/tools/krew/build")).arg("--print-dir"), None).unwrap();
-    let found = Path::new(built.trim()).join("krew");
-    if found.is_file() {
-        return Some(found);
-    }
-    let required = env::var_os("NODEGATE_REQUIRE_CLUSTER").is_some_and(|value| value == "1");
-    assert!(!required, "there is no krew; build it: tests/tools/krew/build");
-    eprintln!("not tested, there is no krew: tests/tools/krew/build");
-    None
+    let found = Some(Path::new(built.trim()).join("krew")).filter(|program| program.is_file());
+    required(found, Run::Full, "there is no krew; build it: tests/tools/krew/build")
 }
 
 fn fill(downloads: &str, sums: &Path) -> Result<String, String> {

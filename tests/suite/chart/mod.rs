@@ -31,6 +31,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::values::value_sets;
 use crate::cluster::control_plane::run;
+use crate::required::{Run, required};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
 const RELEASE: &str = "nodegate";
@@ -50,12 +51,7 @@ fn helm() -> Option<&'static Path> {
             .chain(env::var_os("PATH").iter().flat_map(env::split_paths).collect::<Vec<_>>());
         directories.map(|directory| directory.join("helm")).find(|helm| helm.is_file())
     });
-    if found.is_none() {
-        let required = env::var_os("NODEGATE_REQUIRE_CLUSTER").is_some_and(|value| value == "1");
-        assert!(!required, "there is no helm; build it: tests/tools/build helm");
-        eprintln!("not tested, there is no helm: just tools helm");
-    }
-    found.as_deref()
+    required(found.as_deref(), Run::Gate, "there is no helm; build it: just tools helm")
 }
 
 fn run_helm(helm: &Path, arguments: &[&str], values: &Value) -> Result<String, String> {

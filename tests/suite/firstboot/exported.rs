@@ -7,6 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::{nodegate, program, success, text};
+use crate::required::{Run, required};
 
 const LABELS: &str = "node.kubernetes.io/worker-rwn=,pool=a";
 
@@ -26,12 +27,7 @@ fn tool(name: &str, remedy: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = built.into_iter().chain(std::env::split_paths(&path)).map(|folder| folder.join(name));
     let found = found.into_iter().find(|program| program.is_file());
-    if found.is_none() {
-        let required = std::env::var_os("NODEGATE_REQUIRE_CLUSTER").is_some_and(|value| value == "1");
-        assert!(!required, "there is no {name}: {remedy}");
-        eprintln!("not tested, there is no {name}: {remedy}");
-    }
-    found
+    required(found, Run::Full, &format!("there is no {name}: {remedy}"))
 }
 
 /// A root directory with a kubelet's unit and everything that is exported for it, and the drop-in of `install`.

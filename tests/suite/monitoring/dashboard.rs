@@ -7,17 +7,13 @@ use std::process::Command;
 
 use super::{DASHBOARD, at, panels, read, text};
 use crate::cluster::control_plane::run;
+use crate::required::{Run, required};
 
 /// Grafana's types and the compiler, where `tests/grafana/install` has put them.
 fn packages() -> Option<PathBuf> {
     let directory = run(Command::new(at("tests/grafana/install")).arg("--print-dir"), None).unwrap();
     let packages = Some(PathBuf::from(directory.trim())).filter(|directory| directory.is_dir());
-    let required = std::env::var_os("NODEGATE_REQUIRE_CLUSTER").is_some_and(|value| value == "1");
-    assert!(packages.is_some() || !required, "there are no types of Grafana; install them: tests/grafana/install");
-    if packages.is_none() {
-        eprintln!("not tested, there are no types of Grafana: tests/grafana/install");
-    }
-    packages
+    required(packages, Run::Full, "there are no types of Grafana; install them: tests/grafana/install")
 }
 
 /// What does not fit the types, one fault a line.

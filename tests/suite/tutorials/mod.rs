@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cluster::control_plane::run;
+use crate::required::{Run, required};
 
 /// The directories with programs for tests.
 fn directories() -> Vec<PathBuf> {
@@ -37,17 +38,13 @@ pub(crate) fn tool(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("there is no {name}; build it: tests/tools/build {name}"))
 }
 
-/// Whether these programs can be run. Without them a test says so and passes; with `NODEGATE_REQUIRE_CLUSTER=1` it fails.
+/// Whether these programs can be run. Without them a test says so and passes; in the full run it fails.
 pub(crate) fn there(programs: &[&str]) -> bool {
     let directories = directories();
     let missing: Vec<&&str> =
         programs.iter().filter(|name| !directories.iter().any(|directory| directory.join(name).is_file())).collect();
-    if !missing.is_empty() {
-        let required = env::var_os("NODEGATE_REQUIRE_CLUSTER").is_some_and(|value| value == "1");
-        assert!(!required, "there is no {missing:?}; build it: tests/tools/build");
-        eprintln!("not tested, there is no {missing:?}: just tools");
-    }
-    missing.is_empty()
+    let found = missing.is_empty().then_some(());
+    required(found, Run::Full, &format!("there is no {missing:?}; build it: just tools")).is_some()
 }
 
 /// The metrics of nodegate that a file names.
