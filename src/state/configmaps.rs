@@ -262,9 +262,16 @@ impl ConfigMaps {
         !states.is_empty() && states.iter().all(|state| state.node_name != node)
     }
 
-    /// Whether a ConfigMap with this name is known.
-    pub(super) fn exists(&self, name: &str) -> bool {
-        self.lock().config_maps.contains_key(name)
+    /// The version of a ConfigMap that is known.
+    pub(super) fn known_version(&self, name: &str) -> Option<u64> {
+        self.lock().config_maps.get(name).map(|known| known.version)
+    }
+
+    /// Processes that a ConfigMap does not exist, unless another version than `known` has been seen meanwhile.
+    pub(super) fn is_gone(&self, name: &str, known: Option<u64>) {
+        if known.is_some() && self.known_version(name) == known {
+            self.forget(name);
+        }
     }
 }
 

@@ -43,7 +43,8 @@ impl StateWriter {
     ///
     /// # Guarantees
     /// Other data of the ConfigMap stays. An unreadable document, or one of another machine, is kept beside it. If
-    /// another writer has written since `base`, its record is not lost: readers get it, and this fails.
+    /// another writer has written or deleted it since `base`, its record is not lost and does not come back: readers
+    /// learn of it, and this fails.
     ///
     /// # Errors
     /// Returns an error if the API server refuses, or if `base` is not the stored record; nothing is changed then.
@@ -83,14 +84,16 @@ impl StateWriter {
         name: &str,
     ) -> Result<Option<Written>, WriteError> {
         let api = &self.maps.api;
-        let existing = if self.maps.exists(name) {
-            api.get_opt(name).await.map_err(|error| WriteError::api(name, error))?
-        } else {
-            None
-        };
+        let known = self.maps.known_version(name);
+        let existing =
+            if known.is_some() { api.get_opt(name).await.map_err(|error| WriteError::api(name, error))? } else { None };
         let before = existing.as_ref().map(data).unwrap_or_default();
-        if let Some(existing) = existing.as_ref().filter(|_| !is_based_on(&before, base, state)) {
-            self.maps.take_up(existing, &mut |_| {});
+        // Also if it was deleted: whoever did that does not want it back as it was.
+        if !is_based_on(&before, base, state) {
+            match &existing {
+                Some(existing) => drop(self.maps.take_up(existing, &mut |_| {})),
+                None => self.maps.is_gone(name, known),
+            }
             return Err(WriteError::Changed(name.to_owned()));
         }
         let Some((after, dropped)) = merged(&before, state, changes)? else { return Ok(Some(Written::default())) };
