@@ -1,15 +1,16 @@
 # shellcheck shell=bash
 # Sourced by `.ci/run` and `.ci/full`: runs the sections of a script, each timed, and prints a table of them at the end, however it ends.
 
-readonly log=$(mktemp)
-names=() results=() times=()
+notes=$(mktemp)
+chosen='' names=() results=() times=()
 
-# run_sections FIRST_FAILURE SECTION…: runs functions. FIRST_FAILURE is `stops` or `goes-on`.
+# run_sections FIRST_FAILURE SECTION…: runs functions, as far as they are chosen. FIRST_FAILURE is `stops` or `goes-on`.
 run_sections() {
     local first_failure=$1 section started status=0 all=0
     shift
     trap print_table EXIT
     for section in "$@"; do
+        [[ " $chosen " == *" $section "* ]] || continue
         printf '\n==> %s (after %d min %02d s)\n' "$section" $((SECONDS / 60)) $((SECONDS % 60))
         started=$SECONDS names+=("$section")
         # Not behind `if` or `||`, which would switch `set -e` off in it.
@@ -21,14 +22,13 @@ run_sections() {
         status=$?
         set -e
         times+=($((SECONDS - started)))
-        case $status in
-            0) results+=(passed) ;;
-            *)
-                results+=(FAILED)
-                all=1
-                [[ $first_failure != stops ]] || break
-                ;;
-        esac
+        if ((status == 0)); then
+            results+=(passed)
+        else
+            results+=(FAILED)
+            all=1
+            [[ $first_failure != stops ]] || break
+        fi
     done
     return $all
 }
@@ -39,27 +39,22 @@ print_table() {
     for at in "${!names[@]}"; do
         printf '%-28s %4d s  %s\n' "${names[$at]}" "${times[$at]:-0}" "${results[$at]:-ended before its end}"
     done
-    sed -n 's/^NOTE: //p' "$log"
-    rm -f "$log"
+    cat "$notes"
+    rm -f "$notes"
 }
 
 # note TEXT: a line under the table.
 note() {
-    printf 'NOTE: %s\n' "$1" >>"$log"
+    printf '%s\n' "$1" >>"$notes"
 }
 
-# chosen KNOWN… -- NAME…: sets `chosen` to the sections that are named, in the order in which they are known, or to all of them.
+# choose_sections KNOWN… -- NAME…: sets `chosen` to the sections that are named, or to all of them.
 choose_sections() {
-    local known=() name section
+    local known=() name
     while [[ $1 != -- ]]; do known+=("$1") && shift; done
     shift
-    chosen=("${known[@]}")
-    (($#)) || return 0
-    chosen=()
     for name in "$@"; do
         [[ " ${known[*]} " == *" $name "* ]] || { printf '%s: there is no section %s; there are: %s\n' "$0" "$name" "${known[*]}" >&2; exit 2; }
     done
-    for section in "${known[@]}"; do
-        [[ " $* " != *" $section "* ]] || chosen+=("$section")
-    done
+    chosen="${*:-${known[*]}}"
 }

@@ -125,7 +125,7 @@ async fn until_refused(admin: &Requester, name: &str, key: &str) -> String {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
+#[ignore = "needs a control plane and helm: just cluster-tests"]
 async fn an_installed_chart_blocks_no_write_before_a_pod_serves_and_an_upgrade_is_followed() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -188,7 +188,7 @@ fn register(plane: &ControlPlane, objects: &Objects, port: u16) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
+#[ignore = "needs a control plane and helm: just cluster-tests"]
 async fn with_a_certificate_in_files_it_fails_closed_when_callers_trust_that_certificate() {
     let cluster = exclusive();
     let plane = cluster.plane;

@@ -73,7 +73,7 @@ pub(super) fn example() -> String {
 }
 
 #[test]
-#[cfg_attr(not(control_plane), ignore = "needs kubectl: just control-plane")]
+#[ignore = "needs kubectl: just cluster-tests"]
 fn kustomize_builds_the_example_of_all_that_is_in_the_base_and_the_components() {
     let built = objects(&example());
     let given: BTreeMap<_, _> =

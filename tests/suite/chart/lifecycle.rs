@@ -149,7 +149,7 @@ fn of_the_release(plane: &ControlPlane) -> Vec<String> {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
+#[ignore = "needs a control plane and helm: just cluster-tests"]
 async fn a_release_is_installed_tested_upgraded_rolled_back_and_uninstalled_and_one_command_removes_the_rest() {
     let Some(Ground { plane, helm, admin, applied, .. }) = &Ground::without(&NODES).await else { return };
 

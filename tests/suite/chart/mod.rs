@@ -1,5 +1,5 @@
 //! The Helm chart, rendered by the real `helm`, which `just tools helm` builds. Without it these tests say so and pass;
-//! with `NODEGATE_REQUIRE_CLUSTER=1` they fail.
+//! in CI they fail.
 
 mod api_server;
 mod arming;

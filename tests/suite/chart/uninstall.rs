@@ -94,7 +94,7 @@ async fn deletions(client: &kube::Client, group: &str, kind: &str) -> tokio::tas
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
+#[ignore = "needs a control plane and helm: just cluster-tests"]
 async fn an_uninstall_deletes_the_webhook_configurations_before_the_pods_and_leaves_nothing() {
     let cluster = exclusive();
     let plane = cluster.plane;

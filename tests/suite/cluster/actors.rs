@@ -221,7 +221,7 @@ async fn node_lifecycle_taints(plane: &ControlPlane, admin: &Requester) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn cluster_components_can_do_their_work_with_everything_enforced_and_others_cannot() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);

@@ -22,7 +22,7 @@ use super::control_plane::{ControlPlane, exclusive};
 use super::replica::{Data, PATIENCE, PROPAGATION, Place, Replica, Task, with_due_ca};
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn the_secret_is_created_and_the_ca_bundles_are_written() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -49,7 +49,7 @@ async fn the_secret_is_created_and_the_ca_bundles_are_written() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_deleted_secret_is_created_again_without_a_failed_handshake() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -74,7 +74,7 @@ async fn a_deleted_secret_is_created_again_without_a_failed_handshake() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_damaged_secret_is_repaired_without_a_failed_handshake() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -110,7 +110,7 @@ async fn a_damaged_secret_is_repaired_without_a_failed_handshake() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_due_ca_is_replaced_without_a_failed_handshake() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -147,7 +147,7 @@ async fn a_due_ca_is_replaced_without_a_failed_handshake() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_json_patch_with_an_old_resource_version_is_a_conflict() {
     let cluster = exclusive();
     let place = Place::new(cluster.plane, "certs-stale").await;
@@ -166,7 +166,7 @@ async fn a_json_patch_with_an_old_resource_version_is_a_conflict() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn concurrent_leaders_do_no_harm() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -252,7 +252,7 @@ async fn lead_and_die(
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn after_a_leader_dies_between_any_two_writes_another_continues_without_a_failed_handshake() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -278,7 +278,7 @@ async fn after_a_leader_dies_between_any_two_writes_another_continues_without_a_
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn after_a_leader_dies_while_creating_the_secret_another_continues() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -328,7 +328,7 @@ subjects: [{kind: ServiceAccount, name: nodegate, namespace: certs-rights}]
 "#;
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn permissions_on_these_objects_suffice() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -355,7 +355,7 @@ async fn permissions_on_these_objects_suffice() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_ca_file_is_written_into_the_ca_bundles() {
     let cluster = exclusive();
     let plane = cluster.plane;

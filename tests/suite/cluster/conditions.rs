@@ -28,7 +28,7 @@ async fn check(nodegate: &Nodegate<'_>, what: &str, expected: (u64, u64), write:
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn calls_are_made_only_for_writes_that_can_matter() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &Setup::default());
@@ -83,7 +83,7 @@ async fn calls_are_made_only_for_writes_that_can_matter() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_heartbeat_with_ten_thousand_annotations_makes_no_call() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &Setup::default());

@@ -102,7 +102,7 @@ fn takeovers(first: &Value) -> Vec<Value> {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn nodegates_account_cannot_redirect_its_webhooks_and_can_do_its_work() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -158,7 +158,7 @@ async fn nodegates_account_cannot_redirect_its_webhooks_and_can_do_its_work() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn nodegates_account_can_write_only_its_own_config_maps_secrets_and_leases() {
     let cluster = exclusive();
     let plane = cluster.plane;

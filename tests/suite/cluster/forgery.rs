@@ -33,7 +33,7 @@ fn claimants(node: &Value, key: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn forged_managed_fields_do_not_keep_a_label_whose_rule_is_gone() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());
@@ -65,7 +65,7 @@ async fn forged_managed_fields_do_not_keep_a_label_whose_rule_is_gone() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn wiped_managed_fields_do_not_make_nodegate_remove_foreign_labels() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());
@@ -88,7 +88,7 @@ async fn wiped_managed_fields_do_not_make_nodegate_remove_foreign_labels() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn nodegates_own_keys_from_a_kubelet_are_stripped_or_refused() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());
@@ -117,7 +117,7 @@ async fn nodegates_own_keys_from_a_kubelet_are_stripped_or_refused() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn while_nodegate_is_down_the_api_server_refuses_restricted_labels_and_rules_are_repaired_later() {
     let cluster = exclusive();
     let mut nodegate = Nodegate::start(cluster.plane, &setup());

@@ -9,7 +9,7 @@ use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn reserved_labels_are_refused_through_nodes_and_nodes_status() {
     let cluster = exclusive();
     let _nodegate = Nodegate::start(cluster.plane, &Setup::default());
@@ -49,7 +49,7 @@ async fn reserved_labels_are_refused_through_nodes_and_nodes_status() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_break_glass_group_may_write_and_is_warned() {
     let cluster = exclusive();
     let setup = Setup { serve: &["--break-glass-group", "nodegate:break-glass"], ..Setup::default() };
@@ -70,7 +70,7 @@ async fn a_break_glass_group_may_write_and_is_warned() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_kubelet_cannot_forge_its_tier() {
     let cluster = exclusive();
     let _nodegate =
@@ -98,7 +98,7 @@ async fn a_kubelet_cannot_forge_its_tier() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn annotations_are_judged_where_policies_govern_them_and_nodegates_own_always() {
     let cluster = exclusive();
     let (admin, kubelet) = (Requester::admin(cluster.plane).await, Requester::kubelet(cluster.plane, "noted-1").await);

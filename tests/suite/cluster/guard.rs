@@ -103,7 +103,7 @@ async fn with_every_replica_dead(plane: &ControlPlane) -> (Nodegate<'_>, Guard<'
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn without_a_replica_a_kubelet_cannot_set_protected_persisted_or_own_keys() {
     let cluster = exclusive();
     let _dead = with_every_replica_dead(cluster.plane).await;
@@ -168,7 +168,7 @@ async fn without_a_replica_a_kubelet_cannot_set_protected_persisted_or_own_keys(
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn without_a_replica_a_kubelet_cannot_set_protected_keys_at_any_size_or_depth() {
     let cluster = exclusive();
     let _dead = with_every_replica_dead(cluster.plane).await;
@@ -213,7 +213,7 @@ async fn without_a_replica_a_kubelet_cannot_set_protected_keys_at_any_size_or_de
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn hundreds_of_guarded_keys_stay_within_the_api_servers_budget() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -242,7 +242,7 @@ async fn hundreds_of_guarded_keys_stay_within_the_api_servers_budget() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn an_honest_kubelet_is_never_refused() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -282,11 +282,10 @@ async fn an_honest_kubelet_is_never_refused() {
         .await;
     admin.delete("guarded-4").await;
     drop(nodegate);
-    plane.remove_definition();
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn the_parameters_follow_the_policies_and_are_restored() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -323,5 +322,4 @@ async fn the_parameters_follow_the_policies_and_are_restored() {
     assert_eq!(plane.kubectl(&others, None).unwrap(), "stay");
     assert!(nodegate.log().contains("the guard's parameters were changed by another writer"), "{}", nodegate.log());
     drop(nodegate);
-    plane.remove_definition();
 }

@@ -76,7 +76,7 @@ impl Drop for NativeGuard<'_> {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn no_write_of_a_kubelet_is_refused_for_keys_of_nodegate_which_the_controller_sets_later() {
     const NODE: &str = "guarded-1";
     let cluster = exclusive();

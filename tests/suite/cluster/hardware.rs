@@ -62,7 +62,7 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_gpu_that_its_driver_does_not_see_is_told_by_an_event_and_a_metric() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
@@ -96,7 +96,7 @@ async fn a_gpu_that_its_driver_does_not_see_is_told_by_an_event_and_a_metric() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn the_api_server_takes_the_example_daemon_set_and_it_needs_no_privilege() {
     let cluster = exclusive();
     let plane = cluster.plane;

@@ -21,7 +21,7 @@ fn setup(identity: &'static [&'static str]) -> Setup<'static> {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn another_machine_under_an_existing_name_inherits_nothing_and_the_first_one_gets_its_record_back() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup(&["--identity", "name+systemUUID"]));
@@ -49,7 +49,7 @@ async fn another_machine_under_an_existing_name_inherits_nothing_and_the_first_o
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn with_an_id_alone_the_record_follows_the_machine_to_another_name() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup(&["--identity", "systemUUID"]));

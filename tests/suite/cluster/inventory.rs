@@ -90,7 +90,7 @@ async fn until_told(nodegate: &Nodegate<'_>, before: &str, why: &str) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn faults_of_an_inventory_leave_every_node_as_it_was() {
     let cluster = exclusive();
     let (plane, admin, cmdb) = (cluster.plane, Requester::admin(cluster.plane).await, Cmdb::start());
@@ -217,7 +217,7 @@ async fn unchanged(admin: &Requester, names: &[&str], before: &[(Value, Vec<Stri
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_node_waits_for_a_required_answer_and_answers_outlive_nodegate() {
     let cluster = exclusive();
     let (plane, admin, cmdb) = (cluster.plane, Requester::admin(cluster.plane).await, Cmdb::start());

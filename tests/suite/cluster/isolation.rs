@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::control_plane::{ControlPlane, undisturbed};
+use super::control_plane::{ControlPlane, exclusive};
 use super::requester::Requester;
 
 const KINDS: &str = "mutatingwebhookconfigurations,validatingwebhookconfigurations,mutatingadmissionpolicies,mutatingadmissionpolicybindings,\
@@ -64,9 +64,9 @@ fn leave_everything(plane: &ControlPlane) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_test_that_panics_half_way_leaves_nothing_to_the_next_one() {
-    let cluster = undisturbed();
+    let cluster = exclusive();
     let before = contents(cluster.plane);
     let admin = Requester::admin(cluster.plane).await;
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "next-1"}});
@@ -88,7 +88,7 @@ async fn a_test_that_panics_half_way_leaves_nothing_to_the_next_one() {
     }));
     assert!(half_way.is_err());
 
-    let cluster = undisturbed();
+    let cluster = exclusive();
     assert_eq!(contents(cluster.plane), before);
     let created = Requester::admin(cluster.plane).await.create(&node).await.unwrap();
     assert!(created["metadata"]["labels"].is_null(), "{created:#}");

@@ -33,7 +33,7 @@ fn assert_labels(node: &Value, expected: &[(&str, &str)]) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn every_fako_node_carries_its_labels_in_the_object_the_create_returns() {
     let cluster = exclusive();
     let _nodegate =
@@ -79,7 +79,7 @@ async fn every_fako_node_carries_its_labels_in_the_object_the_create_returns() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn llm_d_lab_control_planes_join_tainted_and_workers_are_labelled_with_their_role() {
     let cluster = exclusive();
     let _nodegate =
@@ -106,7 +106,7 @@ async fn llm_d_lab_control_planes_join_tainted_and_workers_are_labelled_with_the
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_restarted_kubelet_gets_conflict_and_its_node_is_unchanged() {
     let cluster = exclusive();
     let nodegate =
@@ -124,7 +124,7 @@ async fn a_restarted_kubelet_gets_conflict_and_its_node_is_unchanged() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_recreated_node_has_its_persisted_labels_and_taints_from_the_start() {
     let cluster = exclusive();
     let state = r#"{"nodeName": "kept-1", "labels": {"persist.demo/type": "expensive", "other": "x", "kubernetes.io/hostname": "old"},
@@ -142,7 +142,7 @@ async fn a_recreated_node_has_its_persisted_labels_and_taints_from_the_start() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn the_cloud_controllers_write_sets_the_labels_of_the_instance_type() {
     let cluster = exclusive();
     let _nodegate = Nodegate::start(
@@ -188,7 +188,7 @@ async fn the_cloud_controllers_write_sets_the_labels_of_the_instance_type() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn heartbeats_and_cordons_and_condition_taints_make_no_call() {
     let cluster = exclusive();
     let nodegate =

@@ -75,7 +75,7 @@ pub(crate) async fn led_within(nodegate: &Nodegate<'_>, patience: Duration) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn deferred_keys_are_set_and_then_the_pending_taint_is_removed() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());
@@ -92,7 +92,7 @@ async fn deferred_keys_are_set_and_then_the_pending_taint_is_removed() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn drift_and_existing_nodes_are_repaired_and_a_second_pass_writes_nothing() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -120,7 +120,7 @@ async fn drift_and_existing_nodes_are_repaired_and_a_second_pass_writes_nothing(
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn owned_keys_are_removed_when_their_rule_is_false_and_foreign_ones_stay() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -148,7 +148,7 @@ async fn owned_keys_are_removed_when_their_rule_is_false_and_foreign_ones_stay()
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn saved_state_of_a_deleted_node_is_kept_for_the_retention_and_no_longer() {
     let cluster = exclusive();
     let policies: &[&str] = &["tests/suite/cluster/retention.yaml"];
@@ -173,7 +173,7 @@ async fn saved_state_of_a_deleted_node_is_kept_for_the_retention_and_no_longer()
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn no_pending_taint_is_set_while_the_leader_is_dead() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -199,7 +199,7 @@ async fn no_pending_taint_is_set_while_the_leader_is_dead() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_node_that_is_pending_for_too_long_gets_an_event_and_is_released_if_configured() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;

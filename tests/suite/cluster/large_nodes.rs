@@ -45,7 +45,7 @@ fn kubectl(
 }
 
 #[test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 fn writes_are_judged_at_any_nesting_of_managed_fields() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());
@@ -91,7 +91,7 @@ fn writes_are_judged_at_any_nesting_of_managed_fields() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_node_with_very_many_images_is_judged_within_the_memory_of_a_replica() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());
@@ -126,7 +126,7 @@ async fn a_node_with_very_many_images_is_judged_within_the_memory_of_a_replica()
 /// With trees of whole objects one entry took a replica a kilobyte for each write at the same time: 3.8 GiB for sixteen
 /// writers of 220,000 entries, and four times the limit for as many as these.
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn sixteen_nodes_with_very_many_images_are_written_at_once_and_an_ordinary_one_is_judged_meanwhile() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &Setup { cluster: true, ..setup() });

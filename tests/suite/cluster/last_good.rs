@@ -64,11 +64,10 @@ async fn until_policies_are_judged(plane: &ControlPlane, nodegate: &Nodegate<'_>
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn an_invalid_update_changes_nothing_even_after_restarts_until_it_is_fixed_or_deleted() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    plane.remove_definition();
     plane.install_definition();
     admin.delete("guarded-1").await;
     let nodegate = Nodegate::start(plane, &Setup { cluster: true, ..Setup::default() });
@@ -143,15 +142,13 @@ async fn an_invalid_update_changes_nothing_even_after_restarts_until_it_is_fixed
     eventually("gone", &nodegate, || !metric(&nodegate, "policy_faulty{")).await;
     admin.label("guarded-1", "tier", json!("tin")).await.unwrap();
     admin.delete("guarded-1").await;
-    plane.remove_definition();
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_policy_that_does_not_compile_is_refused_with_every_error_and_its_field() {
     let cluster = exclusive();
     let plane = cluster.plane;
-    plane.remove_definition();
     plane.install_definition();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("policy.yaml");
@@ -209,5 +206,4 @@ async fn a_policy_that_does_not_compile_is_refused_with_every_error_and_its_fiel
     plane.kubectl(&["label", "nodepolicy", "tiers", "team=a"], None).unwrap();
     eventually("its status written", &nodegate, || object(plane, "tiers")["status"]["observedGeneration"] == 2).await;
     plane.kubectl(&["delete", "nodepolicy", "--all"], None).unwrap();
-    plane.remove_definition();
 }

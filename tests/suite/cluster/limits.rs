@@ -39,7 +39,7 @@ fn left_out(nodegate: &Nodegate<'_>) -> bool {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_node_whose_annotations_are_full_can_be_written_and_can_join() {
     const MOST: usize = 262_144;
     let cluster = exclusive();

@@ -59,11 +59,10 @@ async fn until_held_back(nodegate: &Nodegate<'_>, expected: bool) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_label_moves_through_all_phases() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    plane.remove_definition();
     plane.install_definition();
     for name in ["moving-1", "moving-2", "moving-3"] {
         admin.delete(name).await;
@@ -123,15 +122,13 @@ async fn a_label_moves_through_all_phases() {
     for name in ["moving-1", "moving-2", "moving-3"] {
         admin.delete(name).await;
     }
-    plane.remove_definition();
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_server_that_is_killed_in_any_phase_goes_on_where_it_stopped() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    plane.remove_definition();
     plane.install_definition();
     let names: Vec<String> = (0..8).map(|number| format!("moving-k{number}")).collect();
     for name in &names {
@@ -189,5 +186,4 @@ async fn a_server_that_is_killed_in_any_phase_goes_on_where_it_stopped() {
         assert_eq!(values(&admin.get(name).await), (None, Some("gold")), "{name}");
         admin.delete(name).await;
     }
-    plane.remove_definition();
 }

@@ -13,6 +13,7 @@ mod expressions;
 mod faults;
 mod fence;
 mod forgery;
+mod gate;
 mod governance;
 pub(crate) mod guard;
 mod guarded;

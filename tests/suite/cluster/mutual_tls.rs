@@ -130,7 +130,7 @@ async fn join(plane: &ControlPlane, name: &str) -> Option<String> {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn only_the_api_server_is_answered_and_the_ca_changes_without_a_restart() {
     let cluster = exclusive();
     let (old, new, other) = (Authority::new("old"), Authority::new("new"), Authority::new("other"));
@@ -186,7 +186,7 @@ async fn only_the_api_server_is_answered_and_the_ca_changes_without_a_restart() 
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn with_a_cluster_the_api_server_is_answered_as_well_wherever_the_certificate_is_from() {
     let cluster = exclusive();
     let ca = Authority::new("callers");

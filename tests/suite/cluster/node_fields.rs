@@ -89,7 +89,7 @@ fn table(openapi: &Value) -> String {
 }
 
 #[test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 fn expressions_know_the_fields_of_the_api_servers_nodes() {
     let cluster = exclusive();
     let openapi = cluster.plane.kubectl(&["get", "--raw", "/openapi/v3/api/v1"], None).unwrap();

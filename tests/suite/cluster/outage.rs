@@ -10,7 +10,7 @@ use super::requester::{Requester, label};
 const NODE: &str = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "outage-1", "labels": {"kubernetes.io/hostname": "outage-1"}}}"#;
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn under_fail_a_dead_server_blocks_everyone_but_kubelets_and_break_glass() {
     let cluster = exclusive();
     let flags = ["--failure-policy", "Fail", "--break-glass-group", "nodegate:break-glass"];
@@ -40,7 +40,7 @@ async fn under_fail_a_dead_server_blocks_everyone_but_kubelets_and_break_glass()
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn under_fail_a_living_server_still_judges_kubelets() {
     let cluster = exclusive();
     let setup = Setup {
@@ -62,7 +62,7 @@ async fn under_fail_a_living_server_still_judges_kubelets() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn under_ignore_a_dead_server_blocks_nobody() {
     let cluster = exclusive();
     let mut nodegate = Nodegate::start(cluster.plane, &Setup::default());

@@ -44,11 +44,10 @@ async fn eventually_status(plane: &ControlPlane, name: &str, kind: &str, status:
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn objects_are_in_force_while_they_exist_and_an_invalid_one_does_not_affect_others() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    plane.remove_definition();
     admin.delete("object-1").await;
     // No policy file: the preset stands in until there is an object.
     let nodegate = Nodegate::start(plane, &Setup { cluster: true, ..Setup::default() });
@@ -96,5 +95,4 @@ async fn objects_are_in_force_while_they_exist_and_an_invalid_one_does_not_affec
     let table = plane.kubectl(&["get", "npol"], None).unwrap();
     assert!(table.contains("ACCEPTED") && table.contains("NODES"), "{table}");
     admin.delete("object-1").await;
-    plane.remove_definition();
 }

@@ -9,7 +9,7 @@ use super::requester::taints;
 use super::scheduling::Waiting;
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn no_waiting_pod_is_bound_to_a_node_that_joins_tainted() {
     let cluster = exclusive();
     let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];

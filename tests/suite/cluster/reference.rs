@@ -74,7 +74,7 @@ async fn made(led: &Led<'_>, map: &ConfigMap) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_new_node_has_what_the_operators_config_map_says_in_the_object_the_create_returns() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
@@ -89,7 +89,7 @@ async fn a_new_node_has_what_the_operators_config_map_says_in_the_object_the_cre
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_recreated_node_has_its_labels_and_taints_in_the_object_the_create_returns() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
@@ -109,7 +109,7 @@ async fn a_recreated_node_has_its_labels_and_taints_in_the_object_the_create_ret
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_changed_label_of_an_existing_node_is_saved() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
@@ -122,7 +122,7 @@ async fn a_changed_label_of_an_existing_node_is_saved() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_deleted_label_of_an_existing_node_is_no_longer_saved_and_does_not_come_back() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
@@ -138,7 +138,7 @@ async fn a_deleted_label_of_an_existing_node_is_no_longer_saved_and_does_not_com
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_deleted_node_leaves_its_config_map() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
@@ -151,7 +151,7 @@ async fn a_deleted_node_leaves_its_config_map() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn an_invalid_config_map_counts_as_empty_and_is_logged_and_kept() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
@@ -170,7 +170,7 @@ async fn an_invalid_config_map_counts_as_empty_and_is_logged_and_kept() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn invalid_state_of_a_living_node_is_replaced_by_its_current_labels() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
@@ -206,7 +206,7 @@ async fn write_beside(maps: &Api<ConfigMap>, name: &str, count: usize) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn concurrent_writers_of_the_same_config_map_lose_no_data() {
     const TIMES: usize = 60;
     let cluster = exclusive();
@@ -232,7 +232,7 @@ async fn concurrent_writers_of_the_same_config_map_lose_no_data() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn changes_made_while_the_controller_is_away_are_found_when_it_is_back() {
     let cluster = exclusive();
     let mut led = Led::start(&cluster).await;
@@ -259,7 +259,7 @@ async fn changes_made_while_the_controller_is_away_are_found_when_it_is_back() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_resync_finds_changes_without_an_event() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;

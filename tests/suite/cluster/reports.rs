@@ -32,7 +32,7 @@ async fn until(plane: &ControlPlane, what: &str, holds: impl Fn(&[Value]) -> boo
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn violations_of_nodes_are_reported_while_they_last() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);

@@ -44,7 +44,7 @@ fn setup() -> Setup<'static> {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn writes_of_large_nodes_are_judged_and_an_administrators_are_not_refused_for_the_size() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &Setup { cluster: true, ..setup() });
@@ -77,7 +77,7 @@ async fn writes_of_large_nodes_are_judged_and_an_administrators_are_not_refused_
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn kubelets_that_write_large_nodes_at_once_are_all_judged_within_the_memory_of_a_pod() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());
@@ -107,7 +107,7 @@ async fn kubelets_that_write_large_nodes_at_once_are_all_judged_within_the_memor
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_registration_for_every_operation_does_not_block_deletion_of_nodes() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &setup());

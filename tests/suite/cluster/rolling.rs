@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use super::control_plane::{ControlPlane, undisturbed};
+use super::control_plane::{ControlPlane, exclusive};
 use super::keeping::{is_pending, node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label, taints};
@@ -149,9 +149,9 @@ async fn all_right(admin: &Requester, prefix: &str, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn no_call_fails_while_replicas_leaders_and_certificates_change() {
-    let cluster = undisturbed();
+    let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     let balancer = Balancer::start().await;
     let setup = Setup {

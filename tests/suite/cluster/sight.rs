@@ -61,7 +61,7 @@ fn assert_brief(nodegate: &Nodegate<'_>) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn deeply_nested_managed_fields_of_a_node_do_not_stop_a_new_leader() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -99,7 +99,7 @@ async fn deeply_nested_managed_fields_of_a_node_do_not_stop_a_new_leader() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_node_with_many_empty_images_does_not_exhaust_the_leaders_memory() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -143,7 +143,7 @@ const BLIND: &str = r#"{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "C
      "resources": ["*"], "verbs": ["*"]}]}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_leader_that_cannot_watch_nodes_releases_its_lease_and_strands_no_node() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -193,7 +193,7 @@ fn owns(state: &Value, key: &str) -> bool {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn taints_set_at_admission_right_after_the_registration_are_owned() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -213,7 +213,7 @@ async fn taints_set_at_admission_right_after_the_registration_are_owned() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_taint_set_by_a_rule_is_removed_with_its_label_and_one_set_by_hand_stays() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -250,7 +250,7 @@ async fn a_taint_set_by_a_rule_is_removed_with_its_label_and_one_set_by_hand_sta
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn nodes_and_changes_admitted_while_every_replica_was_down_are_reported_and_repaired() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;

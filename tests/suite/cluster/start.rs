@@ -101,7 +101,7 @@ impl Drop for Serve {
 }
 
 #[test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 fn it_waits_for_the_api_server_and_for_its_namespace_and_logs_what_is_missing() {
     let cluster = exclusive();
     let plane = cluster.plane;
@@ -130,7 +130,7 @@ fn it_waits_for_the_api_server_and_for_its_namespace_and_logs_what_is_missing() 
 }
 
 #[test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 fn an_expired_external_certificate_is_reported_by_an_event() {
     let cluster = exclusive();
     let plane = cluster.plane;

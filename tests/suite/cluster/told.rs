@@ -54,7 +54,7 @@ fn lines(log: &str, message: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn events_and_logs_tell_what_a_node_got_and_who_was_denied() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
@@ -103,11 +103,10 @@ async fn events_and_logs_tell_what_a_node_got_and_who_was_denied() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn history_reports_policy_and_rule_of_a_revert_that_a_rule_undoes() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    plane.remove_definition();
     plane.install_definition();
     admin.delete("told-1").await;
     let nodegate = Nodegate::start(plane, &Setup { cluster: true, ..Setup::default() });
@@ -150,15 +149,13 @@ async fn history_reports_policy_and_rule_of_a_revert_that_a_rule_undoes() {
     assert!(told.contains(r#"is "tin" now, but nodegate will change it: rule fleet/tier sets it to "gold""#), "{told}");
     admin.delete("told-1").await;
     drop(nodegate);
-    plane.remove_definition();
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn commands_print_the_policies_they_use_and_refuse_others_than_those_in_force() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    plane.remove_definition();
     plane.install_definition();
     admin.delete("told-2").await;
     let directory = tempfile::tempdir().unwrap();
@@ -220,11 +217,10 @@ async fn commands_print_the_policies_they_use_and_refuse_others_than_those_in_fo
     assert!(errors.contains("ConfigMap nodegate-in-force in namespace default does not exist"), "{errors}");
     admin.delete("told-2").await;
     drop(nodegate);
-    plane.remove_definition();
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn an_outage_of_the_api_server_is_two_lines() {
     let cluster = exclusive();
     cluster.plane.install_definition();

@@ -52,7 +52,7 @@ fn found(collector: &Collector, what: &str, is_it: impl Fn(&Span, &Value) -> boo
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn reviews_join_the_api_servers_trace_and_its_reviews_of_our_writes_join_the_reconciles() {
     const NODE: &str = "traced-1";
     let cluster = exclusive();

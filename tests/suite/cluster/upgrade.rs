@@ -52,7 +52,6 @@ async fn what_an_older_version_saved_is_restored_after_the_upgrade_and_after_the
     let older = std::env::var("NODEGATE_OLDER").expect("NODEGATE_OLDER is not set: run `just upgrade-test`");
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    plane.remove_definition();
     plane.install_definition();
     plane.kubectl(&["apply", "-f", "-"], Some(OBJECT)).unwrap();
     let maps = config_maps(plane, NAMESPACE).await;
@@ -101,5 +100,4 @@ async fn what_an_older_version_saved_is_restored_after_the_upgrade_and_after_the
     assert_eq!(back["owned"]["labels"], newer["owned"]["labels"], "the older version owns something else");
     drop(before);
     admin.delete(NODE).await;
-    plane.remove_definition();
 }

@@ -56,7 +56,7 @@ fn violations(nodegate: &Nodegate<'_>) -> BTreeMap<(String, String), u64> {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn every_kind_of_rule_in_every_mode_applies_to_every_kind_of_write() {
     let cluster = exclusive();
     let policies: &[&str] = &["tests/suite/cluster/verdicts.yaml"];
@@ -116,7 +116,7 @@ async fn every_kind_of_rule_in_every_mode_applies_to_every_kind_of_write() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn kubectl_shows_warnings_and_all_violations_at_once() {
     let cluster = exclusive();
     let policies: &[&str] = &["tests/suite/cluster/verdicts.yaml"];

@@ -218,7 +218,7 @@ fn firing(prometheus: &Prometheus) -> (Value, Vec<String>) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane and prometheus: just control-plane tools")]
+#[ignore = "needs a control plane and prometheus: just cluster-tests"]
 async fn every_query_of_the_dashboard_and_every_rule_works_in_a_real_prometheus() {
     if !there(&["prometheus", "promtool"]) {
         return;

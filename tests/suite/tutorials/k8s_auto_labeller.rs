@@ -80,7 +80,7 @@ fn prepare(plane: &ControlPlane) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane, helm and descheduler: just control-plane tools")]
+#[ignore = "needs a control plane, helm and descheduler: just cluster-tests"]
 async fn a_user_of_k8s_auto_labeller_takes_over_its_labels_moves_stranded_pods_and_goes_back() {
     if !there(&["helm", "descheduler"]) {
         return;
@@ -131,7 +131,6 @@ async fn a_user_of_k8s_auto_labeller_takes_over_its_labels_moves_stranded_pods_a
     let left = plane.kubectl(&["get", "nodes", "-l", "accelerators/edgetpu=true", "-o", "name"], None).unwrap();
     assert_eq!(left, "node/edge-1\nnode/edge-2\n", "labels stay for the old program");
     tutorial.finish();
-    drop(release);
     plane.kubectl(&["delete", "replicaset", "detector"], None).unwrap();
     plane.kubectl(&["delete", "--ignore-not-found", "-f", "-"], Some(&old_program().to_string())).unwrap();
 }

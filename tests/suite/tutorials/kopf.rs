@@ -62,7 +62,7 @@ fn metrics_exist(plane: &ControlPlane, nodegate: &Nodegate<'_>) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
+#[ignore = "needs a control plane and helm: just cluster-tests"]
 async fn a_user_of_the_label_operator_takes_over_its_config_maps_and_goes_back() {
     if !there(&["helm"]) {
         return;
@@ -103,7 +103,6 @@ async fn a_user_of_the_label_operator_takes_over_its_config_maps_and_goes_back()
     let captured = state["capturedAt"].as_str().unwrap();
     assert!(captured.ends_with('Z') && captured.parse::<jiff::Timestamp>().is_ok(), "{captured}");
     tutorial.finish();
-    drop(release);
     plane
         .kubectl(&["delete", "--ignore-not-found", "deployment", "node-label-operator", "-n", NAMESPACE], None)
         .unwrap();

@@ -92,7 +92,7 @@ fn flags_with_one_dash_work_with_a_space_and_with_an_equals_sign() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn changes_of_files_reach_existing_nodes_without_a_restart() {
     let cluster = exclusive();
     let plane = cluster.plane;

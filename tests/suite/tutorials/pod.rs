@@ -22,22 +22,7 @@ pub(crate) struct Release<'a> {
 
 impl<'a> Release<'a> {
     pub(crate) fn in_namespace(plane: &'a ControlPlane, namespace: &'static str) -> Self {
-        let release = Self { plane, namespace };
-        release.clear();
-        release
-    }
-
-    /// Deletes what the chart, its pods and the examples create.
-    fn clear(&self) {
-        let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,\
-                     validatingadmissionpolicybindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings,\
-                     clusterroles,clusterrolebindings";
-        let of_the_chart = "app.kubernetes.io/name=nodegate";
-        let _ = self.plane.kubectl(&["delete", kinds, "-l", of_the_chart], None);
-        let kinds = "deployments,services,configmaps,secrets,serviceaccounts,roles,rolebindings,leases,\
-                     poddisruptionbudgets,networkpolicies,controllerrevisions,jobs";
-        let _ = self.plane.kubectl(&["delete", kinds, "--all", "-n", self.namespace], None);
-        self.plane.remove_definition();
+        Self { plane, namespace }
     }
 
     pub(crate) fn object(&self, kind: &str, name: &str) -> Value {
@@ -126,12 +111,6 @@ impl<'a> Release<'a> {
                 }
             }
         }
-    }
-}
-
-impl Drop for Release<'_> {
-    fn drop(&mut self) {
-        self.clear();
     }
 }
 

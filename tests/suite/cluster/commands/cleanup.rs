@@ -11,6 +11,7 @@ use kube::api::{ObjectMeta, PostParams};
 use serde_json::{Value, json};
 
 use super::super::control_plane::{ControlPlane, exclusive};
+use super::super::gate::Gate;
 use super::super::keeping::{config_maps, eventually_state, leading, node, state, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, label, taints};
@@ -66,7 +67,7 @@ async fn names(maps: &Api<ConfigMap>) -> Vec<String> {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn cleanup_refuses_while_nodegate_runs_and_then_removes_everything_that_it_set() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
@@ -154,7 +155,7 @@ async fn cleanup_refuses_while_nodegate_runs_and_then_removes_everything_that_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 #[allow(clippy::zombie_processes, reason = "it is waited for unless the test fails")]
 async fn an_interrupted_cleanup_goes_on_where_it_was() {
     let cluster = exclusive();
@@ -174,43 +175,37 @@ async fn an_interrupted_cleanup_goes_on_where_it_was() {
         }
         left
     };
-    // Begins, and returns when it has cleaned up a node.
+    // Begins, and returns when it has cleaned up two more nodes.
     let begun = async || {
-        let before = count().await;
+        let mut gate = Gate::start(plane, 2).await;
         let child = Command::new(env!("CARGO_BIN_EXE_nodegate"))
-            .args(["cleanup", "--confirm", "--writes-per-second", "1", "--namespace", namespace, "--kubeconfig"])
-            .arg(plane.kubeconfig_file("cleanup", None))
+            .args(["cleanup", "--confirm", "--namespace", namespace, "--kubeconfig"])
+            .arg(plane.kubeconfig_file_through("cleanup", &gate.server))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            assert!(Instant::now() < deadline, "no node was cleaned up");
-            if count().await < before {
-                return child;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        gate.holds().await;
+        (child, gate)
     };
-    let mut child = begun().await;
+    let (mut child, _gate) = begun().await;
     // Not SIGINT, which a background job of a shell ignores.
     let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert!(sent.success() && !child.wait().unwrap().success());
-    assert_eq!(names(&maps).await.len(), nodes.len(), "records go last");
+    assert_eq!((count().await, names(&maps).await.len()), (6, nodes.len()), "records go last");
 
     // The same when the connection is lost.
-    let child = begun().await;
-    tokio::task::block_in_place(|| plane.restart_api_server(Duration::from_secs(20)));
-    let output = child.wait_with_output().unwrap();
+    let (child, gate) = begun().await;
+    drop(gate);
+    let output = tokio::task::block_in_place(|| child.wait_with_output()).unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("run the command again to continue"), "{said}");
-    assert_eq!(names(&maps).await.len(), nodes.len(), "records go last");
+    assert_eq!((count().await, names(&maps).await.len()), (4, nodes.len()), "records go last");
 
     let answer = json_of(cleanup(plane, namespace, &["--confirm", "-o", "json"]), 0);
-    assert!(answer["nodes"].as_array().unwrap().len() < nodes.len(), "the first ones were done: {answer:#}");
+    assert_eq!(answer["nodes"].as_array().unwrap().len(), 4, "the first ones were done: {answer:#}");
     for name in &nodes {
         assert!(!has_label(name).await, "{name}");
         admin.delete(name).await;
@@ -219,7 +214,7 @@ async fn an_interrupted_cleanup_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn what_cannot_be_written_fails_with_its_node_and_its_record_stays() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
@@ -263,7 +258,7 @@ async fn what_cannot_be_written_fails_with_its_node_and_its_record_stays() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_part_is_cleaned_up_while_nodegate_runs_as_far_as_no_rule_assigns_it() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
@@ -331,7 +326,7 @@ async fn a_part_is_cleaned_up_while_nodegate_runs_as_far_as_no_rule_assigns_it()
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane and helm: just control-plane tools")]
+#[ignore = "needs a control plane and helm: just cluster-tests"]
 async fn the_charts_roles_for_cleanup_are_enough() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);

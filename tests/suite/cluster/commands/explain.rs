@@ -11,7 +11,7 @@ use super::run;
 use crate::output::assert_conforms;
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn explain_uses_what_is_in_force_and_what_is_recorded() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
@@ -79,7 +79,7 @@ async fn explain_uses_what_is_in_force_and_what_is_recorded() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn the_record_is_that_of_the_machine_and_an_unreadable_one_is_said() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::super::control_plane::{ControlPlane, exclusive};
+use super::super::gate::Gate;
 use super::super::keeping::{config_maps, node, state};
 use super::super::requester::{Requester, label};
 use super::{Ran, finish};
@@ -16,9 +17,16 @@ use crate::output::assert_conforms;
 /// A command line in a directory with a policy, against the namespace `default`.
 fn command(plane: &ControlPlane, user: Option<&str>, directory: &Path, line: &str) -> Command {
     let impersonated: Option<(&str, &[&str])> = user.map(|user| (user, &["system:authenticated"] as &[&str]));
-    let file = plane.kubeconfig_file(&format!("failures-{}", user.unwrap_or("admin")), impersonated);
+    command_with(
+        &plane.kubeconfig_file(&format!("failures-{}", user.unwrap_or("admin")), impersonated),
+        directory,
+        line,
+    )
+}
+
+fn command_with(kubeconfig: &Path, directory: &Path, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-    command.args(line.split_whitespace()).args(["--namespace", "default", "--kubeconfig"]).arg(file);
+    command.args(line.split_whitespace()).args(["--namespace", "default", "--kubeconfig"]).arg(kubeconfig);
     command.current_dir(directory).stdin(Stdio::null());
     command
 }
@@ -48,7 +56,7 @@ fn may_read(group: &str, resources: &[&str]) -> Value {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_cluster_without_nodes_and_a_user_without_rights_are_errors() {
     let cluster = exclusive();
     // A cluster of its own, in which there has never been a node.
@@ -149,12 +157,11 @@ async fn without_some_rights(plane: &ControlPlane, at: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 #[allow(clippy::zombie_processes, reason = "it is waited for unless the test fails")]
 async fn an_interrupted_apply_leaves_no_node_without_its_record_and_goes_on() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    plane.remove_definition();
     let directory = directory();
     let names: Vec<String> = (0..8).map(|number| format!("applied-{number}")).collect();
     for name in &names {
@@ -177,32 +184,30 @@ async fn an_interrupted_apply_leaves_no_node_without_its_record_and_goes_on() {
             assert_eq!(state(&maps, &name).await["owned"]["labels"]["tier"], "gold", "{name}");
         }
     };
-    let line = "apply --policy policy.yaml --writes-per-second 1";
+    // Returns when it has changed two more nodes.
     let begun = async || {
-        let before = changed().await.len();
-        let mut command = command(plane, None, directory.path(), line);
+        let mut gate = Gate::start(plane, 2).await;
+        let through = plane.kubeconfig_file_through("apply", &gate.server);
+        let mut command = command_with(&through, directory.path(), "apply --policy policy.yaml");
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while changed().await.len() == before {
-            assert!(Instant::now() < deadline, "no node was changed");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        child
+        gate.holds().await;
+        (child, gate)
     };
     // Not SIGINT, which a background job of a shell ignores.
-    let child = begun().await;
+    let (child, _gate) = begun().await;
     let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(sent.success() && !output.status.success() && output.stdout.is_empty());
+    assert_eq!(changed().await.len(), 2);
     recorded().await;
 
     // The same when the connection is lost.
-    let child = begun().await;
-    tokio::task::block_in_place(|| plane.restart_api_server(Duration::from_secs(20)));
-    let output = child.wait_with_output().unwrap();
+    let (child, gate) = begun().await;
+    drop(gate);
+    let output = tokio::task::block_in_place(|| child.wait_with_output()).unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
-    assert!(changed().await.len() < names.len(), "it was interrupted: {said}");
+    assert_eq!(changed().await.len(), 4, "{said}");
     recorded().await;
 
     let done = run(plane, None, directory.path(), "apply --policy policy.yaml").with(0);

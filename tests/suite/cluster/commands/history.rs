@@ -9,7 +9,7 @@ use super::run;
 use crate::output::assert_conforms;
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn history_shows_what_admission_gave_what_was_restored_and_that_a_node_was_gone() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);

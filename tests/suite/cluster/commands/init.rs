@@ -31,7 +31,7 @@ async fn create(admin: &Requester) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn init_reads_the_nodes_of_a_cluster_and_its_policy_changes_nothing_there() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);

@@ -80,11 +80,10 @@ fn install_node_pools(plane: &ControlPlane) {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn status_counts_nodes_and_lists_consumers_of_each_kind_once() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    plane.remove_definition();
     plane.install_definition();
     let _ = plane.kubectl(&["create", "namespace", NAMESPACE], None);
     let nodes = [
@@ -168,7 +167,6 @@ async fn status_counts_nodes_and_lists_consumers_of_each_kind_once() {
     plane.kubectl(&["delete", "--wait=false", "-f", "-"], Some(&objects.to_string())).unwrap();
     plane.kubectl(&["delete", "crd", "nodepools.karpenter.sh"], None).unwrap();
     plane.kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"], None).unwrap();
-    plane.remove_definition();
     for (name, _) in &nodes {
         admin.delete(name).await;
     }

@@ -12,7 +12,7 @@ use super::run;
 use crate::output::assert_conforms;
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_report_shows_the_fleet_by_label_and_the_pods_whose_label_has_gone() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);

@@ -33,7 +33,7 @@ fn change(plane: &ControlPlane, field: &str, value: &Value) {
 }
 
 #[test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 fn each_webhook_answers_or_it_is_said_why_not() {
     let cluster = exclusive();
     let plane = cluster.plane;

@@ -82,11 +82,10 @@ fn moved() -> Vec<(Option<String>, Option<String>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_migration_walks_through_its_phases_and_stops_at_consumers() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    plane.remove_definition();
     plane.install_definition();
     let nodegate = Nodegate::start(plane, &SERVE);
     until_led(&nodegate).await;
@@ -130,15 +129,13 @@ async fn a_migration_walks_through_its_phases_and_stops_at_consumers() {
     for name in &names {
         admin.delete(name).await;
     }
-    plane.remove_definition();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_command_that_is_killed_anywhere_goes_on_from_the_phase_in_force() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    plane.remove_definition();
     plane.install_definition();
     let mut nodegate = Nodegate::start(plane, &Setup { unregistered: true, ..SERVE.clone() });
     until_led(&nodegate).await;
@@ -146,10 +143,14 @@ async fn a_command_that_is_killed_anywhere_goes_on_from_the_phase_in_force() {
 
     // Nobody puts the policy in force, so the command waits until it is ended.
     nodegate.kill();
-    let waiting = begin(plane, &namespace);
+    let mut waiting = begin(plane, &namespace);
     let deadline = Instant::now() + Duration::from_secs(20);
     while policy(plane).is_none() {
-        assert!(Instant::now() < deadline, "the policy is not written");
+        let has_ended = waiting.try_wait().unwrap().is_some();
+        if has_ended || Instant::now() > deadline {
+            let _ = waiting.kill();
+            panic!("the policy is not written: {:?}", waiting.wait_with_output());
+        }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let sent = Command::new("kill").args(["-TERM", &waiting.id().to_string()]).status().unwrap();
@@ -178,5 +179,4 @@ async fn a_command_that_is_killed_anywhere_goes_on_from_the_phase_in_force() {
     for name in &names {
         admin.delete(name).await;
     }
-    plane.remove_definition();
 }

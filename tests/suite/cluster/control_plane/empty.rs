@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use hyper::Request;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// What the API server keeps about itself, and may write at any time.
@@ -60,6 +61,7 @@ const AT_ONCE: usize = 100;
 
 /// What etcd has in a control plane that nobody used: its revision then, and values by their keys, in base64 as etcd's gateway
 /// speaks.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Empty {
     revision: u64,
     values: BTreeMap<String, String>,

@@ -6,14 +6,17 @@ use std::net::TcpListener;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The directory with the control plane's binaries.
-pub(crate) fn assets() -> PathBuf {
-    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
-    assets
-        .or_else(|| option_env!("NODEGATE_TEST_ASSETS").map(PathBuf::from))
-        .expect("KUBEBUILDER_ASSETS is set, or tests/control-plane/build has run")
+/// The directory with the control plane's programs: `KUBEBUILDER_ASSETS`, or the one that `tests/control-plane/build` fills.
+pub(crate) fn assets() -> &'static Path {
+    static ASSETS: LazyLock<PathBuf> = LazyLock::new(|| {
+        let build = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/control-plane/build");
+        let given = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+        given.unwrap_or_else(|| run(Command::new(build).arg("--print-dir"), None).unwrap().trim().into())
+    });
+    &ASSETS
 }
 
 /// A loopback port that is free, and that nobody takes until the caller listens on it: it is below those that Linux gives to connections and to

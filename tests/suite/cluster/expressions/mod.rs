@@ -187,7 +187,7 @@ fn theirs(cluster: &Exclusive, sources: &[String]) -> BTreeMap<usize, Answer> {
 }
 
 #[test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 fn random_expressions_have_the_same_result_as_in_the_api_server() {
     let seed = std::env::var("NODEGATE_SEED").map_or(SEED, |seed| seed.parse().expect("NODEGATE_SEED is a number"));
     let mut random = Random(seed);
@@ -223,7 +223,7 @@ fn random_expressions_have_the_same_result_as_in_the_api_server() {
 }
 
 #[test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 fn known_differences_from_the_api_server_are_what_the_documentation_says() {
     let sources: Vec<String> = DIFFERENCES.iter().map(|(source, ..)| (*source).to_owned()).collect();
     let answers = theirs(&exclusive(), &sources);

@@ -11,7 +11,7 @@ use super::super::requester::{Requester, taints};
 use super::{POLICY, all_right, delete_all, join_all, names};
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn nodes_are_reconciled_after_a_restart_of_the_api_server() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -27,7 +27,7 @@ async fn nodes_are_reconciled_after_a_restart_of_the_api_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_leader_stops_while_etcd_hangs_and_nodes_are_reconciled_afterwards() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -63,7 +63,7 @@ async fn occupy(plane: &ControlPlane, user: &str) -> (std::net::TcpListener, tok
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn nodes_are_reconciled_after_the_api_server_answered_429() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -111,7 +111,7 @@ async fn nodes_are_reconciled_after_the_api_server_answered_429() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn an_expired_watch_is_restarted_with_a_new_listing() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;

@@ -88,7 +88,7 @@ async fn until_renewed(plane: &ControlPlane, nodegate: &Nodegate<'_>, hours: i64
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane and libfaketime: just control-plane")]
+#[ignore = "needs a control plane and libfaketime: just cluster-tests"]
 async fn a_leader_whose_clock_jumps_keeps_leading_without_a_failed_call_or_a_lost_label() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
@@ -140,7 +140,7 @@ async fn a_leader_whose_clock_jumps_keeps_leading_without_a_failed_call_or_a_los
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane and libfaketime: just control-plane")]
+#[ignore = "needs a control plane and libfaketime: just cluster-tests"]
 async fn another_replica_leads_when_a_leader_dies_whose_clock_was_ahead() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;

@@ -45,7 +45,7 @@ async fn until_told(plane: &ControlPlane, nodegate: &Nodegate<'_>, node: &str, r
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_key_is_no_longer_repaired_after_five_reverts_by_a_writer_that_changes_its_name() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -75,7 +75,7 @@ async fn a_key_is_no_longer_repaired_after_five_reverts_by_a_writer_that_changes
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_protected_key_is_always_repaired_within_the_write_budget_of_its_own_node() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;

@@ -53,7 +53,7 @@ async fn versions<K: kube::Resource<DynamicType = ()>>(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn two_writes_precede_the_removal_of_the_pending_taint_and_the_rest_follows() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -101,7 +101,7 @@ async fn two_writes_precede_the_removal_of_the_pending_taint_and_the_rest_follow
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_joining_node_does_not_wait_for_repairs_of_others() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -185,13 +185,13 @@ async fn killed_where_it_is_refused(name: &str, resource: &str, operations: &[&s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_leader_killed_between_the_record_of_a_join_and_its_change_owns_the_keys_it_sets() {
     killed_where_it_is_refused("no-change", "nodes", &["UPDATE"], "kept-cut").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_leader_killed_between_the_change_of_a_join_and_the_rest_of_its_record_records_the_rest() {
     killed_where_it_is_refused("no-rest", "configmaps", &["UPDATE"], "node-labels-kept-cut").await;
 }

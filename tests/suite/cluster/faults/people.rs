@@ -27,7 +27,7 @@ fn command(plane: &ControlPlane, namespace: &str, arguments: &[&str]) -> (i32, S
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_policy_that_would_remove_keys_from_too_many_nodes_removes_none_until_confirmed() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -85,7 +85,7 @@ async fn a_policy_that_would_remove_keys_from_too_many_nodes_removes_none_until_
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn history_shows_who_changed_what_and_reverts_it() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -117,7 +117,7 @@ async fn history_shows_who_changed_what_and_reverts_it() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_key_that_is_reverted_repeatedly_is_no_longer_repaired() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;

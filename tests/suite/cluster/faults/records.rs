@@ -1,12 +1,16 @@
 //! Saved state that somebody makes too large, or that cannot be written: nodes are kept right all the same.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kube::api::DeleteParams;
+use nodegate::state::{ConfigMaps, StateWriter, WriteError};
+use nodegate_policy::api::state::SavedState;
 use serde_json::{Value, json};
 
 use super::super::control_plane::{ControlPlane, exclusive};
-use super::super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
+use super::super::keeping::{config_maps, eventually_state, is_pending, node, state, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, label};
 use super::{POLICY, delete_all, is_right, names};
@@ -33,7 +37,7 @@ fn metric(nodegate: &Nodegate<'_>, name: &str) -> f64 {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_kubelet_with_5200_persisted_labels_prevents_no_repair_and_no_record() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -57,7 +61,7 @@ async fn a_kubelet_with_5200_persisted_labels_prevents_no_repair_and_no_record()
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_machine_that_changes_its_uuid_75_times_prevents_no_repair_and_no_record() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -91,7 +95,7 @@ async fn a_machine_that_changes_its_uuid_75_times_prevents_no_repair_and_no_reco
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn nodes_are_reconciled_while_their_records_are_refused_and_their_keys_stay_owned() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
@@ -135,7 +139,7 @@ async fn nodes_are_reconciled_while_their_records_are_refused_and_their_keys_sta
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn annotations_that_do_not_fit_prevent_no_label_no_taint_and_no_release() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
@@ -159,4 +163,29 @@ async fn annotations_that_do_not_fit_prevent_no_label_no_taint_and_no_release() 
     until_told(plane, &nodegate, "kept-full", "AnnotationsLeftOut").await;
     assert!(metric(&nodegate, "nodegate_annotations_left_out_total") > 0.0);
     admin.delete("kept-full").await;
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn a_record_that_was_deleted_meanwhile_does_not_come_back() {
+    let cluster = exclusive();
+    let api = config_maps(cluster.plane, "default").await;
+    let maps = ConfigMaps::new(cluster.plane.client(None).await, "default", Arc::default());
+    let writer = StateWriter::new(maps.clone(), "nodegate");
+    let first = SavedState { node_name: "gone".to_owned(), node_uid: Some("x".to_owned()), ..SavedState::default() };
+    assert!(writer.write(&SavedState::default(), &first, &[]).await.unwrap().wrote);
+    let stored = maps.states().all().pop().unwrap();
+    let ended = SavedState { deleted_at: Some("2026-01-14T17:00:00Z".to_owned()), ..(*stored).clone() };
+    // Once before this process learned of it, and once after.
+    for known in [true, false] {
+        api.delete("node-labels-gone", &DeleteParams::default()).await.ok();
+        assert_eq!(maps.states().all().is_empty(), !known);
+        let written = writer.write(&stored, &ended, &[]).await;
+        assert!(matches!(written, Err(WriteError::Changed(_))), "{written:?}");
+        assert!(maps.states().all().is_empty());
+        assert_eq!(api.get_opt("node-labels-gone").await.unwrap(), None);
+    }
+    // A new one is written.
+    assert!(writer.write(&SavedState::default(), &first, &[]).await.unwrap().wrote);
+    assert_eq!(state(&api, "gone").await["nodeUID"], "x");
 }

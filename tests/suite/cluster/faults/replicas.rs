@@ -12,7 +12,7 @@ use super::super::requester::{Requester, taints};
 use super::{POLICY, all_right, delete_all, is_right, join_all, names};
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn another_replica_leads_when_the_leader_is_killed() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -38,7 +38,7 @@ async fn another_replica_leads_when_the_leader_is_killed() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_leader_killed_between_any_two_writes_is_continued_by_the_next() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -71,7 +71,7 @@ async fn a_leader_killed_between_any_two_writes_is_continued_by_the_next() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn nodes_that_join_or_are_recreated_while_nodegate_is_down_are_repaired() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;
@@ -98,7 +98,7 @@ async fn nodes_that_join_or_are_recreated_while_nodegate_is_down_are_repaired() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_thousand_concurrently_joining_nodes_get_their_labels_and_taints() {
     let cluster = exclusive();
     let admin = Requester::admin(cluster.plane).await;

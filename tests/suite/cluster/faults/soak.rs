@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::task::block_in_place;
 
-use super::super::control_plane::{ControlPlane, undisturbed};
+use super::super::control_plane::{ControlPlane, exclusive};
 use super::super::keeping::{node, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::random::Random;
@@ -84,7 +84,7 @@ async fn sample(
 async fn under_constant_load_memory_does_not_grow_after_the_warm_up() {
     let minutes = setting("NODEGATE_SOAK_MINUTES", MINUTES);
     assert!(minutes >= MINUTES, "{minutes} minutes show nothing; at least {MINUTES} do");
-    let cluster = undisturbed();
+    let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     plane.install_definition();
     // Records of nodes that are gone are collected soon, so that they do not count as growth. The longest retention counts.
@@ -131,5 +131,4 @@ async fn under_constant_load_memory_does_not_grow_after_the_warm_up() {
     for name in &*nodes {
         admin.delete(name).await;
     }
-    plane.remove_definition();
 }

@@ -24,7 +24,7 @@ fn exported(arguments: &[&str]) -> (String, String) {
 }
 
 #[test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 fn examples_are_applied_and_their_expressions_have_the_right_types() {
     let cluster = exclusive();
     let _removed = Removed(cluster.plane);
@@ -70,7 +70,7 @@ fn examples_are_applied_and_their_expressions_have_the_right_types() {
 }
 
 #[tokio::test]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn a_table_of_machines_stays_within_the_limits_of_expressions() {
     let cluster = exclusive();
     let _removed = Removed(cluster.plane);

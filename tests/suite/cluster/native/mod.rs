@@ -104,7 +104,7 @@ struct Tally {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn native_policies_have_the_same_verdicts_as_nodegate() {
     let cluster = exclusive();
     let _removed = Removed(cluster.plane);

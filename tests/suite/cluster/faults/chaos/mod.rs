@@ -23,7 +23,7 @@ use self::certificates::Certificates;
 use self::fleet::{Fleet, How};
 use self::proxy::Proxy;
 use self::writers::{Seen, write};
-use super::super::control_plane::{ControlPlane, undisturbed};
+use super::super::control_plane::{ControlPlane, exclusive};
 use super::super::keeping::{config_maps, node};
 use super::super::nodegate::Setup;
 use super::super::random::Random;
@@ -250,11 +250,11 @@ fn summarize(seconds: u64, done: &BTreeMap<&'static str, usize>, seen: &Seen, (s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-#[cfg_attr(not(control_plane), ignore = "needs a control plane: just control-plane")]
+#[ignore = "needs a control plane: just cluster-tests"]
 async fn random_faults_lose_no_label_and_stop_no_write() {
     let (seconds, seed) = (setting("NODEGATE_CHAOS_SECONDS", 20), setting("NODEGATE_SEED", 20_261_123));
     eprintln!("NODEGATE_SEED={seed} NODEGATE_CHAOS_SECONDS={seconds}");
-    let (cluster, older) = (undisturbed(), std::env::var("NODEGATE_OLDER").ok());
+    let (cluster, older) = (exclusive(), std::env::var("NODEGATE_OLDER").ok());
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     let (nodes, balancer): (Arc<[String]>, _) = (names("kept-chaos", NODES).into(), Balancer::start().await);
     let proxy = Proxy::start(plane, Random(seed + 9)).await;

@@ -1,7 +1,6 @@
 //! A proxy before the API server that damages watches at random: it cuts, garbles, delays and duplicates their lines.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +9,6 @@ use futures_util::stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
-use hyper::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -22,9 +20,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::super::super::control_plane::ControlPlane;
+use super::super::super::gate::{Failure, passed_on};
 use super::super::super::random::Random;
 
-type Failure = Box<dyn Error + Send + Sync>;
 type Chunk = Result<Frame<Bytes>, Failure>;
 type Lines = mpsc::Sender<Chunk>;
 
@@ -131,18 +129,8 @@ async fn forward(
     client: Client,
     doer: Arc<Doer>,
 ) -> Result<Response<UnsyncBoxBody<Bytes, Failure>>, Failure> {
-    let (mut parts, body) = request.into_parts();
-    let body = body.collect().await?.to_bytes();
-    let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
-    // The client adds its own.
-    for own in [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
-        parts.headers.remove(own);
-    }
-    let answer = client.send(Request::from_parts(parts, Body::from(body.to_vec()))).await?;
-    let (mut parts, body) = answer.into_parts();
-    for own in [CONNECTION, TRANSFER_ENCODING] {
-        parts.headers.remove(own);
-    }
+    let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+    let (parts, body) = passed_on(request, &client).await?.into_parts();
     if !is_watch || !parts.status.is_success() {
         return Ok(Response::from_parts(parts, body.map_err(Failure::from).boxed_unsync()));
     }
