@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::document::Unread;
-use super::lexer;
+use crate::limits::Unread;
 
 /// Characters of a message about an evaluation.
 const MAX_MESSAGE: usize = 300;
@@ -31,8 +30,8 @@ impl Problem {
         Self { at: self.at + by, ..self }
     }
 
-    /// The problem as a person reads it.
-    pub(super) fn explain(self, source: &str) -> ExpressionError {
+    /// The problem as a person reads it. `end_of_token` finds the byte behind the token that begins at a byte of the source.
+    pub(super) fn explain(self, source: &str, end_of_token: impl Fn(&str, usize) -> usize) -> ExpressionError {
         let before = source.get(..self.at).unwrap_or(source);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
@@ -43,14 +42,6 @@ impl Problem {
         let bytes = before.len()..end_of_token(source, before.len());
         ExpressionError { bytes, place, what: self.what, remedy: self.remedy }
     }
-}
-
-/// The byte behind the token that begins at `at`; that of one character if no token begins there.
-fn end_of_token(source: &str, at: usize) -> usize {
-    let rest = source.get(at..).unwrap_or_default();
-    let tokens = lexer::tokens(source).unwrap_or_default();
-    let token = tokens.iter().find(|token| token.at == at && token.end > at).map(|token| token.end);
-    token.unwrap_or_else(|| at + rest.chars().next().map_or(0, char::len_utf8))
 }
 
 /// Why an expression cannot be used: what is wrong, where in it, and what to write instead.
@@ -87,6 +78,12 @@ impl ExpressionError {
     pub fn remedy(&self) -> Option<&str> {
         self.remedy.as_deref()
     }
+
+    /// The same error with another remedy.
+    #[must_use]
+    pub fn with_remedy(self, remedy: String) -> Self {
+        Self { remedy: Some(remedy), ..self }
+    }
 }
 
 /// Why an expression has no answer.
@@ -97,13 +94,13 @@ pub enum EvaluationError {
     #[error("{0}")]
     Failed(String),
     /// The expression needed more steps than one evaluation may take.
-    #[error("the expression takes more than {limit} steps; make it read less", limit = super::steps::MAX_STEPS)]
+    #[error("the expression takes more than {limit} steps; make it read less", limit = crate::limits::MAX_STEPS)]
     TooExpensive,
     /// The expressions evaluated before it took the steps that all of them have together.
-    #[error("all expressions together take more than {limit} steps; use fewer, or make them read less", limit = super::steps::MAX_SHARED_STEPS)]
+    #[error("all expressions together take more than {limit} steps; use fewer, or make them read less", limit = crate::limits::MAX_SHARED_STEPS)]
     Spent,
     /// The expression reads a part of a document that takes more memory than all expressions together may take.
-    #[error("the expression reads a part of the document that is too large: all expressions together may take {limit} KiB of memory; make it read less", limit = super::steps::MAX_SHARED_BYTES / 1024)]
+    #[error("the expression reads a part of the document that is too large: all expressions together may take {limit} KiB of memory; make it read less", limit = crate::limits::MAX_SHARED_BYTES / 1024)]
     TooLarge,
     /// The expression reads a part of a document that is nested too deep.
     #[error("the expression reads a part of the document that is nested too deeply; make it read less")]

@@ -1,30 +1,14 @@
 #![doc = include_str!("../README.md")]
 
-mod check;
-mod document;
-mod evaluate;
+mod checked;
 mod fault;
 mod functions;
-mod given;
-mod lexer;
-mod literal;
-mod loops;
-mod macros;
-mod operators;
-mod parser;
-mod paths;
-mod pattern;
-mod reads;
-mod schema;
-mod steps;
+mod limits;
+mod run;
 mod syntax;
 #[cfg(test)]
 mod tests;
-mod time;
-mod tree;
-mod types;
-mod value;
-mod variables;
+mod values;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -32,18 +16,19 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+pub use checked::pattern::{REGEX_SIZE_MAX, sized_regex};
+pub use checked::reads::Read;
+pub use checked::schema::{Fields, Schema, Shape, Variable};
 pub use fault::{EvaluationError, ExpressionError};
-pub use given::Value;
-pub use paths::Paths;
-pub use reads::Read;
-pub use schema::{Fields, Schema, Shape, Variable};
-pub use steps::Budget;
-pub use variables::Variables;
+pub use values::given::Value;
+pub use values::paths::Paths;
+pub use values::steps::Budget;
+pub use values::variables::Variables;
 
-use evaluate::Evaluation;
-use tree::Tree;
-use types::Type;
-use value::{Key, Value as Inner};
+use checked::tree::Tree;
+use run::evaluate::Evaluation;
+use values::types::Type;
+use values::value::{Key, Value as Inner};
 
 /// What an expression must yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +64,8 @@ struct Compiled {
     source: String,
     tree: Tree,
     reads: Vec<Read>,
+    /// The bytes of its compiled patterns.
+    patterns: usize,
 }
 
 impl fmt::Debug for Expression {
@@ -95,18 +82,20 @@ impl Expression {
     /// beyond the bounds. The message says where, and what to write instead.
     pub fn compile(source: &str, schema: &'static Schema, yields: Yields) -> Result<Self, ExpressionError> {
         let compiled = || {
-            let syntax = parser::parse(source)?;
-            let tree = check::check(&syntax, schema, yields)?;
-            let reads = reads::of(&tree, yields == Yields::Bool);
-            Ok(Self { compiled: Arc::new(Compiled { source: source.to_owned(), tree, reads }) })
+            let syntax = syntax::parser::parse(source)?;
+            let (tree, patterns) = checked::check::check(&syntax, schema, yields)?;
+            let reads = checked::reads::of(&tree, yields == Yields::Bool);
+            Ok(Self { compiled: Arc::new(Compiled { source: source.to_owned(), tree, reads, patterns }) })
         };
         match catch_unwind(AssertUnwindSafe(compiled)) {
-            Ok(result) => result.map_err(|problem: fault::Problem| problem.explain(source)),
+            Ok(result) => {
+                result.map_err(|problem: fault::Problem| problem.explain(source, syntax::lexer::end_of_token))
+            }
             Err(panic) => {
                 let words = words(&*panic);
                 let message =
                     format!("the expression could not be compiled because of a bug in the expression engine: {words}");
-                Err(fault::Problem::new(0, message).explain(source))
+                Err(fault::Problem::new(0, message).explain(source, syntax::lexer::end_of_token))
             }
         }
     }
@@ -117,11 +106,17 @@ impl Expression {
         &self.compiled.source
     }
 
+    /// The sizes of its regular expressions, as [`sized_regex`] gives them, in bytes.
+    #[must_use]
+    pub fn pattern_bytes(&self) -> usize {
+        self.compiled.patterns
+    }
+
     /// The tokens of the text, each with the byte it starts at, without blanks and comments: for those who write an
     /// expression in another way.
     #[must_use]
     pub fn tokens(&self) -> Vec<(usize, &str)> {
-        let tokens = lexer::tokens(self.source()).unwrap_or_default();
+        let tokens = syntax::lexer::tokens(self.source()).unwrap_or_default();
         let written = tokens.into_iter().filter_map(|token| Some((token.at, self.source().get(token.at..token.end)?)));
         written.filter(|(_, text)| !text.is_empty()).collect()
     }

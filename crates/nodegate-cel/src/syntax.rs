@@ -1,5 +1,9 @@
 //! What an expression says, before anything is known about names and types.
 
+pub(crate) mod lexer;
+pub(crate) mod literal;
+pub(crate) mod parser;
+
 /// A part of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Syntax {

@@ -1,10 +1,10 @@
 //! Bits of numbers.
 
-use super::super::fault::EvaluationError;
-use super::super::steps::Steps;
-use super::super::types::Type;
-use super::super::value::Value;
-use super::{Form, Function, Own, Run, unsuited};
+use crate::fault::EvaluationError;
+use crate::functions::{Form, Function, Own, Run, unsuited};
+use crate::values::steps::Steps;
+use crate::values::types::Type;
+use crate::values::value::Value;
 
 const fn function(name: &'static str, parameters: &'static [Type], run: Own) -> Function {
     Function::new(name, Form::Function, parameters, Type::Any, Run::Own(run))

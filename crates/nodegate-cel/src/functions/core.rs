@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::super::fault::EvaluationError;
-use super::super::steps::Steps;
-use super::super::types::Type;
-use super::super::value::{Text, Value};
-use super::{Form, Function, Run, format, library, unsuited};
+use crate::fault::EvaluationError;
+use crate::functions::{Form, Function, Run, format, library, unsuited};
+use crate::values::steps::Steps;
+use crate::values::types::Type;
+use crate::values::value::{Text, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("size", Form::Either, &[Type::Any], Type::Int, Run::Own(size)),

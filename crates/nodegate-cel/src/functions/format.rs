@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::super::fault::EvaluationError;
-use super::super::steps::Steps;
-use super::super::types::Type;
-use super::super::value::{Key, Value};
-use super::{Form, Function, Run, unsuited};
+use crate::fault::EvaluationError;
+use crate::functions::{Form, Function, Run, unsuited};
+use crate::values::steps::Steps;
+use crate::values::types::Type;
+use crate::values::value::{Key, Value};
 
 pub(super) const FUNCTIONS: &[Function] =
     &[Function::new("format", Form::Method, &[Type::Text, Type::List], Type::Text, Run::Own(format))];

@@ -8,12 +8,12 @@ use std::sync::{Arc, LazyLock};
 use cel::objects::Opaque;
 use regex::Regex;
 
-use super::super::fault::EvaluationError;
-use super::super::steps::Steps;
-use super::super::types::Type;
-use super::super::value::{Text, Value};
-use super::urls::Url;
-use super::{Form, Function, Own, Run, unsuited};
+use crate::fault::EvaluationError;
+use crate::functions::urls::Url;
+use crate::functions::{Form, Function, Own, Run, unsuited};
+use crate::values::steps::Steps;
+use crate::values::types::Type;
+use crate::values::value::{Text, Value};
 
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 

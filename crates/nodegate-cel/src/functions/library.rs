@@ -8,11 +8,11 @@ use cel::common::ast::{CallExpr, Expr, IdedExpr};
 use cel::objects::{Key as LibraryKey, Map as LibraryMap, OptionalValue};
 use kube_cel::KubeCelExt as _;
 
-use super::super::fault::EvaluationError;
-use super::super::steps::Steps;
-use super::super::types::Type;
-use super::super::value::{Key, Map, Text, Value};
-use super::{Form, Function, Run, unsuited};
+use crate::fault::EvaluationError;
+use crate::functions::{Form, Function, Run, unsuited};
+use crate::values::steps::Steps;
+use crate::values::types::Type;
+use crate::values::value::{Key, Map, Text, Value};
 
 const fn function(name: &'static str, parameters: &'static [Type], returns: Type) -> Function {
     Function::new(name, Form::Function, parameters, returns, Run::Library)
@@ -91,11 +91,12 @@ pub(super) fn call<'a>(
         context.add_variable_from_value(name, to_library(steps, argument)?);
         names.push(part(Expr::Ident(name.to_owned())));
     }
+    let mut names = names.into_iter();
     let target = match form {
-        Form::Method if !names.is_empty() => Some(Box::new(names.remove(0))),
-        _ => None,
+        Form::Method => names.next().map(Box::new),
+        Form::Function | Form::Either => None,
     };
-    let call = part(Expr::Call(CallExpr { func_name: name.to_owned(), target, args: names }));
+    let call = part(Expr::Call(CallExpr { func_name: name.to_owned(), target, args: names.collect() }));
     match cel::Value::resolve(&call, &context) {
         Ok(value) => from_library(steps, value),
         Err(cel::ExecutionError::FunctionError { function, message }) => {

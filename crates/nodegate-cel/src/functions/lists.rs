@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 
-use super::super::fault::EvaluationError;
-use super::super::operators::{binary, compare, equal};
-use super::super::steps::Steps;
-use super::super::syntax::Operator;
-use super::super::types::Type;
-use super::super::value::{List, Value};
-use super::{Form, Function, Run, text, unsuited};
+use crate::fault::EvaluationError;
+use crate::functions::{Form, Function, Run, text, unsuited};
+use crate::run::operators::{binary, compare, equal};
+use crate::syntax::Operator;
+use crate::values::steps::Steps;
+use crate::values::types::Type;
+use crate::values::value::{List, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("isSorted", Form::Method, &[Type::List], Type::Bool, Run::Own(is_sorted)),
@@ -181,7 +181,7 @@ type Keyed<'a> = (Value<'a>, Value<'a>);
 
 /// The values in the order of their keys. Sorts by merging: an order that is no order (NaN, mixed types) yields an error,
 /// never a panic.
-pub(in super::super) fn sorted<'a>(steps: &mut Steps, items: Vec<Keyed<'a>>) -> Outcome<'a> {
+pub(crate) fn sorted<'a>(steps: &mut Steps, items: Vec<Keyed<'a>>) -> Outcome<'a> {
     let mut runs: Vec<Vec<Keyed<'a>>> = items.into_iter().map(|item| vec![item]).collect();
     while runs.len() > 1 {
         let mut merged = Vec::with_capacity(runs.len().div_ceil(2));

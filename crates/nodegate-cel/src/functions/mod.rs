@@ -14,11 +14,11 @@ mod text;
 mod time;
 pub(super) mod urls;
 
-use super::fault::EvaluationError;
-use super::pattern::Pattern;
-use super::steps::Steps;
-use super::types::Type;
-use super::value::Value;
+use crate::checked::pattern::Pattern;
+use crate::fault::EvaluationError;
+use crate::values::steps::Steps;
+use crate::values::types::Type;
+use crate::values::value::Value;
 
 /// A function or method.
 #[derive(Debug)]

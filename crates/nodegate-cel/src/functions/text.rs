@@ -1,11 +1,11 @@
 //! Text and regular expressions.
 
-use super::super::fault::EvaluationError;
-use super::super::pattern::Pattern;
-use super::super::steps::Steps;
-use super::super::types::Type;
-use super::super::value::{List, Text, Value};
-use super::{Form, Function, Run, lists, unsuited};
+use crate::checked::pattern::Pattern;
+use crate::fault::EvaluationError;
+use crate::functions::{Form, Function, Run, lists, unsuited};
+use crate::values::steps::Steps;
+use crate::values::types::Type;
+use crate::values::value::{List, Text, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("contains", Form::Method, &[Type::Text, Type::Text], Type::Bool, Run::Own(contains)),

@@ -1,11 +1,11 @@
 //! Durations and points in time.
 
-use super::super::fault::EvaluationError;
-use super::super::steps::Steps;
-use super::super::time::{Civil, Duration, Timestamp};
-use super::super::types::Type;
-use super::super::value::Value;
-use super::{Form, Function, Own, Run, unsuited};
+use crate::fault::EvaluationError;
+use crate::functions::{Form, Function, Own, Run, unsuited};
+use crate::values::steps::Steps;
+use crate::values::time::{Civil, Duration, Timestamp};
+use crate::values::types::Type;
+use crate::values::value::Value;
 
 const fn getter(name: &'static str, target: &'static [Type; 2], run: Own) -> Function {
     Function::new(name, Form::Method, target, Type::Int, Run::Own(run)).optional(1)

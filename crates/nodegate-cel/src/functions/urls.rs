@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use cel::objects::Opaque;
 
-use super::super::fault::EvaluationError;
-use super::super::steps::Steps;
-use super::super::types::Type;
-use super::super::value::{Key, Text, Value};
-use super::{Form, Function, Own, Run, unsuited};
+use crate::fault::EvaluationError;
+use crate::functions::{Form, Function, Own, Run, unsuited};
+use crate::values::steps::Steps;
+use crate::values::types::Type;
+use crate::values::value::{Key, Text, Value};
 
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
@@ -83,7 +83,7 @@ fn pay(steps: &mut Steps, text: &str) -> Result<(), EvaluationError> {
 }
 
 /// The bytes of a URL.
-pub(in super::super) fn length(value: &cel::Value) -> usize {
+pub(crate) fn length(value: &cel::Value) -> usize {
     let cel::Value::Opaque(opaque) = value else { return 0 };
     opaque.downcast_ref::<Url>().map_or(0, |url| {
         let optional = [&url.user, &url.query].into_iter().flatten().map(String::len);

@@ -1,10 +1,10 @@
 //! The bounds of what is compiled.
 
-use super::super::macros::MAX_LOOPS;
-use super::super::parser::{MAX_DEPTH, MAX_ITEMS, MAX_NESTING, MAX_PARTS, MAX_SOURCE};
-use super::super::pattern::MAX_PATTERN;
-use super::super::{Budget, Expression, Paths, Value, Yields, document};
-use super::{SCHEMA, refusal};
+use crate::checked::macros::MAX_LOOPS;
+use crate::checked::pattern::MAX_PATTERN;
+use crate::syntax::parser::{MAX_DEPTH, MAX_ITEMS, MAX_NESTING, MAX_PARTS, MAX_SOURCE};
+use crate::tests::{SCHEMA, refusal};
+use crate::{Budget, Expression, Paths, Value, Yields};
 
 fn compiles(source: &str) -> bool {
     Expression::compile(source, &SCHEMA, Yields::Bool).is_ok()
@@ -40,9 +40,9 @@ fn the_depth_of_a_document_is_bounded() {
         let text = format!("{}{}", "[".repeat(levels + 1), "]".repeat(levels + 1));
         Value::read(&text, &Paths::Whole, &Budget::default()).unwrap().is_unread()
     };
-    assert!(!read(document::MAX_DEPTH));
-    assert!(read(document::MAX_DEPTH + 1));
-    assert!(read(2 * document::MAX_DEPTH));
+    assert!(!read(crate::limits::MAX_DEPTH));
+    assert!(read(crate::limits::MAX_DEPTH + 1));
+    assert!(read(2 * crate::limits::MAX_DEPTH));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Points in time, compared with a calendar that turns its pages one by one.
 
-use super::super::time::Timestamp;
-use super::ask;
+use crate::tests::ask;
+use crate::values::time::Timestamp;
 
 #[test]
 fn every_day_has_the_date_that_a_calendar_shows() {
@@ -110,6 +110,6 @@ fn each_part_of_a_point_in_time_is_read_and_written() {
         "9223372036.854775808s",
     ];
     for text in durations {
-        assert_eq!(super::super::time::Duration::parse(text), None, "{text}");
+        assert_eq!(crate::values::time::Duration::parse(text), None, "{text}");
     }
 }

@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::super::time::{Duration, Timestamp};
-use super::super::value::Value;
-use super::super::{Expression, Schema, Shape, Value as Given, Variable, Variables, Yields};
+use crate::values::time::{Duration, Timestamp};
+use crate::values::value::Value;
+use crate::{Expression, Schema, Shape, Value as Given, Variable, Variables, Yields};
 
 #[derive(Deserialize)]
 struct Case {

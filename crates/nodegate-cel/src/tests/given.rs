@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::super::{Budget, EvaluationError, Expression, Paths, Read, Value, Variables, Yields};
-use super::{SCHEMA, compile, refusal, variables, whole};
+use crate::tests::{SCHEMA, compile, refusal, variables, whole};
+use crate::{Budget, EvaluationError, Expression, Paths, Read, Value, Variables, Yields};
 
 fn holds(source: &str, document: Value<'_>) -> Result<bool, EvaluationError> {
     compile(source, Yields::Bool).evaluate_bool(&variables(document))
@@ -62,7 +62,7 @@ fn an_accessor_takes_nothing_of_another_type() {
 
 #[test]
 fn an_expression_yields_what_it_was_compiled_for() {
-    let document = super::document().to_string();
+    let document = crate::tests::document().to_string();
     let variables = variables(whole(&document));
     let text = compile("doc.metadata.labels.tier + '!'", Yields::Text);
     assert_eq!(text.evaluate_text(&variables), Ok("gold!".to_owned()));
@@ -120,7 +120,7 @@ fn a_brief_budget_is_soon_spent_and_says_so() {
     let (brief, usual) = (Budget::brief(), Budget::default());
     assert!(brief.is_brief() && !usual.is_brief());
     assert!(brief.bytes_left() < usual.bytes_left());
-    let document = super::document().to_string();
+    let document = crate::tests::document().to_string();
     let base = variables(whole(&document));
     let costly = compile("lists.range(120).all(x, lists.range(120).all(y, x != y + 300))", Yields::Bool);
     assert_eq!(costly.evaluate_bool(&base.clone().within(&usual)), Ok(true));
@@ -140,6 +140,7 @@ fn a_brief_budget_is_soon_spent_and_says_so() {
     assert!(!spent.was_too_brief(), "it was no first try");
     let immediate = Budget::immediate();
     assert!(immediate.is_brief() && immediate.bytes_left() < brief.bytes_left());
+    assert!(immediate.bytes_left() >= 64 << 10, "an ordinary node fits in");
     let short = compile("lists.range(1200).all(x, x < 1200)", Yields::Bool);
     assert_eq!(short.evaluate_bool(&base.clone().within(&immediate)), Err(EvaluationError::Spent));
     assert!(immediate.was_too_brief());

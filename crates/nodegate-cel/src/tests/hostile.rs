@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
-use super::super::evaluate::Evaluation;
-use super::super::steps::{MAX_SHARED_STEPS, MAX_STEPS};
-use super::super::{Budget, EvaluationError, Expression, Yields};
-use super::{SCHEMA, compile, document, variables, whole, with_document};
+use crate::limits::{MAX_SHARED_STEPS, MAX_STEPS};
+use crate::run::evaluate::Evaluation;
+use crate::tests::{SCHEMA, compile, document, variables, whole, with_document};
+use crate::{Budget, EvaluationError, Expression, Yields};
 
 /// Runs on a thread with the stack that threads of tests and servers have.
 fn on_a_small_stack(work: impl FnOnce() + Send + 'static) {
@@ -294,10 +294,10 @@ proptest! {
     /// Whatever arguments of any type a function is called with, there is an answer or an error.
     #[test]
     fn no_arguments_make_a_function_panic(index in any::<prop::sample::Index>(), arguments in prop::collection::vec(argument(), 8)) {
-        let functions: Vec<_> = super::super::functions::all().collect();
+        let functions: Vec<_> = crate::functions::all().collect();
         let function = functions[index.index(functions.len())];
         let arguments = &arguments[..function.parameters.len()];
-        let method = function.form != super::super::functions::Form::Function;
+        let method = function.form != crate::functions::Form::Function;
         let source = match arguments.split_first() {
             Some((target, rest)) if method => format!("({target}).{}({})", function.name, rest.join(", ")),
             _ => format!("{}({})", function.name, arguments.join(", ")),

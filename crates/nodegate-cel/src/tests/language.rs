@@ -1,6 +1,6 @@
 //! What expressions mean.
 
-use super::{ask, failure};
+use crate::tests::{ask, failure};
 
 /// Conditions that hold on the doc of the tests.
 const TRUE: &[&str] = &[

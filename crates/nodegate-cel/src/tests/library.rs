@@ -3,8 +3,8 @@
 use cel::common::ast::{CallExpr, Expr, IdedExpr};
 use kube_cel::KubeCelExt as _;
 
-use super::super::functions::{self, Form, Run};
-use super::{SCHEMA, ask, failure};
+use crate::functions::{self, Form, Run};
+use crate::tests::{SCHEMA, ask, failure};
 use crate::{Expression, Yields};
 
 #[test]

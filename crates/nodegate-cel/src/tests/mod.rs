@@ -13,8 +13,8 @@ mod refusals;
 
 use serde_json::{Value as Json, json};
 
-use super::Shape::{Any, Bool, Int, List, Map, Object, Text};
-use super::{Budget, EvaluationError, Expression, Fields, Paths, Schema, Value, Variable, Variables, Yields};
+use crate::Shape::{Any, Bool, Int, List, Map, Object, Text};
+use crate::{Budget, EvaluationError, Expression, Fields, Paths, Schema, Value, Variable, Variables, Yields};
 
 static DOCUMENT: Fields = Fields::new(
     "Document",

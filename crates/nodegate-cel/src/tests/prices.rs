@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::super::evaluate::Evaluation;
-use super::super::{Expression, Yields};
-use super::{SCHEMA, compile, with_document};
+use crate::run::evaluate::Evaluation;
+use crate::tests::{SCHEMA, compile, with_document};
+use crate::{Expression, Yields};
 
 /// The steps of a condition on a document whose `status.text` and `status.same` have so many letters, and `status.few` one.
 fn steps(source: &str, letters: usize) -> u64 {

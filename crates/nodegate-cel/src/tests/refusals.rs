@@ -1,8 +1,8 @@
 //! What is refused when an expression is compiled: the place, the reason and the remedy.
 
-use super::super::Shape::{Int, Map, Object};
-use super::super::{Expression, Fields, Schema, Variable, Yields};
-use super::{SCHEMA, ask, failure, refusal};
+use crate::Shape::{Int, Map, Object};
+use crate::tests::{SCHEMA, ask, failure, refusal};
+use crate::{Expression, Fields, Schema, Variable, Yields};
 
 /// Conditions that do not compile, and what the message says.
 const REFUSED: &[(&str, &str)] = &[

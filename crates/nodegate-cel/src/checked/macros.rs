@@ -1,14 +1,14 @@
 //! The parts of CEL that look like calls and are not: `has`, loops, and what may not be evaluated.
 
-use super::check::{Checker, Local, Typed};
-use super::fault::Problem;
-use super::schema::Shape;
-use super::syntax::{Syntax, SyntaxKind};
-use super::tree::{Loop, LoopKind, Tree};
-use super::types::Type;
+use crate::checked::check::{Checker, Local, Typed};
+use crate::checked::schema::Shape;
+use crate::checked::tree::{Loop, LoopKind, Tree};
+use crate::fault::Problem;
+use crate::syntax::{Syntax, SyntaxKind};
+use crate::values::types::Type;
 
 /// Loops over lists or maps inside each other.
-pub(super) const MAX_LOOPS: usize = 2;
+pub(crate) const MAX_LOOPS: usize = 2;
 
 /// The shape of a macro: its kind, how many variables it names, and whether it has a filter.
 fn shape(name: &str, arguments: usize) -> Option<(LoopKind, usize, bool)> {
@@ -51,7 +51,7 @@ fn usage(name: &str) -> Option<&'static str> {
 
 impl Checker {
     /// The part that a macro stands for; `None` if this is a call.
-    pub(super) fn expand(
+    pub(crate) fn expand(
         &mut self,
         at: usize,
         target: Option<&Syntax>,

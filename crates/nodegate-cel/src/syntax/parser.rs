@@ -7,20 +7,20 @@
 
 use std::sync::Arc;
 
-use super::fault::Problem;
-use super::lexer::{Token, TokenKind, tokens};
-use super::syntax::{Constant, Entry, Item, Operator, Syntax, SyntaxKind};
+use crate::fault::Problem;
+use crate::syntax::lexer::{Token, TokenKind, tokens};
+use crate::syntax::{Constant, Entry, Item, Operator, Syntax, SyntaxKind};
 
 /// Bytes of an expression.
-pub(super) const MAX_SOURCE: usize = 4096;
+pub(crate) const MAX_SOURCE: usize = 4096;
 /// Parts (names, constants, operators, calls) of an expression.
-pub(super) const MAX_PARTS: usize = 1024;
+pub(crate) const MAX_PARTS: usize = 1024;
 /// Parts inside each other.
-pub(super) const MAX_DEPTH: usize = 64;
+pub(crate) const MAX_DEPTH: usize = 64;
 /// Brackets and conditions inside each other.
-pub(super) const MAX_NESTING: usize = 32;
+pub(crate) const MAX_NESTING: usize = 32;
 /// Items of a list or entries of a map that is written down.
-pub(super) const MAX_ITEMS: usize = 256;
+pub(crate) const MAX_ITEMS: usize = 256;
 
 /// Binary operators from the loosest to the tightest; `||` and `&&` come before them.
 const LEVELS: [&[(&str, Operator)]; 3] = [
@@ -63,7 +63,7 @@ const RESERVED: [&str; 17] = [
 /// # Errors
 /// Everything that is not an expression or is beyond the bounds above. Needs a bounded stack,
 /// whatever the text.
-pub(super) fn parse(source: &str) -> Result<Syntax, Problem> {
+pub(crate) fn parse(source: &str) -> Result<Syntax, Problem> {
     if source.len() > MAX_SOURCE {
         let what = format!("an expression may have at most {MAX_SOURCE} bytes, but this one has {}", source.len());
         return Err(Problem::new(0, what).remedy("split the rule"));
@@ -75,7 +75,20 @@ pub(super) fn parse(source: &str) -> Result<Syntax, Problem> {
     let tree = parser.expression()?;
     match parser.peek() {
         TokenKind::End => Ok(tree),
-        _ => Err(parser.unexpected("an operator or the end of the expression")),
+        found => {
+            let word = |kind: &TokenKind| matches!(kind, TokenKind::Name(name) if *name == "not");
+            let after_not = parser.next.checked_sub(1).and_then(|before| parser.tokens.get(before));
+            let symbol = match found {
+                TokenKind::Name(name) if *name == "and" => Some("&&"),
+                TokenKind::Name(name) if *name == "or" => Some("||"),
+                _ => after_not.filter(|token| word(&token.kind)).map(|_| "!"),
+            };
+            let problem = parser.unexpected("an operator or the end of the expression");
+            Err(match symbol {
+                Some(symbol) => problem.remedy(format!("write `{symbol}`")),
+                None => problem,
+            })
+        }
     }
 }
 

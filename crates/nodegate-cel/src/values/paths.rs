@@ -50,7 +50,7 @@ impl Paths {
     }
 
     /// Whether nothing is read but whether it is there.
-    pub(super) fn is_presence(&self) -> bool {
+    pub(crate) fn is_presence(&self) -> bool {
         matches!(self, Self::Members(members) if members.is_empty())
     }
 }

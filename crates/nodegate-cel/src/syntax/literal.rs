@@ -1,17 +1,17 @@
 //! Quoted text and bytes.
 
-use super::fault::Problem;
+use crate::fault::Problem;
 
 /// What stands between quotes.
 #[derive(Debug, PartialEq)]
-pub(super) enum Quoted {
+pub(crate) enum Quoted {
     Text(String),
     Bytes(Vec<u8>),
 }
 
 /// The text or bytes that `source` starts with and how many bytes of the source they take; `None`
 /// if it starts with neither. Places of problems are relative to `source`.
-pub(super) fn quoted(source: &str) -> Result<Option<(Quoted, usize)>, Problem> {
+pub(crate) fn quoted(source: &str) -> Result<Option<(Quoted, usize)>, Problem> {
     let unprefixed = source.strip_prefix(['b', 'B']);
     let bytes = unprefixed.is_some();
     let rest = unprefixed.unwrap_or(source);

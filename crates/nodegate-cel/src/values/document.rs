@@ -10,33 +10,22 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::paths::Paths;
-use super::steps::Budget;
-use super::value::{Text, Value};
-
-/// How deep values may lie inside each other. Kubernetes' own objects have some twelve levels.
-pub(super) const MAX_DEPTH: usize = 64;
-
-/// Why a part of a document is not there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unread {
-    /// It takes more memory than is left.
-    Large,
-    /// It is nested deeper than [`MAX_DEPTH`].
-    Deep,
-}
+use crate::limits::{MAX_DEPTH, Unread};
+use crate::values::paths::Paths;
+use crate::values::steps::Budget;
+use crate::values::value::{Text, Value};
 
 /// Takes `paths` out of the JSON at the start of `text`. What follows it is not looked at.
 ///
 /// # Errors
 /// If the text is not JSON.
-pub(super) fn read<'a>(text: &'a str, paths: &Paths, budget: &Budget) -> Result<Value<'a>, serde_json::Error> {
+pub(crate) fn read<'a>(text: &'a str, paths: &Paths, budget: &Budget) -> Result<Value<'a>, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     Part { wanted: Some(paths), depth: 0, budget }.deserialize(&mut deserializer)
 }
 
 /// What the lists and maps of a value take, in bytes.
-pub(super) fn size(value: &Value<'_>) -> usize {
+pub(crate) fn size(value: &Value<'_>) -> usize {
     match value {
         Value::List(items) => CONTAINER + items.iter().map(|item| ITEM + size(&item)).sum::<usize>(),
         Value::Map(map) => CONTAINER + map.entries().iter().map(|(_, value)| ENTRY + size(value)).sum::<usize>(),

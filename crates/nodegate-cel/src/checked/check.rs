@@ -1,61 +1,65 @@
 //! Names and types: from what an expression says to what can be evaluated.
 
-use super::Yields;
-use super::fault::Problem;
-use super::functions::{self, Function, Run};
-use super::pattern;
-use super::schema::{Schema, Shape, Variable, nearest};
-use super::syntax::{Constant, Operator, Syntax, SyntaxKind};
-use super::tree::{Call, Entry, Item, Tree};
-use super::types::{self, Type};
+use crate::Yields;
+use crate::checked::pattern;
+use crate::checked::schema::{Schema, Shape, Variable, nearest};
+use crate::checked::tree::{Call, Entry, Item, Tree};
+use crate::fault::Problem;
+use crate::functions::{self, Function, Run};
+use crate::syntax::{Constant, Operator, Syntax, SyntaxKind};
+use crate::values::types::{self, Type};
 
 /// A checked part and what is known of its type.
-pub(super) struct Typed {
-    pub(super) tree: Tree,
-    pub(super) of: Type,
+pub(crate) struct Typed {
+    pub(crate) tree: Tree,
+    pub(crate) of: Type,
     /// Of an optional, the structure of what it may hold.
-    pub(super) shape: Shape,
+    pub(crate) shape: Shape,
 }
 
 impl Typed {
-    pub(super) fn new(tree: Tree, of: Type) -> Self {
+    pub(crate) fn new(tree: Tree, of: Type) -> Self {
         Self { tree, of, shape: Shape::Any }
     }
 
     /// The same, of known structure.
-    pub(super) fn shaped(self, shape: Shape) -> Self {
+    pub(crate) fn shaped(self, shape: Shape) -> Self {
         Self { shape, ..self }
     }
 
     /// Text that is written down.
-    pub(super) fn text(text: &str) -> Self {
+    pub(crate) fn text(text: &str) -> Self {
         Self::new(Tree::Constant(Constant::Text(text.into())), Type::Text)
     }
 }
 
-/// Checks a whole expression.
-pub(super) fn check(syntax: &Syntax, schema: &'static Schema, yields: Yields) -> Result<Tree, Problem> {
-    Checker::new(schema).answer(syntax, yields)
+/// Checks a whole expression. Returns it with the bytes of its compiled patterns.
+pub(crate) fn check(syntax: &Syntax, schema: &'static Schema, yields: Yields) -> Result<(Tree, usize), Problem> {
+    let mut checker = Checker::new(schema);
+    let tree = checker.answer(syntax, yields)?;
+    Ok((tree, checker.patterns))
 }
 
 /// The variable of a loop.
-pub(super) struct Local {
-    pub(super) name: String,
-    pub(super) of: Type,
-    pub(super) shape: Shape,
+pub(crate) struct Local {
+    pub(crate) name: String,
+    pub(crate) of: Type,
+    pub(crate) shape: Shape,
 }
 
-pub(super) struct Checker {
+pub(crate) struct Checker {
     schema: &'static Schema,
     /// The variables of the loops around this part, the outermost first.
-    pub(super) locals: Vec<Local>,
+    pub(crate) locals: Vec<Local>,
     /// How many loops over lists or maps are around this part.
-    pub(super) loops: usize,
+    pub(crate) loops: usize,
+    /// The bytes of the compiled patterns.
+    patterns: usize,
 }
 
 impl Checker {
-    pub(super) fn new(schema: &'static Schema) -> Self {
-        Self { schema, locals: Vec::new(), loops: 0 }
+    pub(crate) fn new(schema: &'static Schema) -> Self {
+        Self { schema, locals: Vec::new(), loops: 0, patterns: 0 }
     }
 
     /// A part that is the answer of the expression, or one of its possible answers.
@@ -83,12 +87,12 @@ impl Checker {
     }
 
     /// A part that must be able to yield `wanted`.
-    pub(super) fn of_type(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Tree, Problem> {
+    pub(crate) fn of_type(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Tree, Problem> {
         self.typed(syntax, wanted, what).map(|found| found.tree)
     }
 
     /// The same, with what is known of it.
-    pub(super) fn typed(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Typed, Problem> {
+    pub(crate) fn typed(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Typed, Problem> {
         let found = self.part(syntax)?;
         if wanted.may_be(found.of) {
             return Ok(found);
@@ -104,7 +108,7 @@ impl Checker {
         })
     }
 
-    pub(super) fn part(&mut self, syntax: &Syntax) -> Result<Typed, Problem> {
+    pub(crate) fn part(&mut self, syntax: &Syntax) -> Result<Typed, Problem> {
         match &syntax.kind {
             SyntaxKind::Constant(constant) => Ok(Typed::new(Tree::Constant(constant.clone()), type_of(constant))),
             SyntaxKind::Name(name) => self.name(syntax.at, name),
@@ -170,7 +174,7 @@ impl Checker {
         }
     }
 
-    fn map(&mut self, entries: &[super::syntax::Entry]) -> Result<Typed, Problem> {
+    fn map(&mut self, entries: &[crate::syntax::Entry]) -> Result<Typed, Problem> {
         let mut checked = Vec::with_capacity(entries.len());
         for entry in entries {
             let key = self.part(&entry.key)?;
@@ -201,7 +205,7 @@ impl Checker {
         }
     }
 
-    pub(super) fn variable(&self, name: &str) -> Option<&'static Variable> {
+    pub(crate) fn variable(&self, name: &str) -> Option<&'static Variable> {
         self.schema.variable(name)
     }
 
@@ -213,7 +217,7 @@ impl Checker {
     }
 
     /// The structure of the member `key` of something; an error if there can be none.
-    pub(super) fn member_of(&self, at: usize, of: &Typed, key: &Typed) -> Result<Shape, Problem> {
+    pub(crate) fn member_of(&self, at: usize, of: &Typed, key: &Typed) -> Result<Shape, Problem> {
         let known = match key.of {
             Type::Any => true,
             Type::Int | Type::Uint | Type::Double => {
@@ -259,7 +263,7 @@ impl Checker {
         let (mut arguments, mut compiled) = (Vec::new(), None);
         for (index, (syntax, wanted)) in given.zip(function.parameters).enumerate() {
             if matches!(function.run, Run::Pattern(_)) && index == 1 {
-                compiled = Some(pattern::compile(syntax, function.name)?);
+                compiled = Some(pattern::compile(syntax, function.name, &mut self.patterns)?);
                 continue;
             }
             let argument = self.part(syntax)?;

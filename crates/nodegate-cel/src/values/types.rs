@@ -3,12 +3,12 @@
 //! Checking them turns the most frequent mistakes (text compared with a number, text added to
 //! an int) into errors at load, where they would otherwise make a condition unknown for ever.
 
-use super::syntax::Operator;
-use super::value::Value;
+use crate::syntax::Operator;
+use crate::values::value::Value;
 
 /// What is known of the type of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Type {
+pub(crate) enum Type {
     /// Nothing.
     Any,
     Null,
@@ -32,7 +32,7 @@ pub(super) enum Type {
 }
 
 impl Type {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Any => "anything",
             Self::Null => "null",
@@ -57,7 +57,7 @@ impl Type {
     }
 
     /// The name with its article.
-    pub(super) fn noun(self) -> String {
+    pub(crate) fn noun(self) -> String {
         noun(self.name())
     }
 
@@ -66,17 +66,17 @@ impl Type {
     }
 
     /// Whether something of type `found` may turn out to be of this type.
-    pub(super) fn may_be(self, found: Type) -> bool {
+    pub(crate) fn may_be(self, found: Type) -> bool {
         self == found || self == Self::Any || found == Self::Any
     }
 
     /// Whether `value` is of this type.
-    pub(super) fn admits(self, value: &Value<'_>) -> bool {
+    pub(crate) fn admits(self, value: &Value<'_>) -> bool {
         self == Self::Any || self == Self::of(value)
     }
 
     /// The type of a value.
-    pub(super) fn of(value: &Value<'_>) -> Self {
+    pub(crate) fn of(value: &Value<'_>) -> Self {
         match value {
             Value::Null => Self::Null,
             Value::Bool(_) => Self::Bool,
@@ -105,7 +105,7 @@ impl Type {
 }
 
 /// The name of a type with its article.
-pub(super) fn noun(name: &str) -> String {
+pub(crate) fn noun(name: &str) -> String {
     match name.chars().next() {
         _ if matches!(name, "anything" | "null" | "bytes") => name.to_owned(),
         Some('i' | 'I' | 'o') => format!("an {name}"),
@@ -114,7 +114,7 @@ pub(super) fn noun(name: &str) -> String {
 }
 
 /// The type of `left operator right`, or what is wrong with it.
-pub(super) fn of_binary(operator: Operator, left: Type, right: Type) -> Result<Type, String> {
+pub(crate) fn of_binary(operator: Operator, left: Type, right: Type) -> Result<Type, String> {
     use Operator::{
         Add, Divide, Equal, Greater, GreaterOrEqual, In, Less, LessOrEqual, Multiply, NotEqual, Remainder, Subtract,
     };

@@ -2,21 +2,8 @@
 
 use std::cell::Cell;
 
-use super::document::Unread;
-use super::fault::EvaluationError;
-
-/// Steps of one evaluation: about one for every part that is evaluated, every item that is looked
-/// at and every 16 bytes of text that are read or written.
-///
-/// Nothing an expression can do is free of them, so they bound its time and its memory whatever
-/// the documents hold.
-pub(super) const MAX_STEPS: u64 = 500_000;
-
-/// Steps of all evaluations that share a [`Budget`]. Some 100,000 ordinary conditions fit in.
-pub(super) const MAX_SHARED_STEPS: u64 = 8 * MAX_STEPS;
-
-/// Bytes of memory for everything that is read of documents with one [`Budget`].
-pub(super) const MAX_SHARED_BYTES: usize = 4 << 20;
+use crate::fault::EvaluationError;
+use crate::limits::{MAX_SHARED_BYTES, MAX_SHARED_STEPS, MAX_STEPS, Unread};
 
 /// The steps, and the bytes of memory, that are left to all evaluations that belong together, such as those of one request.
 ///
@@ -100,7 +87,7 @@ impl Budget {
     ///
     /// # Errors
     /// When there are not so many left.
-    pub(super) fn take_bytes(&self, count: usize) -> Result<(), Unread> {
+    pub(crate) fn take_bytes(&self, count: usize) -> Result<(), Unread> {
         let left = self.bytes_left.get().checked_sub(count).ok_or(Unread::Large)?;
         self.bytes_left.set(left);
         Ok(())
@@ -132,12 +119,12 @@ impl Budget {
     }
 
     /// Makes bytes free again whose memory was freed.
-    pub(super) fn set_bytes_left(&self, count: usize) {
+    pub(crate) fn set_bytes_left(&self, count: usize) {
         self.bytes_left.set(count);
     }
 
     /// Takes what an evaluation has taken, and sees how it ended.
-    pub(super) fn settle<T>(&self, steps: &Steps, outcome: &Result<T, EvaluationError>) {
+    pub(crate) fn settle<T>(&self, steps: &Steps, outcome: &Result<T, EvaluationError>) {
         self.left.set(self.left.get().saturating_sub(steps.taken()));
         self.spent.set(self.spent.get() || matches!(outcome, Err(EvaluationError::Spent | EvaluationError::TooLarge)));
     }
@@ -145,7 +132,7 @@ impl Budget {
 
 /// The steps that are left to one evaluation.
 #[derive(Debug)]
-pub(super) struct Steps {
+pub(crate) struct Steps {
     left: u64,
     /// How many there were.
     limit: u64,
@@ -153,13 +140,13 @@ pub(super) struct Steps {
 
 impl Steps {
     /// As many as one evaluation may take, or as there are left.
-    pub(super) fn new(budget: Option<&Budget>) -> Self {
+    pub(crate) fn new(budget: Option<&Budget>) -> Self {
         let limit = budget.map_or(MAX_STEPS, |budget| budget.left.get().min(MAX_STEPS));
         Self { left: limit, limit }
     }
 
     /// Takes `count` steps.
-    pub(super) fn take(&mut self, count: usize) -> Result<(), EvaluationError> {
+    pub(crate) fn take(&mut self, count: usize) -> Result<(), EvaluationError> {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         match self.left.checked_sub(count) {
             Some(left) => {
@@ -175,12 +162,12 @@ impl Steps {
     }
 
     /// Takes the steps of reading or writing `bytes` bytes.
-    pub(super) fn bytes(&mut self, bytes: usize) -> Result<(), EvaluationError> {
+    pub(crate) fn bytes(&mut self, bytes: usize) -> Result<(), EvaluationError> {
         self.take(1 + bytes / 16)
     }
 
     /// How many have been taken.
-    pub(super) fn taken(&self) -> u64 {
+    pub(crate) fn taken(&self) -> u64 {
         self.limit - self.left
     }
 }

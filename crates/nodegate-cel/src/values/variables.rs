@@ -1,7 +1,7 @@
 //! What an expression is evaluated with.
 
-use super::given::Value;
-use super::steps::Budget;
+use crate::values::given::Value;
+use crate::values::steps::Budget;
 
 /// The variables of evaluations. One set serves any number of expressions.
 #[derive(Clone, Debug, Default)]
@@ -31,11 +31,11 @@ impl<'a> Variables<'a> {
         Self { budget: Some(budget), ..self }
     }
 
-    pub(super) fn budget(&self) -> Option<&'a Budget> {
+    pub(crate) fn budget(&self) -> Option<&'a Budget> {
         self.budget
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&super::value::Value<'a>> {
+    pub(crate) fn get(&self, name: &str) -> Option<&crate::values::value::Value<'a>> {
         self.values.iter().find(|(there, _)| *there == name).map(|(_, value)| &value.0)
     }
 }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::evaluate::Evaluation;
-use super::fault::EvaluationError;
-use super::functions::lists;
-use super::tree::{Loop, LoopKind, Tree};
-use super::value::{Key, Value};
+use crate::checked::tree::{Loop, LoopKind, Tree};
+use crate::fault::EvaluationError;
+use crate::functions::lists;
+use crate::run::evaluate::Evaluation;
+use crate::values::value::{Key, Value};
 
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
 impl<'a> Evaluation<'a> {
-    pub(super) fn repeat(&mut self, repeated: &'a Loop) -> Outcome<'a> {
+    pub(crate) fn repeat(&mut self, repeated: &'a Loop) -> Outcome<'a> {
         let range = self.value(&repeated.range)?;
         let body = &repeated.body;
         match repeated.kind {

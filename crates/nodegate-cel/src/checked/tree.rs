@@ -1,13 +1,13 @@
 //! An expression whose names and types have been checked: what is evaluated and analysed.
 
-use super::functions::Function;
-use super::pattern::Pattern;
-use super::schema::Variable;
-use super::syntax::{Constant, Operator};
+use crate::checked::pattern::Pattern;
+use crate::checked::schema::Variable;
+use crate::functions::Function;
+use crate::syntax::{Constant, Operator};
 
 /// A part of a checked expression.
 #[derive(Debug)]
-pub(super) enum Tree {
+pub(crate) enum Tree {
     Constant(Constant),
     Variable(&'static Variable),
     /// The variable of a loop, counted from the outermost one.
@@ -50,41 +50,41 @@ pub(super) enum Tree {
 }
 
 #[derive(Debug)]
-pub(super) struct Item {
-    pub(super) optional: bool,
-    pub(super) value: Tree,
+pub(crate) struct Item {
+    pub(crate) optional: bool,
+    pub(crate) value: Tree,
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) optional: bool,
-    pub(super) key: Tree,
-    pub(super) value: Tree,
+pub(crate) struct Entry {
+    pub(crate) optional: bool,
+    pub(crate) key: Tree,
+    pub(crate) value: Tree,
 }
 
 /// A call; the target of a method is the first argument.
 #[derive(Debug)]
-pub(super) struct Call {
-    pub(super) function: &'static Function,
-    pub(super) arguments: Vec<Tree>,
+pub(crate) struct Call {
+    pub(crate) function: &'static Function,
+    pub(crate) arguments: Vec<Tree>,
     /// The compiled pattern of a function on regular expressions; it is not among the arguments.
-    pub(super) pattern: Option<Pattern>,
+    pub(crate) pattern: Option<Pattern>,
 }
 
 /// What one of CEL's macros does with the items of a list, the keys of a map, or an optional.
 #[derive(Debug)]
-pub(super) struct Loop {
-    pub(super) kind: LoopKind,
+pub(crate) struct Loop {
+    pub(crate) kind: LoopKind,
     /// Two variables: index and item of a list, key and value of a map.
-    pub(super) two_variables: bool,
-    pub(super) range: Tree,
+    pub(crate) two_variables: bool,
+    pub(crate) range: Tree,
     /// Which items count; of `map`, `transformList`, `transformMap` only.
-    pub(super) filter: Option<Tree>,
-    pub(super) body: Tree,
+    pub(crate) filter: Option<Tree>,
+    pub(crate) body: Tree,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LoopKind {
+pub(crate) enum LoopKind {
     All,
     Exists,
     ExistsOne,
@@ -103,7 +103,7 @@ impl Tree {
     /// The variable and the keys that lead here, if all of them are written down.
     ///
     /// Asking for what is always there with an empty default (`a.?b.orValue({})`) is the same path.
-    pub(super) fn path(&self) -> Option<(&'static Variable, Vec<&str>)> {
+    pub(crate) fn path(&self) -> Option<(&'static Variable, Vec<&str>)> {
         match self {
             Self::Variable(variable) => Some((*variable, Vec::new())),
             Self::Member { of, key, .. } => {
@@ -125,7 +125,7 @@ impl Tree {
     }
 
     /// How a message names this part.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match (self, self.path()) {
             (_, Some((variable, keys))) => {
                 let mut text = variable.name.to_owned();

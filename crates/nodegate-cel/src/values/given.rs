@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::document;
-use super::paths::Paths;
-use super::steps::Budget;
-use super::value::{Map, Text, Value as Inner};
+use crate::values::document;
+use crate::values::paths::Paths;
+use crate::values::steps::Budget;
+use crate::values::value::{Map, Text, Value as Inner};
 
 /// A value: what variables hold, and what expressions yield. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Value<'a>(pub(super) Inner<'a>);
+pub struct Value<'a>(pub(crate) Inner<'a>);
 
 impl<'a> Value<'a> {
     /// Null.

@@ -3,10 +3,10 @@
 //! Whoever decides whether an expression may be trusted, or when it must be evaluated again, relies on
 //! this. It errs on the side of reading more.
 
-use super::paths::Paths;
-use super::schema::Variable;
-use super::syntax::{Constant, Operator};
-use super::tree::{Call, LoopKind, Tree};
+use crate::checked::schema::Variable;
+use crate::checked::tree::{Call, LoopKind, Tree};
+use crate::syntax::{Constant, Operator};
+use crate::values::paths::Paths;
 
 /// One thing that an expression reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Read {
 }
 
 /// What an expression reads; `condition` if its answer is true or false.
-pub(super) fn of(tree: &Tree, condition: bool) -> Vec<Read> {
+pub(crate) fn of(tree: &Tree, condition: bool) -> Vec<Read> {
     let mut reader = Reader::default();
     reader.part(tree, condition);
     reader.reads

@@ -3,19 +3,19 @@
 //! Follows the lexical part of the CEL language definition (`doc/langdef.md` of google/cel-spec,
 //! section "Syntax") with the escaped identifiers that Kubernetes allows.
 
-use super::fault::Problem;
-use super::literal;
+use crate::fault::Problem;
+use crate::syntax::literal;
 
 /// A token, the byte it starts at, and the byte behind it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Token {
-    pub(super) at: usize,
-    pub(super) end: usize,
-    pub(super) kind: TokenKind,
+pub(crate) struct Token {
+    pub(crate) at: usize,
+    pub(crate) end: usize,
+    pub(crate) kind: TokenKind,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum TokenKind {
+pub(crate) enum TokenKind {
     /// A name or keyword.
     Name(String),
     /// A name in backquotes, which may only follow a dot.
@@ -38,7 +38,7 @@ const SYMBOLS: [&str; 25] = [
 ];
 
 /// The tokens of `source`, closed by [`TokenKind::End`].
-pub(super) fn tokens(source: &str) -> Result<Vec<Token>, Problem> {
+pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, Problem> {
     let mut lexer = Lexer { source, at: 0 };
     let mut tokens = Vec::new();
     loop {
@@ -199,4 +199,12 @@ fn stray(at: usize, c: char) -> Problem {
         }
         _ => Problem::new(at, format!("unexpected character {c:?}")).remedy("write text in quotes"),
     }
+}
+
+/// The byte behind the token that begins at `at`; that of one character if no token begins there.
+pub(crate) fn end_of_token(source: &str, at: usize) -> usize {
+    let rest = source.get(at..).unwrap_or_default();
+    let tokens = tokens(source).unwrap_or_default();
+    let token = tokens.iter().find(|token| token.at == at && token.end > at).map(|token| token.end);
+    token.unwrap_or_else(|| at + rest.chars().next().map_or(0, char::len_utf8))
 }

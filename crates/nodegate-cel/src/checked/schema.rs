@@ -1,7 +1,7 @@
 //! What expressions may mention: variables, and what is known of their structure.
 
 use crate::fault::Problem;
-use crate::types::{self, Type};
+use crate::values::types::{self, Type};
 
 /// The variables that expressions may mention.
 ///
@@ -123,7 +123,7 @@ impl Shape {
     ///
     /// # Errors
     /// There can be no such member; the message says which there are.
-    pub(super) fn member(self, key: Option<&str>, described: Option<String>) -> Result<Self, Problem> {
+    pub(crate) fn member(self, key: Option<&str>, described: Option<String>) -> Result<Self, Problem> {
         match (self, key) {
             (Object(fields), Some(key)) => match fields.fields.iter().find(|(name, _)| *name == key) {
                 Some((_, shape)) => Ok(*shape),
@@ -158,7 +158,7 @@ fn elsewhere(of: &'static Fields, key: &str) -> Option<&'static str> {
 }
 
 /// The name that is most like `written`, if any is like it.
-pub(super) fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
+pub(crate) fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     let distance = |name: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &written.to_lowercase());
     let nearest = names.iter().copied().min_by_key(|name| distance(name))?;
     (distance(nearest) <= 2 && distance(nearest) < written.len()).then_some(nearest)

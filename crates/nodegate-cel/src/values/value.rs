@@ -8,13 +8,13 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::document::Unread;
-use super::time::{Duration, Timestamp};
-use super::types::Type;
+use crate::limits::Unread;
+use crate::values::time::{Duration, Timestamp};
+use crate::values::types::Type;
 
 /// What an expression computes with.
 #[derive(Clone, Debug)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     Null,
     Bool(bool),
     Int(i64),
@@ -35,18 +35,18 @@ pub(super) enum Value<'a> {
 
 /// Text, borrowed from a document or an expression, or made by a function.
 #[derive(Clone, Debug)]
-pub(super) enum Text<'a> {
+pub(crate) enum Text<'a> {
     Borrowed(&'a str),
     Shared(Arc<str>),
 }
 
 /// A list, read from a document or made by an expression.
 #[derive(Clone, Debug)]
-pub(super) struct List<'a>(Arc<[Value<'a>]>);
+pub(crate) struct List<'a>(Arc<[Value<'a>]>);
 
 /// A map, read from a document or made by an expression.
 #[derive(Clone, Debug)]
-pub(super) enum Map<'a> {
+pub(crate) enum Map<'a> {
     /// In the order of its keys, each once.
     Read(Arc<[(Text<'a>, Value<'a>)]>),
     Shared(Arc<BTreeMap<Key<'a>, Value<'a>>>),
@@ -55,7 +55,7 @@ pub(super) enum Map<'a> {
 /// The key of a map. Signed and unsigned numbers of the same value are the same key: `Uint` holds
 /// only what does not fit into `Int`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Key<'a> {
+pub(crate) enum Key<'a> {
     Bool(bool),
     Int(i64),
     Uint(u64),
@@ -128,12 +128,12 @@ impl<'a> From<BTreeMap<Key<'a>, Value<'a>>> for Value<'a> {
 
 impl<'a> Value<'a> {
     /// An optional that holds `value`.
-    pub(super) fn some(value: Value<'a>) -> Self {
+    pub(crate) fn some(value: Value<'a>) -> Self {
         Self::Optional(Some(Arc::new(value)))
     }
 
     /// A field of a part of a document.
-    pub(super) fn field(&self, name: &str) -> Option<&Self> {
+    pub(crate) fn field(&self, name: &str) -> Option<&Self> {
         let Self::Map(Map::Read(entries)) = self else { return None };
         let at = entries.binary_search_by(|(key, _)| (**key).cmp(name)).ok()?;
         entries.get(at).map(|(_, value)| value)
@@ -141,7 +141,7 @@ impl<'a> Value<'a> {
 
     /// A part of a document with another field. What is no map becomes one; what was not read stays so.
     #[must_use]
-    pub(super) fn with_field(self, name: &'a str, value: Self) -> Self {
+    pub(crate) fn with_field(self, name: &'a str, value: Self) -> Self {
         let entries = match &self {
             Self::Unread(_) => return self,
             Self::Map(Map::Read(entries)) => &entries[..],
@@ -155,13 +155,13 @@ impl<'a> Value<'a> {
     }
 
     /// What kind of value this is, with its article.
-    pub(super) fn noun(&self) -> String {
+    pub(crate) fn noun(&self) -> String {
         Type::of(self).noun()
     }
 
     /// The key of a map or list that this value stands for when something is looked up. A double without a fraction is the
     /// number it is.
-    pub(super) fn as_key(&self) -> Option<Key<'a>> {
+    pub(crate) fn as_key(&self) -> Option<Key<'a>> {
         match self {
             Self::Bool(value) => Some(Key::Bool(*value)),
             Self::Int(value) => Some(Key::Int(*value)),
@@ -208,28 +208,28 @@ impl fmt::Display for Key<'_> {
 }
 
 impl<'a> List<'a> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(super) fn get(&self, index: usize) -> Option<Value<'a>> {
+    pub(crate) fn get(&self, index: usize) -> Option<Value<'a>> {
         self.0.get(index).cloned()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Value<'a>> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Value<'a>> + '_ {
         self.0.iter().cloned()
     }
 }
 
 impl<'a> Map<'a> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Read(entries) => entries.len(),
             Self::Shared(entries) => entries.len(),
         }
     }
 
-    pub(super) fn get(&self, key: &Key<'a>) -> Option<Value<'a>> {
+    pub(crate) fn get(&self, key: &Key<'a>) -> Option<Value<'a>> {
         match (self, key) {
             (Self::Read(entries), Key::Text(text)) => {
                 let at = entries.binary_search_by(|(key, _)| key.cmp(text)).ok()?;
@@ -241,7 +241,7 @@ impl<'a> Map<'a> {
     }
 
     /// The entries in the order of their keys.
-    pub(super) fn entries(&self) -> Vec<(Key<'a>, Value<'a>)> {
+    pub(crate) fn entries(&self) -> Vec<(Key<'a>, Value<'a>)> {
         match self {
             Self::Read(entries) => entries.iter().map(|(key, value)| (Key::Text(key.clone()), value.clone())).collect(),
             Self::Shared(entries) => entries.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),

@@ -7,31 +7,31 @@
 
 use std::collections::BTreeMap;
 
-use super::Variables;
-use super::fault::EvaluationError;
-use super::operators;
-use super::schema::Variable;
-use super::steps::Steps;
-use super::syntax::Constant;
-use super::tree::{Call, Entry, Item, Tree};
-use super::value::{Key, Text, Value};
+use crate::Variables;
+use crate::checked::schema::Variable;
+use crate::checked::tree::{Call, Entry, Item, Tree};
+use crate::fault::EvaluationError;
+use crate::run::operators;
+use crate::syntax::Constant;
+use crate::values::steps::Steps;
+use crate::values::value::{Key, Text, Value};
 
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
 /// One evaluation.
-pub(super) struct Evaluation<'a> {
+pub(crate) struct Evaluation<'a> {
     variables: &'a Variables<'a>,
     /// The values of the variables of the loops around the part that is evaluated.
-    pub(super) locals: Vec<Value<'a>>,
-    pub(super) steps: Steps,
+    pub(crate) locals: Vec<Value<'a>>,
+    pub(crate) steps: Steps,
 }
 
 impl<'a> Evaluation<'a> {
-    pub(super) fn new(variables: &'a Variables<'a>) -> Self {
+    pub(crate) fn new(variables: &'a Variables<'a>) -> Self {
         Self { variables, locals: Vec::new(), steps: Steps::new(variables.budget()) }
     }
 
-    pub(super) fn value(&mut self, tree: &'a Tree) -> Outcome<'a> {
+    pub(crate) fn value(&mut self, tree: &'a Tree) -> Outcome<'a> {
         self.steps.take(1)?;
         match tree {
             Tree::Constant(constant) => Ok(written(constant)),
@@ -84,7 +84,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// A part that must be a condition.
-    pub(super) fn condition(&mut self, tree: &'a Tree) -> Result<bool, EvaluationError> {
+    pub(crate) fn condition(&mut self, tree: &'a Tree) -> Result<bool, EvaluationError> {
         match self.value(tree)? {
             Value::Bool(value) => Ok(value),
             other => Err(EvaluationError::failed(format!("{} is not a bool but {}", tree.describe(), other.noun()))),

@@ -3,16 +3,16 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::fault::EvaluationError;
-use super::functions::urls;
-use super::steps::Steps;
-use super::syntax::Operator;
-use super::time::Duration;
-use super::types::Type;
-use super::value::{List, Map, Value};
+use crate::fault::EvaluationError;
+use crate::functions::urls;
+use crate::syntax::Operator;
+use crate::values::steps::Steps;
+use crate::values::time::Duration;
+use crate::values::types::Type;
+use crate::values::value::{List, Map, Value};
 
 /// `left operator right`.
-pub(super) fn binary<'a>(
+pub(crate) fn binary<'a>(
     steps: &mut Steps,
     operator: Operator,
     left: &Value<'a>,
@@ -38,7 +38,7 @@ pub(super) fn binary<'a>(
 
 /// Whether two values are the same. Numbers of different types are compared by value; values of
 /// otherwise different types are not the same.
-pub(super) fn equal(steps: &mut Steps, left: &Value<'_>, right: &Value<'_>) -> Result<bool, EvaluationError> {
+pub(crate) fn equal(steps: &mut Steps, left: &Value<'_>, right: &Value<'_>) -> Result<bool, EvaluationError> {
     steps.take(1)?;
     Ok(match (left, right) {
         (Value::Null, Value::Null) => true,
@@ -111,7 +111,7 @@ fn numbers(left: &Value<'_>, right: &Value<'_>) -> Option<Option<Ordering>> {
 }
 
 /// The order of two values of one type; none if a number is NaN.
-pub(super) fn compare(
+pub(crate) fn compare(
     steps: &mut Steps,
     left: &Value<'_>,
     right: &Value<'_>,

@@ -12,11 +12,11 @@ const DAY: i64 = 86_400;
 
 /// A length of time: nanoseconds, so at most 292 years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Duration(pub(super) i64);
+pub(crate) struct Duration(pub(crate) i64);
 
 /// A point in time between the years 1 and 9999, and the offset from UTC with which it is written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timestamp {
+pub(crate) struct Timestamp {
     /// Since 1970, without leap seconds.
     seconds: i64,
     nanos: i64,
@@ -26,23 +26,23 @@ pub(super) struct Timestamp {
 
 /// A point in time as a calendar has it. Everything counts as the calendar does: months and days from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Civil {
-    pub(super) year: i64,
-    pub(super) month: i64,
-    pub(super) day: i64,
+pub(crate) struct Civil {
+    pub(crate) year: i64,
+    pub(crate) month: i64,
+    pub(crate) day: i64,
     /// From 0, the first of January.
-    pub(super) day_of_year: i64,
+    pub(crate) day_of_year: i64,
     /// From 0, Sunday.
-    pub(super) weekday: i64,
-    pub(super) hour: i64,
-    pub(super) minute: i64,
-    pub(super) second: i64,
-    pub(super) millisecond: i64,
+    pub(crate) weekday: i64,
+    pub(crate) hour: i64,
+    pub(crate) minute: i64,
+    pub(crate) second: i64,
+    pub(crate) millisecond: i64,
 }
 
 impl Duration {
     /// Reads `1h30m`, `-1.5s`, `300ms`, as Go's `time.ParseDuration` does.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (negative, mut rest) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -131,7 +131,7 @@ impl Ord for Timestamp {
 
 impl Timestamp {
     /// A point in time in UTC; `None` outside the years 1 to 9999.
-    pub(super) fn new(seconds: i64, nanos: i64) -> Option<Self> {
+    pub(crate) fn new(seconds: i64, nanos: i64) -> Option<Self> {
         Self { seconds: 0, nanos: 0, offset: 0 }.at(seconds, nanos)
     }
 
@@ -142,12 +142,12 @@ impl Timestamp {
     }
 
     /// Seconds since 1970.
-    pub(super) fn seconds(self) -> i64 {
+    pub(crate) fn seconds(self) -> i64 {
         self.seconds
     }
 
     /// Reads RFC 3339 (`2026-01-02T03:04:05.678Z`, `…+02:00`), as Go's `time.Parse` does.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut text = Scanner(text);
         let year = text.digits(4)?;
         text.literal("-")?;
@@ -171,13 +171,13 @@ impl Timestamp {
         Self { seconds: 0, nanos: 0, offset }.at(seconds, nanos)
     }
 
-    pub(super) fn checked_add(self, duration: Duration) -> Option<Self> {
+    pub(crate) fn checked_add(self, duration: Duration) -> Option<Self> {
         let nanos = self.nanos + duration.0 % NANOS;
         let seconds = self.seconds.checked_add(duration.0 / NANOS)?.checked_add(nanos.div_euclid(NANOS))?;
         self.at(seconds, nanos.rem_euclid(NANOS))
     }
 
-    pub(super) fn checked_sub(self, duration: Duration) -> Option<Self> {
+    pub(crate) fn checked_sub(self, duration: Duration) -> Option<Self> {
         // The shortest duration has no negative.
         match duration.0.checked_neg() {
             Some(nanos) => self.checked_add(Duration(nanos)),
@@ -186,13 +186,13 @@ impl Timestamp {
     }
 
     /// How long after `earlier` this is; `None` beyond 292 years.
-    pub(super) fn since(self, earlier: Self) -> Option<Duration> {
+    pub(crate) fn since(self, earlier: Self) -> Option<Duration> {
         let nanos = i128::from(self.seconds - earlier.seconds) * i128::from(NANOS);
         i64::try_from(nanos + i128::from(self.nanos - earlier.nanos)).ok().map(Duration)
     }
 
     /// What a calendar shows `offset` seconds east of UTC.
-    pub(super) fn civil(self, offset: i64) -> Civil {
+    pub(crate) fn civil(self, offset: i64) -> Civil {
         let local = self.seconds + offset;
         let (days, second) = (local.div_euclid(DAY), local.rem_euclid(DAY));
         let (year, month, day) = date(days);
