@@ -2,7 +2,7 @@
 //! a node should have, [`judge()`] the violations of a write, [`patch()`] the JSON patch for a change.
 //!
 //! Nothing here reads a clock, a file, a socket or the environment, and nothing is asynchronous: the same arguments always
-//! give the same result. `Cargo.toml` and `crates/clippy.toml` enforce it.
+//! give the same result. `Cargo.toml` and `crates/nodegate-policy/clippy.toml` enforce it.
 
 pub mod api;
 pub mod cel;
@@ -14,29 +14,35 @@ mod facts;
 pub mod init;
 mod judge;
 mod keys;
+mod lint;
 pub mod native;
 mod reconcile;
 mod set;
 pub mod simulate;
 
 pub use api::document::{Origin, PolicyDocument, PolicyError};
-pub use api::presets::baseline;
+pub use api::presets::{baseline, baseline_in};
 pub use compile::review::{ObjectFault, ObjectReview, name_is_taken, review_object};
+pub use decide::admission_mark::{ADMISSION, AdmissionMark};
 pub use decide::decide;
 pub use decide::decision::{Decision, Desired, LeftOut, NodeChange, Note};
+pub use decide::guard::{CORRECTIONS_MAX, excess};
 pub use decide::last_change::LAST_CHANGE;
 pub use decide::limits::{ANNOTATIONS_MAX, fit};
-pub use decide::patch::patch;
+pub use decide::patch::{patch, patch_of_write};
 pub use facts::gpu;
 pub use facts::inventory::{DroppedLabel, INVENTORY_LABELS_MAX, InventoryAnswers, InventoryLabels, InventoryQuestion};
-pub use facts::json_borrow::{Capacity, Entries, Object, Text};
-pub use facts::managed_fields::{Claim, Claims, FIELD_MANAGER, TaintsClaimed};
+pub use facts::json_borrow::{Capacity, Entries, List, Object, Text};
+pub use facts::managed_fields::{Claim, Claims, FIELD_MANAGER, TaintsClaimed, Writes};
 pub use facts::request::{DecideContext, Operation, Requester, Write};
 pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact};
-pub use judge::{Exemptions, Kind, Verdict, Violation, judge, violations};
+pub use judge::{Exemptions, Further, Kind, Verdict, Violation, judge, violations};
 pub use keys::pattern::Identities;
 pub use keys::{Field, never_persisted, restriction};
-pub use reconcile::{ReconcilePlan, Removal, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode, Unseen, plan_reconcile};
+pub use lint::{Lint, LintName};
+pub use reconcile::{
+    ReconcilePlan, RejectedClaim, Removal, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode, Unseen, plan_reconcile,
+};
 pub use set::PolicySet;
 pub use set::inventory::{Inventory, InventoryUrl, without_credentials};
 pub use set::kleene::Kleene;

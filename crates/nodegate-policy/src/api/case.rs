@@ -236,3 +236,15 @@ pub enum VerdictCase {
     /// Denied.
     Deny,
 }
+
+impl VerdictCase {
+    /// As it is written in a test.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Warn => "warn",
+            Self::Audit => "audit",
+            Self::Deny => "deny",
+        }
+    }
+}

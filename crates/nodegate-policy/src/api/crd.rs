@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::policy::NodePolicy;
 
 /// Maximum number of rules in one object. The API server requires a limit for validation by CEL.
-const RULES_MAX: u32 = 2000;
+pub(crate) const RULES_MAX: u32 = 2000;
 
 /// The definition as `nodegate render crd` prints it.
 ///

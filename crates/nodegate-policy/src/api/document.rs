@@ -5,15 +5,23 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::names::is_dns_subdomain;
+use crate::api::names::{cut_name, is_dns_subdomain};
 use crate::api::policy::NodePolicySpec;
 use crate::api::positions::{Documents, InText, NamedEntries, Parsed, Positions};
 use crate::api::problem::Problem;
 use crate::api::schema::{ShapeFault, check, document_schema};
-use crate::api::source::{FieldPath, Node, Related, SourcePosition, SourceText, SyntaxError, Tree, parse_documents};
+use crate::api::source::{
+    FieldPath, Node, Related, SourcePosition, SourceText, SyntaxError, Tree, parse_documents, parse_documents_within,
+};
 
+/// Maximum number of errors that are collected. People read fewer, and a hostile policy has one for each of its values.
+pub(crate) const ERRORS_MAX: usize = 1_000;
 /// The label of something that a document has twice.
 pub(crate) const THE_FIRST: &str = "the first one";
+
+/// Maximum number of lists, mappings, names and values of an object. Anyone who reaches the webhook can have an object
+/// parsed, so this is less than for a file. The 2,000 rules that the CRD allows have about 30,000.
+pub(crate) const OBJECT_VALUES_MAX: usize = 50_000;
 
 /// Where a document comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,8 +150,12 @@ impl PolicyDocument {
     /// documents must not come into force.
     pub fn parse_all(origin: &Origin, text: &str, errors: &mut Vec<PolicyError>) -> Vec<Self> {
         let text_of_file = matches!(origin, Origin::File(_)).then(|| SourceText::from(text));
-        let trees = match trees(text) {
-            Ok(trees) => trees,
+        let parsed = match origin {
+            Origin::Object => parse_documents_within(text, OBJECT_VALUES_MAX),
+            Origin::File(_) | Origin::Preset => parse_documents(text),
+        };
+        let trees = match parsed {
+            Ok(trees) => trees.into_iter().flat_map(flatten_list),
             Err(error) => {
                 errors.push(PolicyError::of_syntax(origin, text_of_file.as_ref(), error));
                 return Vec::new();
@@ -175,12 +187,18 @@ impl PolicyDocument {
         mut tree: Tree,
         errors: &mut Vec<PolicyError>,
     ) -> Option<Self> {
+        if let Some(error) = other_kind(origin, text, &tree) {
+            errors.push(error);
+            return None;
+        }
         let mut faults = Vec::new();
         // Before the invalid ones are removed.
         let entries = NamedEntries::of(&tree);
         prepare(&mut tree, &mut faults);
-        let name = tree.field("metadata").and_then(|field| field.tree.text("name")).map(str::to_owned);
-        if let Some(name) = name.as_deref().filter(|name| !is_dns_subdomain(name)) {
+        let name = tree.field("metadata").and_then(|field| field.tree.text("name"));
+        let is_valid = name.is_none_or(is_dns_subdomain);
+        let name = name.map(|name| cut_name(name).to_owned());
+        if let Some(name) = name.as_deref().filter(|_| !is_valid) {
             let path = FieldPath::root().key("metadata").key("name");
             let problem = Problem::new(
                 format!("{name:?} is not a valid name"),
@@ -229,6 +247,11 @@ impl PolicyDocument {
     /// An error at `path` in this document, with the position of its value if the document was parsed from a text.
     pub(crate) fn fault(&self, path: &FieldPath, problem: impl Into<Problem>) -> PolicyError {
         self.located(path, Tree::locate_value, problem.into())
+    }
+
+    /// The text from the value at `path` on, as it is written; `None` if the document was not parsed from a text.
+    pub(crate) fn written_at(&self, path: &FieldPath) -> Option<&str> {
+        self.text.as_ref()?.as_str().get(self.parsed()?.tree.locate_value(path).0.start()..)
     }
 
     /// As [`Self::fault`], about something that `first` already has.
@@ -291,6 +314,22 @@ impl Origin {
     }
 }
 
+/// The error of an object of Kubernetes that is no policy.
+fn other_kind(origin: &Origin, text: Option<&SourceText>, tree: &Tree) -> Option<PolicyError> {
+    let (version, kind) = (tree.text("apiVersion")?, tree.text("kind")?);
+    if version.starts_with("nodegate.dev/") || kind == "NodePolicy" {
+        return None;
+    }
+    let remedy = match kind {
+        "Node" => "give a file with NodePolicies; `nodegate plan --policy POLICY FILE` reads nodes",
+        _ => "give files with NodePolicies",
+    };
+    let path = FieldPath::root().key("kind");
+    let place = tree.locate_value(&path).0;
+    let problem = Problem::new(format!("this is a {kind}, not a NodePolicy"), remedy);
+    Some(PolicyError { place: Some(place), ..PolicyError::in_file(origin, text, path, problem) })
+}
+
 /// The items of a `v1/List` (as `kubectl get -o yaml` prints it), or the document itself.
 fn flatten_list(tree: Tree) -> Vec<Tree> {
     if tree.text("kind") != Some("List") {
@@ -304,18 +343,13 @@ fn flatten_list(tree: Tree) -> Vec<Tree> {
     }
 }
 
-/// The documents of a text, without the lists that they are in.
-fn trees(text: &str) -> Result<impl Iterator<Item = Tree>, SyntaxError> {
-    Ok(parse_documents(text)?.into_iter().flat_map(flatten_list))
-}
-
 /// The documents of a text, as they were read.
 fn prepared_trees(text: &str) -> Vec<Tree> {
     let prepared = |mut tree| {
         prepare(&mut tree, &mut Vec::new());
         tree
     };
-    trees(text).into_iter().flatten().map(prepared).collect()
+    parse_documents(text).into_iter().flatten().flat_map(flatten_list).map(prepared).collect()
 }
 
 /// Removes what is no part of a policy, and what does not conform to the schema.
@@ -333,59 +367,4 @@ fn drop_server_fields(tree: &mut Tree) {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    /// The documents of a file, and its errors as they are printed.
-    fn parsed(text: &str) -> (Vec<PolicyDocument>, Vec<String>) {
-        let mut errors = Vec::new();
-        let documents = PolicyDocument::parse_all(&Origin::File("p.yaml".to_owned()), text, &mut errors);
-        (documents, errors.iter().map(ToString::to_string).collect())
-    }
-
-    #[test]
-    fn an_error_in_a_file_names_the_file_and_the_position() {
-        let head = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: a}\n";
-        let (_, errors) = parsed(&format!("{head}spec:\n  rulez: []\n"));
-        assert_eq!(errors, ["p.yaml:5:3: spec.rulez: unknown field \"rulez\"; did you mean \"rules\"?"]);
-        let (documents, errors) = parsed("a: [\n");
-        assert!(documents.is_empty() && errors[0].starts_with("p.yaml:"), "{errors:?}");
-        let (documents, _) = parsed(&format!("{head}spec:\n  rules: [{{name: r}}]\n"));
-        let errors = crate::PolicySet::compile(&documents).unwrap_err();
-        assert!(errors[0].to_string().starts_with("p.yaml:5:18: rule \"r\" (spec.rules[0]): "), "{errors:?}");
-    }
-
-    #[test]
-    fn an_error_after_the_tree_was_given_up_has_the_same_position_and_entry() {
-        let text = "kind: List\nitems:\n  - {apiVersion: nodegate.dev/v1alpha1, kind: NodePolicy, metadata: {name: a}, spec: {}}\n  \
-                    - apiVersion: nodegate.dev/v1alpha1\n    kind: NodePolicy\n    metadata: {name: b}\n    spec:\n      rules:\n        \
-                    - name: r\n          labels: {a: b}\n          taints: [\"t:NoSchedule\"]\n";
-        let (mut documents, errors) = parsed(text);
-        assert!(errors.is_empty(), "{errors:?}");
-        let kept = documents.pop().unwrap();
-        let settled = kept.clone().settled();
-        let rule = FieldPath::root().key("spec").key("rules").index(0);
-        for path in [rule.clone(), rule.key("labels").key("a"), rule.key("taints").index(0).key("effect")] {
-            let error = settled.fault(&path, "wrong");
-            assert_eq!(error, kept.fault(&path, "wrong"));
-            assert_eq!(settled.place_inside(&path, "b", 0..1), kept.place_inside(&path, "b", 0..1));
-            assert_eq!(error.entry.as_deref(), Some("rule \"r\""));
-            assert!(error.place.is_some_and(|place| (9..=11).contains(&place.line)), "{error}");
-        }
-    }
-
-    #[test]
-    fn every_policy_of_a_list_is_a_document() {
-        let item = |name: &str| {
-            format!(
-                "{{apiVersion: nodegate.dev/v1alpha1, kind: NodePolicy, metadata: {{name: {name}}}, spec: {{}}, status: {{}}}}"
-            )
-        };
-        let (documents, errors) =
-            parsed(&format!("{{apiVersion: v1, kind: List, items: [{}, {}]}}", item("a"), item("b")));
-        assert_eq!(documents.iter().map(|document| document.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-        assert!(errors.is_empty(), "{errors:?}");
-        let (documents, errors) = parsed("{apiVersion: v1, kind: List, items: []}\n---\n{kind: List}\n");
-        assert!(documents.is_empty() && errors.is_empty(), "{errors:?}");
-    }
-}
+mod tests;

@@ -17,6 +17,26 @@ const PREFIX_MAX: usize = 253;
 const NAME_MAX: usize = 63;
 const VALUE_MAX: usize = 63;
 
+/// Maximum length of the name of a policy, a rule, an inventory or an entry, in bytes, as that of an object of Kubernetes.
+pub(crate) const ENTRY_NAME_MAX: usize = 253;
+
+/// As much of a name as errors repeat. A hostile policy has a thousand errors in one rule whose name has a megabyte.
+pub(crate) fn cut_name(name: &str) -> &str {
+    &name[..name.floor_char_boundary(ENTRY_NAME_MAX)]
+}
+
+/// Checks the length of a name.
+///
+/// # Errors
+/// Returns an error if it is longer than that of any object.
+pub(crate) fn check_length(name: &str) -> Result<(), Problem> {
+    if name.len() <= ENTRY_NAME_MAX {
+        return Ok(());
+    }
+    let what = format!("the name has {} bytes, but the limit is {ENTRY_NAME_MAX}", name.len());
+    Err(Problem::new(what, "write a shorter name"))
+}
+
 /// Why a text is not a valid label key, label value or taint effect. [`Problem`] also says what to write instead.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NameError {

@@ -209,6 +209,9 @@ pub struct ConditionsSpec {
     /// `status.nodeInfo.kernelVersion`: version ranges such as `>=5.15 <6.2`, or globs such as `*-aws`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Vec<String>>,
+    /// The same as `kernel`, under the name that it has in a Node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_version: Option<Vec<String>>,
     /// A CEL expression over `node`, `gpu` and `inventory` that yields a boolean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expression: Option<String>,
@@ -321,7 +324,7 @@ pub struct PersistSpec {
     /// Taint keys, exact or `prefix/*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
-    /// How long to keep the saved state after the node is deleted, such as 720h. Unlimited if omitted.
+    /// How long to keep the saved state after the node is deleted, such as 720h. 90 days if omitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-nodegate" = "duration"))]
     pub retention: Option<String>,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use crate::api::names::cut_name;
 use crate::api::source::{Field, FieldPath, Node, SourceText, Tree};
 
 /// The positions of a document's fields and the names of its entries, for errors.
@@ -97,7 +98,7 @@ impl NamedEntries {
     fn add(kind: &str, list: &Field, path: &FieldPath, found: &mut HashMap<FieldPath, String>) {
         let Node::List(items) = &list.tree.value else { return };
         let named = items.iter().filter_map(|(index, item)| Some((path.index(*index), item.text("name")?)));
-        found.extend(named.map(|(path, name)| (path, format!("{kind} {name:?}"))));
+        found.extend(named.map(|(path, name)| (path, format!("{kind} {:?}", cut_name(name)))));
     }
 
     /// The entry that contains a field. The path of `spec.rules[0]` has three steps, that of `spec.governance.reserved[0]` four.

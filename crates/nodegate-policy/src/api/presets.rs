@@ -1,15 +1,22 @@
 //! Built-in policies, written as `NodePolicy` YAML.
 
+use std::sync::Arc;
+
 use crate::api::document::{Origin, PolicyDocument};
+use crate::api::policy::{EntryMode, NodePolicySpec};
 
 /// The valid names in `presets`.
-pub(crate) const NAMES: [&str; 4] = ["baseline", "gpu", "aliases", "vendor-guard"];
+pub(crate) const NAMES: [&str; 6] = ["baseline", "baseline-warn", "baseline-audit", "gpu", "aliases", "vendor-guard"];
 
-const TEXTS: [&str; 4] = [
-    include_str!("presets/baseline.yaml"),
-    include_str!("presets/gpu.yaml"),
-    include_str!("presets/aliases.yaml"),
-    include_str!("presets/vendor-guard.yaml"),
+const BASELINE: &str = include_str!("presets/baseline.yaml");
+/// The text of each preset, with the mode of its entries if it is not that of the text.
+const TEXTS: [(&str, Option<EntryMode>); 6] = [
+    (BASELINE, None),
+    (BASELINE, Some(EntryMode::Warn)),
+    (BASELINE, Some(EntryMode::Audit)),
+    (include_str!("presets/gpu.yaml"), None),
+    (include_str!("presets/aliases.yaml"), None),
+    (include_str!("presets/vendor-guard.yaml"), None),
 ];
 
 /// The name of a preset as a document, with a prefix that no other policy can have.
@@ -20,14 +27,27 @@ pub(crate) fn document_name(preset: &str) -> String {
 /// A preset as a document.
 pub(crate) fn get(name: &str) -> Option<PolicyDocument> {
     let at = NAMES.iter().position(|known| *known == name)?;
-    let mut document = PolicyDocument::parse_all(&Origin::Preset, TEXTS[at], &mut Vec::new()).pop()?;
+    let (text, mode) = TEXTS[at];
+    let mut document = PolicyDocument::parse_all(&Origin::Preset, text, &mut Vec::new()).pop()?;
     document.name = document_name(name);
+    if let Some(governance) = Arc::make_mut(&mut document.spec).governance.as_mut().filter(|_| mode.is_some()) {
+        governance.reserved.iter_mut().for_each(|reserved| reserved.entry.mode = mode);
+    }
     Some(document)
 }
 
+/// The preset `baseline` with this mode.
+pub fn baseline_in(mode: EntryMode) -> &'static str {
+    match mode {
+        EntryMode::Enforce => "baseline",
+        EntryMode::Warn => "baseline-warn",
+        EntryMode::Audit => "baseline-audit",
+    }
+}
+
 /// The policy in force if no other one is given.
-pub fn baseline() -> PolicyDocument {
-    let spec = crate::api::policy::NodePolicySpec { presets: vec!["baseline".to_owned()], ..Default::default() };
+pub fn baseline(mode: EntryMode) -> PolicyDocument {
+    let spec = NodePolicySpec { presets: vec![baseline_in(mode).to_owned()], ..Default::default() };
     PolicyDocument::new("default", Origin::Preset, spec)
 }
 
@@ -39,11 +59,23 @@ mod tests {
 
     #[test]
     fn every_preset_parses_without_errors_and_compiles() {
-        for (name, text) in NAMES.iter().zip(TEXTS) {
+        for (name, (text, _)) in NAMES.iter().zip(TEXTS) {
             let mut errors = Vec::new();
             let documents = PolicyDocument::parse_all(&Origin::Preset, text, &mut errors);
             assert!(errors.is_empty() && documents.len() == 1, "{name}: {errors:?}");
             PolicySet::compile(&[get(name).unwrap()]).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_entry_of_baseline_has_the_mode_that_its_name_says() {
+        for mode in [EntryMode::Enforce, EntryMode::Warn, EntryMode::Audit] {
+            let document = get(baseline_in(mode)).unwrap();
+            let entries = &document.spec.governance.as_ref().unwrap().reserved;
+            assert!(
+                entries.len() > 3 && entries.iter().all(|one| one.entry.mode.unwrap_or_default() == mode),
+                "{mode:?}"
+            );
         }
     }
 }

@@ -5,12 +5,14 @@
 
 mod parse;
 mod place;
+mod quotes;
 mod traps;
 
 use serde_json::{Map as JsonMap, Value as Json};
 
 pub use super::path::{FieldPath, Segment};
 pub use parse::parse_documents;
+pub(crate) use parse::parse_documents_within;
 pub use place::{SourcePosition, SourceText};
 pub(crate) use traps::quoted;
 pub use traps::{Related, SyntaxError};
@@ -79,7 +81,12 @@ impl Tree {
 
     /// The string in the field `key`, if it is a string.
     pub fn text(&self, key: &str) -> Option<&str> {
-        match &self.field(key)?.tree.value {
+        self.field(key)?.tree.as_text()
+    }
+
+    /// The value, if it is a string.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match &self.value {
             Node::Scalar(Json::String(text)) => Some(text),
             _ => None,
         }

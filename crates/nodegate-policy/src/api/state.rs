@@ -45,6 +45,11 @@ pub struct SavedState {
     /// How often this was written, so that two records of the same content can be told apart.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub revision: u64,
+    /// A random word that admission leaves on a node whose keys it restored from this, so that the controller can tell that
+    /// from what a kubelet says. Another one for each node object and for each change of the saved labels and taints. Records
+    /// that older versions wrote have none; what admission restored from them is restored again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_token: Option<String>,
     /// Fields of a newer version, which are kept.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,
@@ -76,9 +81,12 @@ pub struct Change {
     /// Whether `by` is the requester, whom the API server has authenticated. Clients choose the names of field managers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_requester: bool,
-    /// `admission`, `controller`, `restored`, `kubelet`, `user`, `deleted` or `returned`; `status` and `update` in records of
-    /// older versions.
+    /// `admission`, `controller`, `restored`, `kubelet`, `rejected`, `user`, `unknown`, `deleted` or `returned`; `status` and `update` in
+    /// records of older versions.
     pub how: String,
+    /// The rule of a change that nodegate made, as `policy/rule`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub rule: String,
     /// `label`, `annotation` or `taint`; `node` if the node was deleted or has returned.
     pub field: String,
     /// The key; for a taint `key:Effect`. Empty if the field is `node`.
@@ -105,8 +113,12 @@ pub enum How {
     Restored,
     /// The node's kubelet wrote it, as far as it can be told by its field manager.
     Kubelet,
+    /// The node's kubelet claimed it, and the claim was rejected: [`Change::new`] is the claimed value. The key did not change.
+    Rejected,
     /// Another person or program wrote it.
     User,
+    /// Nothing tells who removed the key, because the API server keeps no field manager for what is gone.
+    Unknown,
     /// The node was deleted.
     Deleted,
     /// A node with this name was created again.
@@ -121,7 +133,9 @@ impl How {
             Self::Controller => "controller",
             Self::Restored => "restored",
             Self::Kubelet => "kubelet",
+            Self::Rejected => "rejected",
             Self::User => "user",
+            Self::Unknown => "unknown",
             Self::Deleted => "deleted",
             Self::Returned => "returned",
         }
@@ -136,6 +150,8 @@ impl Change {
             "controller" => How::Controller,
             "restored" => How::Restored,
             "kubelet" | "status" => How::Kubelet,
+            "rejected" => How::Rejected,
+            "unknown" => How::Unknown,
             "deleted" => How::Deleted,
             "returned" => How::Returned,
             _ => How::User,

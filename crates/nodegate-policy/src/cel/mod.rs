@@ -28,6 +28,7 @@ use std::sync::Arc;
 pub use excerpt::{Edit, Excerpt};
 pub use native_write::ObjectNames;
 pub use nodegate_cel::{Budget, EvaluationError, ExpressionError, Paths, Yields};
+pub(crate) use nodegate_cel::{REGEX_SIZE_MAX, sized_regex};
 pub use paths::{ReadPaths, SharedPaths};
 pub use reads::{LabelRead, Polarity, Reads};
 pub use variables::{GpuVariables, NodeVariables, RequestValue, RequestVariables, Variables};
@@ -40,6 +41,11 @@ pub enum Scope {
     /// `object`, `oldObject`, `request`.
     Write,
 }
+
+/// What a regular expression takes with its caches, as a multiple of its size.
+pub(crate) const REGEX_FACTOR: usize = 4;
+/// What each byte of an expression takes in its tree at most, in bytes.
+const TREE_BYTES: usize = 64;
 
 /// A compiled expression over nodes. Cheap to clone and to share between threads.
 #[derive(Clone)]
@@ -54,6 +60,22 @@ impl fmt::Debug for Expression {
     }
 }
 
+/// What to write instead of `node.metadata.labels.acme.io/pool`, if the error at the byte `at` is in such a key: CEL reads it as
+/// a path and a division.
+fn bracketed_key(source: &str, at: usize) -> Option<String> {
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "._".contains(c);
+    let fields = ["labels.", "annotations."]
+        .into_iter()
+        .flat_map(|field| source.match_indices(field).map(move |(start, _)| start + field.len()));
+    fields.filter(|key| *key <= at).max().and_then(|begin| {
+        let key = source.get(begin..)?.split(|c: char| !is_path(c) && !"/-".contains(c)).next()?;
+        let map = source.get(..begin - 1)?;
+        let map = map.get(map.trim_end_matches(is_path).len()..)?;
+        let is_meant = at < begin + key.len() && key.contains(['/', '-']);
+        is_meant.then(|| format!("write a key with such characters in brackets: {map}[\"{key}\"]"))
+    })
+}
+
 impl Expression {
     /// Compiles `source`.
     ///
@@ -61,7 +83,12 @@ impl Expression {
     /// Returns an error if it is not a valid expression, can never yield the required type, uses unknown names,
     /// or exceeds the limits. The message says where, and what to write instead.
     pub fn compile(source: &str, scope: Scope, yields: Yields) -> Result<Self, ExpressionError> {
-        let compiled = nodegate_cel::Expression::compile(source, scope.schema(), yields)?;
+        let compiled = nodegate_cel::Expression::compile(source, scope.schema(), yields).map_err(|error| {
+            match bracketed_key(source, error.bytes().start) {
+                Some(remedy) => error.with_remedy(remedy),
+                None => error,
+            }
+        })?;
         let read = Arc::new(reads::of(compiled.reads()));
         Ok(Self { compiled, read })
     }
@@ -70,6 +97,11 @@ impl Expression {
     #[must_use]
     pub fn source(&self) -> &str {
         self.compiled.source()
+    }
+
+    /// About how much memory it takes, in bytes: its regular expressions with their caches, and its tree.
+    pub(crate) fn compiled_bytes(&self) -> usize {
+        REGEX_FACTOR * self.compiled.pattern_bytes() + TREE_BYTES * self.source().len()
     }
 
     /// The variables and labels that it reads.

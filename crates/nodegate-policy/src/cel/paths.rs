@@ -82,3 +82,12 @@ pub struct ReadPaths {
     /// Whether anything is read of `request`.
     pub request: bool,
 }
+
+impl ReadPaths {
+    /// Whether annotations of a node are read, alone or as a part of what is read.
+    pub(crate) fn read_annotations(&self) -> bool {
+        [&self.node, &self.object, &self.old_object, &self.written]
+            .into_iter()
+            .any(|paths| paths.member("metadata").is_some_and(|metadata| metadata.member("annotations").is_some()))
+    }
+}

@@ -10,6 +10,7 @@ pub use document::{Cleanup, CleanupResult, KeptBecause, KeyCleanup, NodeCleanup,
 
 use crate::api::names::{TaintEffect, TaintId};
 use crate::api::state::{Owned, SavedState};
+use crate::decide::admission_mark::ADMISSION;
 use crate::decide::decision::{ChangeBuilder, NodeChange};
 use crate::decide::last_change::LAST_CHANGE;
 use crate::facts::NodeFacts;
@@ -193,7 +194,7 @@ impl<'a> Planner<'a> {
         self.keys.push(key);
     }
 
-    /// Pending taints, and the annotation that the webhook writes.
+    /// Pending taints, and the annotations that the webhook writes.
     fn own(&mut self) {
         let (node, why) = (self.stored.node, self.scope.running.map(|_| KeptBecause::Running));
         for id in self.stored.pending {
@@ -203,9 +204,9 @@ impl<'a> Planner<'a> {
                 self.keys.push(key);
             }
         }
-        if let Some(value) = node.annotation(LAST_CHANGE) {
-            let given = Given { field: Field::Annotation, key: LAST_CHANGE, id: None, value };
-            let key = self.key(&given, why);
+        for key in [ADMISSION, LAST_CHANGE] {
+            let Some(value) = node.annotation(key) else { continue };
+            let key = self.key(&Given { field: Field::Annotation, key, id: None, value }, why);
             self.keys.push(key);
         }
     }

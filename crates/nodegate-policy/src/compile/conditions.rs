@@ -38,6 +38,9 @@ pub(super) fn matcher(
     Matcher { all: conditions(all, names, path, faults), any_of }
 }
 
+/// The other name of `kernel`.
+const KERNEL_VERSION: &str = "kernelVersion";
+
 /// Compiles conditions. All fields of the spec are destructured, so that none is forgotten.
 fn conditions(
     spec: &ConditionsSpec,
@@ -45,12 +48,24 @@ fn conditions(
     path: &FieldPath,
     faults: &mut Faults<'_>,
 ) -> Conditions {
-    let ConditionsSpec { names: node_names, selector, taints, capacity, gpu, os_image, kernel, expression } = spec;
+    let ConditionsSpec {
+        names: node_names,
+        selector,
+        taints,
+        capacity,
+        gpu,
+        os_image,
+        kernel,
+        kernel_version,
+        expression,
+    } = spec;
     let mut found = Vec::new();
     if let Some(list) = node_names {
         let path = path.key("names");
         refuse_empty(list, &path, faults);
-        found.push(Condition::Names(names.add(list, |index, message| faults.at(&path.index(index), message))));
+        found.push(Condition::Names(
+            names.add(list, faults.budget, |index, message| faults.at(&path.index(index), message)),
+        ));
     }
     if let Some(spec) = selector {
         found.extend(requirements(spec, &path.key("selector"), faults).into_iter().map(Condition::Label));
@@ -62,9 +77,18 @@ fn conditions(
     if let Some(spec) = gpu {
         found.push(Condition::Gpu(Box::new(gpu_condition(spec, &path.key("gpu"), faults))));
     }
-    for (field, list) in [(NodeInfoField::OsImage, os_image), (NodeInfoField::Kernel, kernel)] {
+    for (key, field, list) in [
+        ("osImage", NodeInfoField::OsImage, os_image),
+        ("kernel", NodeInfoField::Kernel, kernel),
+        (KERNEL_VERSION, NodeInfoField::Kernel, kernel_version),
+    ] {
         let Some(list) = list else { continue };
-        let patterns = patterns(list, InfoPattern::parse, &path.key(field.in_policies()), faults);
+        if key == KERNEL_VERSION && kernel.is_some() {
+            let problem = Problem::new("kernel and kernelVersion are two names of one condition", "write one of them");
+            faults.at(&path.key(key), problem);
+        }
+        let budget = faults.budget;
+        let patterns = patterns(list, |text| InfoPattern::parse(text, budget), &path.key(key), faults);
         let written = list.iter().map(|text| text.as_str().into()).collect();
         found.push(Condition::NodeInfo(NodeInfoCondition { field, patterns, written }));
     }
@@ -84,7 +108,7 @@ fn refuse_empty(list: &[String], path: &FieldPath, faults: &mut Faults<'_>) {
 /// Parses the elements of a list of alternatives.
 fn patterns<P>(
     texts: &[String],
-    parse: fn(&str) -> Result<P, Problem>,
+    parse: impl Fn(&str) -> Result<P, Problem>,
     path: &FieldPath,
     faults: &mut Faults<'_>,
 ) -> Vec<P> {
@@ -147,7 +171,7 @@ fn gpu_condition(spec: &GpuSpec, path: &FieldPath, faults: &mut Faults<'_>) -> G
     let mut text = |field: &str, text: &Option<String>| {
         let text = text.as_ref()?.to_lowercase();
         let mut valid = true;
-        let set = TextSet::compile([text.as_str()], |_, problem| {
+        let set = TextSet::compile([text.as_str()], faults.budget, |_, problem| {
             valid = false;
             faults.at(&path.key(field), problem);
         });

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use super::rules::duration;
 use super::{Draft, Faults};
-use crate::api::names::is_dns_subdomain;
+use crate::api::names::{cut_name, is_dns_subdomain};
 use crate::api::policy::InventorySpec;
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::facts::inventory::InventoryQuestion;
 use crate::keys::pattern::KeySet;
-use crate::keys::restriction::writable_label;
-use crate::set::inventory::{Inventory, InventoryUrl};
+use crate::set::inventory::{Inventory, InventoryUrl, givable_label};
 use crate::set::matcher::Matcher;
 use crate::set::rule::{Assignments, REMOVE_AFTER, Rule, RuleId, Strength};
 
@@ -34,7 +33,7 @@ pub(super) fn compile(document: usize, drafts: &mut Vec<Draft>, faults: &mut Fau
         }
         let Some(inventory) = compile_one(spec, &policy, &path, faults) else { continue };
         let rule = Rule {
-            id: RuleId { policy: policy.clone(), rule: format!("inventory:{}", spec.name).into() },
+            id: RuleId { policy: policy.clone(), rule: format!("inventory:{}", cut_name(&spec.name)).into() },
             strength: Strength::Inventory,
             priority: 0,
             rank: 0,
@@ -83,8 +82,14 @@ fn compile_one(
         let what = "the list is empty, so the inventory could not set any label";
         faults.at(&path.key("allow"), Problem::new(what, "add keys or prefix/*"));
     }
-    for (index, key) in allow.iter().enumerate().filter(|(_, key)| !key.contains('*')) {
-        faults.check(&path.key("allow").index(index), writable_label(key));
+    for (index, key) in allow.iter().enumerate() {
+        let path = path.key("allow").index(index);
+        if key == "*" {
+            let what = "\"*\" lets the inventory set every label, also those that others rely on";
+            faults.at(&path, Problem::new(what, "list keys, or prefixes such as rack.example.com/*"));
+        } else if !key.contains('*') {
+            faults.check(&path, givable_label(key));
+        }
     }
     let allow = KeySet::compile(allow.iter().map(String::as_str), |index, message| {
         if spec.allow[index].contains('*') {

@@ -88,7 +88,7 @@ pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], errors: &mut
             if let Some(first) = seen.get(key).filter(|first| !std::ptr::eq(**first, draft)) {
                 let what = format!("{key:?} is also in {}, and a key can be in one migration only", first.rule.id);
                 let remedy = "finish and delete the other migration first";
-                errors.push(document.fault(&draft.path.key(field), Problem::new(what, remedy)));
+                super::add(errors, document.fault(&draft.path.key(field), Problem::new(what, remedy)));
             }
             seen.entry(key).or_insert(draft);
         }
@@ -102,7 +102,7 @@ pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], errors: &mut
                 migration.to.as_str()
             );
             let remedy = "set the new key in that rule while the phase is dualWrite, then change the phase";
-            errors.push(document.fault(&draft.path.key("phase"), Problem::new(what, remedy)));
+            super::add(errors, document.fault(&draft.path.key("phase"), Problem::new(what, remedy)));
         }
     }
 }

@@ -3,54 +3,66 @@
 //! Files, objects, flat label files and presets are all compiled here, by the same rules.
 
 mod conditions;
-mod conflicts;
 mod governance;
 mod inventory;
 mod migrations;
 mod order;
-mod resources;
 pub(crate) mod review;
 mod rules;
 mod sections;
 mod trust;
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use crate::api::document::{Origin, PolicyDocument, PolicyError, THE_FIRST};
+use crate::api::document::{ERRORS_MAX, Origin, PolicyDocument, PolicyError, THE_FIRST};
 use crate::api::policy::NodePolicySpec;
 use crate::api::presets;
 use crate::api::problem::Problem;
 use crate::api::schema::nearest;
 use crate::api::source::{FieldPath, Related};
+use crate::keys::compile_budget::{CompileBudget, EXPRESSIONS_MAX};
 use crate::keys::pattern::KeySet;
 use crate::set::index::{NameIndexBuilder, RuleFinder};
 use crate::set::rule::Rule;
 use crate::set::{PolicySet, SetParts};
 
+/// Adds an error, unless there are very many.
+pub(super) fn add(errors: &mut Vec<PolicyError>, error: PolicyError) {
+    if errors.len() < ERRORS_MAX {
+        errors.push(error);
+    }
+}
+
 /// The errors of one document.
 pub(super) struct Faults<'d> {
     document: &'d PolicyDocument,
     errors: &'d mut Vec<PolicyError>,
+    /// What the whole set may take.
+    pub(super) budget: &'d CompileBudget,
 }
 
 impl Faults<'_> {
+    fn push(&mut self, error: PolicyError) {
+        add(self.errors, error);
+    }
+
     /// Adds an error at the value of `path`, unless it may only follow from an invalid field there.
     pub(super) fn at(&mut self, path: &FieldPath, problem: impl Into<Problem>) {
         if !self.document.is_invalid_within(path) {
-            self.errors.push(self.document.fault(path, problem));
+            self.push(self.document.fault(path, problem));
         }
     }
 
     /// Adds an error about something that `first` already has.
     pub(super) fn again(&mut self, path: &FieldPath, first: &FieldPath, problem: Problem) {
-        self.errors.push(self.document.fault_again(path, first, problem));
+        self.push(self.document.fault_again(path, first, problem));
     }
 
     /// Adds an error at the name of the field `path`.
     pub(super) fn at_key(&mut self, path: &FieldPath, problem: impl Into<Problem>) {
-        self.errors.push(self.document.fault_at_key(path, problem));
+        self.push(self.document.fault_at_key(path, problem));
     }
 
     /// Returns the value, or adds an error at the value of `path`.
@@ -77,7 +89,7 @@ impl Faults<'_> {
             Some(place) => PolicyError { place: Some(place), ..self.document.fault(path, problem) },
             None => self.document.fault(path, problem.described(described)),
         };
-        self.errors.push(error);
+        self.push(error);
     }
 }
 
@@ -104,6 +116,7 @@ impl PolicySet {
         let mut protected = KeySet::default();
         let mut drafts = Vec::new();
         let mut governance = governance::Builder::default();
+        let budget = CompileBudget::default();
         for (index, document) in documents.iter().enumerate() {
             // A new section must be compiled here.
             let NodePolicySpec {
@@ -116,23 +129,32 @@ impl PolicySet {
                 governance: _,
                 migrations: _,
             } = &*document.spec;
-            let mut faults = Faults { document, errors: &mut errors };
+            let mut faults = Faults { document, errors: &mut errors, budget: &budget };
             rules::compile(index, &mut names, &mut drafts, &mut faults);
             protected.extend(&sections::protect(&mut faults));
             migrations::compile(index, &mut drafts, &mut faults);
             governance.add(&mut names, &mut faults);
         }
         let governance = governance.build(&documents, &mut errors);
-        let expressions = drafts.iter().map(|draft| draft.rule.expressions().count()).sum::<usize>();
-        if expressions + governance.expression_count() > EXPRESSIONS_MAX {
+        if budget.expressions() > EXPRESSIONS_MAX {
             let what = format!(
                 "the policies contain {} expressions in total, but the limit is {EXPRESSIONS_MAX}, because each may be evaluated on every write",
-                expressions + governance.expression_count()
+                budget.expressions()
             );
             errors.push(of_all(Problem::new(what, "use fewer expressions")));
         }
+        if budget.is_exceeded() || budget.expressions() > EXPRESSIONS_MAX {
+            // What was not compiled would only cause further errors.
+            if errors.is_empty() {
+                let what = "the globs, regular expressions and expressions of all policies are too large in total";
+                errors.push(of_all(Problem::new(what, "use fewer or simpler ones")));
+            }
+            PolicyError::sort(&mut errors);
+            return Err(errors);
+        }
         migrations::check(&documents, &drafts, &mut errors);
         migrations::persist_both(&mut drafts);
+        check_guarded(&protected, &drafts, &mut errors);
         trust::check(&documents, &drafts, &protected, &mut errors);
         let drafts = order::order(&documents, drafts, &mut errors);
         if !errors.is_empty() {
@@ -153,14 +175,37 @@ impl PolicySet {
     }
 }
 
-/// Maximum number of CEL expressions in all policies.
-const EXPRESSIONS_MAX: usize = 2_000;
-
 fn too_large(error: &globset::Error) -> PolicyError {
     of_all(Problem::new(
         format!("the node name globs of all policies are too large in total ({error})"),
         "use fewer or shorter ones",
     ))
+}
+
+/// Maximum size of all protected and persisted keys, in bytes. The guard's parameters are annotations of one object, of which the
+/// API server stores 256 KiB (`k8s.io/apimachinery/pkg/api/validation`, `TotalAnnotationSizeLimitB`).
+const GUARDED_BYTES_MAX: usize = 192 * 1024;
+/// Maximum number of these keys. The guard compares each with each label of a joining node, and a node with more labels than its
+/// budget allows loses all those that a kubelet may choose: with so many keys, these are more than a hundred labels.
+const GUARDED_KEYS_MAX: usize = 2_900;
+
+/// Refuses more keys than the guard can be told. It would keep the keys of an earlier set, and never learn of later ones.
+fn check_guarded(protected: &KeySet, drafts: &[Draft], errors: &mut Vec<PolicyError>) {
+    let saved = drafts.iter().filter_map(|draft| draft.rule.assigns.saved.as_ref());
+    let keys: BTreeSet<&str> = protected.written().chain(saved.flat_map(|saved| saved.labels.written())).collect();
+    let (count, size) = (keys.len(), keys.iter().map(|key| key.len() + 1).sum::<usize>());
+    let what = if count > GUARDED_KEYS_MAX {
+        format!(
+            "protect and persist name {count} keys in total, but the limit is {GUARDED_KEYS_MAX}, because the guard compares each of them with each label of a joining node"
+        )
+    } else if size > GUARDED_BYTES_MAX {
+        format!(
+            "the keys in protect and persist have {size} bytes in total, but the limit is {GUARDED_BYTES_MAX}, because the guard's parameters have to fit into annotations"
+        )
+    } else {
+        return;
+    };
+    errors.push(of_all(Problem::new(what, "protect whole prefixes, such as example.com/*")));
 }
 
 /// An error that concerns all documents.
@@ -188,7 +233,7 @@ fn with_presets(documents: &[PolicyDocument], errors: &mut Vec<PolicyError>) -> 
                         None => format!("the presets are {}", presets::NAMES.join(", ")),
                     };
                     let problem = Problem::new(format!("there is no preset {name:?}"), remedy);
-                    errors.push(document.fault(&path.index(index), problem));
+                    add(errors, document.fault(&path.index(index), problem));
                 }
             }
         }
@@ -227,7 +272,7 @@ fn duplicate_names(documents: &[PolicyDocument], errors: &mut Vec<PolicyError>) 
             let first = Some(first).filter(|first| first.origin == document.origin);
             let related = first
                 .and_then(|first| Some(Related { place: first.fault(&path, "").place?, label: THE_FIRST.to_owned() }));
-            errors.push(PolicyError { related, ..document.fault(&path, problem) });
+            add(errors, PolicyError { related, ..document.fault(&path, problem) });
         }
     }
 }

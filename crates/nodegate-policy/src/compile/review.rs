@@ -1,11 +1,9 @@
 //! Reviews `NodePolicy` objects before they are stored, by the same rules as files.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use crate::api::document::{Origin, PolicyDocument, PolicyError};
-use crate::compile::conflicts::possible_conflicts;
+use crate::lint::Lint;
 use crate::set::PolicySet;
 
 /// The result of a review of an object.
@@ -13,8 +11,10 @@ use crate::set::PolicySet;
 pub struct ObjectReview {
     /// All errors. An object with errors does not come into force.
     pub faults: Vec<ObjectFault>,
-    /// Conflicts with rules of other policies that assign other values to the same keys, a sentence each.
-    pub conflicts: Vec<String>,
+    /// What is probably wrong in the object, alone and together with other policies, if it has no errors.
+    pub warnings: Vec<ObjectFault>,
+    /// Its governance entries that a change of annotations alone can violate.
+    pub on_annotations: Vec<String>,
 }
 
 /// One error of an object.
@@ -35,13 +35,18 @@ impl PolicyDocument {
     /// # Errors
     /// Returns all errors, as for a file: invalid fields and types, and the errors of the compilation.
     pub fn of_object(name: &str, spec: &Json) -> Result<Self, Vec<PolicyError>> {
-        let text = json!({
-            "apiVersion": "nodegate.dev/v1alpha1",
-            "kind": "NodePolicy",
-            "metadata": {"name": name},
-            "spec": spec,
-        })
-        .to_string();
+        Self::of_object_text(name, &spec.to_string())
+    }
+
+    /// As [`Self::of_object`], from the JSON of the spec.
+    ///
+    /// # Errors
+    /// As [`Self::of_object`].
+    pub fn of_object_text(name: &str, spec: &str) -> Result<Self, Vec<PolicyError>> {
+        let name = Json::from(name);
+        let text = format!(
+            r#"{{"apiVersion":"nodegate.dev/v1alpha1","kind":"NodePolicy","metadata":{{"name":{name}}},"spec":{spec}}}"#
+        );
         let mut faults = Vec::new();
         let parsed = Self::parse_all(&Origin::Object, &text, &mut faults).pop();
         let Some(document) = parsed else { return Err(faults) };
@@ -57,9 +62,9 @@ pub fn name_is_taken<'a>(name: &str, files: impl IntoIterator<Item = &'a PolicyD
     taken.then(|| ObjectFault { field: "metadata.name".to_owned(), message: NAME_IS_TAKEN.to_owned() })
 }
 
-/// Reviews an object that is to be stored, by itself and together with the policies in force.
-pub fn review_object(in_force: &PolicySet, name: &str, spec: &Json) -> ObjectReview {
-    let document = match PolicyDocument::of_object(name, spec) {
+/// Reviews an object that is to be stored, by itself and together with the policies in force. `spec` is JSON.
+pub fn review_object(in_force: &PolicySet, name: &str, spec: &str) -> ObjectReview {
+    let document = match PolicyDocument::of_object_text(name, spec) {
         Ok(document) => document,
         Err(faults) => {
             return ObjectReview { faults: faults.iter().map(ObjectFault::of).collect(), ..Default::default() };
@@ -76,19 +81,16 @@ pub fn review_object(in_force: &PolicySet, name: &str, spec: &Json) -> ObjectRev
     }
     let together: Vec<PolicyDocument> = others.cloned().chain([document]).collect();
     match PolicySet::compile(&together) {
-        Ok(set) => ObjectReview { faults: Vec::new(), conflicts: possible_conflicts(&set, name) },
+        Ok(set) => {
+            let warnings =
+                set.lints_of(Some(name)).iter().map(|Lint { name: _, fault }| ObjectFault::of(fault)).collect();
+            let on_annotations = set.entries_on_annotations().into_iter().filter(|entry| *entry.policy == *name);
+            let on_annotations = on_annotations.map(ToString::to_string).collect();
+            ObjectReview { faults: Vec::new(), warnings, on_annotations }
+        }
         Err(errors) => {
             ObjectReview { faults: errors.iter().map(ObjectFault::together).collect(), ..Default::default() }
         }
-    }
-}
-
-impl PolicySet {
-    /// Keys to which rules of different policies may assign different values on one node, a sentence each, sorted.
-    pub fn possible_conflicts(&self) -> Vec<String> {
-        let names: BTreeSet<&str> = self.rules().iter().map(|rule| &*rule.id.policy).collect();
-        let found: BTreeSet<String> = names.into_iter().flat_map(|name| possible_conflicts(self, name)).collect();
-        found.into_iter().collect()
     }
 }
 
@@ -119,6 +121,8 @@ impl std::fmt::Display for ObjectFault {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn set(documents: &[(&str, Origin, Json)]) -> PolicySet {
@@ -143,7 +147,7 @@ mod tests {
             {"name": "a", "match": {"expression": "1 +"}, "labels": {"a": "b"}, "unknown": 1},
             {"name": "b", "match": {"selector": {"matchExpressions": [{"key": "x", "operator": "In"}]}}, "labels": {"bad key": "b"}},
         ]});
-        let review = review_object(&PolicySet::default(), "p", &spec);
+        let review = review_object(&PolicySet::default(), "p", &spec.to_string());
         let fields: Vec<&str> = review.faults.iter().map(|fault| fault.field.as_str()).collect();
         for field in ["spec.rules[0].unknown", "spec.rules[0].match.expression", "spec.rules[1].match.selector"] {
             assert!(fields.iter().any(|found| found.starts_with(field)), "{field}: {fields:?}");
@@ -155,29 +159,39 @@ mod tests {
     fn an_object_is_reviewed_together_with_others_and_not_with_its_previous_version() {
         let in_force = set(&[("a", Origin::Object, unless("x", "y")), ("b", Origin::Object, json!({}))]);
         assert_eq!(
-            review_object(&in_force, "a", &unless("y", "x")),
+            review_object(&in_force, "a", &unless("y", "x").to_string()),
             ObjectReview::default(),
             "the previous version is replaced"
         );
-        let cycle = review_object(&in_force, "b", &unless("y", "x"));
+        let cycle = review_object(&in_force, "b", &unless("y", "x").to_string());
         assert!(cycle.faults[0].message.starts_with("together with other policies: "), "{cycle:?}");
         let file = set(&[("a", Origin::File("a.yaml".to_owned()), json!({}))]);
-        assert_eq!(review_object(&file, "a", &json!({})).faults[0].field, "metadata.name");
-        let stand_in = PolicySet::compile(&[crate::baseline()]).unwrap();
-        assert_eq!(review_object(&stand_in, "default", &json!({"presets": ["baseline"]})), ObjectReview::default());
+        assert_eq!(review_object(&file, "a", &json!({}).to_string()).faults[0].field, "metadata.name");
+        let stand_in = PolicySet::compile(&[crate::baseline(Default::default())]).unwrap();
+        assert_eq!(
+            review_object(&stand_in, "default", &json!({"presets": ["baseline"]}).to_string()),
+            ObjectReview::default()
+        );
     }
 
     #[test]
     fn another_value_for_the_same_key_is_a_conflict_and_no_error_if_both_rules_can_match() {
         let in_force = set(&[("a", Origin::Object, assigns("tier", "gold", json!(["gpu-*"])))]);
-        let review = |names| review_object(&in_force, "b", &assigns("tier", "tin", names));
+        let review = |names| review_object(&in_force, "b", &assigns("tier", "tin", names).to_string());
         let both = review(json!(["gpu-1"]));
-        assert_eq!(both.conflicts, ["label tier: rule a/r takes precedence over rule b/r where both match"]);
+        let told = |review: &ObjectReview| review.warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let expected = "spec.rules[0].labels.tier: rule a/r takes precedence over rule b/r on nodes named gpu-1, only because its \
+                        policy's name sorts first (label tier: \"gold\", not \"tin\"); give the rule that should win a higher \
+                        priority, such as \"priority: 10\"";
+        assert_eq!(told(&both), [expected]);
         assert_eq!(both.faults, []);
         assert_eq!(review(json!(["cpu-1"])), ObjectReview::default(), "no node matches both");
-        assert_eq!(review_object(&in_force, "b", &assigns("tier", "gold", json!(["gpu-1"]))), ObjectReview::default());
+        assert_eq!(
+            review_object(&in_force, "b", &assigns("tier", "gold", json!(["gpu-1"])).to_string()),
+            ObjectReview::default()
+        );
         let later = set(&[("z", Origin::Object, assigns("tier", "gold", json!(["gpu-*"])))]);
-        let first = review_object(&later, "b", &assigns("tier", "tin", json!(["gpu-1"])));
-        assert_eq!(first.conflicts, ["label tier: rule b/r takes precedence over rule z/r where both match"]);
+        let first = review_object(&later, "b", &assigns("tier", "tin", json!(["gpu-1"])).to_string());
+        assert!(told(&first)[0].contains("rule b/r takes precedence over rule z/r"), "{first:?}");
     }
 }

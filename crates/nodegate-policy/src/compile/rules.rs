@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::conditions::matcher;
 use super::{Draft, Faults, inventory};
-use crate::api::names::{LabelKey, LabelValue, Taint, TaintId, check_label_key};
+use crate::api::names::{LabelKey, LabelValue, Taint, TaintId, check_label_key, check_length, cut_name};
 use crate::api::policy::{DerivedSpec, LabelMapSpec, Operator, PersistSpec, RuleMode, RuleSpec, TaintSpec};
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
@@ -44,18 +44,19 @@ pub(super) fn compile(document: usize, names: &mut NameIndexBuilder, drafts: &mu
         if rule.name.is_empty() {
             faults.at(&path.key("name"), Problem::new("the name is empty", "write a name that describes the rule"));
         } else if let Some(first) = first {
-            let what = format!("another rule of this policy is named {:?}", rule.name);
+            let what = format!("another rule of this policy is named {:?}", cut_name(&rule.name));
             let first = spec.key("rules").index(first).key("name");
             faults.again(&path.key("name"), &first, Problem::new(what, "give each rule a unique name"));
         } else {
             seen.insert(rule.name.as_str(), index);
         }
-        let id = RuleId { policy: policy.clone(), rule: rule.name.as_str().into() };
+        faults.check(&path.key("name"), check_length(&rule.name));
+        let id = RuleId { policy: policy.clone(), rule: cut_name(&rule.name).into() };
         drafts.push(Draft { rule: compile_rule(rule, id, names, &path, faults), document, path });
     }
     for (index, derived) in owner.spec.derived.iter().enumerate() {
         let path = spec.key("derived").index(index);
-        let id = RuleId { policy: policy.clone(), rule: format!("derived:{}", derived.label).into() };
+        let id = RuleId { policy: policy.clone(), rule: format!("derived:{}", cut_name(&derived.label)).into() };
         if let Some(rule) = compile_derived(derived, id, &path, faults) {
             drafts.push(Draft { rule, document, path });
         }
@@ -230,6 +231,9 @@ pub(super) fn expression(
     path: &FieldPath,
     faults: &mut Faults<'_>,
 ) -> Option<Expression> {
+    if !faults.budget.count_expression() {
+        return None;
+    }
     let compiled = Expression::compile(source, scope, yields);
     let problem =
         |error: &ExpressionError| Problem { what: error.what().to_owned(), remedy: error.remedy().map(Into::into) };
@@ -237,7 +241,9 @@ pub(super) fn expression(
         let described = |what: &str| format!("{} of the expression: {what}", error.place());
         faults.inside(path, source, error.bytes(), problem(&error), described);
     };
-    compiled.map_err(report).ok()
+    let compiled = compiled.map_err(report).ok()?;
+    faults.check(path, faults.budget.take(compiled.compiled_bytes()))?;
+    Some(compiled)
 }
 
 fn label_expressions(

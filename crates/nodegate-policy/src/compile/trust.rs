@@ -3,6 +3,8 @@
 
 #![warn(clippy::wildcard_enum_match_arm, reason = "a new condition must be handled here")]
 
+use std::collections::BTreeMap;
+
 use super::Draft;
 use crate::api::document::{Origin, PolicyDocument, PolicyError};
 use crate::api::problem::Problem;
@@ -21,15 +23,13 @@ pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], protected: &
         if documents[draft.document].is_invalid_within(&draft.path) {
             continue;
         }
-        if let (Some(key), Some(first)) = (guarded.first(), facts.first()) {
-            let kind = if key == "*" {
-                "may include keys that kubelets may not set"
-            } else if is_restricted(key) {
-                "kubelets may not set"
-            } else {
-                "is protected"
-            };
-            let more = if facts.len() > 1 { format!(" (and {})", facts[1..].join(", ")) } else { String::new() };
+        if !guarded.is_empty() && !facts.is_empty() {
+            let mut kinds: BTreeMap<[&str; 2], Vec<&str>> = BTreeMap::new();
+            guarded.iter().for_each(|key| kinds.entry(why_guarded(key)).or_default().push(key));
+            let named = kinds.into_iter().map(|([of_one, of_many], keys)| {
+                format!("{}, which {}", keys.join(", "), if keys.len() == 1 { of_one } else { of_many })
+            });
+            let (named, facts) = (named.collect::<Vec<_>>().join(" and "), facts.join(", "));
             let document = &documents[draft.document];
             let what = if draft.rule.assigns.migration.is_some() { "migration" } else { "rule" };
             let advice = match document.origin {
@@ -40,11 +40,22 @@ pub(super) fn check(documents: &[PolicyDocument], drafts: &[Draft], protected: &
                 }
             };
             let problem = Problem::new(
-                format!("the {what} sets {key}, which {kind}, based on facts that a kubelet can choose: {first}{more}"),
+                format!("the {what} sets {named}, based on facts that a kubelet can choose: {facts}"),
                 advice,
             );
-            errors.push(document.fault(&draft.path, problem));
+            super::add(errors, document.fault(&draft.path, problem));
         }
+    }
+}
+
+/// Why a kubelet may not choose the key, for one key and for many.
+fn why_guarded(key: &str) -> [&'static str; 2] {
+    if key == "*" {
+        ["may include keys that kubelets may not set"; 2]
+    } else if is_restricted(key) {
+        ["kubelets may not set"; 2]
+    } else {
+        ["is protected", "are protected"]
     }
 }
 

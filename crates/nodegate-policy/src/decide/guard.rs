@@ -13,6 +13,23 @@ use crate::set::PolicySet;
 use crate::set::kleene::Kleene;
 use crate::set::rule::Saved;
 
+/// Maximum number of keys that admission resets in one write of a kubelet: the answer names each of them, and a kubelet decides how
+/// many there are.
+pub const CORRECTIONS_MAX: usize = 1000;
+
+/// How many labels and annotations the write changes although its sender, a kubelet, may not change them, if these are more
+/// than [`CORRECTIONS_MAX`]. Such a write is to be refused instead of decided.
+pub fn excess(set: &PolicySet, write: &Write<'_>, context: &DecideContext<'_>) -> Option<usize> {
+    let guard = Guard::of(set, write, context)?;
+    let sides = [Some(&write.node), write.old.as_ref()].into_iter().flatten();
+    // Nearly every node has far fewer keys than that.
+    if sides.map(|side| side.labels().count() + side.annotations().count()).sum::<usize>() <= CORRECTIONS_MAX {
+        return None;
+    }
+    let count = guard.asserted().len() + guard.asserted_annotations().len();
+    (count > CORRECTIONS_MAX).then_some(count)
+}
+
 /// Why a kubelet may not change a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuardReason {
@@ -65,6 +82,15 @@ impl<'a> Guard<'a> {
         let removed = removed.map(|(key, value)| (key, Some(value), None));
         let changed = sent.chain(removed).filter(|(_, stored, sent)| stored != sent);
         changed.filter(|(key, ..)| self.label(key).is_some()).map(|(key, stored, _)| (key, stored)).collect()
+    }
+
+    /// Annotations that are reserved for nodegate and that the kubelet changes, with their stored values.
+    pub(crate) fn asserted_annotations(&self) -> BTreeMap<&'a str, Option<&'a str>> {
+        let (node, old) = (&self.write.node, self.write.old.as_ref());
+        let stored = |key: &str| old.and_then(|old| old.annotation(key));
+        let there = node.annotations().chain(old.into_iter().flat_map(NodeFacts::annotations));
+        let changed = there.filter(|(key, _)| is_own(key) && node.annotation(key) != stored(key));
+        changed.map(|(key, _)| (key, stored(key))).collect()
     }
 
     /// Whether a kubelet's UPDATE must keep the stored value of this label, whatever assigns another one: a native policy

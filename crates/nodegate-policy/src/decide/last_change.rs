@@ -29,7 +29,7 @@ impl DecisionBuilder<'_> {
             self.decision.notes.retain(|note| !matches!(note, Note::Stripped { key, .. } if key == LAST_CHANGE));
         }
         if let Some(wanted) = wanted {
-            let by = RuleId { policy: "nodegate".into(), rule: "stamp-changes".into() };
+            let by = RuleId::own("stamp-changes");
             let (value, strength) = (wanted.to_owned(), Strength::Enforced);
             let desired = Desired { value, strength, by, remove_after: REMOVE_AFTER, ownership: Ownership::Usual };
             self.decision.annotations.insert(LAST_CHANGE.to_owned(), desired);

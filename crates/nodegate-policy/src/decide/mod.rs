@@ -1,5 +1,6 @@
 //! `decide`: what a node should have, and which part of that one request carries.
 
+pub(crate) mod admission_mark;
 pub(crate) mod answers;
 pub(crate) mod decision;
 pub(crate) mod evaluate;
@@ -22,7 +23,7 @@ use crate::decide::limits::fit;
 use crate::decide::view::{AssignedValues, View};
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::Field;
-use crate::keys::restriction::{is_own, is_restricted};
+use crate::keys::restriction::is_restricted;
 use crate::set::PolicySet;
 use crate::set::migration::Ownership;
 use crate::set::rule::Strength;
@@ -75,6 +76,7 @@ pub fn decide<'a>(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideCont
     let (mut builder, _) = DecisionBuilder::run(set, write, view, eval, guard);
     builder.correct(&asserted);
     builder.retire();
+    builder.leave_admission_mark(context);
     // The annotation is reserved for nodegate, so no kubelet's UPDATE may change it.
     if context.records_last_change && builder.scope != PatchScope::KubeletUpdate {
         builder.record_last_change(context);
@@ -295,9 +297,7 @@ impl<'a> DecisionBuilder<'a> {
 
     /// Resets the keys that a kubelet may not change, unless a rule already assigns their values.
     fn correct(&mut self, asserted: &BTreeMap<&str, Option<&str>>) {
-        if self.guard.is_none() {
-            return;
-        }
+        let Some(guard) = &self.guard else { return };
         for (key, stored) in asserted {
             match self.decision.label(key) {
                 // Restricted labels arrive only if NodeRestriction is disabled; then the API server accepts this patch, too.
@@ -308,12 +308,9 @@ impl<'a> DecisionBuilder<'a> {
             }
             self.change.labels.entry((*key).to_owned()).or_insert_with(|| stored.map(str::to_owned));
         }
-        let (node, old) = (&self.write.node, self.write.old.as_ref());
-        let stored = |key: &str| old.and_then(|old| old.annotation(key));
-        let there = node.annotations().chain(old.into_iter().flat_map(|old| old.annotations()));
-        for (key, _) in there.filter(|(key, _)| is_own(key) && node.annotation(key) != stored(key)) {
-            if self.change.annotations.insert(key.to_owned(), stored(key).map(str::to_owned)).is_none() {
-                self.decision.notes.push(Note::put_back(Field::Annotation, key, stored(key)));
+        for (key, stored) in guard.asserted_annotations() {
+            if self.change.annotations.insert(key.to_owned(), stored.map(str::to_owned)).is_none() {
+                self.decision.notes.push(Note::put_back(Field::Annotation, key, stored));
             }
         }
     }

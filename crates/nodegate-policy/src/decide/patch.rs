@@ -14,6 +14,7 @@ use crate::api::names::TaintId;
 use crate::decide::decision::NodeChange;
 use crate::facts::NodeFacts;
 use crate::facts::json_borrow::Entries;
+use crate::facts::request::{Operation, Write};
 
 /// The patch that makes `change` on the node that `facts` were read from.
 pub fn patch(facts: &NodeFacts<'_>, change: &NodeChange) -> Patch {
@@ -22,6 +23,19 @@ pub fn patch(facts: &NodeFacts<'_>, change: &NodeChange) -> Patch {
     entries("annotations", facts.annotations.as_ref(), change.annotations(), &mut operations);
     taints(facts, change.taints(), &mut operations);
     Patch(operations)
+}
+
+/// The patch that answers a write: what `change` changes, and without what a kubelet may not say about its own node.
+///
+/// With an owner that is an object of its own, such as its CSINode, a kubelet could delete its node at will, and join again without
+/// the taints that people put on it. NodeRestriction refuses that only in an UPDATE; no real kubelet sends owners.
+pub fn patch_of_write(write: &Write<'_>, change: Option<&NodeChange>) -> Option<Patch> {
+    let mut operations = change.map(|change| patch(&write.node, change));
+    if write.operation == Operation::Create && write.requester.is_kubelet() && write.node.has_owners {
+        let path = PointerBuf::from_tokens(["metadata", "ownerReferences"]);
+        operations.get_or_insert_default().0.push(PatchOperation::Remove(RemoveOperation { path }));
+    }
+    operations
 }
 
 fn add<'a>(path: impl IntoIterator<Item = &'a str>, value: Value) -> PatchOperation {

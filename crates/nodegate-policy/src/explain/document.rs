@@ -23,6 +23,37 @@ pub struct Explanation {
     /// does not show it. Absent if saved state is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_state_unknown: Option<String>,
+    /// Why it is unknown who wrote the node. Then it is also unknown which entries nodegate owns, and `owned` is true for every
+    /// value that a rule assigns. Absent if the node has `managedFields`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writers_unknown: Option<String>,
+}
+
+impl Explanation {
+    /// Whether nodegate owns an entry, in a word.
+    pub fn owned(&self, entry: &Entry) -> &'static str {
+        match (entry.owned, &self.saved_state_unknown, &self.writers_unknown) {
+            (_, _, Some(_)) => "?",
+            (true, ..) => "yes",
+            (false, None, None) => "no",
+            (false, Some(_), None) => "unknown",
+        }
+    }
+}
+
+impl Entry {
+    /// Whether a rule, saved state or nodegate itself has to do with it.
+    pub fn is_ours(&self) -> bool {
+        let is_ours = match self.source.kind {
+            SourceKind::Rule
+            | SourceKind::Saved
+            | SourceKind::Inventory
+            | SourceKind::Migration
+            | SourceKind::Controller => true,
+            SourceKind::Kubelet | SourceKind::User | SourceKind::Unknown => false,
+        };
+        is_ours || self.owned || !self.lost.is_empty() || self.removed_when.is_some()
+    }
 }
 
 /// A label, annotation or taint of the node.

@@ -67,7 +67,13 @@ pub fn explain(set: &PolicySet, subject: &Subject<'_>, key: Option<&str>) -> Exp
         ))
     });
     missing.dedup();
-    Explanation { node: subject.stored.node.name.to_string(), entries, missing, saved_state_unknown: None }
+    Explanation {
+        node: subject.stored.node.name.to_string(),
+        entries,
+        missing,
+        saved_state_unknown: None,
+        writers_unknown: None,
+    }
 }
 
 /// A label, annotation or taint that the node has.

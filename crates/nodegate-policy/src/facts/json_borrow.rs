@@ -2,8 +2,12 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+/// Maximum length of a text that is copied because it has escapes, in bytes. The API server reads requests of up to 3 MiB.
+const COPIED_MAX: usize = 4 << 20;
 
 /// A string, borrowed from the JSON if it has no escapes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +36,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             }
 
             fn visit_str<E: de::Error>(self, v: &str) -> Result<Self::Value, E> {
+                if v.len() > COPIED_MAX {
+                    return Err(E::custom("a text of more than 4 MiB, which no API server sends"));
+                }
                 Ok(Text(Cow::Owned(v.to_owned())))
             }
 
@@ -74,6 +81,61 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for AsMap<D> {
     }
 }
 
+/// Maximum number of labels, annotations, taints and resources of one node. An entry takes at least nine bytes of the
+/// 1.5 MiB that etcd stores of an object (protobuf: tag and length of the entry, of the key and of the value, and a key of
+/// three characters, because there are not enough shorter ones), so no API server sends as many. Whoever sends more
+/// exhausts memory, because an entry takes many times the bytes of its text.
+pub(crate) const ENTRIES_MAX: usize = 180_000;
+
+/// Maximum length of a key, in bytes. Those of labels and annotations have at most 317 characters in Kubernetes, and a write
+/// with a longer one is refused after admission.
+const KEY_MAX: usize = 253 + 1 + 63;
+
+/// An error for a list or an object with more entries than any API server sends.
+pub(crate) fn too_many<E: de::Error>(max: usize) -> E {
+    E::custom(format_args!("more than {max} entries, which no API server sends"))
+}
+
+/// Checks whether one more entry may be added to so many.
+fn check_next<E: de::Error>(entries: usize, key: &str) -> Result<(), E> {
+    if entries == ENTRIES_MAX {
+        return Err(too_many(ENTRIES_MAX));
+    }
+    if key.len() > KEY_MAX {
+        return Err(E::custom(format_args!("a key of {} bytes, which no API server stores", key.len())));
+    }
+    Ok(())
+}
+
+/// A list of at most `MAX` items. A longer one is an error as soon as it is noticed.
+#[derive(Debug)]
+pub struct List<T, const MAX: usize>(pub Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
+            type Value = List<T, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    if items.len() == MAX {
+                        return Err(too_many(MAX));
+                    }
+                    items.push(item);
+                }
+                Ok(List(items))
+            }
+        }
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
+    }
+}
+
 /// A JSON object of strings, sorted by key. The API server sends sorted keys, so usually this is only checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries<'a>(Vec<(Text<'a>, Text<'a>)>);
@@ -87,6 +149,14 @@ impl<'a> Entries<'a> {
     /// All entries by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// The entries from the key `from` up to, and without, the key `to`; `None` is without a bound.
+    pub(crate) fn range(&self, from: Option<&str>, to: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
+        let place = |bound: &str| self.0.partition_point(|(key, _)| &**key < bound);
+        let end = to.map_or(self.0.len(), place);
+        let start = from.map_or(0, place).min(end);
+        self.0[start..end].iter().map(|(key, value)| (&**key, &**value))
     }
 
     /// Whether there are no entries.
@@ -114,6 +184,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                 let mut entries: Vec<(Text<'de>, Text<'de>)> = Vec::with_capacity(16);
                 let mut sorted = true;
                 while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Text<'de>>>()? {
+                    check_next(entries.len(), &key)?;
                     sorted &= entries.last().is_none_or(|(last, _)| *last < key);
                     entries.push((key, value.unwrap_or_default()));
                 }
@@ -159,6 +230,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Capacity<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::with_capacity(8);
                 while let Some((name, quantity)) = map.next_entry::<Text<'de>, QuantityText<'de>>()? {
+                    check_next(entries.len(), &name)?;
                     entries.push((name, quantity.0));
                 }
                 Ok(Capacity(entries))
@@ -208,6 +280,24 @@ impl<'de: 'a, 'a> Deserialize<'de> for QuantityText<'a> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_list_and_no_object_grows_beyond_what_an_api_server_sends() {
+        let entries = |count: usize, quoted: bool| {
+            let value = if quoted { "\"\"" } else { "1" };
+            let all: Vec<String> = (0..count).map(|at| format!("\"{at:x}\":{value}")).collect();
+            format!("{{{}}}", all.join(","))
+        };
+        assert!(serde_json::from_str::<Entries<'_>>(&entries(ENTRIES_MAX, true)).is_ok());
+        let fault = serde_json::from_str::<Entries<'_>>(&entries(ENTRIES_MAX + 1, true)).unwrap_err();
+        assert!(fault.to_string().contains("more than 180000 entries"), "{fault}");
+        assert!(serde_json::from_str::<Capacity<'_>>(&entries(ENTRIES_MAX, false)).is_ok());
+        assert!(serde_json::from_str::<Capacity<'_>>(&entries(ENTRIES_MAX + 1, false)).is_err());
+        let long = format!("{{\"{}\":\"\"}}", "x".repeat(KEY_MAX + 1));
+        assert!(serde_json::from_str::<Entries<'_>>(&long).is_err());
+        assert_eq!(serde_json::from_str::<List<u8, 2>>("[1, 2]").unwrap().0, [1, 2]);
+        assert!(serde_json::from_str::<List<u8, 2>>("[1, 2, 3]").is_err());
+    }
 
     #[test]
     fn entries_are_sorted_and_the_last_of_equal_keys_is_kept() {

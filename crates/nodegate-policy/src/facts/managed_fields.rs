@@ -46,13 +46,36 @@ impl Keys {
 
 /// The claims on the taints of a node, with their times. A webhook's patch does not change them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaintsClaimed(Box<[TaintClaim]>);
+pub struct TaintsClaimed(Box<[WriteOf]>);
 
+/// Who has written a node, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct TaintClaim {
+pub struct Writes(Box<[WriteOf]>);
+
+/// The last write of a manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct WriteOf {
     manager: Box<str>,
+    /// Whether it was through `nodes/status`.
     status: bool,
     time: Box<str>,
+}
+
+impl Writes {
+    /// Whether the manager of this claim has written since.
+    fn is_before(&self, claim: &Claim) -> bool {
+        !self.0.iter().any(|write| write.is_of(claim))
+    }
+}
+
+impl WriteOf {
+    fn new(claim: &Claim) -> Self {
+        Self { manager: claim.manager.clone(), status: claim.status, time: claim.time.clone() }
+    }
+
+    fn is_of(&self, claim: &Claim) -> bool {
+        (&self.manager, self.status, &self.time) == (&claim.manager, claim.status, &claim.time)
+    }
 }
 
 /// Whether all of `managedFields` was read.
@@ -128,16 +151,36 @@ impl Claims {
     /// The claims on the taints with their times, for a comparison with another version of the node; `None` if they are
     /// unknown.
     pub fn taints_claimed(&self) -> Option<TaintsClaimed> {
-        let claim = |claim: &Claim| TaintClaim {
-            manager: claim.manager.clone(),
-            status: claim.status,
-            time: claim.time.clone(),
-        };
-        let claims = || self.claims.iter().filter(|claim| claim.taints).map(claim).collect();
+        let claims = || self.claims.iter().filter(|claim| claim.taints).map(WriteOf::new).collect();
         (self.extent == Extent::Whole).then(|| TaintsClaimed(claims()))
     }
 
-    /// The last writer of any field, which is the most likely one to have removed a key.
+    /// Who has written when, for a comparison with the next version of the node; `None` if it is unknown.
+    pub fn writes(&self) -> Option<Writes> {
+        (self.extent == Extent::Whole).then(|| Writes(self.claims.iter().map(WriteOf::new).collect()))
+    }
+
+    /// The one manager that has written since `before`, which the version before had. A removal leaves no claim, so nobody
+    /// is named if there is none or several, or if a write within one second of another may be hidden.
+    pub fn only_writer_since(&self, before: &Writes) -> Option<&Claim> {
+        let mut new = self.claims.iter().filter(|claim| before.is_before(claim));
+        let only = new.next().filter(|_| self.extent == Extent::Whole)?;
+        new.next().is_none().then_some(only)
+    }
+
+    /// Who has written a label whose value differs from `before`, if known. A webhook's patch in somebody else's write changes the
+    /// value and no claim, so this is not who claims the label if only others have written since.
+    pub fn label_writer_since(&self, key: &str, before: &Writes) -> Option<&Claim> {
+        let others_wrote = || self.claims.iter().any(|claim| before.is_before(claim));
+        self.label_writer(key).filter(|claim| before.is_before(claim) || !others_wrote())
+    }
+
+    /// Whether the API server records who writes this node. It does not for a node that was created without fields.
+    pub fn are_tracked(&self) -> bool {
+        !self.claims.is_empty()
+    }
+
+    /// The last writer of any field.
     pub fn last_writer(&self) -> Option<&Claim> {
         self.latest(|_| true)
     }
@@ -167,6 +210,24 @@ mod tests {
         assert_eq!(&*claims.label_writer("a").unwrap().manager, "kubelet");
         assert_eq!(&*claims.taint_writer().unwrap().manager, "kubectl-label");
         assert!(claims.has_label("a") && !claims.has_label("c") && !claims.has_label("."));
+    }
+
+    #[test]
+    fn who_has_removed_a_key_is_told_only_if_exactly_one_manager_has_written_since() {
+        let claims = |entries: &[(&str, u32)]| {
+            let entry = |(manager, second): &(&str, u32)| {
+                format!(r#"{{"manager": "{manager}", "time": "2026-01-01T00:00:0{second}Z", "fieldsV1": {{}}}}"#)
+            };
+            Claims::parse(&format!("[{}]", entries.iter().map(entry).collect::<Vec<_>>().join(",")))
+        };
+        let before = claims(&[("kubelet", 1), ("kubectl-label", 2)]).writes().unwrap();
+        let since =
+            |entries: &[(&str, u32)]| claims(entries).only_writer_since(&before).map(|claim| claim.manager.clone());
+        assert_eq!(since(&[("kubelet", 1)]), None, "a removal leaves nothing, not even the remover's claim");
+        assert_eq!(since(&[("kubelet", 3)]).as_deref(), Some("kubelet"));
+        assert_eq!(since(&[("kubelet", 1), ("edit", 2)]).as_deref(), Some("edit"));
+        assert_eq!(since(&[("kubelet", 3), ("edit", 3)]), None, "two of them");
+        assert!(Claims::parse("[").only_writer_since(&before).is_none() && Claims::parse("[").writes().is_none());
     }
 
     #[test]

@@ -7,17 +7,19 @@ pub(crate) mod managed_fields;
 pub(crate) mod publishers;
 pub(crate) mod quantity;
 pub(crate) mod request;
+mod wire;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use crate::api::names::TaintEffect;
 use crate::cel::{Budget, Excerpt, Paths};
-use crate::facts::json_borrow::{Capacity, Entries, Object, Text};
+use crate::facts::json_borrow::{Capacity, ENTRIES_MAX, Entries, List, Object, Text, too_many};
 use crate::facts::quantity::Quantity;
+use crate::facts::wire::{Conditions, MetadataWire, NodeInfoWire, SpecWire, StatusWire};
 
 /// A taint of a node.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -64,6 +66,8 @@ pub enum Readiness {
 pub struct NodeFacts<'a> {
     /// `metadata.name`.
     pub name: Text<'a>,
+    /// Whether the API server generated its name. Admission reviews the CREATE of such a node before it has one.
+    pub is_name_generated: bool,
     /// `metadata.uid`; a kubelet's CREATE has none.
     pub uid: Option<Text<'a>>,
     /// `metadata.labels`.
@@ -74,6 +78,8 @@ pub struct NodeFacts<'a> {
     pub taints: Option<Vec<TaintFact<'a>>>,
     /// Whether the object has a `spec`, to which taints can be added.
     pub has_spec: bool,
+    /// Whether there is `metadata.ownerReferences`.
+    pub(crate) has_owners: bool,
     /// `spec.providerID`.
     pub provider_id: Option<Text<'a>>,
     /// `status.capacity`.
@@ -160,12 +166,17 @@ impl<'a> NodeFacts<'a> {
         let NodeInfoWire { system_uuid, os_image, kernel_version } =
             status.node_info.map(|Object(info)| info).unwrap_or_default();
         Self {
+            is_name_generated: is_generated(
+                metadata.name.as_deref().unwrap_or_default(),
+                metadata.generate_name.as_deref(),
+            ),
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.filter(|uid| !uid.is_empty()),
             labels: metadata.labels,
             annotations: metadata.annotations,
-            taints: spec.taints.map(|taints| taints.into_iter().map(|Object(taint)| taint).collect()),
+            taints: spec.taints.map(|List(taints)| taints.into_iter().map(|Object(taint)| taint).collect()),
             has_spec,
+            has_owners: metadata.owner_references.is_some(),
             provider_id: spec.provider_id.filter(|id| !id.is_empty()),
             capacity: status.capacity.unwrap_or_default(),
             readiness,
@@ -217,23 +228,6 @@ impl<'a> NodeFacts<'a> {
     }
 }
 
-/// A node that has been Ready for less than this, in seconds, is starting. Measured between two timestamps
-/// of the kubelet, so that decisions do not depend on nodegate's clock.
-const SETTLING_SECONDS: i64 = 120;
-
-fn readiness(ready: &ConditionWire<'_>) -> Readiness {
-    if ready.status.as_deref() != Some("True") {
-        return Readiness::Starting;
-    }
-    let moment = |text: &Option<Text<'_>>| text.as_deref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
-    match (moment(&ready.last_heartbeat_time), moment(&ready.last_transition_time)) {
-        (Some(heartbeat), Some(transition)) if heartbeat.as_second() - transition.as_second() < SETTLING_SECONDS => {
-            Readiness::Starting
-        }
-        _ => Readiness::Settled,
-    }
-}
-
 /// The fields of a Node that facts are made of, parsed from JSON without copying.
 pub struct NodeFields<'a> {
     wire: NodeWire<'a>,
@@ -241,11 +235,31 @@ pub struct NodeFields<'a> {
     first_field: Option<&'a str>,
 }
 
+impl NodeFields<'_> {
+    /// `metadata.name`, empty if there is none.
+    pub fn name(&self) -> &str {
+        self.wire.metadata.0.name.as_deref().unwrap_or_default()
+    }
+}
+
 struct NodeWire<'a> {
     /// Every object has metadata, and labels are patched into it.
     metadata: Object<MetadataWire<'a>>,
     spec: Option<Object<SpecWire<'a>>>,
     status: Option<Object<StatusWire<'a>>>,
+}
+
+impl NodeWire<'_> {
+    /// The number of labels, annotations, taints and resources.
+    fn entries(&self) -> usize {
+        let Object(MetadataWire { name: _, uid: _, labels, annotations, .. }) = &self.metadata;
+        let taints = self.spec.as_ref().and_then(|Object(spec)| spec.taints.as_ref());
+        let capacity = self.status.as_ref().and_then(|Object(status)| status.capacity.as_ref());
+        labels.as_ref().map_or(0, Entries::len)
+            + annotations.as_ref().map_or(0, Entries::len)
+            + taints.map_or(0, |List(taints)| taints.len())
+            + capacity.map_or(0, |capacity| capacity.iter().count())
+    }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for NodeFields<'a> {
@@ -280,99 +294,24 @@ impl<'de: 'a, 'a> Deserialize<'de> for NodeFields<'a> {
                     next = map.next_key()?;
                 }
                 let metadata = metadata.ok_or_else(|| A::Error::missing_field("metadata"))?;
-                Ok(NodeFields { wire: NodeWire { metadata, spec, status }, first_field })
+                let wire = NodeWire { metadata, spec, status };
+                if wire.entries() > ENTRIES_MAX {
+                    return Err(too_many(ENTRIES_MAX));
+                }
+                Ok(NodeFields { wire, first_field })
             }
         }
         deserializer.deserialize_map(NodeVisitor)
     }
 }
 
-#[derive(Default, serde::Deserialize)]
-struct MetadataWire<'a> {
-    #[serde(borrow, default)]
-    name: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    uid: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    labels: Option<Entries<'a>>,
-    #[serde(borrow, default)]
-    annotations: Option<Entries<'a>>,
-}
-
-#[derive(Default, serde::Deserialize)]
-struct SpecWire<'a> {
-    #[serde(rename = "providerID", borrow, default)]
-    provider_id: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    taints: Option<Vec<Object<TaintFact<'a>>>>,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StatusWire<'a> {
-    #[serde(borrow, default)]
-    capacity: Option<Capacity<'a>>,
-    #[serde(default)]
-    conditions: Option<Conditions>,
-    #[serde(borrow, default)]
-    node_info: Option<Object<NodeInfoWire<'a>>>,
-}
-
-/// The readiness according to the conditions. The conditions are not kept, because there may be very many.
-struct Conditions(Readiness);
-
-impl Default for Conditions {
-    fn default() -> Self {
-        Self(Readiness::Starting)
-    }
-}
-
-impl<'de> Deserialize<'de> for Conditions {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ConditionsVisitor;
-        impl<'de> Visitor<'de> for ConditionsVisitor {
-            type Value = Conditions;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of conditions")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut conditions: A) -> Result<Self::Value, A::Error> {
-                let mut found = None;
-                while let Some(Object(condition)) = conditions.next_element::<Object<ConditionWire<'de>>>()? {
-                    if found.is_none() && condition.kind.as_deref() == Some("Ready") {
-                        found = Some(readiness(&condition));
-                    }
-                }
-                Ok(found.map(Conditions).unwrap_or_default())
-            }
-        }
-        deserializer.deserialize_seq(ConditionsVisitor)
-    }
-}
-
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ConditionWire<'a> {
-    #[serde(rename = "type", borrow, default)]
-    kind: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    status: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    last_heartbeat_time: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    last_transition_time: Option<Text<'a>>,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct NodeInfoWire<'a> {
-    #[serde(rename = "systemUUID", borrow, default)]
-    system_uuid: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    os_image: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    kernel_version: Option<Text<'a>>,
+/// Whether the API server made this name of `generateName`: five characters behind it. Who gives a name as well keeps it
+/// (`k8s.io/apiserver/pkg/storage/names/generate.go`, `k8s.io/apimachinery/pkg/util/rand`).
+fn is_generated(name: &str, generate_name: Option<&str>) -> bool {
+    const BASE_MAX: usize = 58;
+    let base = generate_name.map(|base| base.get(..BASE_MAX).unwrap_or(base)).filter(|base| !base.is_empty());
+    let suffix = base.and_then(|base| name.strip_prefix(base));
+    suffix.is_some_and(|suffix| suffix.len() == 5 && suffix.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c)))
 }
 
 #[cfg(test)]

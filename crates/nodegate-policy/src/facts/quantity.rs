@@ -168,6 +168,14 @@ impl Comparison {
     pub(crate) fn holds(self, quantity: Quantity) -> bool {
         self.operator.accepts(quantity.cmp(&self.with))
     }
+
+    /// Whether no quantity satisfies both.
+    pub(crate) fn excludes(self, other: Self) -> bool {
+        // If there is such a quantity, one of the two limits or one next to them is one.
+        let near = |Quantity(nanos)| [nanos.saturating_sub(1), nanos, nanos.saturating_add(1)].map(Quantity);
+        let mut candidates = near(self.with).into_iter().chain(near(other.with));
+        !candidates.any(|quantity| self.holds(quantity) && other.holds(quantity))
+    }
 }
 
 /// As policies write it, with the largest binary suffix that keeps the quantity exact.
@@ -223,6 +231,24 @@ impl Comparison {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn comparisons_exclude_each_other_if_no_quantity_satisfies_both() {
+        let comparison = |text: &str| text.parse::<Comparison>().unwrap();
+        for (one, other, expected) in [
+            (">=16", "<16", true),
+            (">=16", "<=16", false),
+            (">16", "<=16", true),
+            ("==8", "==8000m", false),
+            ("==8", "==9", true),
+            (">=8", ">=16", false),
+            ("<4", ">8", true),
+            ("<8", ">4", false),
+        ] {
+            assert_eq!(comparison(one).excludes(comparison(other)), expected, "{one} and {other}");
+            assert_eq!(comparison(other).excludes(comparison(one)), expected, "{other} and {one}");
+        }
+    }
 
     #[test]
     fn quantities_compare_across_suffixes() {

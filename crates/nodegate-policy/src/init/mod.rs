@@ -1,4 +1,4 @@
-//! `init`: a first policy from the labels and taints that the nodes of a fleet have today, and tests of it.
+//! `init`: a first policy from the labels and taints that the nodes of a fleet have today, and tests for it.
 //!
 //! # Guarantees
 //! - The policy compiles, and changes nothing on the nodes that it was made from.

@@ -1,6 +1,7 @@
 //! Who may override a policy in an emergency.
 
 use super::Exemptions;
+use super::findings::cut;
 use crate::facts::request::Requester;
 use crate::set::governance::Governance;
 
@@ -12,14 +13,18 @@ pub(super) struct BreakGlass<'g> {
 }
 
 impl BreakGlass<'_> {
-    /// The group or user name by which the requester overrides this document, if any.
+    /// As whom the requester overrides this document, if they may: `group oncall` or `user nina`.
     pub(super) fn overridden_by(&self, document: usize, requester: &Requester<'_>) -> Option<String> {
         let open = &self.exemptions.break_glass_groups;
         if let Some(group) = requester.groups.iter().find(|group| open.contains(group)) {
-            return Some(group.to_string());
+            return Some(format!("group {}", cut(group)));
         }
         let document = self.governance.document(document);
-        document.break_glass.iter().any(|subjects| subjects.contain(requester)).then(|| requester.username.to_string())
+        let subjects = document.break_glass.iter().find(|subjects| subjects.contain(requester))?;
+        let group = requester.groups.iter().find(|group| subjects.groups.contains(group));
+        Some(
+            group.map_or_else(|| format!("user {}", cut(&requester.username)), |group| format!("group {}", cut(group))),
+        )
     }
 
     /// How to override a document.

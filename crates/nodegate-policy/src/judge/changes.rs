@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::snapshot::keys_of;
 use crate::api::names::TaintEffect;
 use crate::api::policy::ChangeOperation;
 use crate::decide::decision::Decision;
 use crate::facts::NodeFacts;
+use crate::facts::json_borrow::Entries;
 use crate::facts::request::Write;
 use crate::keys::Field;
 use crate::keys::restriction::{KUBELET_ANNOTATIONS, is_reconciled_by_kubelet};
@@ -79,16 +79,19 @@ impl<'a> KeyChange<'a> {
 /// Every label, annotation and taint that differs, sorted.
 pub(super) fn changes<'a>(write: &'a Write<'a>) -> Vec<KeyChange<'a>> {
     let (new, old) = (&write.node, write.old.as_ref());
-    let mut found = Vec::new();
     let place = |field, key, effect| NodeKey { field, key, effect };
-    for key in keys_of(new.labels().chain(old.into_iter().flat_map(NodeFacts::labels))) {
-        let old = old.and_then(|old| old.label(key));
-        found.extend(KeyChange::new(place(Field::Label, key, None), old, new.label(key)));
-    }
-    for key in keys_of(new.annotations().chain(old.into_iter().flat_map(NodeFacts::annotations))) {
-        let old = old.and_then(|old| old.annotation(key));
-        found.extend(KeyChange::new(place(Field::Annotation, key, None), old, new.annotation(key)));
-    }
+    let labels = || {
+        let both = both(old.and_then(|old| old.labels.as_ref()), new.labels.as_ref());
+        both.filter_map(|(key, old, new)| KeyChange::new(place(Field::Label, key, None), old, new))
+    };
+    let annotations = || {
+        let both = both(old.and_then(|old| old.annotations.as_ref()), new.annotations.as_ref());
+        both.filter_map(|(key, old, new)| KeyChange::new(place(Field::Annotation, key, None), old, new))
+    };
+    // Counted before, because a list that grows takes up to three times the memory, and a writer may change very many keys.
+    let mut found = Vec::with_capacity(labels().count() + annotations().count());
+    found.extend(labels());
+    found.extend(annotations());
     let (now, before) = (taints_of(new), old.map(taints_of).unwrap_or_default());
     let taints: BTreeSet<&(&str, TaintEffect)> = now.keys().chain(before.keys()).collect();
     for id in taints {
@@ -96,6 +99,25 @@ pub(super) fn changes<'a>(write: &'a Write<'a>) -> Vec<KeyChange<'a>> {
         found.extend(KeyChange::new(place, before.get(id).copied(), now.get(id).copied()));
     }
     found
+}
+
+/// Every key of either, sorted, with its value in each.
+fn both<'a>(
+    old: Option<&'a Entries<'a>>,
+    new: Option<&'a Entries<'a>>,
+) -> impl Iterator<Item = (&'a str, Option<&'a str>, Option<&'a str>)> {
+    let mut old = old.into_iter().flat_map(Entries::iter).peekable();
+    let mut new = new.into_iter().flat_map(Entries::iter).peekable();
+    std::iter::from_fn(move || {
+        let key = match (old.peek(), new.peek()) {
+            (Some((old, _)), Some((new, _))) => *old.min(new),
+            (Some((key, _)), None) | (None, Some((key, _))) => *key,
+            (None, None) => return None,
+        };
+        let before = old.next_if(|(there, _)| *there == key).map(|(_, value)| value);
+        let after = new.next_if(|(there, _)| *there == key).map(|(_, value)| value);
+        Some((key, before, after))
+    })
 }
 
 fn taints_of<'a>(node: &'a NodeFacts<'a>) -> BTreeMap<(&'a str, TaintEffect), &'a str> {

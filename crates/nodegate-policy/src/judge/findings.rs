@@ -4,7 +4,8 @@
 
 use std::collections::HashMap;
 
-use super::changes::{KeyChange, NodeKey, past};
+use super::changes::{self, KeyChange, NodeKey, past};
+use super::parts::Part;
 use super::snapshot::NodeSnapshot;
 use crate::api::policy::{ChangeOperation, NamedPart};
 use crate::keys::Field;
@@ -84,14 +85,18 @@ impl<'f> KnownFindings<'f> {
 }
 
 /// The findings on a node. Immutable keys and expressions depend on the write, so they have none here.
-pub(super) fn findings(constraint: &Constraint, snapshot: &NodeSnapshot<'_>) -> Vec<Finding> {
+///
+/// Those about one key of many are only the ones in `part`.
+pub(super) fn findings(constraint: &Constraint, snapshot: &NodeSnapshot<'_>, part: Part<'_>) -> Vec<Finding> {
     match constraint {
         Constraint::Required { keys, of } => of.iter().flat_map(|field| missing(*field, keys, snapshot)).collect(),
         Constraint::Allowed { key, of, accepted } => {
             of.iter().flat_map(|field| unaccepted(*field, key, accepted, snapshot)).collect()
         }
         Constraint::Dependency(dependency) => unmet(dependency, snapshot),
-        Constraint::Naming(naming) => naming.of.iter().flat_map(|field| misnamed(*field, naming, snapshot)).collect(),
+        Constraint::Naming(naming) => {
+            naming.of.iter().flat_map(|field| misnamed(*field, naming, snapshot, part)).collect()
+        }
         Constraint::Immutable { .. } | Constraint::Expression(_) => Vec::new(),
     }
 }
@@ -124,6 +129,17 @@ pub(super) fn is_about_one_key(constraint: &Constraint) -> bool {
     }
 }
 
+/// Whether a writer can cause any number of findings, one for each key.
+pub(super) fn is_about_many_keys(constraint: &Constraint) -> bool {
+    match constraint {
+        Constraint::Immutable { .. } | Constraint::Naming(_) => true,
+        Constraint::Allowed { .. }
+        | Constraint::Required { .. }
+        | Constraint::Dependency(_)
+        | Constraint::Expression(_) => false,
+    }
+}
+
 /// Whether a change is related to a finding of a constraint that concerns several keys.
 pub(super) fn concerns(constraint: &Constraint, finding: &Finding, change: &KeyChange<'_>) -> bool {
     match constraint {
@@ -136,20 +152,23 @@ pub(super) fn concerns(constraint: &Constraint, finding: &Finding, change: &KeyC
     }
 }
 
-/// Whether a change is of a key that a finding names. An expression names none.
-pub(super) fn names(constraint: &Constraint, finding: &Finding, change: &KeyChange<'_>) -> bool {
+/// Whether one of these changes is of a key that a finding names. An expression names none.
+pub(super) fn is_named(constraint: &Constraint, finding: &Finding, changes: &[KeyChange<'_>]) -> bool {
     match constraint {
         Constraint::Expression(_) => false,
         Constraint::Allowed { .. } | Constraint::Immutable { .. } | Constraint::Naming(_) => {
-            finding.place() == Some(change.place)
+            finding.place().is_some_and(|place| changes::at(changes, place).is_some())
         }
-        Constraint::Required { .. } | Constraint::Dependency(_) => concerns(constraint, finding, change),
+        Constraint::Required { .. } | Constraint::Dependency(_) => {
+            changes.iter().any(|change| concerns(constraint, finding, change))
+        }
     }
 }
 
-/// Changes of immutable keys.
-pub(super) fn frozen(keys: &KeySet, of: &[Field], changes: &[KeyChange<'_>]) -> Vec<Finding> {
+/// Changes of immutable keys in `part`.
+pub(super) fn frozen(keys: &KeySet, of: &[Field], changes: &[KeyChange<'_>], part: Part<'_>) -> Vec<Finding> {
     let touched = changes.iter().filter(|change| change.operation != ChangeOperation::Add);
+    let touched = touched.filter(|change| part.has(change.place.key));
     let touched = touched.filter(|change| of.contains(&change.place.field) && keys.contains(change.place.key));
     let finding = |change: &KeyChange<'_>| {
         let mut what = format!(
@@ -254,17 +273,17 @@ fn unmet(dependency: &Dependency, snapshot: &NodeSnapshot<'_>) -> Vec<Finding> {
     lacking.chain(untainted).chain(forbidden).collect()
 }
 
-fn misnamed(field: Field, naming: &Naming, snapshot: &NodeSnapshot<'_>) -> Vec<Finding> {
+fn misnamed(field: Field, naming: &Naming, snapshot: &NodeSnapshot<'_>, part: Part<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (place, value) in snapshot.entries(field) {
+    for (place, value) in snapshot.entries_in(field, part) {
         if !naming.is_about(field, place.key) {
             continue;
         }
         let of_key = (naming.part != NamedPart::Value).then_some(("key", place.key, true));
         let of_value = (naming.part != NamedPart::Key).then_some(("value", value, false));
-        for (part, text, is_key) in of_key.into_iter().chain(of_value) {
+        for (named, text, is_key) in of_key.into_iter().chain(of_value) {
             let Some((faults, distance, said)) = faults(naming, text, is_key) else { continue };
-            let what = format!("the {part} of {field} {:?} {said}", place.to_string());
+            let what = format!("the {named} of {field} {:?} {said}", place.to_string());
             let value = (!is_key).then(|| text.to_owned());
             found.push(Finding { is_key, value, faults, distance, ..Finding::new(place, what) });
         }
@@ -298,7 +317,7 @@ fn faults(naming: &Naming, text: &str, is_key: bool) -> Option<(u8, u64, String)
 /// Maximum length of a quoted value, in characters, because annotations may be very long.
 const QUOTED_MAX: usize = 100;
 
-fn cut(value: &str) -> String {
+pub(super) fn cut(value: &str) -> String {
     match value.char_indices().nth(QUOTED_MAX) {
         Some((end, _)) => format!("{}…", &value[..end]),
         None => value.to_owned(),

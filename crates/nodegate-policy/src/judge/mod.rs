@@ -6,6 +6,7 @@ mod break_glass;
 mod changes;
 mod expressions;
 mod findings;
+mod parts;
 mod replaced;
 mod requested;
 mod snapshot;
@@ -13,7 +14,7 @@ mod stored;
 mod verdict;
 
 pub use stored::violations;
-pub use verdict::{Kind, Verdict, Violation};
+pub use verdict::{Further, Kind, Verdict, Violation};
 
 use std::cell::{OnceCell, RefCell};
 
@@ -21,16 +22,20 @@ use break_glass::BreakGlass;
 use changes::{KeyChange, changes, past};
 use expressions::SharedRequest;
 use findings::{Finding, KnownFindings};
+use parts::Part;
 use requested::{RequesterChange, Restored};
 use snapshot::NodeSnapshot;
+use verdict::Found;
 
 use crate::api::policy::{ChangeOperation, EntryMode};
 use crate::cel::Budget;
+use crate::decide::admission_mark::ADMISSION;
 use crate::decide::decision::Decision;
 use crate::decide::guard::{Guard, GuardReason};
 use crate::decide::last_change::LAST_CHANGE;
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::Field;
+use crate::keys::control_plane::{self, NEW_NODE_TAINT};
 use crate::keys::pattern::Identities;
 use crate::keys::restriction::is_own;
 use crate::set::PolicySet;
@@ -50,7 +55,9 @@ pub struct Exemptions {
 ///
 /// # Guarantees
 /// - Pure, like [`decide`].
-/// - A kubelet's CREATE is never denied, and changes of the keys that kubelets reconcile always pass.
+/// - A kubelet's CREATE is never denied, and changes of the keys that kubelets reconcile always pass. Whoever creates a
+///   Node may give it these keys as well.
+/// - What the control plane writes to bring a node up, and its taints of conditions, are never denied.
 /// - Existing violations and values that [`decide`] assigns are never counted as violations of the requester.
 pub fn judge<'a>(
     set: &'a PolicySet,
@@ -69,6 +76,7 @@ pub fn judge<'a>(
         context,
         exemptions,
         kubelet,
+        control_plane: control_plane::is_control_plane(&write.requester.username),
         guard: Guard::of(set, write, context),
         changes: changes(write),
         new: NodeSnapshot::new(set, &write.node, context.budget),
@@ -81,15 +89,19 @@ pub fn judge<'a>(
     };
     judge.changes.extend(judge.following_removals());
     judge.changes.sort_unstable_by_key(|change| change.place);
-    let keys = judge.changes.iter().filter_map(|change| judge.key(change));
-    let mut violations: Vec<Violation> = keys.collect();
-    // Nobody uses the verdict of a first attempt whose budget does not suffice.
+    let mut found = Found::default();
+    judge.changes.iter().filter_map(|change| judge.key(change)).for_each(|violation| found.add(violation));
     let in_vain = || context.budget.is_some_and(Budget::was_too_brief);
     let constraints = set.governance().constraints().iter().take_while(|_| !in_vain());
-    violations.extend(constraints.flat_map(|constraint_entry| judge.entry_violations(constraint_entry)));
-    violations.sort_by(|a, b| a.importance().cmp(&b.importance()));
+    let applying: Vec<&ConstraintEntry> = constraints.filter(|constraint| judge.is_judged_by(constraint)).collect();
+    for part in Part::of(write, &judge.changes) {
+        let constraints = applying.iter().take_while(|_| !in_vain());
+        let found_here = constraints.flat_map(|constraint_entry| judge.entry_violations(constraint_entry, part));
+        found_here.for_each(|violation| found.add(violation));
+    }
     let Unevaluated { unknown, too_costly } = judge.unevaluated.take();
-    Verdict { violations, unknown, too_costly }
+    let (violations, further) = found.sorted();
+    Verdict { violations, further, unknown, too_costly }
 }
 
 struct Judge<'a, 'e> {
@@ -98,6 +110,8 @@ struct Judge<'a, 'e> {
     context: &'e DecideContext<'a>,
     exemptions: &'e Exemptions,
     kubelet: bool,
+    /// Whether the control plane sends it.
+    control_plane: bool,
     guard: Option<Guard<'a>>,
     changes: Vec<KeyChange<'a>>,
     new: NodeSnapshot<'a>,
@@ -121,37 +135,57 @@ struct Unevaluated {
 impl<'a> Judge<'a, '_> {
     /// The violation by the change of one key, if any.
     fn key(&self, change: &KeyChange<'a>) -> Option<Violation> {
-        if self.kubelet && change.is_reconciled() {
+        if self.is_own_work(change) {
             return None;
         }
         let violation = self.assertion(change).or_else(|| match self.replaced(change) {
             Some(denied) if denied.denies() => Some(denied),
+            // A Node that somebody else creates, such as a backup or a simulated one, has the keys that its kubelet gives it.
+            overridden if self.old.is_none() && change.is_reconciled() => overridden,
             // Who may override the policy of a migration may not override others by that.
             overridden => self.reserved(change).or(overridden),
         })?;
         changes::at(&self.requested().changes, change.place).is_some().then_some(violation)
     }
 
-    /// The violation if a kubelet changes a key that it may not change, or anyone changes the last-change annotation.
+    /// Whether the change is a kubelet's or the control plane's own work, which no policy denies.
+    fn is_own_work(&self, change: &KeyChange<'_>) -> bool {
+        let place = change.place;
+        let of_api_server = || {
+            self.write.operation == Operation::Create
+                && place.field == Field::Taint
+                && place.to_string() == NEW_NODE_TAINT
+        };
+        (self.kubelet && change.is_reconciled())
+            || (self.control_plane && control_plane::is_written(place.field, place.key))
+            || of_api_server()
+    }
+
+    /// The violation if a kubelet changes a key that it may not change, or anyone changes an annotation that nodegate maintains.
     fn assertion(&self, change: &KeyChange<'_>) -> Option<Violation> {
         let place = change.place;
-        let stamp = self.context.records_last_change && place.field == Field::Annotation && place.key == LAST_CHANGE;
+        let is_kept = match place.key {
+            LAST_CHANGE => self.context.records_last_change,
+            ADMISSION => self.write.operation == Operation::Update,
+            _ => false,
+        };
+        let stamp = is_kept && place.field == Field::Annotation;
         if (!self.kubelet && !stamp) || place.field == Field::Taint {
             return None;
         }
-        let own = |rule: &str| RuleId { policy: "nodegate".into(), rule: rule.into() };
         let hold = match place.field {
             Field::Label => self.guard.as_ref().and_then(|guard| guard.label(place.key)),
             Field::Annotation | Field::Taint => is_own(place.key).then_some(GuardReason::Own),
         };
         let by = match hold? {
-            GuardReason::Own => own("own-keys"),
-            GuardReason::Persisted => own("persisted"),
+            GuardReason::Own => RuleId::own("own-keys"),
+            GuardReason::Persisted => RuleId::own("persisted"),
             GuardReason::Protected => self.set.governance().protecting(place.key)?.protect_id.clone(),
         };
         let message = if stamp {
             format!(
-                "annotation {LAST_CHANGE:?} is maintained by nodegate and may not be {} by others",
+                "annotation {:?} is maintained by nodegate and may not be {} by others",
+                place.key,
                 past(change.operation)
             )
         } else {
@@ -202,7 +236,8 @@ impl<'a> Judge<'a, '_> {
             place.field,
             place.to_string(),
             past(change.operation),
-            &*requester.username,
+            // The API server bounds no user name, and the message is written for each key.
+            findings::cut(&requester.username),
             strictest.entry.id.policy,
             strictest.entry.id.rule,
         );
@@ -226,26 +261,31 @@ impl<'a> Judge<'a, '_> {
         self.new.matches(&entry.matcher) || self.old.as_ref().is_some_and(|old| old.matches(&entry.matcher))
     }
 
-    /// The violations of one entry.
-    fn entry_violations(&self, constraint_entry: &'a ConstraintEntry) -> Vec<Violation> {
+    /// Whether an entry applies to this write.
+    fn is_judged_by(&self, constraint_entry: &ConstraintEntry) -> bool {
         let (entry, constraint) = (&constraint_entry.entry, &constraint_entry.constraint);
         // If the entry applies to every node, only changed keys can matter.
         let elsewhere =
             self.old.is_some() && entry.matcher.is_every_node() && !findings::touches(constraint, &self.changes);
         if elsewhere || entry.except.contain(&self.write.requester) {
+            return false;
+        }
+        match constraint.judged() {
+            JudgedBy::Changes { .. } => self.is_about_node(entry),
+            JudgedBy::State | JudgedBy::Expression(_) => self.will_match(entry),
+        }
+    }
+
+    /// The violations of an entry that applies, by keys of `part`; those of the node as a whole are in the first part.
+    fn entry_violations(&self, constraint_entry: &'a ConstraintEntry, part: Part<'a>) -> Vec<Violation> {
+        let (entry, constraint) = (&constraint_entry.entry, &constraint_entry.constraint);
+        if !part.is_first() && !findings::is_about_many_keys(constraint) {
             return Vec::new();
         }
         let judged = constraint.judged();
-        let is_about = match judged {
-            JudgedBy::Changes { .. } => self.is_about_node(entry),
-            JudgedBy::State | JudgedBy::Expression(_) => self.will_match(entry),
-        };
-        if !is_about {
-            return Vec::new();
-        }
         let mut found = match judged {
-            JudgedBy::Changes { keys, of } => findings::frozen(keys, of, &self.changes),
-            JudgedBy::State => self.fresh(entry, constraint),
+            JudgedBy::Changes { keys, of } => findings::frozen(keys, of, &self.changes, part),
+            JudgedBy::State => self.fresh(entry, constraint, part),
             JudgedBy::Expression(constraint) => self.expression(entry, constraint),
         };
         let operation = |finding: &Finding| self.operation(constraint_entry, finding);
@@ -256,8 +296,8 @@ impl<'a> Judge<'a, '_> {
         // Keep only what the requester's own part of the write also violates.
         let requested = self.requested();
         let held = match judged {
-            JudgedBy::Changes { keys, of } => findings::frozen(keys, of, &requested.changes),
-            JudgedBy::State => findings::findings(constraint, &requested.snapshot),
+            JudgedBy::Changes { keys, of } => findings::frozen(keys, of, &requested.changes, part),
+            JudgedBy::State => findings::findings(constraint, &requested.snapshot, part),
             JudgedBy::Expression(constraint) => self.evaluate(entry, constraint, &requested.snapshot),
         };
         let held = KnownFindings::of(&held);
@@ -268,7 +308,7 @@ impl<'a> Judge<'a, '_> {
             JudgedBy::State | JudgedBy::Expression(_) => true,
         };
         if may_become_one && !self.requested_matches(entry) {
-            found.retain(|finding| requested.changes.iter().any(|change| findings::names(constraint, finding, change)));
+            found.retain(|finding| findings::is_named(constraint, finding, &requested.changes));
         }
         let (break_glass, requester) = (self.break_glass(), &self.write.requester);
         let violation = |finding: Finding| {
@@ -289,10 +329,10 @@ impl<'a> Judge<'a, '_> {
     }
 
     /// Findings that the write causes or makes worse.
-    fn fresh(&self, entry: &Entry, constraint: &Constraint) -> Vec<Finding> {
-        let mut found = findings::findings(constraint, &self.new);
+    fn fresh(&self, entry: &Entry, constraint: &Constraint, part: Part<'_>) -> Vec<Finding> {
+        let mut found = findings::findings(constraint, &self.new, part);
         if let Some(old) = self.old.as_ref().filter(|old| !found.is_empty() && old.matches(&entry.matcher)) {
-            let before = findings::findings(constraint, old);
+            let before = findings::findings(constraint, old, part);
             let before = KnownFindings::of(&before);
             found.retain(|finding| !before.has_same_or_worse(finding));
         }

@@ -10,7 +10,7 @@ use crate::keys::Field;
 use crate::set::governance::Entry;
 use crate::set::rule::Rule;
 
-/// The requester's own part of a write: without the changes that nodegate or a kubelet's reconciling makes.
+/// The requester's own part of a write: without the changes that nodegate, a kubelet's reconciling or the control plane makes.
 pub(super) struct RequesterChange<'a> {
     pub(super) changes: Vec<KeyChange<'a>>,
     pub(super) snapshot: NodeSnapshot<'a>,
@@ -29,9 +29,9 @@ impl<'a> Judge<'a, '_> {
         self.decision.get_or_init(|| decide(self.set, self.write, self.context))
     }
 
-    /// Whether a change is not the requester's own: nodegate or a kubelet's reconciling makes it.
+    /// Whether a change is not the requester's own: nodegate, a kubelet's reconciling or the control plane makes it.
     fn is_exempt(&self, change: &KeyChange<'a>) -> bool {
-        if self.kubelet && change.is_reconciled() {
+        if self.is_own_work(change) {
             return true;
         }
         match self.equal_other(change) {
@@ -104,10 +104,9 @@ impl<'a> Judge<'a, '_> {
     pub(super) fn requested(&self) -> &RequesterChange<'a> {
         self.requested.get_or_init(|| {
             let own = |change: &KeyChange<'a>| !self.is_exempt(change);
-            RequesterChange {
-                changes: self.changes.iter().copied().filter(own).collect(),
-                snapshot: self.with_changes(own),
-            }
+            let mut changes = Vec::with_capacity(self.changes.len());
+            changes.extend(self.changes.iter().copied().filter(own));
+            RequesterChange { changes, snapshot: self.with_changes(own) }
         })
     }
 

@@ -1,10 +1,10 @@
 //! One state of a node: before a write, after it, or a combination.
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
 
 use super::changes::NodeKey;
 use super::expressions::Unevaluated;
+use super::parts::Part;
 use crate::api::names::TaintEffect;
 use crate::cel::{Budget, Edit, Excerpt, Paths};
 use crate::decide::view::View;
@@ -75,13 +75,19 @@ impl<'a> NodeSnapshot<'a> {
 
     /// All keys of a field with their values.
     pub(super) fn entries(&self, field: Field) -> Vec<(NodeKey<'a>, &'a str)> {
+        self.entries_in(field, Part::default())
+    }
+
+    /// The keys of a field in `part` with their values.
+    pub(super) fn entries_in(&self, field: Field, part: Part<'_>) -> Vec<(NodeKey<'a>, &'a str)> {
         let place = move |(key, value)| (NodeKey { field, key, effect: None }, value);
         let there: Vec<(NodeKey<'a>, &'a str)> = match field {
-            Field::Label => self.facts.labels().map(place).collect(),
-            Field::Annotation => self.facts.annotations().map(place).collect(),
+            Field::Label => part.entries(self.facts.labels.as_ref()).map(place).collect(),
+            Field::Annotation => part.entries(self.facts.annotations.as_ref()).map(place).collect(),
             Field::Taint => {
                 let taints = self.facts.taints().iter();
                 taints
+                    .filter(|taint| part.has(&taint.key))
                     .map(|taint| (NodeKey { field, key: &taint.key, effect: taint.effect() }, taint.value()))
                     .collect()
             }
@@ -89,7 +95,8 @@ impl<'a> NodeSnapshot<'a> {
         if self.instead.is_empty() {
             return there;
         }
-        let others = self.instead.iter().filter(|instead| instead.place.field == field);
+        let is_here = |instead: &&Override<'a>| instead.place.field == field && part.has(instead.place.key);
+        let others = self.instead.iter().filter(is_here);
         let others = others.filter_map(|instead| instead.value.map(|value| (instead.place, value)));
         there.into_iter().filter(|(place, _)| self.instead(*place).is_none()).chain(others).collect()
     }
@@ -154,9 +161,4 @@ fn edit<'a>(Override { place, value }: &Override<'a>) -> Option<Edit<'a>> {
         (Field::Annotation, _) => Edit::Entry { map: "annotations", key, value },
         (Field::Taint, effect) => Edit::Taint { key, effect: effect?.as_str(), value },
     })
-}
-
-/// The distinct keys.
-pub(super) fn keys_of<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeSet<&'a str> {
-    entries.map(|(key, _)| key).collect()
 }

@@ -6,6 +6,7 @@ use super::Exemptions;
 use super::break_glass::BreakGlass;
 use super::expressions::{self, EvaluationInput, SharedRequest, Unevaluated};
 use super::findings;
+use super::parts::Part;
 use super::snapshot::NodeSnapshot;
 use super::verdict::{Verdict, Violation};
 use crate::api::policy::ChangeOperation;
@@ -40,7 +41,7 @@ pub fn violations(set: &PolicySet, node: &NodeFacts<'_>) -> Verdict {
                     Vec::new()
                 })
             }
-            JudgedBy::State => findings::findings(&constraint_entry.constraint, &snapshot),
+            JudgedBy::State => findings::findings(&constraint_entry.constraint, &snapshot, Part::default()),
         };
         let override_hint = break_glass.override_hint(constraint_entry.entry.document);
         let violation =

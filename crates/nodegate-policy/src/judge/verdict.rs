@@ -2,6 +2,8 @@
 
 #![warn(clippy::wildcard_enum_match_arm, reason = "a new kind of governance must be handled here")]
 
+use std::collections::BTreeMap;
+
 use super::findings::Finding;
 use crate::api::policy::{ChangeOperation, EntryMode};
 use crate::keys::Field;
@@ -59,7 +61,7 @@ pub struct Violation {
     pub key: String,
     /// How the write changes the key.
     pub operation: ChangeOperation,
-    /// The break-glass group or user that overrides it, if any.
+    /// The break-glass group or user that overrides it, if any: `group oncall`, `user nina`.
     pub overridden_by: Option<String>,
     /// What is wrong, as a sentence.
     pub what: String,
@@ -106,11 +108,67 @@ impl Violation {
     }
 }
 
+/// Maximum number of violations that are kept of those that deny a write, and of the others. A writer can cause any number of
+/// them, and each has texts.
+const KEPT_MAX: usize = 1_000;
+
+/// Violations that are only counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Further {
+    /// Policy and entry.
+    pub by: RuleId,
+    /// The mode of the entry.
+    pub mode: EntryMode,
+    /// Whether a break-glass group or user overrides them.
+    pub overridden: bool,
+    /// How many they are.
+    pub count: usize,
+}
+
+impl Further {
+    /// Whether they deny the write.
+    pub fn denies(&self) -> bool {
+        self.mode == EntryMode::Enforce && !self.overridden
+    }
+}
+
+/// The violations that were found so far.
+#[derive(Default)]
+pub(super) struct Found {
+    denying: Vec<Violation>,
+    others: Vec<Violation>,
+    further: BTreeMap<(RuleId, EntryMode, bool), usize>,
+}
+
+impl Found {
+    /// Keeps a violation, or counts it if there are very many.
+    pub(super) fn add(&mut self, violation: Violation) {
+        let kept = if violation.denies() { &mut self.denying } else { &mut self.others };
+        if kept.len() < KEPT_MAX {
+            kept.push(violation);
+        } else {
+            let like = (violation.by, violation.mode, violation.overridden_by.is_some());
+            *self.further.entry(like).or_default() += 1;
+        }
+    }
+
+    /// All violations, the most important first.
+    pub(super) fn sorted(self) -> (Vec<Violation>, Vec<Further>) {
+        let mut violations = self.denying;
+        violations.extend(self.others);
+        violations.sort_by(|a, b| a.importance().cmp(&b.importance()));
+        let further = self.further.into_iter();
+        (violations, further.map(|((by, mode, overridden), count)| Further { by, mode, overridden, count }).collect())
+    }
+}
+
 /// The result of judging a write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Every violation, the most important first.
+    /// The violations, the most important first.
     pub violations: Vec<Violation>,
+    /// The violations beyond those, if there are very many.
+    pub further: Vec<Further>,
     /// Entries whose expression could not be evaluated, with the reason. They do not deny the write.
     pub unknown: Vec<(RuleId, String)>,
     /// An entry whose expression would exceed the limits, with the reason. Then there is no verdict.
@@ -125,15 +183,17 @@ impl Verdict {
     pub fn denial(&self) -> Option<String> {
         let denials: Vec<&Violation> = self.violations.iter().filter(|violation| violation.denies()).collect();
         let listed = denials.iter().take(LISTED_MAX);
+        let further = self.further.iter().filter(|further| further.denies());
+        let count = denials.len() + further.map(|further| further.count).sum::<usize>();
         let mut text = match denials.as_slice() {
             [] => return None,
             [one] => one.message.clone(),
-            several => {
+            _ => {
                 let numbered =
                     listed.clone().zip(1..).map(|(violation, number)| format!("({number}) {}", violation.message));
-                let mut text = format!("{} violations: {}", several.len(), numbered.collect::<Vec<_>>().join("; "));
-                if several.len() > LISTED_MAX {
-                    text.push_str(&format!("; and {} more", several.len() - LISTED_MAX));
+                let mut text = format!("{count} violations: {}", numbered.collect::<Vec<_>>().join("; "));
+                if count > LISTED_MAX {
+                    text.push_str(&format!("; and {} more", count - LISTED_MAX));
                 }
                 text
             }

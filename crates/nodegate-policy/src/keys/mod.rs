@@ -1,10 +1,15 @@
 //! Keys of labels, annotations and taints: special keys, and patterns for keys.
 
+pub(crate) mod compile_budget;
+pub(crate) mod control_plane;
 pub mod never_persisted;
+pub(crate) mod overlap;
 pub(crate) mod pattern;
 pub mod restriction;
 
 use std::fmt;
+
+use crate::api::policy::GovernedField;
 
 /// The part of a node that a key is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +26,16 @@ impl Field {
     /// The field with this name, as [`fmt::Display`] writes it.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Label, Self::Annotation, Self::Taint].into_iter().find(|field| field.to_string() == name)
+    }
+}
+
+impl From<&GovernedField> for Field {
+    fn from(field: &GovernedField) -> Self {
+        match field {
+            GovernedField::Labels => Self::Label,
+            GovernedField::Taints => Self::Taint,
+            GovernedField::Annotations => Self::Annotation,
+        }
     }
 }
 

@@ -5,8 +5,8 @@
 
 use serde_json::{Value as Json, json};
 
-use super::formula::{list, quote};
-use super::match_condition;
+use crate::native::objects::match_condition;
+use crate::native::terms::formula::{list, quote};
 
 /// The options of the fence.
 #[derive(Clone, Debug)]
@@ -21,22 +21,38 @@ pub struct FenceOptions {
     pub config_maps: Vec<String>,
     /// The prefixes of the names of the ConfigMaps with saved state and with answers of inventories.
     pub prefixes: Vec<String>,
+    /// The prefix of the names of the ControllerRevisions with the last good generations of policies.
+    pub generations: String,
     /// The Secret with its certificate.
     pub secret: String,
     /// Its Lease.
     pub lease: String,
 }
 
-/// Fields of a webhook configuration's metadata that the API server itself changes with a write.
+/// Fields of an object's metadata that the API server itself changes with a write.
 const KEPT_BY_THE_API_SERVER: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
 
 /// All objects of the fence.
 ///
 /// # Guarantees
 /// In webhook configurations, the account can change only `caBundle`, the failure policy of validating webhooks, and nodegate's
-/// annotations, and no other current or future field. It cannot create or delete them. Other users are not affected.
+/// annotations, and no other current or future field. In nodes, it can change only labels, annotations and taints. It cannot
+/// create or delete either. It cannot have the garbage collector delete an object, and cannot keep one from being deleted. Other
+/// users are not affected.
 pub fn fence(options: &FenceOptions) -> Vec<Json> {
-    [webhooks(options), objects(options)].into_iter().flatten().collect()
+    [webhooks(options), nodes(options), objects(options)].into_iter().flatten().collect()
+}
+
+fn validation(expression: String, what: &str) -> Json {
+    json!({"expression": expression, "message": format!("nodegate's account {what}"), "reason": "Forbidden"})
+}
+
+fn update(expression: &str) -> String {
+    format!(r#"request.operation != "UPDATE" || ({expression})"#)
+}
+
+fn kept_and<'a>(more: &[&'a str]) -> String {
+    list(KEPT_BY_THE_API_SERVER.into_iter().chain(more.iter().copied()).collect::<Vec<&'a str>>())
 }
 
 /// CEL for whether two maps are equal except for some keys.
@@ -47,8 +63,7 @@ fn same_but(one: &str, other: &str, but: &str) -> String {
 }
 
 fn webhooks(options: &FenceOptions) -> [Json; 2] {
-    let kept: Vec<&str> = KEPT_BY_THE_API_SERVER.into_iter().chain(["annotations"]).collect();
-    let metadata = same_but("dyn(object.metadata)", "dyn(oldObject.metadata)", &list(kept));
+    let metadata = same_but("dyn(object.metadata)", "dyn(oldObject.metadata)", &kept_and(&["annotations"]));
     let own = r#"k.startsWith("nodegate.dev/")"#;
     let annotations = format!(
         "variables.annotations.all(k, {own} || (k in variables.oldAnnotations && variables.annotations[k] == variables.oldAnnotations[k])) && variables.oldAnnotations.all(k, {own} || k in variables.annotations)"
@@ -59,8 +74,6 @@ fn webhooks(options: &FenceOptions) -> [Json; 2] {
         "variables.webhooks.size() == variables.oldWebhooks.size() && variables.webhooks.all(w, variables.oldWebhooks.exists(o, o.name == w.name && {entry} && {client})) && variables.oldWebhooks.all(o, variables.webhooks.exists(w, w.name == o.name))"
     );
     let rest = same_but("dyn(object)", "dyn(oldObject)", r#"["metadata", "webhooks"]"#);
-    let update = |expression: &str| format!(r#"request.operation != "UPDATE" || ({expression})"#);
-    let validation = |expression: String, what: &str| json!({"expression": expression, "message": format!("nodegate's account {what}"), "reason": "Forbidden"});
     let before = |path: &str, otherwise: &str| {
         format!("oldObject == null ? {otherwise} : oldObject.{path}.orValue({otherwise})")
     };
@@ -94,22 +107,53 @@ fn webhooks(options: &FenceOptions) -> [Json; 2] {
     with_binding(options, "fence-webhooks", spec)
 }
 
+/// RBAC lets it patch all of a node. With `ownerReferences` to an object that does not exist it could delete every node, because
+/// the garbage collector deletes such an object; a finalizer or `spec.unschedulable` is as bad.
+fn nodes(options: &FenceOptions) -> [Json; 2] {
+    let metadata = same_but("dyn(object.metadata)", "dyn(oldObject.metadata)", &kept_and(&["annotations", "labels"]));
+    let node_spec = same_but("dyn(object).?spec.orValue({})", "dyn(oldObject).?spec.orValue({})", r#"["taints"]"#);
+    let rest = same_but("dyn(object)", "dyn(oldObject)", r#"["metadata", "spec"]"#);
+    let spec = json!({
+        "matchConstraints": match_constraints("", &["nodes", "nodes/status"]),
+        "validations": [
+            validation(r#"request.operation == "UPDATE""#.to_owned(), "may not create or delete nodes"),
+            validation(update(&metadata), "may change no metadata of a node except labels and annotations"),
+            validation(update(&node_spec), "may change nothing in a node's spec except taints"),
+            validation(update(&rest), "may change nothing of a node except labels, annotations and taints"),
+        ],
+    });
+    with_binding(options, "fence-nodes", spec)
+}
+
+/// Whether a write adds no entry to a list in the metadata of an object.
+fn adds_none(field: &str) -> String {
+    format!(
+        "object.metadata.?{field}.orValue([]).all(e, oldObject != null && e in oldObject.metadata.?{field}.orValue([]))"
+    )
+}
+
 /// What it may create cannot be named in RBAC, and ConfigMaps with saved state cannot be named in advance.
 fn objects(options: &FenceOptions) -> [Json; 2] {
     let of = |resource: &str| format!("request.resource.resource != {} || ", quote(resource));
     let begins = |prefix: &String| format!("request.name.startsWith({}) || ", quote(prefix));
     let begins: String = options.prefixes.iter().map(begins).collect();
     let named: Vec<String> = options.prefixes.iter().map(|prefix| format!("{prefix}*")).collect();
+    let reported = |object: &str| format!(r#"{object}.?reportingController.orValue("") == "nodegate""#);
     let config_maps = list(options.config_maps.iter().map(String::as_str));
-    let validation = |expression: String, what: &str| json!({"expression": expression, "message": format!("nodegate's account {what}"), "reason": "Forbidden"});
     let spec = json!({
         "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": [
             rule("", &["configmaps", "secrets"]),
             rule("coordination.k8s.io", &["leases"]),
+            rule("events.k8s.io", &["events"]),
+            rule("apps", &["controllerrevisions"]),
+            rule("openreports.io", &["clusterreports"]),
         ]},
         "validations": [
             validation(
-                format!("request.namespace == {}", quote(&options.namespace)),
+                format!(
+                    r#"request.resource.resource in ["events", "clusterreports"] || request.namespace == {}"#,
+                    quote(&options.namespace)
+                ),
                 &format!("may write only in namespace {}", options.namespace),
             ),
             validation(
@@ -128,6 +172,39 @@ fn objects(options: &FenceOptions) -> [Json; 2] {
             validation(
                 format!("{}request.name == {}", of("leases"), quote(&options.lease)),
                 &format!("may write no Lease except {}", options.lease),
+            ),
+            // Events about objects without a namespace, such as nodes, are in `default`.
+            validation(
+                format!(
+                    r#"{}(request.operation != "DELETE" && request.namespace in {} && {} && (oldObject == null || {}))"#,
+                    of("events"),
+                    list(["default", options.namespace.as_str()]),
+                    reported("object"),
+                    reported("oldObject")
+                ),
+                &format!("may write no events except its own, in namespaces default and {}", options.namespace),
+            ),
+            // The last good generations of policies, which end with them.
+            validation(
+                format!(
+                    r#"{}(request.name.startsWith({}) && (request.operation == "DELETE" || object.metadata.?ownerReferences.orValue([]).all(o, o.kind == "NodePolicy" && o.apiVersion.startsWith("nodegate.dev/"))))"#,
+                    of("controllerrevisions"),
+                    quote(&options.generations)
+                ),
+                &format!("may write no ControllerRevisions except {}* of NodePolicies", options.generations),
+            ),
+            validation(
+                format!(r#"{}request.name.startsWith("nodegate-")"#, of("clusterreports")),
+                "may write no ClusterReports except nodegate-*",
+            ),
+            // The garbage collector deletes an object whose owner does not exist; a finalizer keeps a namespace from being deleted.
+            validation(
+                format!(
+                    r#"request.operation == "DELETE" || ((request.resource.resource == "controllerrevisions" || {}) && {})"#,
+                    adds_none("ownerReferences"),
+                    adds_none("finalizers")
+                ),
+                "may add neither owners nor finalizers to an object",
             ),
         ],
     });

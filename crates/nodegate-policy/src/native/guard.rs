@@ -12,10 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
 
-use super::formula::{is_own, list, quote};
-use super::match_condition;
-use super::request::KUBELET;
+use crate::decide::admission_mark::{ADMISSION, REJECTED_MAX};
 use crate::keys::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};
+use crate::native::objects::match_condition;
+use crate::native::terms::formula::{is_own, list, quote};
+use crate::native::terms::request::KUBELET;
 use crate::set::PolicySet;
 
 /// The annotation with the protected keys.
@@ -82,7 +83,7 @@ fn line(written: &str) -> &str {
 /// All objects of the guard.
 ///
 /// # Guarantees
-/// They apply only to kubelets, and only to writes that change labels or annotations: a heartbeat costs one comparison.
+/// They apply only to kubelets, and only to writes that change labels, annotations or owners: a heartbeat costs three comparisons.
 /// Keys that kubelets reconcile always pass. Without parameters, keys that are reserved for nodegate are still guarded.
 pub fn guard(options: &GuardOptions) -> Vec<Json> {
     let both = [Guarded::Own, Guarded::Named];
@@ -181,7 +182,7 @@ fn as_json(variables: impl IntoIterator<Item = (String, String)>) -> Json {
     variables.into_iter().map(|(name, expression)| json!({"name": name, "expression": expression})).collect()
 }
 
-/// Refuses every change of the keys on an existing node.
+/// Refuses every change of the keys, and of the owners, on an existing node.
 fn validating(options: &GuardOptions, guarded: Guarded) -> [Json; 2] {
     let mut variables = field_variables(guarded.fields(), true);
     variables.extend(guarded.variables(&[PROTECTED, PERSISTED]));
@@ -218,11 +219,21 @@ fn validating(options: &GuardOptions, guarded: Guarded) -> [Json; 2] {
         }));
         differ.push(differs);
     }
+    if guarded == Guarded::Own {
+        // Older versions of the NodeRestriction plugin allow it (CVE-2025-5187).
+        let differs = "object.metadata.?ownerReferences != oldObject.metadata.?ownerReferences";
+        validations.push(json!({
+            "expression": format!("!({differs})"),
+            "message": "nodegate: a kubelet may not change the owners of its node, because the garbage collector deletes a node whose owner does not exist",
+            "reason": "Forbidden",
+        }));
+        differ.push(differs.to_owned());
+    }
     let spec = json!({
         "matchConstraints": match_constraints("UPDATE", &["nodes", "nodes/status"]),
         "matchConditions": [
             match_condition("by-a-kubelet", KUBELET),
-            // Heartbeats change neither, so they are not evaluated further.
+            // Heartbeats change none of them, so they are not evaluated further.
             match_condition("changes-keys", differ.join(" || ")),
         ],
         "variables": as_json(variables),
@@ -231,7 +242,40 @@ fn validating(options: &GuardOptions, guarded: Guarded) -> [Json; 2] {
     with_binding(options, guarded, ("admissionregistration.k8s.io/v1", "Validating"), spec)
 }
 
-/// Removes the keys from a joining kubelet's node. A joining node may have persisted keys. A node with too many keys keeps only
+/// A kubelet that names an owner could have the garbage collector delete its node, and join again without its taints.
+const DROP_OWNERS: &str =
+    r#"(has(object.metadata.ownerReferences) ? [JSONPatch{op: "remove", path: "/metadata/ownerReferences"}] : [])"#;
+
+/// Leaves the owners, and how many of nodegate's own keys there were.
+fn leave_owners() -> String {
+    let own = "(variables.labelsRejected.size() + variables.annotationsRejected.size())";
+    let fields =
+        format!(r#""{{\"owners\":" + string(has(object.metadata.ownerReferences)) + ",\"own\":" + string{own}"#);
+    format!("(!has(object.metadata.ownerReferences) && {own} == 0 ? [] : {})", add_to_mark(&fields))
+}
+
+/// The operations that add to the mark what this CEL yields: the beginning of a JSON object. The other policy may have left a
+/// mark before, and the API server chooses the order.
+fn add_to_mark(fields: &str) -> String {
+    let before = format!("object.metadata.?annotations[?{}].orValue(\"\")", quote(ADMISSION));
+    let rest = format!(r#"({before}.startsWith("{{\"") ? "," + {before}.substring(1) : "}}")"#);
+    format!(
+        r#"(has(object.metadata.annotations) ? [] : [JSONPatch{{op: "add", path: "/metadata/annotations", value: {{}}}}]) + [JSONPatch{{op: "add", path: "/metadata/annotations/{}", value: {fields} + {rest}}}]"#,
+        ADMISSION.replace('/', "~1")
+    )
+}
+
+/// Leaves an [`AdmissionMark`](crate::AdmissionMark) with what was removed: nodegate's webhook, which is called after this, sees
+/// nothing of it. A key or a value with a quotation mark is none that the API server accepts.
+fn leave_mark(too_many: &str) -> String {
+    let rejected = "variables.labelsRejected";
+    let listed = format!(
+        r#"({rejected}.size() > 0 && {rejected}.size() <= {REJECTED_MAX} ? "{{\"rejected\":{{" + {rejected}.map(k, "\"" + k + "\":\"" + variables.labels[k] + "\"").join(",") + "}}" : "{{\"more\":" + string({rejected}.size() + ({too_many} ? variables.labels.size() : 0)))"#
+    );
+    format!("({rejected}.size() == 0 && !{too_many} ? [] : {})", add_to_mark(&listed))
+}
+
+/// Removes the keys, and the owners, from a joining kubelet's node. A joining node may have persisted keys. A node with too many keys keeps only
 /// those that every kubelet sets, because refusing it would lock it out.
 fn mutating(options: &GuardOptions, version: MutatingVersion, guarded: Guarded) -> [Json; 2] {
     let mut variables = field_variables(guarded.fields(), false);
@@ -246,10 +290,20 @@ fn mutating(options: &GuardOptions, version: MutatingVersion, guarded: Guarded) 
             "[JSONPatch{{op: \"replace\", path: \"/metadata/{plural}\", value: {{}}}}] + {}.filter(k, k in {now}).map(k, JSONPatch{{op: \"add\", path: {path}, value: {now}[k]}})",
             list(usual.iter().copied())
         );
-        let without = format!("{now}.filter(k, {contains}).map(k, JSONPatch{{op: \"remove\", path: {path}}})");
+        let without = format!("variables.{plural}Rejected.map(k, JSONPatch{{op: \"remove\", path: {path}}})");
         format!("({too_many} ? {fewer} : {without})")
     };
-    let patches: Vec<String> = guarded.fields().iter().map(patch).collect();
+    for (plural, _) in guarded.fields() {
+        let (now, too_many) = (format!("variables.{plural}"), guarded.too_many(&format!("variables.{plural}")));
+        // What the other policy leaves for the webhook and the controller stays. A kubelet that forges it tells on itself.
+        let kept = if guarded == Guarded::Own { format!(" && k != {}", quote(ADMISSION)) } else { String::new() };
+        variables.push((format!("{plural}Rejected"), format!("{too_many} ? [] : {now}.filter(k, {contains}{kept})")));
+    }
+    let mut patches: Vec<String> = guarded.fields().iter().map(patch).collect();
+    patches.push(match guarded {
+        Guarded::Own => format!("{DROP_OWNERS} + {}", leave_owners()),
+        Guarded::Named => leave_mark(&guarded.too_many("variables.labels")),
+    });
     let spec = json!({
         "matchConstraints": match_constraints("CREATE", &["nodes"]),
         "matchConditions": [match_condition("by-a-kubelet", KUBELET)],

@@ -6,80 +6,23 @@
 //! - Rules and entries that cannot be exported, and those that depend on them, are listed with the reason.
 //! - Native policies do not change the results of the webhooks, except for the differences in `docs/reference/native-policies.md`.
 
-mod constraints;
-mod dependencies;
-mod entry;
-mod expressions;
 mod fence;
-mod formula;
 mod guard;
-mod matching;
 mod mutating;
-mod naming;
-mod node_info;
-mod ranges;
-mod re2;
-mod request;
-mod reserved;
-mod selection;
-mod validating;
-mod variables;
+mod objects;
+mod terms;
+mod verdicts;
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use crate::set::PolicySet;
 use crate::set::rule::RuleId;
-use selection::Selection;
+use terms::selection::Selection;
 
 pub use fence::{FenceOptions, fence};
 pub use guard::{GuardOptions, MutatingVersion, guard, guard_parameters};
-pub use request::{CAN_MATTER, KUBELET};
-
-/// The variable with the labels of the object under review.
-const LABELS: &str = "variables.labels";
-/// The variable with its taints.
-const TAINTS: &str = "variables.taints";
-
-/// The options of an export.
-#[derive(Clone, Debug, Default)]
-pub struct NativeOptions {
-    /// The name of the objects, and the prefix of their names.
-    pub name: String,
-    /// Groups that may override every policy.
-    pub break_glass_groups: Vec<String>,
-    /// nodegate's own user name in the cluster.
-    pub self_user: Option<String>,
-    /// The failure policy of the validating policies.
-    pub failure_policy: FailurePolicy,
-}
-
-/// What the API server does with a write if a validation cannot be evaluated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub enum FailurePolicy {
-    /// The write passes.
-    #[default]
-    Ignore,
-    /// The write is refused.
-    Fail,
-}
-
-/// A rule, entry or section that is not exported.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-pub struct LeftOut {
-    /// The policy.
-    pub policy: String,
-    /// The rule, entry or section, and the key if only one key is concerned.
-    pub what: String,
-    /// The reason.
-    pub reason: String,
-}
-
-impl LeftOut {
-    fn of(id: &RuleId, part: &str, reason: impl Into<String>) -> Self {
-        let what = if part.is_empty() { id.rule.to_string() } else { format!("{}: {part}", id.rule) };
-        Self { policy: id.policy.to_string(), what, reason: reason.into() }
-    }
-}
+pub use objects::{FailurePolicy, LeftOut, NativeOptions};
+pub use terms::request::{CAN_MATTER, CONTROL_PLANE, KUBELET};
 
 /// Native policies, and what is not exported.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +40,7 @@ pub fn export(set: &PolicySet, options: &NativeOptions) -> Native {
     let selection = Selection::of(set);
     let mut left_out = selection.left_out();
     let mut objects = mutating::policies(&selection, options);
-    objects.extend(validating::policies(&selection, options, &mut left_out));
+    objects.extend(verdicts::validating::policies(&selection, options, &mut left_out));
     left_out.sort();
     left_out.dedup();
     let held = held(set, &left_out);
@@ -116,36 +59,4 @@ fn held(set: &PolicySet, left_out: &[LeftOut]) -> Vec<RuleId> {
     held.sort();
     held.dedup();
     held
-}
-
-/// A policy and its binding.
-fn with_binding(kind: &str, name: &str, spec: Json, actions: Option<&str>) -> [Json; 2] {
-    let object = |kind: String, spec: Json| {
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
-            "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "nodegate"}}, "spec": spec,
-        })
-    };
-    let mut binding = json!({"policyName": name});
-    if let Some(action) = actions {
-        binding["validationActions"] = json!([action]);
-    }
-    [object(kind.to_owned(), spec), object(format!("{kind}Binding"), binding)]
-}
-
-/// The match constraints of a policy.
-fn match_constraints(resources: &[&str]) -> Json {
-    json!({"resourceRules": [{
-        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": resources, "scope": "Cluster",
-    }]})
-}
-
-fn match_condition(name: &str, expression: impl Into<String>) -> Json {
-    json!({"name": name, "expression": expression.into()})
-}
-
-/// The match condition that excludes nodegate's own writes.
-fn not_self(options: &NativeOptions) -> Option<Json> {
-    let user = options.self_user.as_deref()?;
-    Some(match_condition("not-nodegate-itself", format!("request.userInfo.username != {}", formula::quote(user))))
 }

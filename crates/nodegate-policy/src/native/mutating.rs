@@ -5,13 +5,13 @@
 
 use serde_json::{Value as Json, json};
 
-use super::formula::{Formula, in_keys, is_own, list};
-use super::request::CAN_MATTER;
-use super::selection::{AssignedKey, Selection};
-use super::variables::Variables;
-use super::{NativeOptions, match_condition, match_constraints, not_self, with_binding};
 use crate::keys::Field;
 use crate::keys::restriction::is_restricted;
+use crate::native::objects::{NativeOptions, match_condition, match_constraints, not_self, with_binding};
+use crate::native::terms::formula::{Formula, in_keys, is_admission_mark, is_own, list};
+use crate::native::terms::request::CAN_MATTER;
+use crate::native::terms::selection::{AssignedKey, Selection};
+use crate::native::terms::variables::Variables;
 
 /// Maximum number of rules in one policy; only rules that belong together may exceed it.
 const RULES_MAX: usize = 200;
@@ -175,7 +175,7 @@ fn add_corrected(selection: &Selection<'_>, field: Field, (plural, title): (&str
     let (new, desired) = (format!("variables.new{title}"), format!("variables.desired{title}"));
     let guarded = match field {
         Field::Label => Formula::any([is_own("k"), in_keys("k", selection.set().protected())]).text(),
-        _ => is_own("k").text(),
+        _ => Formula::all([is_own("k"), is_admission_mark("k").not()]).text(),
     };
     variables.add(
         format!("stripped{title}"),

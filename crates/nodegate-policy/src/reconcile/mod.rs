@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+mod admitted;
 mod capture;
 mod moved;
 mod record;
@@ -14,6 +15,8 @@ pub(crate) mod tests;
 mod unseen;
 mod unsettled;
 
+use admitted::Admitted;
+pub use admitted::RejectedClaim;
 use capture::Captured;
 pub use capture::{SAVED_LABELS_MAX, SAVED_TAINTS_MAX};
 pub(crate) use record::normalize_owned;
@@ -85,6 +88,10 @@ pub struct ReconcilePlan {
     pub removals: Vec<Removal>,
     /// Protected keys that a kubelet set while the webhook was unavailable, to be removed now.
     pub forged: Vec<String>,
+    /// The rejected claims of the node's kubelet when it joined.
+    pub rejected: Vec<RejectedClaim>,
+    /// How many more claims were rejected, which are not listed.
+    pub rejected_more: usize,
     /// Whether a pending taint is removed.
     pub lifts_pending: bool,
     /// Whether the node keeps a pending taint because a required inventory has not answered.
@@ -114,6 +121,7 @@ pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan
     let first_sight = stored.saved.node_uid.as_deref() != uid || uid.is_none();
     let (settled, under_way) = settle(stored, first_sight);
     let stored = &StoredNode { saved: settled.as_ref().unwrap_or(stored.saved), ..*stored };
+    let admitted = Admitted::of(stored, first_sight);
     let write = Write {
         operation: Operation::Update,
         status: false,
@@ -123,7 +131,7 @@ pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan
         old: None,
     };
     // A node that is not identified yet is at first sight every time, so others may have set its keys in the meantime.
-    let suspects: Vec<&str> = if first_sight && stored.registered && stored.identified {
+    let suspects: Vec<&str> = if first_sight && stored.registered && stored.identified && !admitted.is_proven() {
         // A key with its saved value had that value before, so the kubelet did not invent it.
         let is_saved = |key: &str, value: &str| stored.saved.labels.get(key).is_some_and(|saved| saved == value);
         let set_aside = |key: &str, value: &str| (set.is_protected(key) || is_own(key)) && !is_saved(key, value);
@@ -131,11 +139,11 @@ pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan
     } else {
         Vec::new()
     };
-    let mut planner = Planner::run(set, stored, &write, first_sight, &suspects);
+    let mut planner = Planner::run(set, stored, &write, first_sight, &suspects, &admitted);
     // A key with the desired value and without a claim was set by nodegate's webhook. So the webhook has already removed
     // what the kubelet may not set, and the remaining keys were set by others.
     if !suspects.is_empty() && (planner.was_admitted_by_us() || planner.builder.decision.labels.is_empty()) {
-        planner = Planner::run(set, stored, &write, first_sight, &[]);
+        planner = Planner::run(set, stored, &write, first_sight, &[], &admitted);
     }
     planner.finish(under_way)
 }
@@ -164,6 +172,7 @@ struct Planner<'a> {
     first_sight: bool,
     /// Sorted, as labels are.
     suspects: Vec<&'a str>,
+    admitted: &'a Admitted,
     builder: DecisionBuilder<'a>,
     evaluation: Evaluation<'a>,
 }
@@ -175,17 +184,21 @@ impl<'a> Planner<'a> {
         write: &'a Write<'a>,
         first_sight: bool,
         suspects: &[&'a str],
+        admitted: &'a Admitted,
     ) -> Self {
         let view = stored_view(set, stored, first_sight, suspects.iter().copied());
-        let saved = (first_sight && stored.identified).then_some(stored.saved);
+        let saved = (first_sight && stored.identified).then(|| admitted.left_to_restore(stored));
         let sources = Sources { defaults: first_sight, saved };
         let (builder, evaluation) =
             DecisionBuilder::run(set, write, view, EvalContext { sources, initial: false }, None);
-        Self { set, stored, first_sight, suspects: suspects.to_vec(), builder, evaluation }
+        Self { set, stored, first_sight, suspects: suspects.to_vec(), admitted, builder, evaluation }
     }
 
     /// Whether a desired label is present with its value and without a claim.
     fn was_admitted_by_us(&self) -> bool {
+        if self.admitted.is_proven() {
+            return true;
+        }
         let node = self.stored.node;
         let decision = &self.builder.decision;
         decision
@@ -197,6 +210,7 @@ impl<'a> Planner<'a> {
     fn finish(mut self, under_way: UnderWay) -> ReconcilePlan {
         let unseen = self.unseen();
         let forged = self.forged();
+        let (rejected, rejected_more) = self.rejected();
         let (kept, removals) = self.owned();
         let awaits_inventory = self.awaits_inventory();
         let lifts_pending = !awaits_inventory && self.lift_pending();
@@ -212,6 +226,8 @@ impl<'a> Planner<'a> {
             first_sight: self.first_sight,
             removals,
             forged,
+            rejected,
+            rejected_more,
             lifts_pending,
             awaits_inventory,
             unseen,

@@ -204,13 +204,18 @@ fn protected_labels_of_a_node_that_joined_without_admission_are_removed_and_othe
 
 #[test]
 fn writes_that_were_admitted_without_nodegate_are_reported() {
-    let rules = json!([{"name": "r", "match": {"names": ["n1"]}, "labels": {"tier": "gold", "fleet": "x"}}]);
+    let rules = json!([{"name": "r", "match": {"names": ["n*"]}, "labels": {"tier": "gold", "fleet": "x"}}]);
     let policy = set(json!({"protect": {"keys": ["tier", "rack"]}, "persist": {"labels": ["rack"]}, "rules": rules}));
     let unseen = |scene: &Scene| scene.keep(&policy, |plan| plan.unseen);
     let lacking = vec!["fleet".to_owned(), "tier".to_owned()];
-    assert_eq!(unseen(&Scene::new(json!({}))), Some(Unseen::Joined { lacking }));
+    assert_eq!(unseen(&Scene::new(json!({}))), Some(Unseen::Joined { lacking: lacking.clone() }));
     assert_eq!(unseen(&Scene { registered: false, ..Scene::new(json!({})) }), None, "it is older than the webhook");
     assert_eq!(unseen(&Scene::new(json!({"tier": "gold"}))), None, "nobody claims it, so the webhook set it");
+    let mut generated = Scene::new(json!({}));
+    generated.node["metadata"]["generateName"] = json!("n");
+    assert_eq!(unseen(&generated), Some(Unseen::Joined { lacking }), "it was created with a name of its own as well");
+    generated.node["metadata"]["name"] = json!("nx4k9z");
+    assert_eq!(unseen(&generated), None, "admission reviewed it before it had the name");
     let mut changed = Scene::new(json!({"tier": "forged", "rack": "r2", "fleet": "y"}))
         .owning(json!({"labels": {"tier": "gold", "fleet": "x"}}));
     changed.saved.labels = serde_json::from_value(json!({"rack": "r1"})).unwrap();

@@ -49,6 +49,10 @@ impl Planner<'_> {
         if !self.stored.registered || !self.stored.identified || self.was_admitted_by_us() {
             return None;
         }
+        // Rules that go by the name did not match yet when admission reviewed it.
+        if self.stored.node.is_name_generated {
+            return None;
+        }
         let given = |key: &str| {
             let enforced = |desired: &crate::Desired| desired.strength == Strength::Enforced;
             !restriction::is_restricted(key) && self.builder.decision.labels.get(key).is_some_and(enforced)

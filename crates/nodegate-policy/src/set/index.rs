@@ -12,6 +12,7 @@ use globset::{GlobSet, GlobSetBuilder};
 
 use crate::api::policy::Operator;
 use crate::api::problem::Problem;
+use crate::keys::compile_budget::CompileBudget;
 use crate::keys::pattern::{glob, is_glob};
 use crate::set::matcher::{Conditions, NameGroup, Source};
 use crate::set::rule::Rule;
@@ -41,7 +42,12 @@ pub(crate) struct NameIndexBuilder {
 
 impl NameIndexBuilder {
     /// Adds a group of names. Calls `fault` with the index and a message for each invalid glob.
-    pub(crate) fn add(&mut self, names: &[String], mut fault: impl FnMut(usize, Problem)) -> NameGroup {
+    pub(crate) fn add(
+        &mut self,
+        names: &[String],
+        budget: &CompileBudget,
+        mut fault: impl FnMut(usize, Problem),
+    ) -> NameGroup {
         let group = NameGroup(u32::try_from(self.index.written.len()).unwrap_or(u32::MAX));
         self.index.written.push(names.iter().map(|name| name.as_str().into()).collect());
         for (at, name) in names.iter().enumerate() {
@@ -54,7 +60,10 @@ impl NameIndexBuilder {
                 self.index.prefix_lengths.insert(prefix.len());
                 continue;
             }
-            match glob(name) {
+            if budget.is_exceeded() {
+                break;
+            }
+            match glob(name, budget) {
                 Ok(compiled) => {
                     self.globs.push(compiled);
                     self.index.glob_groups.push(group);

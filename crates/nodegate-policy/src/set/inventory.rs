@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::api::names::is_dns_subdomain;
+use crate::api::names::{LabelKey, is_dns_subdomain};
 use crate::api::problem::Problem;
 use crate::facts::inventory::{DroppedLabel, InventoryLabels, InventoryQuestion};
 use crate::keys::pattern::KeySet;
-use crate::keys::restriction::writable_label;
+use crate::keys::restriction::{is_reconciled_by_kubelet, writable_label};
 
 /// Stands for the name of a node in the URL of an inventory.
 const NODE: &str = "{node}";
@@ -52,7 +52,7 @@ impl Inventory {
         if !self.allow.contains(key) {
             return Some("the key is not listed in allow".to_owned());
         }
-        writable_label(key).err().map(|problem| problem.to_string())
+        givable_label(key).err().map(|problem| problem.to_string())
     }
 
     /// Whether the answer is one to the present URL and `allow`, so that a key that it lacks is absent. An answer to another
@@ -68,13 +68,23 @@ impl Inventory {
 
     /// Whether it may give this label.
     pub(crate) fn may_give(&self, key: &str) -> bool {
-        self.allow.contains(key) && writable_label(key).is_ok()
+        self.allow.contains(key) && givable_label(key).is_ok()
     }
 
     /// Whether an answer to `other` can be used for this inventory as it is.
     pub fn asks_like(&self, other: &Self) -> bool {
         self.url == other.url && self.refresh == other.refresh && self.allow.written().eq(other.allow.written())
     }
+}
+
+/// A label that an inventory may give: one that policies may assign and that no kubelet reconciles.
+pub(crate) fn givable_label(key: &str) -> Result<LabelKey, Problem> {
+    let writable = writable_label(key)?;
+    if is_reconciled_by_kubelet(key) {
+        let what = format!("{key:?} is set by kubelets and cloud controllers");
+        return Err(Problem::new(what, "let the inventory give another key"));
+    }
+    Ok(writable)
 }
 
 /// The URL of an inventory, with or without a place for the name of a node.

@@ -10,12 +10,14 @@ pub(crate) mod node_info;
 pub(crate) mod rule;
 pub(crate) mod uses;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::document::PolicyDocument;
 use crate::api::names::LabelKey;
 use crate::api::policy::MigrationPhase;
+use crate::api::presets::document_name;
 use crate::cel::{ReadPaths, SharedPaths};
 use crate::keys::never_persisted;
 use crate::keys::pattern::KeySet;
@@ -24,7 +26,10 @@ use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
 use crate::set::matcher::NameGroup;
 use crate::set::migration::{Migration, MigrationInForce};
-use crate::set::rule::Rule;
+use crate::set::rule::{Rule, RuleId};
+
+/// How long saved state is kept after its node is deleted, if a persist section does not say it.
+pub(crate) const DEFAULT_RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
 
 /// All policies in force, compiled. Deciding and judging read it and nothing else. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -183,13 +188,22 @@ impl PolicySet {
         never_persisted::label(key).is_none() && sections.any(|saved| saved.labels.contains(key))
     }
 
-    /// How long saved state is kept after its node is deleted: the maximum of all persist sections; `None` is unlimited.
+    /// How long saved state is kept after its node is deleted: the maximum of all persist sections; `None` if there is none,
+    /// because then nothing tells how long what an earlier one saved is of use.
     pub fn retention(&self) -> Option<Duration> {
-        let mut longest = Duration::ZERO;
-        for saved in self.persisting_rules().filter_map(|rule| rule.assigns.saved.as_ref()) {
-            longest = longest.max(saved.retention?);
-        }
-        (longest > Duration::ZERO).then_some(longest)
+        let saved = self.persisting_rules().filter_map(|rule| rule.assigns.saved.as_ref());
+        saved.map(|saved| saved.retention.unwrap_or(DEFAULT_RETENTION)).max()
+    }
+
+    /// The persist sections, as `policy/rule`.
+    pub fn persist_sections(&self) -> impl Iterator<Item = String> {
+        self.persisting_rules().map(|rule| rule.id.to_string())
+    }
+
+    /// The persist sections without a retention, for which [`DEFAULT_RETENTION`] holds, as `policy/rule`.
+    pub fn without_retention(&self) -> impl Iterator<Item = String> {
+        let unset = |rule: &&Rule| rule.assigns.saved.as_ref().is_some_and(|saved| saved.retention.is_none());
+        self.persisting_rules().filter(unset).map(|rule| rule.id.to_string())
     }
 
     /// The names of all policies, including presets, sorted.
@@ -200,6 +214,19 @@ impl PolicySet {
     /// The documents that it was compiled from, including presets, sorted by name.
     pub fn documents(&self) -> &[PolicyDocument] {
         &self.parts.documents
+    }
+
+    /// Policies with a `protect` or `persist` section, of their own or of a preset that they name, whose keys the guard has to
+    /// know.
+    pub fn guarding(&self) -> impl Iterator<Item = &str> {
+        let names_keys = |document: &PolicyDocument| document.spec.protect.is_some() || document.spec.persist.is_some();
+        let documents = &self.parts.documents;
+        let is_with_keys =
+            move |preset: &String| documents.iter().any(|of| of.name == document_name(preset) && names_keys(of));
+        let guarding = documents
+            .iter()
+            .filter(move |document| names_keys(document) || document.spec.presets.iter().any(is_with_keys));
+        guarding.map(|document| document.name.as_str())
     }
 
     /// The number of rules, including derived labels, persist sections and migrations.
@@ -223,7 +250,12 @@ impl PolicySet {
 
     /// Whether annotations other than nodegate's own are governed.
     pub fn governs_annotations(&self) -> bool {
-        self.parts.governance.governs_annotations()
+        !self.entries_on_annotations().is_empty()
+    }
+
+    /// The governance entries that a change of annotations alone can violate, other than of nodegate's own, sorted.
+    pub fn entries_on_annotations(&self) -> BTreeSet<&RuleId> {
+        self.parts.governance.entries_on_annotations()
     }
 
     /// Users and service accounts that may override a policy.

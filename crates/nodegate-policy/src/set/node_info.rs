@@ -9,6 +9,7 @@ use regex::Regex;
 use crate::api::problem::Problem;
 use crate::facts::NodeFacts;
 use crate::facts::quantity::ComparisonOperator;
+use crate::keys::compile_budget::CompileBudget;
 use crate::keys::pattern::TextSet;
 use crate::set::kleene::Kleene;
 
@@ -22,6 +23,14 @@ pub(crate) enum NodeInfoField {
 }
 
 impl NodeInfoField {
+    /// All of them. Each names the next, so that a new one does not compile before it has its place.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        std::iter::successors(Some(Self::OsImage), |field| match field {
+            Self::OsImage => Some(Self::Kernel),
+            Self::Kernel => None,
+        })
+    }
+
     /// The field of a `match`.
     pub(crate) fn in_policies(self) -> &'static str {
         match self {
@@ -86,7 +95,7 @@ impl InfoPattern {
     ///
     /// # Errors
     /// Returns a sentence that says what to write instead.
-    pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
+    pub(crate) fn parse(text: &str, budget: &CompileBudget) -> Result<Self, Problem> {
         let text = text.trim();
         // Other tools use these signs for ranges, so they do not start a name.
         let at = if text.starts_with(['~', '^']) { Some(0) } else { text.find(['<', '>', '=']) };
@@ -101,7 +110,7 @@ impl InfoPattern {
                     format!("did you mean \"=={text}\"?"),
                 ));
             }
-            return Ok(Self::Whole(text_set(text)?));
+            return Ok(Self::Whole(text_set(text, budget)?));
         };
         let (before, mut rest) = text.split_at(at);
         let before = before.trim();
@@ -111,7 +120,7 @@ impl InfoPattern {
             comparisons.push(comparison);
             rest = after;
         }
-        let before = if before.is_empty() { None } else { Some(text_set(before)?) };
+        let before = if before.is_empty() { None } else { Some(text_set(before, budget)?) };
         Ok(Self::Version { before, comparisons })
     }
 
@@ -135,9 +144,9 @@ impl InfoPattern {
     }
 }
 
-fn text_set(glob: &str) -> Result<TextSet, Problem> {
+fn text_set(glob: &str, budget: &CompileBudget) -> Result<TextSet, Problem> {
     let mut fault = None;
-    let set = TextSet::compile([glob], |_, message| fault = Some(message));
+    let set = TextSet::compile([glob], budget, |_, message| fault = Some(message));
     fault.map_or(Ok(set), Err)
 }
 
@@ -231,7 +240,11 @@ mod tests {
             (">=0", "99999999999999999999", true),
             ("Talos* >=1.7", "Talos (v1.7.0)", true),
         ] {
-            assert_eq!(InfoPattern::parse(pattern).unwrap().matches(text), matches, "{pattern} and {text}");
+            assert_eq!(
+                InfoPattern::parse(pattern, &CompileBudget::default()).unwrap().matches(text),
+                matches,
+                "{pattern} and {text}"
+            );
         }
     }
 
@@ -251,7 +264,7 @@ mod tests {
             ("[", "is not a glob"),
             ("[ >=5", "is not a glob"),
         ] {
-            let error = InfoPattern::parse(pattern).unwrap_err();
+            let error = InfoPattern::parse(pattern, &CompileBudget::default()).unwrap_err();
             assert!(error.to_string().contains(message), "{pattern}: {error}");
         }
     }

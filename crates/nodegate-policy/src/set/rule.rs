@@ -22,6 +22,13 @@ pub struct RuleId {
     pub rule: Arc<str>,
 }
 
+impl RuleId {
+    /// What nodegate does by itself, without a policy: `nodegate/RULE`.
+    pub fn own(rule: &str) -> Self {
+        Self { policy: "nodegate".into(), rule: rule.into() }
+    }
+}
+
 impl fmt::Display for RuleId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.policy, self.rule)

@@ -193,7 +193,7 @@ fn differences(expect: &Expectation, simulated: &Simulated) -> Vec<String> {
         differ(format!("a note that contains {text:?} among {notes:?}"), "there", there.then_some("there"));
     }
     if let Some(expected) = expect.verdict {
-        differ("verdict".to_owned(), &format!("{expected:?}"), Some(&format!("{:?}", verdict(&simulated.verdict))));
+        differ("verdict".to_owned(), expected.as_str(), Some(verdict(&simulated.verdict).as_str()));
     }
     if let Some(text) = &expect.message {
         let denial = simulated.verdict.denial();

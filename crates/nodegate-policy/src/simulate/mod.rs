@@ -13,7 +13,7 @@ use crate::api::names::TaintId;
 use crate::api::state::SavedState;
 use crate::{
     DecideContext, Decision, Exemptions, InventoryAnswers, NodeFacts, Operation, PolicySet, Requester, Text, Verdict,
-    Write, decide, judge, patch,
+    Write, decide, judge, patch_of_write,
 };
 
 /// A write to simulate.
@@ -111,8 +111,9 @@ pub fn simulate(set: &PolicySet, scene: &Scene, exemptions: &Exemptions) -> Resu
     // nodes/status is validated, never mutated.
     let decision = if scene.status { Decision::default() } else { decide(set, &first, &context) };
     let mut node = scene.node.clone();
-    if let Some(change) = &decision.change {
-        json_patch::patch(&mut node, &patch(&first.node, change)).map_err(SimulationError::new)?;
+    let change = decision.change.as_ref();
+    if let Some(patch) = patch_of_write(&first, change).filter(|_| !scene.status) {
+        json_patch::patch(&mut node, &patch).map_err(SimulationError::new)?;
     }
     let patched = node.to_string();
     let second = write(scene, &patched, old.as_deref())?;

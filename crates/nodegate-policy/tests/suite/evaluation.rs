@@ -43,9 +43,13 @@ impl Evaluation {
         self.values.push(value);
     }
 
-    /// The value of an expression, in which `variables.x` is written `variables_x`; `None` if it fails.
+    /// The value of an expression, in which `variables.x` is written `variables_x`; `None` if it fails. Each variable that a
+    /// policy names is there, so `has(variables.x)` is true.
     pub(crate) fn value(&self, source: &str) -> Option<Value<'static>> {
-        let source = source.replace("variables.", "variables_");
+        let mut source = source.replace("variables.", "variables_");
+        for name in self.names.iter().filter(|name| name.starts_with("variables_")) {
+            source = source.replace(&format!("has({name})"), "true");
+        }
         if let Some((list, rest)) = source.rsplit_once(".transformMapEntry(") {
             return self.map_entries(list, rest);
         }

@@ -111,6 +111,7 @@ fn the_guard_refuses_a_kubelet_more_keys_than_it_can_compare() {
 fn the_guard_removes_guarded_keys_from_a_joining_kubelets_node() {
     let labels = json!({"tier": "gold", "team": "a", "nodegate.dev/x": "1", "kubernetes.io/hostname": "n", "a": "1"});
     let mut joined = node(&labels, &json!({"nodegate.dev/y": "1", "b": "1"}));
+    joined["metadata"]["ownerReferences"] = json!([{"kind": "CSINode", "name": "n", "uid": "u"}]);
     let request = json!({"operation": "CREATE", "userInfo": user(KUBELET)});
     for policy in guard_policies().iter().filter(|policy| policy.object["kind"] == "MutatingAdmissionPolicy") {
         let documents =
@@ -120,7 +121,8 @@ fn the_guard_removes_guarded_keys_from_a_joining_kubelets_node() {
     }
     // A joining node may have what is persisted.
     let labels = json!({"team": "a", "kubernetes.io/hostname": "n", "a": "1"});
-    assert_eq!(joined, node(&labels, &json!({"b": "1"})));
+    let mark = r#"{"rejected":{"tier":"gold"},"owners":true,"own":2}"#;
+    assert_eq!(joined, node(&labels, &json!({"b": "1", "nodegate.dev/admission": mark})));
 }
 
 #[test]
@@ -142,6 +144,7 @@ fn fenced(who: &str, resource: &str, name: &str, operation: &str, before: &Json,
         namespace: "nodegate".to_owned(),
         config_maps: vec!["nodegate-in-force".to_owned()],
         prefixes: vec!["nodegate-state-".to_owned()],
+        generations: "nodepolicy-".to_owned(),
         secret: "nodegate-tls".to_owned(),
         lease: "nodegate".to_owned(),
     };
@@ -244,8 +247,168 @@ fn the_fence_lets_nodegates_account_write_only_its_own_objects() {
         ("secrets", "other", "kubernetes.io/tls", secret),
         ("secrets", "nodegate-tls", "kubernetes.io/service-account-token", secret),
         ("leases", "other", "", "nodegate's account may write no Lease except nodegate"),
+        (
+            "events",
+            "e",
+            "",
+            "nodegate's account may write no events except its own, in namespaces default and nodegate",
+        ),
     ] {
         assert_eq!(write(resource, name, "CREATE", object("nodegate", kind)), [message]);
     }
     assert_eq!(write("secrets", "nodegate-tls", "DELETE", object("nodegate", "kubernetes.io/tls")), [secret]);
+}
+
+#[test]
+fn the_fence_lets_nodegates_account_add_neither_owners_nor_finalizers() {
+    let with = |field: &str, list: Json| json!({"metadata": {"namespace": "nodegate", field: list}, "reportingController": "nodegate"});
+    let message = "nodegate's account may add neither owners nor finalizers to an object";
+    for (resource, name) in [("configmaps", "nodegate-in-force"), ("leases", "nodegate"), ("events", "n.1")] {
+        for field in ["ownerReferences", "finalizers"] {
+            let (one, none) = (with(field, json!(["a"])), with(field, json!([])));
+            let write = |operation: &str, before: &Json, after: &Json| {
+                fenced(ACCOUNT, resource, name, operation, before, after)
+            };
+            assert_eq!(write("CREATE", &Json::Null, &one), [message], "{resource} {field}");
+            assert_eq!(write("CREATE", &Json::Null, &none), [""; 0], "{resource} {field}");
+            assert_eq!(write("UPDATE", &none, &one), [message], "{resource} {field}");
+            // What others have set may stay, and may go.
+            assert_eq!(write("UPDATE", &one, &one), [""; 0], "{resource} {field}");
+            assert_eq!(write("UPDATE", &one, &none), [""; 0], "{resource} {field}");
+        }
+    }
+}
+
+#[test]
+fn the_fence_lets_nodegates_account_store_only_generations_of_policies() {
+    let owned = |kind: &str| json!({"metadata": {"namespace": "nodegate", "ownerReferences": [{"apiVersion": "nodegate.dev/v1alpha1", "kind": kind, "name": "p", "uid": "u"}]}});
+    let write = |name: &str, operation: &str, before: &Json, after: &Json| {
+        fenced(ACCOUNT, "controllerrevisions", name, operation, before, after)
+    };
+    let good = owned("NodePolicy");
+    assert_eq!(write("nodepolicy-u-1", "CREATE", &Json::Null, &good), [""; 0]);
+    assert_eq!(write("nodepolicy-u-1", "DELETE", &good, &Json::Null), [""; 0]);
+    let message = "nodegate's account may write no ControllerRevisions except nodepolicy-* of NodePolicies";
+    // Those of a DaemonSet of the namespace are what its pods are rolled back to.
+    assert_eq!(write("agent-6d5f", "CREATE", &Json::Null, &good), [message]);
+    assert_eq!(write("agent-6d5f", "DELETE", &good, &Json::Null), [message]);
+    assert_eq!(write("nodepolicy-u-1", "CREATE", &Json::Null, &owned("DaemonSet")), [message]);
+    let mut stuck = good;
+    stuck["metadata"]["finalizers"] = json!(["example.com/stuck"]);
+    let message = "nodegate's account may add neither owners nor finalizers to an object";
+    assert_eq!(write("nodepolicy-u-1", "CREATE", &Json::Null, &stuck), [message]);
+}
+
+#[test]
+fn the_guard_refuses_a_kubelet_another_owner_of_its_node() {
+    let with = |owners: Json| {
+        let mut node = node(&json!({}), &json!({}));
+        node["metadata"]["ownerReferences"] = owners;
+        node
+    };
+    let owner = json!([{"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "name": "n", "uid": "u"}]);
+    let message = "nodegate: a kubelet may not change the owners of its node, because the garbage collector deletes a node whose owner does not exist";
+    let none = node(&json!({}), &json!({}));
+    assert_eq!(guarded(KUBELET, &none, &with(owner.clone())), [message]);
+    assert_eq!(guarded(KUBELET, &with(owner.clone()), &with(owner.clone())), [""; 0]);
+    assert_eq!(guarded("system:serviceaccount:capi-system:capi-manager", &none, &with(owner)), [""; 0]);
+}
+
+#[test]
+fn the_fence_lets_nodegates_account_change_only_labels_annotations_and_taints_of_a_node() {
+    let before = json!({
+        "metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": {"a": "1"}},
+        "spec": {"providerID": "p"}, "status": {"phase": "Running"},
+    });
+    let update = |who: &str, resource: &str, path: &str, value: &Json| {
+        let mut after = before.clone();
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        after.pointer_mut(parent).unwrap()[key] = value.clone();
+        fenced(who, resource, "n", "UPDATE", &before, &after)
+    };
+    for (path, value) in [
+        ("/metadata/labels", json!({"a": "2", "b": "1"})),
+        ("/metadata/labels", json!({})),
+        ("/metadata/annotations", json!({"a": "1"})),
+        ("/metadata/resourceVersion", json!("2")),
+        ("/metadata/managedFields", json!([{"manager": "nodegate"}])),
+        ("/spec/taints", json!([{"key": "a", "effect": "NoSchedule"}])),
+    ] {
+        assert_eq!(update(ACCOUNT, "nodes", path, &value), [""; 0], "{path}");
+    }
+    let metadata = "nodegate's account may change no metadata of a node except labels and annotations";
+    let spec = "nodegate's account may change nothing in a node's spec except taints";
+    let rest = "nodegate's account may change nothing of a node except labels, annotations and taints";
+    for (path, value, message) in [
+        ("/metadata/ownerReferences", json!([{"kind": "ConfigMap", "name": "gone", "uid": "x"}]), metadata),
+        ("/metadata/finalizers", json!(["example.com/a"]), metadata),
+        ("/metadata/uid", json!("v"), metadata),
+        ("/spec/unschedulable", json!(true), spec),
+        ("/spec/podCIDR", json!("10.0.0.0/24"), spec),
+        ("/spec/providerID", Json::Null, spec),
+        ("/status", json!({}), rest),
+        ("/new", json!({}), rest),
+    ] {
+        for resource in ["nodes", "nodes/status"] {
+            assert_eq!(update(ACCOUNT, resource, path, &value), [message], "{resource} {path}");
+            assert_eq!(update("admin", resource, path, &value), [""; 0], "others are not affected: {path}");
+        }
+    }
+    for operation in ["CREATE", "DELETE"] {
+        let refused = fenced(ACCOUNT, "nodes", "n", operation, &Json::Null, &before);
+        assert_eq!(refused, ["nodegate's account may not create or delete nodes"]);
+    }
+}
+
+#[test]
+fn only_a_joining_kubelets_node_loses_its_owners() {
+    use nodegate_policy::simulate::{Scene, simulate};
+    let node = json!({"metadata": {"name": "n", "ownerReferences": [{"kind": "CSINode", "name": "n", "uid": "u"}]}});
+    let owners_after = |username: &str, group: &str, old: Option<Json>| {
+        let scene = Scene {
+            inventory: Default::default(),
+            node: node.clone(),
+            old,
+            status: false,
+            username: username.to_owned(),
+            groups: vec![group.to_owned()],
+            saved: None,
+            pending_taint: None,
+        };
+        let simulated = simulate(&compile_inline(&json!({})).unwrap(), &scene, &Default::default()).unwrap();
+        simulated.node["metadata"]["ownerReferences"].is_array()
+    };
+    assert!(!owners_after(KUBELET, "system:nodes", None));
+    assert!(owners_after("system:serviceaccount:capi-system:capi-manager", "system:serviceaccounts", None));
+    assert!(owners_after(KUBELET, "system:nodes", Some(node.clone())), "the guard refuses it in an UPDATE");
+}
+
+#[test]
+fn keys_that_do_not_fit_into_the_guards_parameters_are_refused() {
+    let keys = |count: usize, length: usize| -> Vec<String> {
+        (0..count).map(|at| format!("{at:0>length$}.example.com/k")).collect()
+    };
+    let refused = |spec: Json| compile_inline(&spec).err().map(|errors| format!("{errors:?}")).unwrap_or_default();
+    assert_eq!(refused(json!({"protect": {"keys": keys(2_900, 50)}})), "");
+    let too_many = refused(json!({"protect": {"keys": keys(2_901, 5)}}));
+    assert!(too_many.contains("name 2901 keys in total"), "{too_many}");
+    let too_large = refused(json!({"protect": {"keys": keys(2_900, 60)}}));
+    assert!(too_large.contains("the guard's parameters have to fit into annotations"), "{too_large}");
+    let both = |persisted: Vec<String>| {
+        refused(json!({"protect": {"keys": keys(2_000, 5)}, "persist": {"labels": persisted}}))
+    };
+    assert!(both(keys(2_000, 6)).contains("name 4000 keys"));
+    assert_eq!(both(keys(2_000, 5)), "", "the same keys");
+    let moved: Vec<Json> = (0..1_500).map(|at| json!({"from": format!("old.example.com/{at}"), "to": format!("new.example.com/{at}"), "phase": "dualWrite"})).collect();
+    let migrated = refused(
+        json!({"protect": {"keys": keys(1_500, 5)}, "persist": {"labels": ["old.example.com/*"]}, "migrations": moved}),
+    );
+    assert!(migrated.contains("name 3001 keys"), "the new keys of migrations are saved as well: {migrated}");
+}
+
+#[test]
+fn a_policy_whose_preset_has_keys_waits_for_the_guard() {
+    let guarding = |spec: Json| compile_inline(&spec).unwrap().guarding().any(|policy| policy == "test");
+    assert!(guarding(json!({"protect": {"keys": ["a"]}})) && !guarding(json!({"rules": []})));
+    assert!(guarding(json!({"presets": ["vendor-guard"]})) && !guarding(json!({"presets": ["aliases"]})));
 }

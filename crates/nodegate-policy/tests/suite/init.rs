@@ -30,7 +30,9 @@ fn compiled(first: &FirstPolicy) -> PolicySet {
     let documents = PolicyDocument::parse_all(&Origin::File("policy.yaml".to_owned()), &yaml, &mut errors);
     assert!(errors.is_empty(), "{errors:#?}\n{yaml}");
     let set = PolicySet::compile(&documents).unwrap_or_else(|errors| panic!("{errors:#?}\n{yaml}"));
-    assert_eq!(set.possible_conflicts(), [""; 0], "{yaml}");
+    // Two globs may both match a node that joins later, and that is told.
+    let lints = set.lints().into_iter().filter(|lint| !lint.fault.problem.what.contains("whose names match"));
+    assert_eq!(lints.collect::<Vec<_>>(), [], "{yaml}");
     assert_eq!(set.trusting_rules().count(), 0, "{yaml}");
     set
 }

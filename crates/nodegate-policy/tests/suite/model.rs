@@ -182,7 +182,7 @@ impl Question<'_> {
                 .iter()
                 .any(|key| seen.labels.get(*key).is_some_and(|value| value == "true")),
             "osImage" => text_matches(wanted[0].as_str().unwrap(), info("osImage")),
-            "kernel" => text_matches(wanted[0].as_str().unwrap(), info("kernelVersion")),
+            "kernel" | "kernelVersion" => text_matches(wanted[0].as_str().unwrap(), info("kernelVersion")),
             "expression" => is_true(wanted.as_str().unwrap(), seen, info("kernelVersion")),
             "anyOf" => wanted.as_array().unwrap().iter().any(|group| self.group(seen, group)),
             other => panic!("the model does not know the condition {other}"),

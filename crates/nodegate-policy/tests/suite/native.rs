@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::native::{NativeOptions, export};
 use nodegate_policy::simulate::{Scene, Simulated, compile_inline, node_of, scene, simulate};
-use nodegate_policy::{Desired, Exemptions, Identities, Violation};
+use nodegate_policy::{ADMISSION, Desired, Exemptions, Identities, Violation};
 use serde_json::{Value as Json, json};
 
 use crate::cases::tests;
@@ -64,10 +64,12 @@ fn patched(policies: &[Policy], scene: &Scene) -> Json {
     node
 }
 
-/// All labels, annotations and taints of a node, by key.
+/// All labels, annotations and taints of a node, by key, without what admission leaves for the controller: exported policies
+/// leave nothing.
 fn keys_of(node: &Json) -> BTreeMap<String, String> {
     let maps = ["labels", "annotations"].into_iter().flat_map(|field| {
         let entries = node["metadata"][field].as_object().into_iter().flatten();
+        let entries = entries.filter(|(key, _)| *key != ADMISSION);
         entries.map(move |(key, value)| (format!("{field} {key}"), value.as_str().unwrap().to_owned()))
     });
     let taints = node["spec"]["taints"].as_array().into_iter().flatten().map(|taint| {
@@ -98,7 +100,12 @@ fn differences(policies: &[Policy], scene: &Scene, simulated: &Simulated) -> Vec
         let value = |(key, desired): (String, &Desired)| (key, desired.value.clone());
         let decided = [
             decision.labels.iter().map(|(key, desired)| value((key.clone(), desired))).collect::<BTreeMap<_, _>>(),
-            decision.annotations.iter().map(|(key, desired)| value((key.clone(), desired))).collect(),
+            decision
+                .annotations
+                .iter()
+                .filter(|(key, _)| *key != ADMISSION)
+                .map(|(key, desired)| value((key.clone(), desired)))
+                .collect(),
             decision.taints.iter().map(|(id, desired)| value((id.to_string(), desired))).collect(),
         ];
         // nodegate's own writes pass as they are.
@@ -330,6 +337,8 @@ fn entries_of_several_modes_and_scopes_for_one_key_have_the_same_verdicts() {
         {"name": "soft", "keys": ["x.example.com/a", "b"], "mode": "warn", "allow": {"users": ["both", "soft"]}},
         {"name": "wide", "namespaces": ["x.example.com"], "allow": {"users": ["wide"]}, "mode": "warn"},
         {"name": "wider", "namespaces": ["*.example.com"], "allow": {"users": ["wider"]}, "mode": "audit"},
+        {"name": "recorded", "keys": ["sub.denied.test/a"], "allow": {"users": ["strict"]}, "mode": "audit"},
+        {"name": "denied", "namespaces": ["*.denied.test"], "allow": {"users": ["both"]}},
         {"name": "elsewhere", "match": {"gpu": {"vendor": "nvidia"}}, "keys": ["other.test/a"], "of": ["labels"]},
         {"name": "later", "match": {"gpu": {"vendor": "nvidia"}}, "keys": ["later.test/a"], "of": ["labels"], "mode": "audit"},
     ]}});
@@ -342,7 +351,7 @@ fn entries_of_several_modes_and_scopes_for_one_key_have_the_same_verdicts() {
     let node = |labels: &Json| json!({"metadata": {"name": "n", "labels": labels}});
     let mut violated = Vec::new();
     for username in ["both", "strict", "soft", "wide", "wider", "nobody"] {
-        for key in ["x.example.com/a", "x.example.com/other", "y.example.com/a", "b", "free"] {
+        for key in ["x.example.com/a", "x.example.com/other", "y.example.com/a", "sub.denied.test/a", "b", "free"] {
             let scene = Scene {
                 inventory: Default::default(),
                 node: node(&json!({key: "1"})),

@@ -46,8 +46,9 @@ fn the_longest_retention_of_all_persist_sections_holds() {
     assert_eq!(set(&[("a", persist("24h"))]).retention(), Some(Duration::from_secs(86_400)));
     let both = set(&[("a", persist("24h")), ("b", persist("1h"))]);
     assert_eq!(both.retention(), Some(Duration::from_secs(86_400)));
-    let forever = set(&[("a", persist("24h")), ("b", json!({"persist": {"labels": ["a.example/*"]}}))]);
-    assert_eq!(forever.retention(), None, "one of them keeps it for ever");
+    let default = set(&[("a", persist("24h")), ("b", json!({"persist": {"labels": ["a.example/*"]}}))]);
+    assert_eq!(default.retention(), Some(Duration::from_secs(90 * 86_400)), "the default of one of them is longer");
+    assert_eq!(default.without_retention().collect::<Vec<_>>(), ["b/persist"]);
 }
 
 #[test]
@@ -62,6 +63,20 @@ fn annotations_are_governed_where_an_entry_or_an_expression_is_about_them() {
         governs(expression("!('x' in object.metadata.annotations)"))
             && !governs(expression("!('x' in object.metadata.labels)"))
     );
+    for whole in [
+        "object.metadata == oldObject.metadata",
+        "object == oldObject",
+        "object.metadata[?'annotations'] == optional.none()",
+    ] {
+        assert!(governs(expression(whole)), "{whole}");
+    }
+    for other in
+        ["object.metadata.labels['annotations'] == ''", "has(object.metadata) && object.spec == oldObject.spec"]
+    {
+        assert!(!governs(expression(other)), "{other}");
+    }
+    let asked = |condition: &str| json!({"required": [{"keys": ["a"], "match": {"expression": condition}}]});
+    assert!(governs(asked("'x' in node.metadata.annotations")) && !governs(asked("'x' in node.metadata.labels")));
 }
 
 #[test]
@@ -208,4 +223,67 @@ fn what_sets_saves_or_governs_a_label_uses_it_too() {
         },
     });
     assert_eq!(used(&[("p", both), ("m", migration)], "tier"), ["p/required Governs"]);
+}
+
+fn faults(spec: Json) -> Vec<String> {
+    let Err(errors) = PolicySet::compile(&[document("hostile", spec)]) else { panic!("it has no errors") };
+    errors.iter().map(ToString::to_string).collect()
+}
+
+/// Each of the rules names the same key, so that without bounds their dependencies are as many as the square of their number.
+#[test]
+fn dependencies_between_rules_and_entries_take_bounded_memory() {
+    let each = |count: usize, of: &dyn Fn(usize) -> Json| (0..count).map(of).collect::<Json>();
+    let matching = json!({"selector": {"matchLabels": {"a": "b"}}});
+    let writer = |at| json!({"name": format!("w{at}"), "match": {"names": ["n"]}, "labels": {"a": "b"}});
+    let reader = |at| json!({"name": format!("r{at}"), "match": matching.clone(), "labels": {"c": "d"}});
+    let rules = |one: Json, other: Json| {
+        [one, other].iter().flat_map(|list| list.as_array().unwrap().clone()).collect::<Json>()
+    };
+    // Many rules may set a key that many others read.
+    set(&[("p", json!({"rules": rules(each(5_000, &writer), each(5_000, &reader))}))]);
+    // Those that are not evaluated with their own values have an edge to each reader.
+    let default = |at| json!({"name": format!("d{at}"), "mode": "default", "labels": {"a": "b"}});
+    let found = faults(json!({"rules": rules(each(700, &default), each(700, &reader))}));
+    assert!(found[0].contains("rules depend on each other in more than 400000 ways"), "{found:?}");
+    let both = |at| json!({"name": format!("b{at}"), "match": matching.clone(), "labels": {"a": "b"}});
+    assert_eq!(faults(json!({"rules": each(3_300, &both)})).len(), 1);
+    let derived = |_| json!({"label": "a", "anyOf": ["a"]});
+    set(&[("p", json!({"derived": each(8_300, &derived)}))]);
+    let dependency = |_| json!({"when": {"a": "*"}, "require": {"a": "*"}});
+    let found = faults(json!({"governance": {"dependencies": each(5_500, &dependency)}}));
+    assert!(found[0].contains("refer to each other in too many ways"), "{found:?}");
+}
+
+/// A thread of `serve` has a small stack.
+#[test]
+fn a_long_chain_of_rules_needs_no_stack() {
+    let rule = |at: usize| json!({"name": format!("r{at}"), "match": {"selector": {"matchLabels": {format!("k{at}"): "v"}}}, "labels": {format!("k{}", at + 1): "v"}});
+    let spec = json!({"rules": (0..40_000).map(rule).collect::<Json>()});
+    let compiling = std::thread::Builder::new().stack_size(512 << 10).spawn(move || set(&[("p", spec)]).rule_count());
+    assert_eq!(compiling.unwrap().join().unwrap(), 40_000);
+}
+
+/// An error repeats the names of the policy and of the rule that it is in.
+#[test]
+fn long_names_are_refused_and_not_repeated_by_every_error() {
+    let long = "x".repeat(1 << 20);
+    let bad: serde_json::Map<String, Json> = (0..2_000).map(|at| (format!("-{at}"), json!("v"))).collect();
+    let text = |name: &str, rule: &str| {
+        json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": name},
+            "spec": {"rules": [{"name": rule, "match": {"names": ["n"]}, "labels": bad}]}})
+        .to_string()
+    };
+    for (name, rule) in [(long.as_str(), "r"), ("p", long.as_str())] {
+        let mut errors = Vec::new();
+        let documents = PolicyDocument::parse_all(&Origin::Object, &text(name, rule), &mut errors);
+        errors.extend(PolicySet::compile(&documents).err().into_iter().flatten());
+        let size: usize = errors.iter().map(|error| error.to_string().len()).sum();
+        assert!(errors.len() >= 1_000 && size < 2 << 20, "{} errors of {size} bytes", errors.len());
+    }
+    let found = faults(json!({"rules": [{"name": long, "match": {"names": ["n"]}, "labels": {"a": "b"}}]}));
+    assert!(found.iter().any(|error| error.contains("the name has 1048576 bytes, but the limit is 253")));
+    let entry = json!({"name": "x".repeat(254), "keys": ["a"]});
+    let found = faults(json!({"governance": {"required": [entry]}}));
+    assert!(found.iter().any(|error| error.contains("the name has 254 bytes")), "{found:?}");
 }

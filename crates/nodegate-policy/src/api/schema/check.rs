@@ -3,6 +3,7 @@
 use serde_json::Value as Json;
 
 use super::taints;
+use crate::api::document::ERRORS_MAX;
 use crate::api::problem::Problem;
 use crate::api::source::{Field, FieldPath, Node, SourcePosition, Tree, quoted};
 
@@ -68,6 +69,10 @@ fn check_value(
     path: &FieldPath,
     faults: &mut Vec<ShapeFault>,
 ) -> bool {
+    if faults.len() >= ERRORS_MAX {
+        // The document is refused in any case.
+        return false;
+    }
     let Some(wanted) = schema.get("type").and_then(Json::as_str) else {
         check_values(tree, path, faults);
         return true;
@@ -92,7 +97,7 @@ fn check_value(
         (Node::Scalar(scalar), _) => {
             (scalar_problem(scalar, tree.written.as_deref(), wanted, schema, meaning), tree.place)
         }
-        (Node::List(_), _) => (Some(unexpected_list(wanted)), context.key.unwrap_or(head)),
+        (Node::List(items), _) => (Some(unexpected_list(items, wanted, schema)), context.key.unwrap_or(head)),
         (Node::Mapping(_), _) => (Some(unexpected_mapping(wanted)), context.key.unwrap_or(head)),
     };
     let fits = problem.is_none();
@@ -100,9 +105,18 @@ fn check_value(
     fits
 }
 
-fn unexpected_list(wanted: &str) -> Problem {
+/// The field of a mapping that most people mean if they write only its value, and its value.
+fn in_a_field(schema: &Json, items: &[String]) -> Option<String> {
+    let is_list = |name: &&&str| schema["properties"][**name]["items"]["type"] == "string";
+    let field = ["keys", "labels", "names"].iter().find(is_list)?;
+    (!items.is_empty()).then(|| format!("write {{{field}: [{}]}}", items.join(", ")))
+}
+
+fn unexpected_list(items: &[(usize, Tree)], wanted: &str, schema: &Json) -> Problem {
     let what = format!("expected {}, found a list", article(wanted));
+    let texts: Option<Vec<String>> = items.iter().map(|(_, item)| item.as_text().map(str::to_owned)).collect();
     match wanted {
+        "object" if let Some(remedy) = texts.and_then(|texts| in_a_field(schema, &texts)) => Problem::new(what, remedy),
         "object" => Problem::new(what, "write its fields as `key: value`, without `-`"),
         _ => Problem::new(what, "write one value, without brackets or `-`"),
     }
@@ -127,6 +141,7 @@ fn check_mapping(
     let properties = schema.get("properties").and_then(Json::as_object);
     let open = schema.get("additionalProperties");
     let mut whole = true;
+    report_outdented(fields, schema, path, faults);
     for name in schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str) {
         if fields.iter().any(|field| field.key == name) {
             continue;
@@ -155,7 +170,7 @@ fn check_mapping(
         };
         let path = path.key(&field.key);
         let fits = if field.tree.is_null() {
-            faults.push(ShapeFault { place: field.place, path, problem: no_value(inner) });
+            faults.push(ShapeFault { place: field.place, path, problem: no_value_of(&field.key, inner) });
             false
         } else {
             check_value(&mut field.tree, inner, &Context { key: Some(field.place), meaning }, &path, faults)
@@ -164,6 +179,32 @@ fn check_mapping(
         fits
     });
     whole
+}
+
+/// Reports and removes fields that are written beside the one that they belong to, which has no value then:
+///
+/// ```yaml
+/// match:
+/// names: [gpu-1]
+/// ```
+fn report_outdented(fields: &mut Vec<Field>, schema: &Json, path: &FieldPath, faults: &mut Vec<ShapeFault>) {
+    let property = |key: &str| &schema["properties"][key];
+    let empty = fields.iter().find(|field| {
+        let belongs =
+            |other: &Field| property(&other.key).is_null() && !property(&field.key)["properties"][&other.key].is_null();
+        // Few fields have fields of their own, so this looks through all of them only a few times.
+        field.tree.is_null() && property(&field.key)["properties"].is_object() && fields.iter().any(belongs)
+    });
+    let Some(parent) = empty.map(|field| field.key.clone()) else { return };
+    fields.retain(|field| {
+        let belongs = property(&field.key).is_null() && !property(&parent)["properties"][&field.key].is_null();
+        if belongs {
+            let what = format!("{:?} is a field of {parent:?}, but it is written beside it", field.key);
+            let problem = Problem::new(what, format!("indent it below {parent:?}"));
+            faults.push(ShapeFault { place: field.place, path: path.key(&field.key), problem });
+        }
+        !belongs && field.key != parent
+    });
 }
 
 /// Adds an error for each field without a value if the schema accepts any type. Kubernetes writes null for unset times.
@@ -182,6 +223,16 @@ fn check_values(tree: &Tree, path: &FieldPath, faults: &mut Vec<ShapeFault>) {
                 }
             }
         }
+    }
+}
+
+/// As [`no_value`], for a field with this name: `{team:ml}` has the field `team:ml`.
+fn no_value_of(key: &str, schema: &Json) -> Problem {
+    match key.split_once(':') {
+        Some((key, value)) => {
+            Problem::new("the field has no value", format!("write a space behind the colon: {key}: {value}"))
+        }
+        None => no_value(schema),
     }
 }
 
@@ -206,6 +257,10 @@ pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
 fn unknown_field<'a>(found: &str, known: impl Iterator<Item = &'a str>) -> Problem {
     let known: Vec<&str> = known.collect();
     let remedy = match nearest(found, &known) {
+        // Who knows Pods and Deployments writes labels directly.
+        _ if known.contains(&"selector") && ["labels", "matchLabels"].contains(&found) => {
+            "write selector: {matchLabels: {KEY: VALUE}}".to_owned()
+        }
         Some(name) => format!("did you mean {name:?}?"),
         None => format!("the valid fields are {}", known.join(", ")),
     };
@@ -280,6 +335,12 @@ fn unexpected_scalar(
         ("array", _) if schema["items"]["type"] == "string" && !scalar.is_null() => {
             let item = scalar.as_str().map_or_else(|| quoted(&found), quoted);
             Problem::new(format!("expected a list, found {found}"), format!("write it as [{item}]"))
+        }
+        ("object", _) if let Some(remedy) = scalar.as_str().and_then(|text| in_a_field(schema, &[text.to_owned()])) => {
+            Problem::new(format!("expected a mapping, found {found}"), remedy)
+        }
+        ("integer", _) => {
+            Problem::new(format!("expected an integer, found {found}"), "write a number without quotes, such as 10")
         }
         _ => format!("expected {}, found {found}", article(wanted)).into(),
     }

@@ -38,13 +38,53 @@ spec:
             "10:31 spec.rules[0].match.capacty: unknown field \"capacty\"; did you mean \"capacity\"?",
             "11:7 spec.rules[1]: the field \"name\" is missing; add it",
             "13:13 spec.rules[2].mode: \"enforced\" is not a valid value; write enforce or default",
-            "14:17 spec.rules[2].priority: expected an integer, found \"high\"",
+            "14:17 spec.rules[2].priority: expected an integer, found \"high\"; write a number without quotes, such as 10",
         ]
     );
     let spec: NodePolicySpec = serde_json::from_value(tree.to_json()["spec"].clone()).unwrap();
     assert_eq!(spec.rules.len(), 2);
     let (_, path) = tree.locate(&FieldPath::root().key("spec").key("rules").index(1).key("name"));
     assert_eq!(path.to_string(), "spec.rules[2].name");
+}
+
+#[test]
+fn what_is_most_likely_meant_is_the_remedy() {
+    let text = "
+apiVersion: nodegate.dev/v1alpha1
+kind: NodePolicy
+metadata: {name: a}
+spec:
+  rules:
+    - name: outdented
+      match:
+      names: [x]
+      labels: {a: b}
+    - name: no space
+      labels: {team:ml}
+    - name: labels
+      match: {labels: {a: b}}
+      labels: {a: b}
+  persist: [a, b]
+  governance:
+    required: [x]
+";
+    let mut tree = parse_documents(text).unwrap().remove(0);
+    let mut faults = Vec::new();
+    check(&mut tree, document_schema(), &FieldPath::root(), &mut faults);
+    let found: Vec<String> = faults
+        .iter()
+        .map(|fault| format!("{}:{} {}: {}", fault.place.line, fault.place.column, fault.path, fault.problem))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "9:7 spec.rules[0].names: \"names\" is a field of \"match\", but it is written beside it; indent it below \"match\"",
+            "12:16 spec.rules[1].labels[\"team:ml\"]: the field has no value; write a space behind the colon: team: ml",
+            "14:15 spec.rules[2].match.labels: unknown field \"labels\"; write selector: {matchLabels: {KEY: VALUE}}",
+            "16:3 spec.persist: expected a mapping, found a list; write {labels: [a, b]}",
+            "18:16 spec.governance.required[0]: expected a mapping, found \"x\"; write {keys: [x]}",
+        ]
+    );
 }
 
 #[test]

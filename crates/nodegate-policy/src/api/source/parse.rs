@@ -10,21 +10,32 @@ use serde_saphyr::options::DuplicateKeyPolicy;
 use super::traps::{self, SyntaxError};
 use super::{Field, Node, SourcePosition, Tree};
 
+/// Maximum number of lists, mappings, names and values of a file.
+const FILE_VALUES_MAX: usize = 250_000;
+
 /// Parses all documents of a YAML text, which may be JSON. The parser's budget limits anchors and nesting,
 /// so a hostile text is an error and does not exhaust memory.
 ///
 /// # Errors
 /// Returns an error if the text is not YAML, has a key twice in one mapping, or has a tag that is not one of YAML's own.
 pub fn parse_documents(text: &str) -> Result<Vec<Tree>, SyntaxError> {
-    let documents = match parse(text, DuplicateKeyPolicy::Error) {
+    parse_documents_within(text, FILE_VALUES_MAX)
+}
+
+/// As [`parse_documents`], with at most `values` lists, mappings, names and values.
+///
+/// # Errors
+/// As [`parse_documents`]. What is beyond the limit is not parsed.
+pub(crate) fn parse_documents_within(text: &str, values: usize) -> Result<Vec<Tree>, SyntaxError> {
+    let documents = match parse(text, values, DuplicateKeyPolicy::Error) {
         Ok(documents) => documents,
         Err(error) => match error.without_snippet() {
             serde_saphyr::Error::DuplicateMappingKey { key, location } => {
                 // Only to find the first one: the text stays refused.
-                let all = parse(text, DuplicateKeyPolicy::LastWins).unwrap_or_default();
+                let all = parse(text, values, DuplicateKeyPolicy::LastWins).unwrap_or_default();
                 return Err(traps::duplicate(key.as_deref(), (*location).into(), &all));
             }
-            error => return Err(traps::explain(text, error)),
+            error => return Err(traps::explain(text, values, error)),
         },
     };
     let mut reader = Reader { text, unquoted: None };
@@ -33,14 +44,18 @@ pub fn parse_documents(text: &str) -> Result<Vec<Tree>, SyntaxError> {
     reader.unquoted.map_or(Ok(trees), |place| Err(traps::unquoted(text, place)))
 }
 
-fn parse(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Vec<Spanned<Value>>, serde_saphyr::Error> {
+fn parse(
+    text: &str,
+    values: usize,
+    duplicate_keys: DuplicateKeyPolicy,
+) -> Result<Vec<Spanned<Value>>, serde_saphyr::Error> {
     // `y`, `no` and `on` are strings; only true and false are booleans.
     // A NodePolicy has about ten levels and a Node about fifteen. Each level needs stack, and files are also
     // parsed on threads with a small stack.
     let options = serde_saphyr::options! {
         strict_booleans: true,
         emit_comments: false,
-        budget: serde_saphyr::budget! { max_depth: 32 },
+        budget: serde_saphyr::budget! { max_depth: 32, max_nodes: values },
         duplicate_keys: duplicate_keys,
     };
     serde_saphyr::from_multiple_with_options(text, options)

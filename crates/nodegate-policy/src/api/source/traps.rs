@@ -7,6 +7,7 @@ use serde_saphyr::budget::BudgetBreach;
 
 use super::parse::Value;
 use super::place::SourcePosition;
+use super::quotes::open_quote;
 use crate::api::problem::Problem;
 
 /// A text that is not YAML.
@@ -45,7 +46,7 @@ const INDICATORS: [(char, Option<&str>); 8] = [
 ];
 
 /// The error of the parser in words, with its remedy if the text has one of the usual mistakes.
-pub(super) fn explain(text: &str, error: &serde_saphyr::Error) -> SyntaxError {
+pub(super) fn explain(text: &str, values: usize, error: &serde_saphyr::Error) -> SyntaxError {
     let place = error.location().map(SourcePosition::from).filter(|place| place.line > 0);
     let place = place.map(|place| place.in_text(text));
     let message = error.without_snippet().to_string();
@@ -60,8 +61,11 @@ pub(super) fn explain(text: &str, error: &serde_saphyr::Error) -> SyntaxError {
         serde_saphyr::Error::Budget { breach, .. } => Some(breach),
         _ => None,
     };
-    if let Some(problem) = breach.and_then(too_much) {
+    if let Some(problem) = breach.and_then(|breach| too_much(breach, values)) {
         return SyntaxError { place, problem, related: None, exceeds_budget: true };
+    }
+    if let Some((place, problem)) = place.and_then(|place| open_quote(text, place, &message)) {
+        return SyntaxError { place: Some(place), problem, related: None, exceeds_budget: false };
     }
     let exceeds_budget = breach.is_some();
     let remedy = message.contains("bracket").then(|| "close each bracket, or write the text in quotes".to_owned());
@@ -74,11 +78,12 @@ pub(super) fn explain(text: &str, error: &serde_saphyr::Error) -> SyntaxError {
 }
 
 /// What is too much in a text that may be written by people. Other limits only hold for hostile ones.
-fn too_much(breach: &BudgetBreach) -> Option<Problem> {
+fn too_much(breach: &BudgetBreach, values: usize) -> Option<Problem> {
     match breach {
         BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. } => {
-            let what = "too large: a file may have at most 250,000 lists, mappings, names and values";
-            Some(Problem::new(what, "split it into several files, each with policies of its own"))
+            let thousands = values / 1000;
+            let what = format!("too large: it may have at most {thousands},000 lists, mappings, names and values");
+            Some(Problem::new(what, "split it into several policies, each in a file of its own"))
         }
         BudgetBreach::Depth { .. } => Some("lists and mappings are nested more than 32 levels deep".into()),
         _ => None,
@@ -157,6 +162,14 @@ impl<'t> Stop<'t> {
         }
         if let Some(found) = self.indicator() {
             return Some(found);
+        }
+        // The parser stopped at the colon of the first field in the line.
+        let key = self.line.get(..self.at)?.trim_start();
+        if message.contains("mapping values are not allowed") && !key.is_empty() && !key.contains([':', ' ', '{', '['])
+        {
+            let what = format!("{key:?} is indented more than the line above, whose value it continues then");
+            let remedy = "indent it as much as the other fields".to_owned();
+            return Some(Mistake { what, remedy, part: self.at - key.len()..self.at });
         }
         let value = self.value.filter(|value| *value < self.at)?;
         if message.contains("mapping values are not allowed") {
@@ -247,10 +260,7 @@ pub(super) fn misread(text: &str, after: usize, value: SourcePosition) -> Option
         return None;
     }
     let start = after + lead;
-    let line_start = line_start(text, start)?;
-    let line = u32::try_from(text.get(..line_start)?.matches('\n').count()).ok()? + 1;
-    let column = u32::try_from(text.get(line_start..start)?.chars().count()).ok()? + 1;
-    Some(SourcePosition::new(line, column, start..start))
+    SourcePosition::of_bytes(text, start..start)
 }
 
 /// The error of a key that a mapping has twice, with the place of the first one.
@@ -291,94 +301,4 @@ fn first_of(value: &Value, second: SourcePosition) -> Option<SourcePosition> {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use crate::api::source::parse_documents;
-
-    /// The place and the message of the error in a text, and what is there.
-    fn error(text: &str) -> (u32, u32, String, String) {
-        let error = parse_documents(text).unwrap_err();
-        let place = error.place.unwrap();
-        (place.line, place.column, text[place.start()..place.end()].to_owned(), error.to_string())
-    }
-
-    #[test]
-    fn a_value_that_needs_quotes_is_shown_in_quotes() {
-        for (text, line, column, written, quoted) in [
-            ("a:\n  cpu: >=16 # cores\n", 2, 8, ">=16", "\">=16\""),
-            ("a: {cpu: >16}\n", 1, 10, ">16", "\">16\""),
-            ("a: [1, >=5.15 <6]\n", 1, 8, ">=5.15 <6", "\">=5.15 <6\""),
-            ("cpu: > 16\n", 1, 6, "> 16", "\"> 16\""),
-            ("cpu: >4\nb: 1\n", 1, 6, ">4", "\">4\""),
-            ("n: *\n", 1, 4, "*", "\"*\""),
-            ("- - *-gpu\n", 1, 5, "*-gpu", "\"*-gpu\""),
-            ("n: [a, *b*]\n", 1, 8, "*b*", "\"*b*\""),
-            ("e: !has(a.b) && c\n", 1, 4, "!has(a.b) && c", "\"!has(a.b) && c\""),
-            ("e: !a == \"b\"\n", 1, 4, "!a == \"b\"", "'!a == \"b\"'"),
-            ("- x\n- !a\n", 2, 3, "!a", "\"!a\""),
-            ("[x, !a]\n", 1, 5, "!a", "\"!a\""),
-            ("x: !a {b: c}\n", 1, 4, "!a {b: c}", "\"!a {b: c}\""),
-            ("x: @a\n", 1, 4, "@a", "\"@a\""),
-            ("x: a ? 'b' : \"c\"\n", 1, 4, "a ? 'b' : \"c\"", "'a ? ''b'' : \"c\"'"),
-            ("ä: x: y\n", 1, 4, "x: y", "\"x: y\""),
-            ("x: {a} b\n", 1, 4, "{a} b", "\"{a} b\""),
-        ] {
-            let (at_line, at_column, found, message) = error(text);
-            assert_eq!((at_line, at_column, found.as_str()), (line, column, written), "{text}: {message}");
-            assert!(message.starts_with("invalid YAML: "), "{text}: {message}");
-            assert!(message.ends_with(&format!("; write it in quotes: {quoted}")), "{text}: {message}");
-        }
-    }
-
-    #[test]
-    fn valid_yaml_stays_valid() {
-        for text in [
-            "x: !!str 60\n",
-            "a: &n {b: 1}\nc: *n\n",
-            "a: >\n  text\nb: |\n  text\n",
-            "a: |2\n    text\n",
-            "a: [\"!x\", '!y', a!z]\nb: a>=4\nc: \"> 4\"\n",
-            "a: >-\n",
-            "# !x\na:\n  # !y\n  b: c\n",
-            "{\"a\": \"!x\", \"b\": [\"!y\"]}",
-        ] {
-            assert!(parse_documents(text).is_ok(), "{text}: {:?}", parse_documents(text));
-        }
-    }
-
-    #[test]
-    fn a_key_given_twice_names_both_lines() {
-        for (text, first) in [
-            ("a: 1\nb: {c: 1}\na: 2\n", Some((1, 1))),
-            ("x:\n  - y: {a: 0}\n    a: 1\n    a: 2\n", Some((3, 5))),
-            ("{a: 1, b: {a: 1, a: 2}}\n", Some((1, 12))),
-        ] {
-            let error = parse_documents(text).unwrap_err();
-            let related = error.related.as_ref().map(|related| (related.place.line, related.place.column));
-            assert_eq!(related, first, "{text}");
-            let (one, two) = (first.unwrap().0, error.place.unwrap().line);
-            let lines = if one == two { format!("twice in line {one};") } else { format!("in lines {one} and {two};") };
-            assert!(error.to_string().starts_with("the key \"a\" is given twice"), "{error}");
-            assert!(error.to_string().contains(&lines), "{error}");
-        }
-    }
-
-    #[test]
-    fn other_errors_keep_the_parsers_words_without_its_place() {
-        let (line, _, _, message) = error("a: 1\nb: \"x\n");
-        assert!(line >= 2 && message.starts_with("invalid YAML: ") && !message.contains(" at line "), "{message}");
-        assert!(error("a:\n\tb: 1\n").3.contains("indented with a tab"));
-        assert!(error("a: \"\\d\"\n").3.contains("single quotes"));
-        assert!(error("a: {{ .Values.x }}\n").3.contains("render the template first"));
-        assert!(error("{{- if x }}\na: b\n").3.contains("render the template first"));
-    }
-
-    #[test]
-    fn a_text_that_is_too_large_or_too_deep_is_told_so() {
-        let list = |count| format!("a: [{}1]\n", "1, ".repeat(count));
-        let large = parse_documents(&list(250_000)).unwrap_err().to_string();
-        assert!(large.contains("at most 250,000") && large.contains("several files"), "{large}");
-        assert!(parse_documents(&list(249_000)).is_ok());
-        let deep = parse_documents(&format!("a: {}{}\n", "[".repeat(40), "]".repeat(40))).unwrap_err().to_string();
-        assert!(deep.contains("32 levels"), "{deep}");
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use crate::api::policy::{
 use crate::api::problem::Problem;
 use crate::api::schema::nearest;
 use crate::api::source::FieldPath;
-use crate::cel::{Scope, Yields};
+use crate::cel::{REGEX_FACTOR, REGEX_SIZE_MAX, Scope, Yields, sized_regex};
 use crate::compile::Faults;
 use crate::compile::rules::expression as compile_expression;
 use crate::keys::Field;
@@ -212,11 +212,25 @@ fn expression(spec: &ExpressionSpec, path: &FieldPath, faults: &mut Faults<'_>) 
     Some(Constraint::Expression(ExpressionConstraint { expression: Arc::new(compiled?), message, message_expression }))
 }
 
+/// Maximum length of a regular expression, in bytes: it takes a hundred times as much when it is parsed.
+const REGEX_MAX: usize = 4096;
+
 /// Compiles a regular expression that a whole text must match.
 fn text_pattern(written: &str, path: &FieldPath, faults: &mut Faults<'_>) -> Option<TextPattern> {
-    let compile = |text: &str| regex::RegexBuilder::new(text).size_limit(REGEX_SIZE_MAX).build();
+    if faults.budget.is_exceeded() {
+        return None;
+    }
+    if written.len() > REGEX_MAX {
+        let what = format!("the regular expression has {} bytes, but the limit is {REGEX_MAX}", written.len());
+        faults.at(path, Problem::new(what, "write a shorter one"));
+        return None;
+    }
     // The pattern is first compiled alone: errors must refer to the written text, and the parentheses must not make `)(` valid.
-    let compiled = compile(written).and_then(|_| compile(&format!("^(?:{written})$")));
+    let compiled = sized_regex(written).and_then(|_| sized_regex(&format!("^(?:{written})$")));
+    if matches!(compiled, Err(regex::Error::CompiledTooBig(_))) {
+        // Finding that out takes as much as the largest one.
+        faults.check(path, faults.budget.take(REGEX_FACTOR * REGEX_SIZE_MAX))?;
+    }
     let report = |error| {
         let what = |why: &str| format!("{written:?} is not a regular expression: {why}");
         match regex_fault(written) {
@@ -231,7 +245,9 @@ fn text_pattern(written: &str, path: &FieldPath, faults: &mut Faults<'_>) -> Opt
             None => faults.at(path, what(&explain(&error))),
         }
     };
-    compiled.map_err(report).ok().map(|whole| TextPattern { written: written.into(), whole })
+    let (whole, size) = compiled.map_err(report).ok()?;
+    faults.check(path, faults.budget.take(REGEX_FACTOR * size))?;
+    Some(TextPattern { written: written.into(), whole })
 }
 
 /// What is wrong with the syntax of a regular expression, and the bytes in which it is.
@@ -251,6 +267,3 @@ fn explain(error: &regex::Error) -> String {
         other => other.to_string(),
     }
 }
-
-/// Maximum size of a compiled regular expression, in bytes.
-const REGEX_SIZE_MAX: usize = 1 << 20;

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use petgraph::algo::tarjan_scc;
+use petgraph::algo::kosaraju_scc;
 use petgraph::graph::DiGraph;
 
 use crate::api::document::{PolicyDocument, PolicyError};
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
+use crate::compile::{add, of_all};
 use crate::set::governance::{Constraint, Dependency, Governance};
+
+/// Maximum number of comparisons of what one entry requires with what another one asks for: some milliseconds.
+const COMPARISONS_MAX: usize = 400_000;
 
 /// Maximum number of links of a chain that are followed.
 const FURTHER_MAX: usize = 8;
@@ -40,16 +44,31 @@ pub(super) fn refuse(
         });
     let mut graph = DiGraph::<usize, ()>::new();
     let vertices: Vec<_> = (0..entries.len()).map(|at| graph.add_node(at)).collect();
+    let mut left = COMPARISONS_MAX;
     for (from, (_, entry)) in entries.iter().enumerate() {
+        let mut needed = BTreeSet::new();
         for required in &entry.require {
             for to in by_key.get(&*required.0).into_iter().flatten() {
-                if entries[*to].1.when.iter().any(|asked| may_be(required, asked)) {
-                    graph.update_edge(vertices[from], vertices[*to], ());
+                let when = &entries[*to].1.when;
+                if left < when.len() {
+                    let what = "the entries of dependencies refer to each other in too many ways";
+                    errors.push(of_all(Problem::new(
+                        what,
+                        "let fewer entries have the same label in `when` or `require`",
+                    )));
+                    return;
+                }
+                left -= when.len();
+                if when.iter().any(|asked| may_be(required, asked)) {
+                    needed.insert(*to);
                 }
             }
         }
+        for to in needed {
+            graph.add_edge(vertices[from], vertices[to], ());
+        }
     }
-    for mut component in tarjan_scc(&graph) {
+    for mut component in kosaraju_scc(&graph) {
         component.sort();
         let Some(first) = component.first().copied() else { continue };
         if component.len() == 1 && !graph.contains_edge(first, first) {
@@ -68,7 +87,7 @@ pub(super) fn refuse(
             format!("these labels require each other: {keys} ({})", rules.join(" -> ")),
             "remove one of the dependencies",
         );
-        errors.push(documents[*document].fault(path, message));
+        add(errors, documents[*document].fault(path, message));
     }
 }
 

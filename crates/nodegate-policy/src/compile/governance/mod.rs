@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Faults;
 use super::conditions::matcher;
 use crate::api::document::{PolicyDocument, PolicyError};
-use crate::api::names::{check_label_key, is_dns_subdomain};
+use crate::api::names::{check_label_key, check_length, cut_name, is_dns_subdomain};
 use crate::api::policy::{EntrySpec, GovernanceSpec, GovernedField, ReservedSpec, SubjectsSpec};
 use crate::api::presets;
 use crate::api::problem::Problem;
@@ -116,7 +116,13 @@ impl Entries<'_, '_> {
     fn entry(&mut self, section: &str, at: usize, spec: &EntrySpec) -> (Entry, FieldPath) {
         let path = self.path.key(section).index(at);
         let EntrySpec { name, mode, match_, operations, except } = spec;
-        let rule = name.clone().unwrap_or_else(|| format!("{section}[{at}]"));
+        let rule = match name {
+            Some(name) => {
+                self.faults.check(&path.key("name"), check_length(name));
+                cut_name(name).to_owned()
+            }
+            None => format!("{section}[{at}]"),
+        };
         if operations.as_ref().is_some_and(Vec::is_empty) {
             let message = Problem::new(
                 "the list is empty, so nothing is judged",
@@ -142,12 +148,7 @@ fn fields(of: Option<&[GovernedField]>, default: &[Field], path: &FieldPath, fau
     if of.is_empty() {
         faults.at(path, Problem::new("the list is empty, so nothing is governed", "add labels, taints or annotations"));
     }
-    let field = |field: &GovernedField| match field {
-        GovernedField::Labels => Field::Label,
-        GovernedField::Taints => Field::Taint,
-        GovernedField::Annotations => Field::Annotation,
-    };
-    of.iter().map(field).collect()
+    of.iter().map(Field::from).collect()
 }
 
 fn subjects(spec: Option<&SubjectsSpec>, path: &FieldPath, faults: &mut Faults<'_>) -> Subjects {
@@ -160,11 +161,14 @@ fn subjects(spec: Option<&SubjectsSpec>, path: &FieldPath, faults: &mut Faults<'
             );
         }
     }
+    let budget = faults.budget;
     let mut fault = |field: &str, index: usize, problem: Problem| faults.at(&path.key(field).index(index), problem);
     Subjects {
-        users: Identities::compile(users.iter().map(String::as_str), |at, message| fault("users", at, message)),
-        groups: Identities::compile(groups.iter().map(String::as_str), |at, message| fault("groups", at, message)),
-        service_accounts: TextSet::compile(service_accounts.iter().map(String::as_str), |at, message| {
+        users: Identities::compile(users.iter().map(String::as_str), budget, |at, message| fault("users", at, message)),
+        groups: Identities::compile(groups.iter().map(String::as_str), budget, |at, message| {
+            fault("groups", at, message);
+        }),
+        service_accounts: TextSet::compile(service_accounts.iter().map(String::as_str), budget, |at, message| {
             fault("serviceAccounts", at, message);
         }),
     }

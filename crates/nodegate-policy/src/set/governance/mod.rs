@@ -294,20 +294,23 @@ impl Governance {
         self.expression_count() > 0
     }
 
-    /// Whether a change of annotations alone can be a violation.
-    pub(crate) fn governs_annotations(&self) -> bool {
-        let governed = |constraint_entry: &ConstraintEntry| match &constraint_entry.constraint {
+    /// The entries that a change of annotations alone can violate, sorted.
+    pub(crate) fn entries_on_annotations(&self) -> BTreeSet<&RuleId> {
+        let is_governed = |constraint_entry: &&ConstraintEntry| match &constraint_entry.constraint {
             Constraint::Required { of, .. } | Constraint::Allowed { of, .. } | Constraint::Immutable { of, .. } => {
                 of.contains(&Field::Annotation)
             }
             Constraint::Naming(naming) => naming.of.contains(&Field::Annotation),
-            Constraint::Expression(demanded) => demanded.expression.source().contains("annotations"),
+            Constraint::Expression(demanded) => demanded.expression.paths().read_annotations(),
             Constraint::Dependency(_) => false,
         };
-        let mut asked = self.entries().flat_map(|entry| entry.matcher.expressions());
-        self.places.contains_key(&Field::Annotation)
-            || self.constraints.iter().any(governed)
-            || asked.any(|expression| expression.source().contains("annotations"))
+        let reserved = self.places(Field::Annotation).into_iter().flat_map(|(_, entries)| entries);
+        let reserved = reserved.map(|reserved| &reserved.entry);
+        let governed = self.constraints.iter().filter(is_governed).map(|constraint_entry| &constraint_entry.entry);
+        let asked = self
+            .entries()
+            .filter(|entry| entry.matcher.expressions().any(|expression| expression.paths().read_annotations()));
+        reserved.chain(governed).chain(asked).map(|entry| &entry.id).collect()
     }
 
     /// All users and service accounts that may override a document, sorted.

@@ -10,8 +10,8 @@ use json_patch::patch as apply;
 use nodegate_policy::api::policy::ConditionsSpec;
 use nodegate_policy::api::schema::schema_of;
 use nodegate_policy::{
-    DecideContext, Decision, Desired, Exemptions, NodeFacts, Operation, PolicySet, Requester, Text, Write, decide,
-    judge, patch,
+    ADMISSION, DecideContext, Decision, Desired, Exemptions, NodeFacts, Operation, PolicySet, Requester, Text, Write,
+    decide, judge, patch,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -97,7 +97,10 @@ proptest! {
             desired.iter().map(|(key, desired)| (key.clone(), desired.value.clone())).collect()
         };
         let taints = decision.taints.iter().map(|(id, desired)| (id.to_string(), desired.value.clone())).collect();
-        let decided = DesiredState { labels: keys(&decision.labels), annotations: keys(&decision.annotations), taints };
+        let mut annotations = keys(&decision.annotations);
+        // What admission leaves for the controller is not the policies' wish.
+        annotations.remove(ADMISSION);
+        let decided = DesiredState { labels: keys(&decision.labels), annotations, taints };
         prop_assert_eq!(decided, wanted, "{}", spec);
     }
 

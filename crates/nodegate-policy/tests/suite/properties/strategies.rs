@@ -83,7 +83,8 @@ pub(super) fn conditions() -> impl Strategy<Value = Value> {
     let taints = prop::option::weighted(0.2, key());
     let gpu = prop::bool::weighted(0.15);
     let os_image = prop::option::weighted(0.15, select(OS_IMAGE_PATTERNS.to_vec()));
-    let kernel = prop::option::weighted(0.15, select(KERNEL_PATTERNS.to_vec()));
+    let kernel =
+        prop::option::weighted(0.15, (select(vec!["kernel", "kernelVersion"]), select(KERNEL_PATTERNS.to_vec())));
     let capacity = prop::option::weighted(0.15, select(vec![">=4", "<4", "==0"]));
     let expression = prop::option::weighted(0.1, select(EXPRESSIONS.to_vec()));
     let others = (os_image, kernel, capacity, expression);
@@ -105,10 +106,8 @@ pub(super) fn conditions() -> impl Strategy<Value = Value> {
         if let Some(expression) = expression {
             conditions["expression"] = json!(expression);
         }
-        for (field, pattern) in [("osImage", os_image), ("kernel", kernel)] {
-            if let Some(pattern) = pattern {
-                conditions[field] = json!([pattern]);
-            }
+        for (field, pattern) in os_image.map(|pattern| ("osImage", pattern)).into_iter().chain(kernel) {
+            conditions[field] = json!([pattern]);
         }
         conditions
     })

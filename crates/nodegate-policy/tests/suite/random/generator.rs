@@ -147,7 +147,7 @@ pub(crate) fn conditions(random: &mut Random, prefix: &str, expression: bool) ->
         conditions["osImage"] = json!([random.of(&OS_IMAGE_PATTERNS), random.of(&OS_IMAGE_PATTERNS)]);
     }
     if random.chance(15) {
-        conditions["kernel"] = json!([random.of(&KERNEL_PATTERNS)]);
+        conditions[random.of(&["kernel", "kernelVersion"])] = json!([random.of(&KERNEL_PATTERNS)]);
     }
     if expression {
         conditions["expression"] = json!(random.of(&EXPRESSIONS));

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use super::formula::{Formula, quote};
 use crate::api::policy::ChangeOperation;
+use crate::native::terms::formula::{Formula, quote};
 use crate::set::governance::{Dependency, Entry};
 use crate::set::matcher::TaintPattern;
 
@@ -20,7 +20,7 @@ enum Side {
 }
 
 /// All possible findings: a condition and a message for each.
-pub(super) fn findings(dependency: &Dependency, entry: &Entry) -> Vec<(Formula, String)> {
+pub(in crate::native) fn findings(dependency: &Dependency, entry: &Entry) -> Vec<(Formula, String)> {
     let touched = is_touched(dependency, entry);
     let when = |side: Side| Formula::all(dependency.when.iter().map(|label| side.is(label)));
     let finding = |text: String, lacks: &dyn Fn(Side) -> Formula| {
@@ -112,7 +112,7 @@ fn is_touched(dependency: &Dependency, entry: &Entry) -> Formula {
         .map(|(key, _)| &**key)
         .chain(dependency.forbid.iter().map(|key| &**key))
         .collect();
-    let labels = super::formula::is_one_of("k", labels);
+    let labels = crate::native::terms::formula::is_one_of("k", labels);
     let taints = dependency.require_taints.iter();
     let taints =
         taints.map(|(pattern, _)| Formula::When(format!("k.startsWith({})", quote(&format!("{}:", pattern.key)))));
@@ -125,12 +125,13 @@ fn is_touched(dependency: &Dependency, entry: &Entry) -> Formula {
 }
 
 /// Whether the write has an operation that an entry for the whole node judges.
-pub(super) fn is_about_write(entry: &Entry) -> Formula {
+pub(in crate::native) fn is_about_write(entry: &Entry) -> Formula {
     let Some(operations) = &entry.operations else { return Formula::Always };
     let made = if operations.contains(&ChangeOperation::Add) { "variables.create" } else { "false" };
-    let fields = super::validating::FIELDS.into_iter();
-    let changed =
-        fields.map(|(field, title)| is_changed(title, super::validating::now(field), &Formula::Always, operations));
+    let fields = crate::native::verdicts::validation::FIELDS.into_iter();
+    let changed = fields.map(|(field, title)| {
+        is_changed(title, crate::native::verdicts::validation::now(field), &Formula::Always, operations)
+    });
     Formula::any([Formula::When(made.to_owned())].into_iter().chain(changed))
 }
 

@@ -1,8 +1,8 @@
 //! `governance.expressions`: CEL over a write, evaluated for the node after the write, before it, and with the requester's
 //! own changes only.
 
-use super::formula::Formula;
 use crate::cel::{Expression, ObjectNames};
+use crate::native::terms::formula::Formula;
 use crate::set::governance::ExpressionConstraint;
 
 const NOW: ObjectNames<'static> =
@@ -21,7 +21,7 @@ const ASKED: ObjectNames<'static> = ObjectNames {
 };
 
 /// The variables with the node and the requester's own changes only: other keys have their old values.
-pub(super) fn variables() -> Vec<(&'static str, String)> {
+pub(in crate::native) fn variables() -> Vec<(&'static str, String)> {
     let map = |title: &str, now: &str| {
         let (changed, before) = (format!("variables.changed{title}"), format!("variables.old{title}"));
         format!(
@@ -40,7 +40,7 @@ pub(super) fn variables() -> Vec<(&'static str, String)> {
 }
 
 /// Why it is not exported.
-pub(super) fn why_not(demanded: &ExpressionConstraint) -> Option<&'static str> {
+pub(in crate::native) fn why_not(demanded: &ExpressionConstraint) -> Option<&'static str> {
     if calls_unknown(demanded) {
         return Some("it calls a function that Kubernetes does not have");
     }
@@ -55,7 +55,7 @@ fn calls_unknown(demanded: &ExpressionConstraint) -> bool {
 }
 
 /// The condition for passing, or `None` if the API server's CEL cannot express it.
-pub(super) fn passes(demanded: &ExpressionConstraint) -> Option<Formula> {
+pub(in crate::native) fn passes(demanded: &ExpressionConstraint) -> Option<Formula> {
     if calls_unknown(demanded) {
         return None;
     }
@@ -73,11 +73,11 @@ pub(super) fn passes(demanded: &ExpressionConstraint) -> Option<Formula> {
 }
 
 /// CEL for the message, and the message to use if that fails.
-pub(super) fn describe(demanded: &ExpressionConstraint) -> (String, String) {
+pub(in crate::native) fn describe(demanded: &ExpressionConstraint) -> (String, String) {
     let plain = demanded.message.as_deref().map(str::to_owned);
     let plain = plain.unwrap_or_else(|| format!("failed expression: {}", demanded.expression.source()));
     // The API server refuses messages with several lines.
     let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     let message = demanded.message_expression.as_deref().and_then(|message: &Expression| message.in_native_write(&NOW));
-    (message.unwrap_or_else(|| super::formula::quote(&plain)), plain)
+    (message.unwrap_or_else(|| crate::native::terms::formula::quote(&plain)), plain)
 }

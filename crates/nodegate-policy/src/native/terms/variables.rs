@@ -2,26 +2,29 @@
 
 use serde_json::{Value as Json, json};
 
-use super::formula::{Formula, quote};
-use super::matching::{self, Subject, labels_of};
-use super::request::KUBELET;
-use super::selection::{AssignedKey, Selection, value};
 use crate::facts::request::UNINITIALIZED_TAINT;
 use crate::keys::Field;
+use crate::keys::control_plane::PROVISIONERS;
+use crate::native::terms::formula::{Formula, list, quote};
+use crate::native::terms::matching::{self, labels_of};
+use crate::native::terms::request::{CONTROL_PLANE, KUBELET};
+use crate::native::terms::selection::{AssignedKey, Selection, rule_variable, value, variable_name};
+use crate::native::terms::subject::Subject;
 use crate::set::rule::Strength;
 
 /// Named expressions. Each may use the ones before it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Variables(Vec<(String, String)>);
+pub(in crate::native) struct Variables(Vec<(String, String)>);
 
 impl Variables {
     /// The variables about the request that any policy may need.
-    pub(super) fn new() -> Self {
+    pub(in crate::native) fn new() -> Self {
         let uninitialized = |taints: &str| format!("{taints}.exists(t, t.key == {})", quote(UNINITIALIZED_TAINT));
         let (now, before) = (uninitialized("variables.taints"), uninitialized("variables.oldTaints"));
         let mut variables = Self::default();
         for (name, text) in [
             ("kubelet", KUBELET),
+            ("controlPlane", &control_plane()),
             ("create", r#"request.operation == "CREATE""#),
             ("labels", "object.metadata.?labels.orValue({})"),
             ("oldLabels", "oldObject == null ? {} : oldObject.metadata.?labels.orValue({})"),
@@ -37,19 +40,19 @@ impl Variables {
         ] {
             variables.add(name, text);
         }
-        for (name, text) in super::node_info::variables() {
+        for (name, text) in crate::native::terms::node_info::variables() {
             variables.add(name, text);
         }
         variables
     }
 
     /// Adds a variable.
-    pub(super) fn add(&mut self, name: impl Into<String>, text: impl Into<String>) {
+    pub(in crate::native) fn add(&mut self, name: impl Into<String>, text: impl Into<String>) {
         self.0.push((name.into(), text.into()));
     }
 
     /// Adds whether these rules match, in the order of evaluation.
-    pub(super) fn add_rules(&mut self, selection: &Selection<'_>, rules: &[usize]) {
+    pub(in crate::native) fn add_rules(&mut self, selection: &Selection<'_>, rules: &[usize]) {
         for at in rules {
             let rule = selection.rule(*at);
             let matches = matching::matcher(selection, Subject::Rule(*at), &rule.matcher);
@@ -62,7 +65,7 @@ impl Variables {
     }
 
     /// Adds the values that rules assign, as maps by key: `desiredLabels`, `desiredAnnotations`, and `desiredTaints` as a list.
-    pub(super) fn add_desired(&mut self, selection: &Selection<'_>, assigned_keys: &[AssignedKey]) {
+    pub(in crate::native) fn add_desired(&mut self, selection: &Selection<'_>, assigned_keys: &[AssignedKey]) {
         let of = |field: Field| assigned_keys.iter().filter(move |assigned| assigned.0 == field);
         let map = |field: Field| {
             let entry = |assigned: &AssignedKey| {
@@ -83,7 +86,7 @@ impl Variables {
     }
 
     /// The variables that `texts` need, as the field of a policy.
-    pub(super) fn needed_by(self, texts: &str) -> Json {
+    pub(in crate::native) fn needed_by(self, texts: &str) -> Json {
         let mut needed = texts.to_owned();
         let mut kept: Vec<Json> = Vec::new();
         for (name, expression) in self.0.into_iter().rev() {
@@ -96,6 +99,11 @@ impl Variables {
         kept.reverse();
         kept.into()
     }
+}
+
+/// Whether the requester is the control plane or a known provisioner.
+fn control_plane() -> String {
+    format!("{CONTROL_PLANE} || request.userInfo.username in {}", list(PROVISIONERS))
 }
 
 /// Whether the node has been Ready for two minutes by the kubelet's clock.
@@ -119,18 +127,6 @@ fn braces(open: char, lines: Vec<String>, close: char) -> String {
 
 fn quote_value(value: &str) -> String {
     quote(value)
-}
-
-/// The name of the variable for whether a rule matches.
-pub(super) fn variable_name(selection: &Selection<'_>, at: usize) -> String {
-    let name = &selection.rule(at).id.rule;
-    let plain: String = name.chars().take(40).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    format!("rule{at}_{plain}")
-}
-
-/// The reference to that variable.
-pub(super) fn rule_variable(selection: &Selection<'_>, at: usize) -> String {
-    format!("variables.{}", variable_name(selection, at))
 }
 
 /// The desired value of a key as an optional, formatted by `as_value`.

@@ -1,15 +1,15 @@
 //! `governance.naming`: naming conventions for keys and values.
 
-use super::formula::{Formula, in_keys, quote};
-use super::re2::is_same_to_re2;
-use super::validating::{now, taint_in_keys};
 use crate::api::policy::NamedPart;
 use crate::keys::Field;
 use crate::keys::pattern::KeySet;
+use crate::native::terms::formula::{Formula, in_keys, quote};
+use crate::native::terms::re2::is_same_to_re2;
+use crate::native::verdicts::validation::{now, taint_in_keys};
 use crate::set::governance::{Naming, NamingConvention};
 
 /// Why it is not exported.
-pub(super) fn why_not(naming: &Naming) -> Option<&'static str> {
+pub(in crate::native) fn why_not(naming: &Naming) -> Option<&'static str> {
     let regex = naming.regex.as_ref()?;
     // nodegate's classes such as \w include Unicode. Keys, labels and taints are ASCII; annotations are not.
     let ascii = naming.part == NamedPart::Key || !naming.of.contains(&Field::Annotation);
@@ -18,7 +18,7 @@ pub(super) fn why_not(naming: &Naming) -> Option<&'static str> {
 }
 
 /// Whether the entry applies to the key in `k`.
-pub(super) fn is_about(naming: &Naming, field: Field) -> Formula {
+pub(in crate::native) fn is_about(naming: &Naming, field: Field) -> Formula {
     let named = naming.keys.written().filter(|key| *key != "*");
     let named = KeySet::compile(named, |_, _| {});
     let named = if field == Field::Taint { taint_in_keys(&named) } else { in_keys("k", &named) };
@@ -27,7 +27,7 @@ pub(super) fn is_about(naming: &Naming, field: Field) -> Formula {
 }
 
 /// Whether the key in `k`, which the write changes, violates the convention and did not before, or less than now.
-pub(super) fn is_wrong(naming: &Naming, field: Field, title: &str) -> Formula {
+pub(in crate::native) fn is_wrong(naming: &Naming, field: Field, title: &str) -> Formula {
     let (now, before) = (now(field), format!("variables.old{title}"));
     let was_there = Formula::When(format!("(k in {before})"));
     let key = if field == Field::Taint { r#"k.substring(0, k.indexOf(":"))"# } else { "k" };
@@ -45,7 +45,7 @@ pub(super) fn is_wrong(naming: &Naming, field: Field, title: &str) -> Formula {
 }
 
 /// The end of the message.
-pub(super) fn describe(naming: &Naming) -> String {
+pub(in crate::native) fn describe(naming: &Naming) -> String {
     let part = match naming.part {
         NamedPart::Key => "key",
         NamedPart::Value => "value",

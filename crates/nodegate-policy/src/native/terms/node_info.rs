@@ -3,10 +3,10 @@
 //! The texts are variables: `osImage` and `kernel` with the text, empty if it is absent or too long, and `osImageVersion`
 //! and `kernelVersion` with the version in it.
 
-use super::formula::{Formula, is_one_of, quote};
-use super::matching::Subject;
 use crate::facts::quantity::ComparisonOperator;
 use crate::keys::pattern::is_glob;
+use crate::native::terms::formula::{Formula, is_one_of, quote};
+use crate::native::terms::subject::Subject;
 use crate::set::node_info::{InfoPattern, LONGEST, NodeInfoCondition, NodeInfoField, VERSION, VersionComparison};
 
 /// The variables of one text.
@@ -42,8 +42,8 @@ fn names(field: NodeInfoField) -> &'static Names {
 }
 
 /// The variables with the texts, for all policies.
-pub(super) fn variables() -> impl Iterator<Item = (&'static str, String)> {
-    [&OS_IMAGE, &KERNEL].into_iter().flat_map(|Names { field, now, version, before, version_before }| {
+pub(in crate::native) fn variables() -> impl Iterator<Item = (&'static str, String)> {
+    NodeInfoField::all().map(names).flat_map(|Names { field, now, version, before, version_before }| {
         let text = |object: &str| format!("{object}.?status.?nodeInfo.?{field}.orValue(\"\")");
         let bounded = |text: String| format!("{text}.size() <= {LONGEST} ? {text} : \"\"");
         let version_of = |name: &str| format!("variables.{name}.find({})", quote(VERSION));
@@ -57,7 +57,7 @@ pub(super) fn variables() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 /// Why such a condition cannot be exported.
-pub(super) fn why_not(condition: &NodeInfoCondition) -> Option<&'static str> {
+pub(in crate::native) fn why_not(condition: &NodeInfoCondition) -> Option<&'static str> {
     let NodeInfoCondition { field, patterns, written: _ } = condition;
     // nodegate matches bytes and RE2 matches characters, and a kubelet may send any characters.
     let counts = |text: &str| is_glob(text) && (text.contains(['?', '[', '\\']) || !text.is_ascii());
@@ -68,7 +68,7 @@ pub(super) fn why_not(condition: &NodeInfoCondition) -> Option<&'static str> {
 }
 
 /// Whether one pattern matches.
-pub(super) fn condition(subject: Subject, condition: &NodeInfoCondition) -> Formula {
+pub(in crate::native) fn condition(subject: Subject, condition: &NodeInfoCondition) -> Formula {
     let Names { field: _, now, version, before, version_before } = names(condition.field);
     let (text, version) = (subject.of_two(now, before), subject.of_two(version, version_before));
     let (text, version) = (format!("variables.{text}"), format!("variables.{version}"));

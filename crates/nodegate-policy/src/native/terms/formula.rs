@@ -1,10 +1,12 @@
 //! Conditions as CEL text that can be nested anywhere.
 
+use crate::decide::admission_mark::ADMISSION;
+use crate::keys::compile_budget::CompileBudget;
 use crate::keys::pattern::{KeySet, SYSTEM_NAMES, glob, is_glob};
 
 /// A condition in the API server's CEL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Formula {
+pub(in crate::native) enum Formula {
     /// It always holds.
     Always,
     /// It never holds.
@@ -15,12 +17,12 @@ pub(super) enum Formula {
 
 impl Formula {
     /// Holds if all do.
-    pub(super) fn all(parts: impl IntoIterator<Item = Self>) -> Self {
+    pub(in crate::native) fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         Self::joined(parts, &Self::Always, &Self::Never, " && ")
     }
 
     /// Holds if one does.
-    pub(super) fn any(parts: impl IntoIterator<Item = Self>) -> Self {
+    pub(in crate::native) fn any(parts: impl IntoIterator<Item = Self>) -> Self {
         Self::joined(parts, &Self::Never, &Self::Always, " || ")
     }
 
@@ -41,7 +43,7 @@ impl Formula {
     }
 
     /// Holds if this does not.
-    pub(super) fn not(self) -> Self {
+    pub(in crate::native) fn not(self) -> Self {
         match self {
             Self::Always => Self::Never,
             Self::Never => Self::Always,
@@ -53,7 +55,7 @@ impl Formula {
     }
 
     /// The text.
-    pub(super) fn text(self) -> String {
+    pub(in crate::native) fn text(self) -> String {
         match self {
             Self::Always => "true".to_owned(),
             Self::Never => "false".to_owned(),
@@ -69,18 +71,18 @@ impl From<bool> for Formula {
 }
 
 /// A string literal. JSON's escapes are CEL's as well.
-pub(super) fn quote(text: &str) -> String {
+pub(in crate::native) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 /// A list of string literals.
-pub(super) fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+pub(in crate::native) fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = texts.into_iter().map(quote).collect();
     format!("[{}]", quoted.join(", "))
 }
 
 /// Whether `subject` is one of exact texts or matches one of the globs.
-pub(super) fn is_one_of<'a>(subject: &str, texts: impl IntoIterator<Item = &'a str>) -> Formula {
+pub(in crate::native) fn is_one_of<'a>(subject: &str, texts: impl IntoIterator<Item = &'a str>) -> Formula {
     let (globs, exact): (Vec<&str>, Vec<&str>) = texts.into_iter().partition(|text| is_glob(text));
     let exact = match exact.as_slice() {
         [] => Formula::Never,
@@ -101,7 +103,7 @@ pub(super) fn is_one_of<'a>(subject: &str, texts: impl IntoIterator<Item = &'a s
 /// Whether `subject`, a user or a group, is one of exact names or matches one of the globs, as [`Identities`] reads them.
 ///
 /// [`Identities`]: crate::Identities
-pub(super) fn is_identity<'a>(subject: &str, texts: impl IntoIterator<Item = &'a str>) -> Formula {
+pub(in crate::native) fn is_identity<'a>(subject: &str, texts: impl IntoIterator<Item = &'a str>) -> Formula {
     let (anybody, people): (Vec<&str>, Vec<&str>) =
         texts.into_iter().partition(|text| !is_glob(text) || text.starts_with(SYSTEM_NAMES));
     let given = Formula::When(format!("{subject}.startsWith({})", quote(SYSTEM_NAMES))).not();
@@ -116,17 +118,17 @@ fn is_plain(text: &str) -> bool {
 /// The regular expression of a glob in RE2's dialect. nodegate itself matches it against bytes, which is the same for
 /// ASCII.
 fn re2(text: &str) -> Option<String> {
-    let pattern = glob(text).ok()?;
+    let pattern = glob(text, &CompileBudget::default()).ok()?;
     Some(format!("(?s){}", pattern.regex().strip_prefix("(?-u)")?))
 }
 
 /// Whether any of these texts is a glob with another meaning in RE2.
-pub(super) fn has_foreign_glob<'a>(texts: impl IntoIterator<Item = &'a str>) -> bool {
+pub(in crate::native) fn has_foreign_glob<'a>(texts: impl IntoIterator<Item = &'a str>) -> bool {
     texts.into_iter().any(|text| is_glob(text) && !text.is_ascii())
 }
 
 /// Whether the key in the variable `key` is in the set.
-pub(super) fn in_keys(key: &str, keys: &KeySet) -> Formula {
+pub(in crate::native) fn in_keys(key: &str, keys: &KeySet) -> Formula {
     let (mut exact, mut others) = (Vec::new(), Vec::new());
     for written in keys.written() {
         match written.strip_suffix("/*") {
@@ -139,10 +141,16 @@ pub(super) fn in_keys(key: &str, keys: &KeySet) -> Formula {
 }
 
 /// Whether the key in the variable `key` is reserved for nodegate.
-pub(super) fn is_own(key: &str) -> Formula {
+pub(in crate::native) fn is_own(key: &str) -> Formula {
     let prefix = crate::keys::restriction::OWN_PREFIX;
     let (exact, below) = (quote(&format!("{prefix}/")), quote(&format!(".{prefix}/")));
     Formula::When(format!("({key}.startsWith({exact}) || {key}.contains({below}))"))
+}
+
+/// Whether the annotation in the variable `key` is the mark that the webhook leaves on a node that joins. The API server calls
+/// policies again after the webhook, and then the mark must stay.
+pub(in crate::native) fn is_admission_mark(key: &str) -> Formula {
+    Formula::When(format!("(variables.create && {key} == {})", quote(ADMISSION)))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Regular expressions with the same meaning in the API server, which uses Go's RE2 dialect.
 
 /// Whether a pattern has the same meaning in both dialects for ASCII texts: it uses only common syntax.
-pub(super) fn is_same_to_re2(pattern: &str) -> bool {
+pub(in crate::native) fn is_same_to_re2(pattern: &str) -> bool {
     let mut rest = pattern;
     // Go multiplies the counts of nested repetitions and refuses more than 1,000.
     let mut repeated: u64 = 1;

@@ -4,47 +4,29 @@
 
 use serde_json::{Value as Json, json};
 
-use super::constraints;
-use super::entry::EntryContext;
-use super::formula::{Formula, in_keys, is_own, list, quote};
-use super::request::{CAN_VIOLATE, KUBELET};
-use super::reserved;
-use super::selection::{AssignedKey, Selection, value};
-use super::variables::{Variables, rule_variable};
-use super::{FailurePolicy, LeftOut, NativeOptions, match_condition, match_constraints, not_self, with_binding};
 use crate::api::policy::EntryMode;
 use crate::keys::Field;
-use crate::keys::pattern::KeySet;
+use crate::keys::control_plane;
 use crate::keys::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};
+use crate::native::objects::{
+    FailurePolicy, LeftOut, NativeOptions, match_condition, match_constraints, not_self, with_binding,
+};
+use crate::native::terms::formula::{Formula, in_keys, is_admission_mark, is_own, list, quote};
+use crate::native::terms::request::{CAN_VIOLATE, KUBELET};
+use crate::native::terms::selection::{AssignedKey, Selection, rule_variable, value};
+use crate::native::terms::variables::Variables;
+use crate::native::verdicts::constraints;
+use crate::native::verdicts::entry::EntryContext;
+use crate::native::verdicts::reserved;
+use crate::native::verdicts::validation::{FIELDS, Validation, describe, now, taint_in_keys};
 use crate::set::governance::KeyScope;
 
-/// A condition that must hold, and the message if it does not.
-pub(super) struct Validation {
-    pub(super) mode: EntryMode,
-    /// Whether its evaluation may fail, so that it gets its own policy.
-    pub(super) alone: bool,
-    pub(super) expression: String,
-    /// CEL for the message.
-    pub(super) message: String,
-    /// The message if that cannot be evaluated.
-    pub(super) fallback: String,
-}
-
-/// The three fields that are judged, and the names of their variables.
-pub(super) const FIELDS: [(Field, &str); 3] =
-    [(Field::Label, "Labels"), (Field::Annotation, "Annotations"), (Field::Taint, "TaintValues")];
-
-/// The variable with a field as it would be stored, by key; a taint's key is `key:Effect`.
-pub(super) fn now(field: Field) -> &'static str {
-    match field {
-        Field::Label => "variables.labels",
-        Field::Annotation => "variables.annotations",
-        Field::Taint => "variables.taintValues",
-    }
-}
-
 /// All validating policies with their bindings.
-pub(super) fn policies(selection: &Selection<'_>, options: &NativeOptions, left_out: &mut Vec<LeftOut>) -> Vec<Json> {
+pub(in crate::native) fn policies(
+    selection: &Selection<'_>,
+    options: &NativeOptions,
+    left_out: &mut Vec<LeftOut>,
+) -> Vec<Json> {
     let mut variables = Variables::new();
     for (name, of) in [("taintValues", "variables.taints"), ("oldTaintValues", "variables.oldTaints")] {
         let map = format!("{of}.transformMapEntry(i, t, {{t.key + \":\" + t.effect: t.?value.orValue(\"\")}})");
@@ -152,12 +134,14 @@ fn add_changes(selection: &Selection<'_>, field: Field, title: &str, variables: 
     let given = Formula::When(format!("(k in {desired} && {desired}[k] == {now}[k])"));
     let given = Formula::any([given].into_iter().chain(may_be_assigned(selection, field)));
     let given = Formula::all([Formula::When(format!("k in {now}")), given]);
-    let reconciled = match field {
-        Field::Label => Formula::When(format!("(variables.kubelet && k in {})", list(RECONCILED_LABELS))),
-        Field::Annotation => Formula::When(format!("(variables.kubelet && k in {})", list(KUBELET_ANNOTATIONS))),
+    let reconciled_if = |when: &str| match field {
+        Field::Label => Formula::When(format!("({when} && k in {})", list(RECONCILED_LABELS))),
+        Field::Annotation => Formula::When(format!("({when} && k in {})", list(KUBELET_ANNOTATIONS))),
         Field::Taint => Formula::Never,
     };
-    let counts = Formula::any([given, reconciled]).not().text();
+    let reconciled = reconciled_if("variables.kubelet");
+    let mark = if field == Field::Annotation { is_admission_mark("k") } else { Formula::Never };
+    let counts = Formula::any([given, reconciled, by_control_plane(field), mark]).not().text();
     variables.add(
         format!("changed{title}"),
         format!(
@@ -168,11 +152,26 @@ fn add_changes(selection: &Selection<'_>, field: Field, title: &str, variables: 
         Field::Taint => None,
         _ => Some(Formula::all([Formula::When("variables.kubelet".to_owned()), guarded(selection, field)])),
     };
-    let open = guarded.clone().map_or(Formula::Always, Formula::not).text();
+    let open = guarded.clone().map_or(Formula::Always, Formula::not);
+    // Whoever creates a Node may give it the keys that its kubelet maintains.
+    let open = Formula::all([open, reconciled_if("variables.create").not()]).text();
     variables.add(format!("governed{title}"), format!("variables.changed{title}.filter(k, {open})"));
     if let Some(guarded) = guarded {
         variables.add(format!("asserted{title}"), format!("variables.changed{title}.filter(k, {})", guarded.text()));
     }
+}
+
+/// Whether the change of the key in `k` is the control plane's own work, or the API server's part of a CREATE.
+fn by_control_plane(field: Field) -> Formula {
+    let (keys, namespaces) = control_plane::written(field);
+    let key = if field == Field::Taint { r#"k.split(":")[0]"# } else { "k" };
+    let named = Formula::When(format!("{key} in {}", list(keys.iter().copied())));
+    let below = namespaces.iter().map(|namespace| Formula::When(format!("k.startsWith({})", quote(namespace))));
+    let written = Formula::any([named].into_iter().chain(below));
+    let by = Formula::When("variables.controlPlane".to_owned());
+    let new = Formula::When(format!("(variables.create && k == {})", quote(control_plane::NEW_NODE_TAINT)));
+    let new = if field == Field::Taint { new } else { Formula::Never };
+    Formula::any([Formula::all([by, written]), new])
 }
 
 /// Whether a kubelet may not set the key in `k`.
@@ -188,7 +187,7 @@ fn may_be_assigned(selection: &Selection<'_>, field: Field) -> Vec<Formula> {
     let mut ways = Vec::new();
     for (at, rule) in selection.set().rules().iter().enumerate() {
         let exported: Vec<AssignedKey> = selection.assigned_keys(at).collect();
-        for assigned in super::selection::assigned_keys(rule)
+        for assigned in crate::native::terms::selection::assigned_keys(rule)
             .filter(|assigned| assigned.0 == field && is_governed(selection, assigned))
         {
             let is = |when: &str| {
@@ -221,23 +220,6 @@ fn may_be_assigned(selection: &Selection<'_>, field: Field) -> Vec<Formula> {
         }
     }
     ways
-}
-
-/// Whether the taint `key:Effect` in `k` has a key in the set.
-pub(super) fn taint_in_keys(keys: &KeySet) -> Formula {
-    Formula::any(keys.written().map(|written| match written.strip_suffix("/*") {
-        _ if written == "*" => Formula::Always,
-        Some(prefix) => Formula::When(format!("k.startsWith({})", quote(&format!("{prefix}/")))),
-        None => Formula::When(format!("k.startsWith({})", quote(&format!("{written}:")))),
-    }))
-}
-
-/// CEL for the changes of the keys in `variable`: `label "a" may not be changed, …`.
-pub(super) fn describe(field: Field, title: &str, variable: &str) -> String {
-    let (now, before) = (now(field), format!("variables.old{title}"));
-    format!(
-        r#"{variable}.map(k, "{field} \"" + k + "\" may not be " + (k in {now} ? (k in {before} ? "changed" : "added") : "removed")).join(", ")"#
-    )
 }
 
 /// The validations against kubelets that change keys that they may not change.

@@ -1,11 +1,17 @@
 //! `governance.allowed` with `range`: integers.
 
-use super::formula::{Formula, quote};
+use crate::native::terms::formula::{Formula, quote};
 
 /// Whether a text is outside a range, unless it was further outside before.
 ///
 /// `old` is evaluated only if `was_there` holds.
-pub(super) fn is_wrong(text: &str, was_there: Formula, old: &str, min: Option<i64>, max: Option<i64>) -> Formula {
+pub(in crate::native) fn is_wrong(
+    text: &str,
+    was_there: Formula,
+    old: &str,
+    min: Option<i64>,
+    max: Option<i64>,
+) -> Formula {
     let range = Range { min, max };
     let nearer = Formula::any([
         range.is_number(old).not(),
@@ -16,7 +22,7 @@ pub(super) fn is_wrong(text: &str, was_there: Formula, old: &str, min: Option<i6
 }
 
 /// The end of the message.
-pub(super) fn describe(min: Option<i64>, max: Option<i64>) -> String {
+pub(in crate::native) fn describe(min: Option<i64>, max: Option<i64>) -> String {
     let ends = match (min, max) {
         (Some(min), Some(max)) => format!("between {min} and {max}"),
         (Some(min), None) => format!("greater than or equal to {min}"),

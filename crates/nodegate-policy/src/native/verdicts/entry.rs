@@ -4,26 +4,27 @@
 
 use std::collections::BTreeSet;
 
-use super::NativeOptions;
-use super::formula::{Formula, has_foreign_glob, is_identity, is_one_of, quote};
-use super::matching::{self, Subject};
-use super::selection::Selection;
-use super::validating::{Validation, now};
 use crate::api::policy::{ChangeOperation, EntryMode};
 use crate::keys::Field;
+use crate::native::objects::NativeOptions;
+use crate::native::terms::formula::{Formula, has_foreign_glob, is_identity, is_one_of, quote};
+use crate::native::terms::matching;
+use crate::native::terms::selection::{Selection, why_not};
+use crate::native::terms::subject::Subject;
+use crate::native::verdicts::validation::{Validation, now};
 use crate::set::PolicySet;
 use crate::set::governance::{Entry, GovernedDocument, Subjects};
 use crate::set::matcher::Source;
 
 /// The context of an export.
 #[derive(Clone, Copy)]
-pub(super) struct EntryContext<'j, 'a> {
-    pub(super) selection: &'j Selection<'a>,
-    pub(super) options: &'j NativeOptions,
+pub(in crate::native) struct EntryContext<'j, 'a> {
+    pub(in crate::native) selection: &'j Selection<'a>,
+    pub(in crate::native) options: &'j NativeOptions,
 }
 
 /// Why an entry cannot be exported.
-pub(super) fn reason(set: &PolicySet, entry: &Entry, allow: &Subjects) -> Option<&'static str> {
+pub(in crate::native) fn reason(set: &PolicySet, entry: &Entry, allow: &Subjects) -> Option<&'static str> {
     let foreign = |subjects: &Subjects| {
         has_foreign_glob(subjects.users.written())
             || has_foreign_glob(subjects.groups.written())
@@ -35,12 +36,12 @@ pub(super) fn reason(set: &PolicySet, entry: &Entry, allow: &Subjects) -> Option
     }
     entry.matcher.conditions().find_map(|condition| {
         let fails = "matches by an expression, which may fail; nodegate then skips only this entry, the API server the whole validation";
-        matching::why_not(set, condition).or_else(|| condition.expression().map(|_| fails))
+        why_not(set, condition).or_else(|| condition.expression().map(|_| fails))
     })
 }
 
 /// Whether the entry matches on names only, which no write changes.
-pub(super) fn is_about_names(entry: &Entry) -> bool {
+pub(in crate::native) fn is_about_names(entry: &Entry) -> bool {
     entry.matcher.conditions().all(|condition| match condition.source() {
         Source::Name(_) => true,
         Source::Label(_) | Source::Taints(_) | Source::Status(_) | Source::Gpu | Source::Expression(_) => false,
@@ -48,7 +49,7 @@ pub(super) fn is_about_names(entry: &Entry) -> bool {
 }
 
 /// Whether the entry applies to this node before or after the write.
-pub(super) fn is_about_node(selection: &Selection<'_>, entry: &Entry) -> Formula {
+pub(in crate::native) fn is_about_node(selection: &Selection<'_>, entry: &Entry) -> Formula {
     let after = matching::matcher(selection, Subject::Entry, &entry.matcher);
     if is_about_names(entry) {
         return after;
@@ -59,7 +60,7 @@ pub(super) fn is_about_node(selection: &Selection<'_>, entry: &Entry) -> Formula
 }
 
 /// Whether the entry applies to the change of the key in `k`.
-pub(super) fn is_about_change(entry: &Entry, field: Field, title: &str) -> Formula {
+pub(in crate::native) fn is_about_change(entry: &Entry, field: Field, title: &str) -> Formula {
     let (now, before) = (now(field), format!("variables.old{title}"));
     let all = BTreeSet::from([ChangeOperation::Add, ChangeOperation::Change, ChangeOperation::Remove]);
     let operations = entry.operations.as_ref().filter(|operations| **operations != all);
@@ -74,7 +75,7 @@ pub(super) fn is_about_change(entry: &Entry, field: Field, title: &str) -> Formu
 }
 
 /// Whether a requester is one of the subjects.
-pub(super) fn is_subject(subjects: &Subjects) -> Formula {
+pub(in crate::native) fn is_subject(subjects: &Subjects) -> Formula {
     let user = "request.userInfo.username";
     let accounts: Vec<String> =
         subjects.service_accounts.written().map(|account| format!("system:serviceaccount:{account}")).collect();
@@ -104,7 +105,7 @@ impl EntryContext<'_, '_> {
     }
 
     /// How to override the entry.
-    pub(super) fn override_hint(&self, entry: &Entry) -> String {
+    pub(in crate::native) fn override_hint(&self, entry: &Entry) -> String {
         let subjects = self.document(entry).break_glass.iter();
         let mut break_glass: Vec<&str> = subjects.flat_map(|subjects| subjects.groups.written()).collect();
         break_glass.extend(self.options.break_glass_groups.iter().map(String::as_str));
@@ -121,7 +122,13 @@ impl EntryContext<'_, '_> {
     /// warning.
     ///
     /// `what` is CEL for the start of the message, `reason` is its end.
-    pub(super) fn validations(&self, entry: &Entry, variable: &str, what: &str, reason: &str) -> Vec<Validation> {
+    pub(in crate::native) fn validations(
+        &self,
+        entry: &Entry,
+        variable: &str,
+        what: &str,
+        reason: &str,
+    ) -> Vec<Validation> {
         let none = Formula::When(format!("({variable}.size() == 0)"));
         let made = |mode: EntryMode, passes: Formula, prefix: &str| Validation {
             mode,

@@ -5,43 +5,20 @@
 
 #![warn(clippy::wildcard_enum_match_arm, reason = "a new condition must be handled here")]
 
-use super::formula::{Formula, has_foreign_glob, is_one_of, list, quote};
-use super::selection::{AssignedKey, Selection, value};
-use super::variables::rule_variable;
-use super::{LABELS, TAINTS, node_info};
 use crate::api::policy::Operator;
 use crate::facts::publishers::publisher_of;
 use crate::facts::quantity::{Comparison, Quantity};
 use crate::keys::Field;
-use crate::set::PolicySet;
+use crate::native::objects::{LABELS, TAINTS};
+use crate::native::terms::formula::{Formula, is_one_of, list, quote};
+use crate::native::terms::node_info;
+use crate::native::terms::selection::{AssignedKey, Selection, rule_variable, value};
+use crate::native::terms::subject::Subject;
 use crate::set::matcher::{Condition, Conditions, Matcher, Requirement, TaintPattern};
 use crate::set::rule::Strength;
 
-/// What a condition is evaluated for, which determines the facts that it uses.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Subject {
-    /// A rule: with the values of other rules, and without keys that a kubelet may not set.
-    Rule(usize),
-    /// An entry of governance: the object as it would be stored.
-    Entry,
-    /// An entry of governance: the object as it is stored now, which must exist.
-    EntryBefore,
-}
-
-impl Subject {
-    /// The object to evaluate.
-    fn object(self) -> &'static str {
-        if self == Self::EntryBefore { "oldObject" } else { "object" }
-    }
-
-    /// The name that applies to that object: `now` as it would be stored, `before` as it is stored now.
-    pub(super) fn of_two(self, now: &'static str, before: &'static str) -> &'static str {
-        if self == Self::EntryBefore { before } else { now }
-    }
-}
-
 /// Whether a matcher holds.
-pub(super) fn matcher(selection: &Selection<'_>, subject: Subject, matcher: &Matcher) -> Formula {
+pub(in crate::native) fn matcher(selection: &Selection<'_>, subject: Subject, matcher: &Matcher) -> Formula {
     let all = conditions(selection, subject, &matcher.all);
     let any = matcher.any_of.as_ref().map(|alternatives| {
         Formula::any(alternatives.iter().map(|alternative| conditions(selection, subject, alternative)))
@@ -54,25 +31,13 @@ fn conditions(selection: &Selection<'_>, subject: Subject, conditions: &Conditio
     Formula::all(conditions.iter().map(|condition| reader.condition(condition)))
 }
 
-/// Why the API server cannot evaluate a condition for any subject.
-pub(super) fn why_not(set: &PolicySet, condition: &Condition) -> Option<&'static str> {
-    match condition {
-        Condition::Names(group) => {
-            has_foreign_glob(set.names_of(*group)).then_some("contains a name glob with non-ASCII characters")
-        }
-        Condition::NodeInfo(info) => node_info::why_not(info),
-        Condition::Gpu(_) => Some("matches on GPU inference, which only nodegate has"),
-        Condition::Label(_) | Condition::Taints(_) | Condition::Capacity(..) | Condition::Expression(_) => None,
-    }
-}
-
 struct Reader<'r, 'a> {
     selection: &'r Selection<'a>,
     subject: Subject,
 }
 
 impl Reader<'_, '_> {
-    /// A condition. It never holds if [`why_not`] returns a reason.
+    /// A condition. It never holds if [`why_not`](super::selection::why_not) returns a reason.
     fn condition(&self, condition: &Condition) -> Formula {
         match condition {
             Condition::Names(group) => is_one_of(
@@ -272,7 +237,7 @@ fn taint_value(value: &str) -> Formula {
 }
 
 /// The variable with the labels that rules see for this key.
-pub(super) fn labels_of(selection: &Selection<'_>, key: &str) -> &'static str {
+pub(in crate::native) fn labels_of(selection: &Selection<'_>, key: &str) -> &'static str {
     let guarded = selection.set().is_protected(key) || crate::keys::restriction::is_own(key);
     if guarded { "variables.trustedLabels" } else { LABELS }
 }

@@ -2,19 +2,19 @@
 //! decides; all subjects that its entries allow may write. An entry in a weaker mode must not permit what a stricter
 //! one forbids, so each mode is evaluated with the stricter ones only.
 
-use super::LeftOut;
-use super::entry::{EntryContext, is_about_change, is_about_node, is_subject, reason};
-use super::formula::{Formula, quote};
-use super::validating::{FIELDS, Validation, describe};
-use super::variables::Variables;
 use crate::api::names::prefix_of;
 use crate::api::policy::EntryMode;
 use crate::keys::Field;
+use crate::native::objects::LeftOut;
+use crate::native::terms::formula::{Formula, quote};
+use crate::native::terms::variables::Variables;
+use crate::native::verdicts::entry::{EntryContext, is_about_change, is_about_node, is_subject, reason};
+use crate::native::verdicts::validation::{FIELDS, Validation, describe};
 use crate::set::PolicySet;
 use crate::set::governance::{KeyScope, Reserved};
 
 /// Whether a key (without effect) is in a scope.
-pub(super) fn contains(place: KeyScope<'_>, key: &str) -> bool {
+pub(in crate::native) fn contains(place: KeyScope<'_>, key: &str) -> bool {
     match place {
         KeyScope::Key(wanted) => wanted == key,
         KeyScope::Namespace(wanted) => prefix_of(key) == Some(wanted),
@@ -29,11 +29,21 @@ struct Group<'a> {
     places: Vec<(usize, KeyScope<'a>)>,
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
+    fn scopes(&self) -> Vec<KeyScope<'a>> {
+        self.places.iter().map(|(_, place)| *place).collect()
+    }
+
     /// The scopes of this group that are more specific than `place` and overlap with it.
     fn precedes(&self, order: usize, place: KeyScope<'_>) -> impl Iterator<Item = KeyScope<'_>> {
         self.places.iter().filter(move |(own, mine)| *own < order && overlap(*mine, place)).map(|(_, mine)| *mine)
     }
+}
+
+/// The variable with the keys that violate entries of a mode, and the scopes in which it looks.
+struct Violated<'a> {
+    name: String,
+    places: Vec<KeyScope<'a>>,
 }
 
 fn overlap(specific: KeyScope<'_>, wider: KeyScope<'_>) -> bool {
@@ -46,28 +56,33 @@ fn overlap(specific: KeyScope<'_>, wider: KeyScope<'_>) -> bool {
 }
 
 /// The validations of all entries.
-pub(super) fn validations(
+pub(in crate::native) fn validations(
     judging: EntryContext<'_, '_>,
     variables: &mut Variables,
     left_out: &mut Vec<LeftOut>,
 ) -> Vec<Validation> {
     let mut validations = Vec::new();
-    let modes = [EntryMode::Enforce, EntryMode::Warn, EntryMode::Audit];
-    for ((field, title), mode) in FIELDS.into_iter().flat_map(|field| modes.map(|mode| (field, mode))) {
-        let groups = groups(judging.selection.set(), field, mode);
-        let reasons = reasons(judging.selection.set(), &groups);
-        for (at, group) in groups.iter().enumerate() {
-            match &reasons[at] {
-                Some(reason) => {
-                    for reserved in group.entries.iter().filter(|reserved| reserved.entry.mode == mode) {
-                        left_out.push(LeftOut::of(&reserved.entry.id, &format!("{field}s"), reason));
+    for (field, title) in FIELDS {
+        let mut stricter = Vec::new();
+        for mode in [EntryMode::Enforce, EntryMode::Warn, EntryMode::Audit] {
+            let groups = groups(judging.selection.set(), field, mode);
+            let reasons = reasons(judging.selection.set(), &groups);
+            let mut named = Vec::new();
+            for (at, group) in groups.iter().enumerate() {
+                match &reasons[at] {
+                    Some(reason) => {
+                        for reserved in group.entries.iter().filter(|reserved| reserved.entry.mode == mode) {
+                            left_out.push(LeftOut::of(&reserved.entry.id, &format!("{field}s"), reason));
+                        }
+                    }
+                    None => {
+                        let judged = JudgedBy { judging, field, title, mode, groups: &groups, at, stricter: &stricter };
+                        let names = judged.add(variables, &mut validations);
+                        named.extend(names.into_iter().map(|name| Violated { name, places: group.scopes() }));
                     }
                 }
-                None => {
-                    let judged = JudgedBy { judging, field, title, mode, groups: &groups, at };
-                    judged.add(variables, &mut validations);
-                }
             }
+            stricter.extend(named);
         }
     }
     validations
@@ -120,6 +135,8 @@ struct JudgedBy<'j, 'a> {
     mode: EntryMode,
     groups: &'j [Group<'a>],
     at: usize,
+    /// What violates the entries of stricter modes.
+    stricter: &'j [Violated<'a>],
 }
 
 impl JudgedBy<'_, '_> {
@@ -127,7 +144,9 @@ impl JudgedBy<'_, '_> {
         &self.groups[self.at]
     }
 
-    fn add(&self, variables: &mut Variables, validations: &mut Vec<Validation>) {
+    /// Adds the variables and validations of this group; returns the names of the variables.
+    fn add(&self, variables: &mut Variables, validations: &mut Vec<Validation>) -> Vec<String> {
+        let mut names = Vec::new();
         let entries = &self.group().entries;
         let open =
             Formula::any(entries.iter().map(|entry| Formula::all([self.applies(entry), is_subject(&entry.allow)])));
@@ -137,7 +156,9 @@ impl JudgedBy<'_, '_> {
                     && (rival.entry.mode > entry.entry.mode || (rival.entry.mode == entry.entry.mode && *other > at))
             });
             let stricter = Formula::any(stricter.map(|(_, rival)| self.applies(rival)));
-            let violates = Formula::all([self.is_here(), self.applies(entry), stricter.not(), open.clone().not()]);
+            let told = self.is_told_by_stricter();
+            let violates =
+                Formula::all([self.is_here(), self.applies(entry), stricter.not(), open.clone().not(), told.not()]);
             // A violation of stricter entries is reported by those.
             if violates == Formula::Never || entry.entry.mode != self.mode {
                 continue;
@@ -145,7 +166,20 @@ impl JudgedBy<'_, '_> {
             let name = format!("reserved{}{:?}_{}_{at}", self.title, self.mode, self.at);
             variables.add(&name, format!("variables.governed{}.filter(k, {})", self.title, violates.text()));
             validations.extend(self.validations(entry, &name));
+            names.push(name);
         }
+        names
+    }
+
+    /// Whether the key in `k` violates an entry of a stricter mode whose scope is wider, which then reports it. One whose scope
+    /// is as specific or more so decides in this mode, too.
+    fn is_told_by_stricter(&self) -> Formula {
+        let places = &self.group().places;
+        let wider = |other: &&Violated<'_>| {
+            places.iter().any(|(_, mine)| other.places.iter().any(|theirs| overlap(*mine, *theirs) && mine != theirs))
+        };
+        let told = self.stricter.iter().filter(wider);
+        Formula::any(told.map(|other| Formula::When(format!("(k in variables.{})", other.name))))
     }
 
     /// Whether this group decides on the key in `k`.

@@ -5,22 +5,27 @@
 
 #![warn(clippy::wildcard_enum_match_arm, reason = "a new kind of governance must be handled here")]
 
-use super::LeftOut;
-use super::entry::{EntryContext, is_about_change, is_about_names, is_about_node, is_subject, reason};
-use super::formula::{Formula, in_keys, list, quote};
-use super::re2::is_same_to_re2;
-use super::validating::{FIELDS, Validation, describe, now};
-use super::variables::Variables;
-use super::{dependencies, expressions, naming, ranges};
 use crate::api::policy::ChangeOperation;
 use crate::keys::Field;
 use crate::keys::pattern::KeySet;
+use crate::native::objects::LeftOut;
+use crate::native::terms::formula::{Formula, in_keys, list, quote};
+use crate::native::terms::ranges;
+use crate::native::terms::re2::is_same_to_re2;
+use crate::native::terms::variables::Variables;
+use crate::native::verdicts::dependencies;
+use crate::native::verdicts::entry::{
+    EntryContext, is_about_change, is_about_names, is_about_node, is_subject, reason,
+};
+use crate::native::verdicts::expressions;
+use crate::native::verdicts::naming;
+use crate::native::verdicts::validation::{FIELDS, Validation, describe, now};
 use crate::set::governance::{
     Accepted, Constraint, ConstraintEntry, Dependency, ExpressionConstraint, Naming, Subjects,
 };
 
 /// Whether a constraint that may be exported applies to this key (for a taint, without its effect).
-pub(super) fn is_about(constraint_entry: &ConstraintEntry, field: Field, key: &str) -> bool {
+pub(in crate::native) fn is_about(constraint_entry: &ConstraintEntry, field: Field, key: &str) -> bool {
     match &constraint_entry.constraint {
         Constraint::Immutable { keys, of } => of.contains(&field) && keys.contains(key),
         Constraint::Allowed { key: wanted, of, .. } => of.contains(&field) && **wanted == *key,
@@ -36,7 +41,7 @@ pub(super) fn is_about(constraint_entry: &ConstraintEntry, field: Field, key: &s
 }
 
 /// The validations of all constraints.
-pub(super) fn validations(
+pub(in crate::native) fn validations(
     judging: EntryContext<'_, '_>,
     variables: &mut Variables,
     left_out: &mut Vec<LeftOut>,
@@ -302,5 +307,5 @@ fn allowed(
 
 /// Whether the key in `k` (for a taint `key:Effect`) is in the set.
 fn in_place(field: Field, keys: &KeySet) -> Formula {
-    if field == Field::Taint { super::validating::taint_in_keys(keys) } else { in_keys("k", keys) }
+    if field == Field::Taint { crate::native::verdicts::validation::taint_in_keys(keys) } else { in_keys("k", keys) }
 }

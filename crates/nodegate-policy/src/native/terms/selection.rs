@@ -7,22 +7,24 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{LABELS, LeftOut, TAINTS, matching};
 use crate::api::policy::Operator;
 use crate::cel::Expression;
 use crate::facts::publishers::publisher_of;
 use crate::keys::Field;
 use crate::keys::restriction::is_own;
+use crate::native::objects::{LABELS, LeftOut, TAINTS};
+use crate::native::terms::formula::has_foreign_glob;
+use crate::native::terms::node_info;
 use crate::set::PolicySet;
 use crate::set::matcher::{Condition, Requirement, Source};
 use crate::set::rule::Strength;
 use crate::set::rule::{Read, Rule};
 
 /// A key that a rule assigns; for a taint `key:Effect`.
-pub(super) type AssignedKey = (Field, String);
+pub(in crate::native) type AssignedKey = (Field, String);
 
 /// The rules of a set, divided into exported ones and others.
-pub(super) struct Selection<'a> {
+pub(in crate::native) struct Selection<'a> {
     set: &'a PolicySet,
     /// Why a rule is not exported at all.
     reasons: Vec<Option<String>>,
@@ -35,7 +37,7 @@ pub(super) struct Selection<'a> {
 
 impl<'a> Selection<'a> {
     /// Selects the rules of `set`.
-    pub(super) fn of(set: &'a PolicySet) -> Self {
+    pub(in crate::native) fn of(set: &'a PolicySet) -> Self {
         let rules = set.rules();
         let mut writers: HashMap<AssignedKey, Vec<usize>> = HashMap::new();
         for (at, rule) in rules.iter().enumerate() {
@@ -53,16 +55,16 @@ impl<'a> Selection<'a> {
         selection
     }
 
-    pub(super) fn set(&self) -> &'a PolicySet {
+    pub(in crate::native) fn set(&self) -> &'a PolicySet {
         self.set
     }
 
-    pub(super) fn rule(&self, at: usize) -> &'a Rule {
+    pub(in crate::native) fn rule(&self, at: usize) -> &'a Rule {
         &self.set.rules()[at]
     }
 
     /// Rules that are exported, in the order of evaluation.
-    pub(super) fn exported(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(in crate::native) fn exported(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.reasons.len()).filter(|at| self.is_exported(*at))
     }
 
@@ -72,25 +74,25 @@ impl<'a> Selection<'a> {
     }
 
     /// Whether a rule's condition may fail, so that the rule gets its own policy.
-    pub(super) fn stands_alone(&self, at: usize) -> bool {
+    pub(in crate::native) fn stands_alone(&self, at: usize) -> bool {
         self.rule(at).matcher.expressions().next().is_some()
     }
 
     /// The keys that a rule assigns natively.
-    pub(super) fn assigned_keys(&self, at: usize) -> impl Iterator<Item = AssignedKey> + '_ {
+    pub(in crate::native) fn assigned_keys(&self, at: usize) -> impl Iterator<Item = AssignedKey> + '_ {
         let whole = self.reasons[at].is_none();
         assigned_keys(self.rule(at))
             .filter(move |assigned| whole && !self.dropped.contains_key(&(at, assigned.clone())))
     }
 
     /// The rules that assign this key natively, the one with the highest precedence first.
-    pub(super) fn writers_of(&self, assigned: &AssignedKey) -> Vec<usize> {
+    pub(in crate::native) fn writers_of(&self, assigned: &AssignedKey) -> Vec<usize> {
         let all = self.writers.get(assigned).into_iter().flatten().copied();
         all.filter(|at| self.reasons[*at].is_none() && !self.dropped.contains_key(&(*at, assigned.clone()))).collect()
     }
 
     /// The taints with this key that rules assign, by effect.
-    pub(super) fn taints_assigned(&self, key: &str) -> Vec<AssignedKey> {
+    pub(in crate::native) fn taints_assigned(&self, key: &str) -> Vec<AssignedKey> {
         let prefix = format!("{key}:");
         let mut found: Vec<AssignedKey> = self
             .writers
@@ -103,7 +105,7 @@ impl<'a> Selection<'a> {
     }
 
     /// Exported rules of the main policies that this one reads, directly or through others.
-    pub(super) fn reads_from(&self, at: usize) -> Vec<usize> {
+    pub(in crate::native) fn reads_from(&self, at: usize) -> Vec<usize> {
         let mut found = HashSet::new();
         let mut ways = vec![at];
         while let Some(reader) = ways.pop() {
@@ -119,7 +121,7 @@ impl<'a> Selection<'a> {
     }
 
     /// What is not exported, with the reason.
-    pub(super) fn left_out(&self) -> Vec<LeftOut> {
+    pub(in crate::native) fn left_out(&self) -> Vec<LeftOut> {
         let mut found = Vec::new();
         for (at, rule) in self.set.rules().iter().enumerate() {
             let mut add = |what: &str, reason: &str| {
@@ -273,7 +275,7 @@ impl<'a> Selection<'a> {
     }
 
     fn condition_reason(&self, condition: &Condition) -> Option<String> {
-        if let Some(reason) = matching::why_not(self.set, condition) {
+        if let Some(reason) = why_not(self.set, condition) {
             return Some(reason.to_owned());
         }
         match condition.source() {
@@ -334,7 +336,7 @@ fn is_computed(rule: &Rule) -> bool {
 }
 
 /// The keys to which a rule assigns fixed values.
-pub(super) fn assigned_keys(rule: &Rule) -> impl Iterator<Item = AssignedKey> {
+pub(in crate::native) fn assigned_keys(rule: &Rule) -> impl Iterator<Item = AssignedKey> {
     let labels = rule.assigns.labels.iter().map(|(key, _)| (Field::Label, key.as_str().to_owned()));
     let annotations = rule.assigns.annotations.iter().map(|(key, _)| (Field::Annotation, key.as_str().to_owned()));
     let taints = rule.assigns.taints.iter().map(|taint| (Field::Taint, taint.id.to_string()));
@@ -342,7 +344,7 @@ pub(super) fn assigned_keys(rule: &Rule) -> impl Iterator<Item = AssignedKey> {
 }
 
 /// The value that a rule assigns to a key.
-pub(super) fn value<'r>(rule: &'r Rule, assigned: &AssignedKey) -> &'r str {
+pub(in crate::native) fn value<'r>(rule: &'r Rule, assigned: &AssignedKey) -> &'r str {
     let (field, key) = assigned;
     let found = match field {
         Field::Label => {
@@ -356,4 +358,28 @@ pub(super) fn value<'r>(rule: &'r Rule, assigned: &AssignedKey) -> &'r str {
         }
     };
     found.unwrap_or_default()
+}
+
+/// Why the API server cannot evaluate a condition for any subject.
+pub(in crate::native) fn why_not(set: &PolicySet, condition: &Condition) -> Option<&'static str> {
+    match condition {
+        Condition::Names(group) => {
+            has_foreign_glob(set.names_of(*group)).then_some("contains a name glob with non-ASCII characters")
+        }
+        Condition::NodeInfo(info) => node_info::why_not(info),
+        Condition::Gpu(_) => Some("matches on GPU inference, which only nodegate has"),
+        Condition::Label(_) | Condition::Taints(_) | Condition::Capacity(..) | Condition::Expression(_) => None,
+    }
+}
+
+/// The name of the variable for whether a rule matches.
+pub(in crate::native) fn variable_name(selection: &Selection<'_>, at: usize) -> String {
+    let name = &selection.rule(at).id.rule;
+    let plain: String = name.chars().take(40).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    format!("rule{at}_{plain}")
+}
+
+/// The reference to that variable.
+pub(in crate::native) fn rule_variable(selection: &Selection<'_>, at: usize) -> String {
+    format!("variables.{}", variable_name(selection, at))
 }

@@ -1,0 +1,300 @@
+//! What admission did to the CREATE of a node, left on the node for the controller, because the webhook has no side effects:
+//! the saved state that it restored, and the rejected claims of the kubelet. Only the webhook may write it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::names::TaintId;
+use crate::decide::decision::{Desired, Note};
+use crate::decide::{DecisionBuilder, PatchScope};
+use crate::facts::NodeFacts;
+use crate::facts::request::{DecideContext, Operation};
+use crate::set::migration::Ownership;
+use crate::set::rule::{REMOVE_AFTER, RuleId, Strength};
+
+/// The annotation with an [`AdmissionMark`], as JSON.
+pub const ADMISSION: &str = "nodegate.dev/admission";
+
+/// Maximum number of labels and taints in an [`AdmissionMark`]; a kubelet decides how many there are.
+pub(crate) const REJECTED_MAX: usize = 16;
+/// Maximum length of a key that a label can have.
+const KEY_MAX: usize = 253 + 1 + 63;
+/// Maximum length of a value in characters; a longer one is cut.
+const VALUE_MAX: usize = 63;
+
+/// What admission did to the CREATE of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AdmissionMark {
+    /// [`restore_token`](crate::api::state::SavedState::restore_token) of the saved state whose keys were restored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restored: Option<String>,
+    /// Labels that the kubelet may not set or that rules set, with the values that it claimed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rejected: BTreeMap<String, String>,
+    /// Taints that rules set, as `key:Effect`, with the other values that the kubelet asserted.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rejected_taints: BTreeMap<String, String>,
+    /// How many more labels and taints there were.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub more: usize,
+    /// How many of nodegate's own labels and annotations the guard has removed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub own: usize,
+    /// Whether the kubelet named owners of its node.
+    #[serde(skip_serializing_if = "is_false")]
+    pub owners: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(is: &bool) -> bool {
+    !is
+}
+
+/// The labels or the taints of a mark.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claimed {
+    Label,
+    Taint,
+}
+
+impl AdmissionMark {
+    /// The mark of a node, as its annotation says; `None` without the annotation.
+    ///
+    /// A kubelet can forge it in a CREATE that no webhook sees. Then it tells what the kubelet chose to tell of itself, and one
+    /// that cannot be read is a rejected claim, too; the token of [`Self::restored`] it cannot know. Claims prove nothing here,
+    /// because they can be forged in any CREATE.
+    pub(crate) fn read(node: &NodeFacts<'_>) -> Option<Self> {
+        let text = node.annotation(ADMISSION)?;
+        let read: Self = serde_json::from_str(text).unwrap_or_else(|_| Self { own: 1, ..Self::default() });
+        let Self { restored, rejected, rejected_taints, more, own, owners } = read;
+        let mut mark = Self { restored, more, own, owners, ..Self::default() };
+        rejected.iter().for_each(|(key, value)| mark.reject(Claimed::Label, key, value));
+        rejected_taints.iter().for_each(|(id, value)| mark.reject(Claimed::Taint, id, value));
+        Some(mark)
+    }
+
+    /// Adds a label or a taint as far as there is room.
+    fn reject(&mut self, claimed: Claimed, key: &str, value: &str) {
+        let has_room = self.rejected.len() + self.rejected_taints.len() < REJECTED_MAX && key.len() <= KEY_MAX;
+        let claims = if claimed == Claimed::Label { &mut self.rejected } else { &mut self.rejected_taints };
+        if claims.contains_key(key) {
+            return;
+        }
+        if has_room {
+            claims.insert(key.to_owned(), value.chars().take(VALUE_MAX).collect());
+        } else {
+            self.more = self.more.saturating_add(1);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl DecisionBuilder<'_> {
+    /// Sets the annotation in a CREATE. Call this when the labels that this request carries are known.
+    pub(crate) fn leave_admission_mark(&mut self, context: &DecideContext<'_>) {
+        if self.write.operation != Operation::Create {
+            return;
+        }
+        let node = &self.write.node;
+        // The guard may have left a mark before, and only on the node of a kubelet that joins. A kubelet that forges it tells on
+        // itself; others have no say about what a kubelet asserted.
+        let joins = self.scope == PatchScope::KubeletCreate;
+        let mut mark = AdmissionMark::read(node).filter(|_| joins).unwrap_or_default();
+        // What nothing rejects must not take the place of what is rejected.
+        mark.rejected.retain(|key, _| self.is_enforced(key));
+        mark.rejected_taints.retain(|id, _| self.enforced_taints().any(|ours| ours.to_string() == *id));
+        mark.owners |= joins && node.has_owners;
+        let saved = context.saved.filter(|saved| !saved.labels.is_empty() || !saved.taints.is_empty());
+        mark.restored = saved.and_then(|saved| saved.restore_token.clone());
+        if joins {
+            self.rejected().for_each(|(key, value)| mark.reject(Claimed::Label, key, value));
+            self.rejected_taints().for_each(|(id, value)| mark.reject(Claimed::Taint, &id, value));
+        }
+        let wanted = if mark.is_empty() { None } else { serde_json::to_string(&mark).ok() };
+        if node.annotation(ADMISSION) == wanted.as_deref() {
+            self.change.annotations.remove(ADMISSION);
+            self.decision.notes.retain(|note| !matches!(note, Note::Stripped { key, .. } if key == ADMISSION));
+        } else {
+            self.change.annotations.insert(ADMISSION.to_owned(), wanted.clone());
+        }
+        if let Some(value) = wanted {
+            let by = RuleId::own("admission");
+            let strength = Strength::Enforced;
+            let desired = Desired { value, strength, by, remove_after: REMOVE_AFTER, ownership: Ownership::Usual };
+            self.decision.annotations.insert(ADMISSION.to_owned(), desired);
+        }
+    }
+
+    /// The labels that a joining kubelet sends and that this request changes, except those that differ only from saved
+    /// values and defaults.
+    fn rejected(&self) -> impl Iterator<Item = (&str, &str)> {
+        let differs = |key: &str, sent: &str| {
+            self.change.labels.get(key).is_some_and(|value| value.as_deref() != Some(sent)) && self.is_enforced(key)
+        };
+        self.write.node.labels().filter(move |(key, value)| differs(key, value))
+    }
+
+    /// The taints that a joining kubelet sends with other values than those of rules.
+    fn rejected_taints(&self) -> impl Iterator<Item = (String, &str)> {
+        let changed = self.enforced_taints().filter(|id| self.change.taints.contains_key(*id));
+        changed.filter_map(|id| Some((id.to_string(), self.write.node.taint(id.key.as_str(), id.effect)?)))
+    }
+
+    /// The taints that rules set, whatever others set.
+    fn enforced_taints(&self) -> impl Iterator<Item = &TaintId> {
+        self.decision.taints.iter().filter(|(_, desired)| desired.strength.is_kept()).map(|(id, _)| id)
+    }
+
+    /// Whether a rule sets this label, or the kubelet may not.
+    fn is_enforced(&self, key: &str) -> bool {
+        let by_rule = || self.decision.labels.get(key).is_some_and(|desired| desired.strength.is_kept());
+        by_rule() || self.guard.as_ref().is_some_and(|guard| guard.label(key).is_some())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::state::SavedState;
+    use crate::{PolicyDocument, PolicySet, Requester, Text, Write, decide};
+
+    /// The annotation after the CREATE of a node with these labels and this annotation, and after nodegate reviewed its
+    /// own result.
+    fn marked(user: &str, labels: &Value, annotation: Option<&str>, saved: &SavedState) -> [Option<Value>; 2] {
+        let mut object = json!({"metadata": {"name": "n1", "labels": labels, "annotations": {}}});
+        if let Some(annotation) = annotation {
+            object["metadata"]["annotations"][ADMISSION] = annotation.into();
+        }
+        marked_object(user, object, saved)
+    }
+
+    fn marked_object(user: &str, mut object: Value, saved: &SavedState) -> [Option<Value>; 2] {
+        let spec = json!({
+            "rules": [{"name": "tier", "labels": {"hardware.tier": "gold", "zone": "a"},
+                       "taints": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]}],
+            "protect": {"keys": ["hardware.tier", "hardware.example.com/*"]}, "persist": {"labels": ["persist.demo/*"]},
+        });
+        let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
+        let context = DecideContext { saved: Some(saved), ..DecideContext::default() };
+        let requester =
+            || Requester { username: Text(user.into()), groups: vec![Text("system:nodes".into())], uid: None };
+        let mut review = || {
+            let text = object.to_string();
+            let node = NodeFacts::parse(&text).unwrap();
+            let write = Write {
+                operation: Operation::Create,
+                status: false,
+                dry_run: false,
+                requester: requester(),
+                node,
+                old: None,
+            };
+            let change = decide(&set, &write, &context).change;
+            let patch = crate::patch_of_write(&write, change.as_ref());
+            if let Some(patch) = patch {
+                json_patch::patch(&mut object, &patch).unwrap();
+            }
+            let mark = object["metadata"]["annotations"][ADMISSION].as_str();
+            mark.map(|mark| serde_json::from_str(mark).unwrap())
+        };
+        [review(), review()]
+    }
+
+    const KUBELET: &str = "system:node:n1";
+
+    #[test]
+    fn what_a_joining_kubelet_asserts_in_vain_stays_on_the_node() {
+        let labels = json!({"hardware.tier": "dual-gpu", "hardware.example.com/other": "x", "zone": "b", "persist.demo/a": "1", "own": "y"});
+        let expected =
+            json!({"rejected": {"hardware.tier": "dual-gpu", "hardware.example.com/other": "x", "zone": "b"}});
+        assert_eq!(marked(KUBELET, &labels, None, &SavedState::default()), [Some(expected.clone()), Some(expected)]);
+        let right = json!({"hardware.tier": "gold", "zone": "a"});
+        assert_eq!(marked(KUBELET, &right, None, &SavedState::default()), [None, None]);
+        assert_eq!(
+            marked("admin", &labels, None, &SavedState::default()),
+            [None, None],
+            "an administrator asserts nothing"
+        );
+    }
+
+    #[test]
+    fn the_mark_names_the_saved_state_that_was_restored_and_cannot_be_chosen() {
+        let saved: SavedState =
+            serde_json::from_value(json!({"nodeName": "n1", "labels": {"persist.demo/a": "1"}, "restoreToken": "t1"}))
+                .unwrap();
+        let expected = || Some(json!({"restored": "t1"}));
+        assert_eq!(marked(KUBELET, &json!({}), None, &saved), [expected(), expected()]);
+        assert_eq!(marked("admin", &json!({}), None, &saved), [expected(), expected()]);
+        assert_eq!(marked(KUBELET, &json!({}), Some(r#"{"restored":"t2"}"#), &saved), [expected(), expected()]);
+        let nothing = SavedState::default();
+        assert_eq!(marked(KUBELET, &json!({}), Some(r#"{"restored":"t1"}"#), &nothing), [None, None]);
+        for unreadable in ["{", "", r#"{"more":-1}"#] {
+            let claim = || Some(json!({"own": 1}));
+            assert_eq!(marked(KUBELET, &json!({}), Some(unreadable), &nothing), [claim(), claim()], "{unreadable}");
+            assert_eq!(marked("admin", &json!({}), Some(unreadable), &nothing), [None, None], "{unreadable}");
+        }
+    }
+
+    #[test]
+    fn nobody_hides_a_claim_behind_a_mark_and_nobody_but_a_kubelet_asserts() {
+        let full: serde_json::Map<String, Value> = (0..REJECTED_MAX).map(|at| (format!("a{at}"), "x".into())).collect();
+        let forged = json!({"rejected": full}).to_string();
+        let labels = json!({"hardware.tier": "dual-gpu"});
+        let [mark, _] = marked(KUBELET, &labels, Some(&forged), &SavedState::default());
+        assert_eq!(mark, Some(json!({"rejected": {"hardware.tier": "dual-gpu"}})));
+        // As the guard leaves it, which has taken the label off the node.
+        let by_guard = json!({"rejected": {"hardware.tier": "dual-gpu"}}).to_string();
+        let [mark, _] = marked(KUBELET, &json!({}), Some(&by_guard), &SavedState::default());
+        assert_eq!(mark, Some(json!({"rejected": {"hardware.tier": "dual-gpu"}})));
+        assert_eq!(marked("admin", &json!({}), Some(&by_guard), &SavedState::default()), [None, None]);
+        let [mark, _] = marked(KUBELET, &json!({}), Some(r#"{"more":17}"#), &SavedState::default());
+        assert_eq!(mark, Some(json!({"more": 17})), "the guard names none of too many");
+    }
+
+    #[test]
+    fn other_taints_than_those_of_rules_and_owners_are_claims_as_well() {
+        let taint = |value: &str| json!({"key": "dedicated", "value": value, "effect": "NoSchedule"});
+        let joining = |value: &str, owners: Value| {
+            json!({"metadata": {"name": "n1", "ownerReferences": owners},
+                   "spec": {"taints": [taint(value), {"key": "own", "effect": "NoSchedule"}]}})
+        };
+        let owners = || json!([{"kind": "CSINode", "name": "n1", "uid": "u"}]);
+        let nothing = SavedState::default();
+        let expected = || Some(json!({"rejectedTaints": {"dedicated:NoSchedule": "web"}, "owners": true}));
+        assert_eq!(marked_object(KUBELET, joining("web", owners()), &nothing), [expected(), expected()]);
+        assert_eq!(marked_object(KUBELET, joining("ml", Value::Null), &nothing), [None, None]);
+        let saved: SavedState = serde_json::from_value(json!({"nodeName": "n1", "restoreToken": "t1",
+            "taints": [{"key": "own", "value": "x", "effect": "NoSchedule"}]}))
+        .unwrap();
+        let restored = || Some(json!({"restored": "t1"}));
+        let marks = marked_object(KUBELET, joining("ml", Value::Null), &saved);
+        assert_eq!(marks, [restored(), restored()], "what differs from what is saved only is no claim");
+        assert_eq!(marked_object("admin", joining("web", owners()), &nothing), [None, None]);
+    }
+
+    #[test]
+    fn a_mark_is_bounded_whatever_a_kubelet_sends() {
+        let labels: serde_json::Map<String, Value> =
+            (0..500).map(|at| (format!("hardware.example.com/{at}"), "x".repeat(1000).into())).collect();
+        let [mark, again] = marked(KUBELET, &labels.into(), None, &SavedState::default());
+        let mark = mark.unwrap();
+        assert_eq!(
+            (mark["rejected"].as_object().unwrap().len(), &mark["more"]),
+            (REJECTED_MAX, &json!(500 - REJECTED_MAX))
+        );
+        assert!(mark.to_string().len() < 2000 && again == Some(mark));
+    }
+}

@@ -1,0 +1,92 @@
+//! Warnings about policies that compile, but probably do not do what their authors want.
+//!
+//! All of them are here. `check`, `plan` and the review of `NodePolicy` objects show them.
+
+mod applied;
+mod common;
+mod conflicts;
+mod gates;
+mod persisted;
+mod places;
+mod resources;
+
+use std::fmt;
+
+use crate::api::document::{Origin, PolicyError};
+use crate::set::PolicySet;
+
+/// A warning about a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lint {
+    /// Its kind.
+    pub name: LintName,
+    /// Where it is, what is probably wrong, and what to do.
+    pub fault: PolicyError,
+}
+
+/// The kinds of warnings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LintName {
+    /// Two rules assign different values to one key on the same nodes.
+    Conflict,
+    /// A `reserved` entry forgets the control plane, which writes some of its keys.
+    CoversControlPlane,
+    /// A rule evicts pods from every node.
+    EvictsEverywhere,
+    /// A resource in `capacity` is almost a known one.
+    MistypedResource,
+    /// A user or group is almost a known one, or written like a service account.
+    MistypedSubject,
+    /// Nobody may write a reserved key.
+    NobodyAllowed,
+    /// A file has what `kubectl apply` refuses.
+    OnlyInFiles,
+    /// Everybody may write a reserved key, override a policy, or is exempt from it.
+    OpenGate,
+    /// A label is persisted that kubelets may bring.
+    UnprotectedPersist,
+}
+
+impl fmt::Display for LintName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Conflict => "conflict",
+            Self::CoversControlPlane => "covers-control-plane",
+            Self::EvictsEverywhere => "evicts-everywhere",
+            Self::MistypedResource => "mistyped-resource",
+            Self::MistypedSubject => "mistyped-subject",
+            Self::NobodyAllowed => "nobody-allowed",
+            Self::OnlyInFiles => "only-in-files",
+            Self::OpenGate => "open-gate",
+            Self::UnprotectedPersist => "unprotected-persist",
+        })
+    }
+}
+
+impl PolicySet {
+    /// All warnings, sorted by their place.
+    pub fn lints(&self) -> Vec<Lint> {
+        self.lints_of(None)
+    }
+
+    /// The warnings that are about `policy`, or about all policies.
+    pub(crate) fn lints_of(&self, policy: Option<&str>) -> Vec<Lint> {
+        let mut lints = conflicts::conflicts(self, policy);
+        let documents = self.documents().iter();
+        for document in documents.filter(|document| policy.is_none_or(|policy| document.name == policy)) {
+            resources::mistyped(document, &mut lints);
+            applied::only_in_files(document, &mut lints);
+            // What a preset opens is decided, and nobody can mend it in a policy.
+            if document.origin != Origin::Preset {
+                gates::gates(document, &mut lints);
+                persisted::unprotected(document, self, &mut lints);
+            }
+        }
+        let key = |lint: &Lint| {
+            let PolicyError { file, place, policy, path, .. } = &lint.fault;
+            (file.clone(), *place, policy.clone(), path.to_string(), lint.name)
+        };
+        lints.sort_by_cached_key(key);
+        lints
+    }
+}
