@@ -2,12 +2,12 @@
 
 use std::sync::LazyLock;
 
-use nodegate::admission::{Review, Subject};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
     DecideContext, Decision, Exemptions, NodeFacts, Operation, Origin, PolicyDocument, PolicyError, PolicySet, decide,
     judge, patch,
 };
+use nodegate_webhook::admission::{Review, Subject};
 use serde_json::{Value, json};
 
 use super::node::{Writer, patched};

@@ -7,10 +7,12 @@ use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
-use nodegate::admission::{Answer, Context, PendingTaint, Rejection, mutate, validate};
-use nodegate::metrics::Metrics;
-use nodegate::state::SavedStates;
-use nodegate_policy::{Exemptions, Identities, LAST_CHANGE, Origin, PolicyDocument, PolicySet};
+use nodegate_base::metrics::Metrics;
+use nodegate_policy::{
+    ADMISSION, AdmissionMark, Exemptions, Identities, LAST_CHANGE, Origin, PolicyDocument, PolicySet,
+};
+use nodegate_stores::state::SavedStates;
+use nodegate_webhook::admission::{Answer, Context, PendingTaint, Rejection, mutate, validate};
 use serde_json::{Value, json};
 
 use super::node::{Writer, patched};
@@ -45,6 +47,8 @@ fn context(everything: bool) -> Context {
         synced: Arc::new(true.into()),
         records_last_change: everything,
         traces: Default::default(),
+        annotation_calls: Default::default(),
+        callers: Default::default(),
         denials: Default::default(),
         exemptions: Arc::new(ArcSwap::from_pointee(Exemptions {
             self_user: Some(SELF.to_owned()),
@@ -158,5 +162,11 @@ fn nothing_is_gained(node: &Value, review: &Value) {
     );
     let stamp = review["request"]["userInfo"]["username"].as_str();
     let own = annotations.iter().filter(|(key, _)| key.starts_with("nodegate.dev/"));
-    own.for_each(|(key, value)| assert!(key == LAST_CHANGE && value.as_deref() == stamp, "{key}={value:?}"));
+    own.filter(|(key, _)| *key != ADMISSION)
+        .for_each(|(key, value)| assert!(key == LAST_CHANGE && value.as_deref() == stamp, "{key}={value:?}"));
+    // There is no saved state, so no kubelet can have the node say that some was restored.
+    if let Some(Some(mark)) = annotations.get(ADMISSION) {
+        let mark: AdmissionMark = serde_json::from_str(mark).unwrap();
+        assert!(mark.restored.is_none() && mark.rejected.len() <= 16, "{mark:?}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 
-use nodegate::firstboot::{ExtraLabels, NodeProgram, Service, drop_in};
+use nodegate_onnode::firstboot::{ExtraLabels, NodeProgram, Service, drop_in};
 
 const HELPER: &str = "/usr/local/bin/nodegate";
 

@@ -1,49 +1,23 @@
-//! The commands: one file per command. This layer assembles all others.
+//! The commands: one file per command, in folders of which each uses only those before it: `shared`, `policies`, `run`, `leave`,
+//! `look`, `more`. This layer assembles all others.
 
-mod apply;
-mod certs;
-mod check;
-mod cleanup;
-mod completions;
-mod connect;
-mod demo;
-mod effective_policies;
-mod explain;
-mod export;
-mod failure_policy;
-mod faults;
-mod firstboot;
-mod history;
-mod init;
-mod invocation;
-mod lines;
-mod man;
-mod member;
-mod migrate;
-mod nodes;
-mod output;
-mod plan;
-mod probe;
-mod reach;
-mod render;
-mod report;
-mod revert;
-mod saved_state;
-mod serve;
-mod served;
-mod test;
-mod verify;
-mod whole_file;
+mod help;
+mod leave;
+mod look;
+mod more;
+mod policies;
+mod run;
+mod shared;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use self::invocation::Invocation;
-use crate::telemetry;
+use nodegate_base::telemetry;
+use shared::invocation::Invocation;
 
-pub use serve::{ClusterConfig, PendingTaintMode, Running, ServeConfig, start};
+pub use run::serve::{ClusterConfig, PendingTaintMode, Running, ServeConfig, start};
 
 /// nodegate labels and taints Kubernetes Nodes at admission, before anything can be scheduled on them, and protects
 /// those labels and taints from unauthorized changes.
@@ -59,32 +33,35 @@ pub use serve::{ClusterConfig, PendingTaintMode, Running, ServeConfig, start};
                   Exit codes: 0 success; 1 findings (failed cases, violations, pending changes); 2 error."
 )]
 struct Root {
+    /// Say more about what a command does, such as which files it skips; the same as LOG_LEVEL=DEBUG
+    #[arg(short, long, global = true)]
+    verbose: bool,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Serve(Box<serve::ServeArgs>),
-    Demo(demo::DemoArgs),
-    Plan(plan::PlanArgs),
-    Test(test::TestArgs),
-    Init(Box<init::InitArgs>),
-    Check(check::CheckArgs),
-    Explain(Box<explain::ExplainArgs>),
-    Render(render::RenderArgs),
-    Export(export::ExportArgs),
-    Firstboot(firstboot::FirstbootArgs),
-    Apply(apply::ApplyArgs),
-    Report(report::ReportArgs),
-    History(history::HistoryArgs),
-    Migrate(migrate::MigrateArgs),
-    Probe(probe::ProbeArgs),
-    Verify(verify::VerifyArgs),
-    Cleanup(Box<cleanup::CleanupArgs>),
-    Certs(certs::CertsArgs),
-    Completions(completions::CompletionsArgs),
-    Man(man::ManArgs),
+    Serve(Box<run::serve::ServeArgs>),
+    Demo(look::demo::DemoArgs),
+    Plan(policies::plan::PlanArgs),
+    Test(policies::test::TestArgs),
+    Init(Box<policies::init::InitArgs>),
+    Check(policies::check::CheckArgs),
+    Explain(Box<look::explain::ExplainArgs>),
+    Render(more::render::RenderArgs),
+    Export(run::export::ExportArgs),
+    Firstboot(run::firstboot::FirstbootArgs),
+    Apply(run::apply::ApplyArgs),
+    Report(look::report::ReportArgs),
+    History(look::history::HistoryArgs),
+    Migrate(leave::migrate::MigrateArgs),
+    Probe(look::probe::ProbeArgs),
+    Verify(run::verify::VerifyArgs),
+    Cleanup(Box<leave::cleanup::CleanupArgs>),
+    Certs(run::certs::CertsArgs),
+    Completions(more::completions::CompletionsArgs),
+    Man(more::man::ManArgs),
 }
 
 /// What a command found.
@@ -95,32 +72,65 @@ pub(crate) enum Findings {
     Some,
 }
 
-/// Sets up logging for a command that ends by itself: warnings and errors only, unless the environment asks for more.
-fn telemetry_for_command() -> anyhow::Result<()> {
+/// Logs what the environment asks for, or DEBUG, or else the `usual` level.
+fn log(verbose: bool, usual: &str) -> anyhow::Result<()> {
     let environment = |name: &str| std::env::var(name).ok();
-    let level = environment("LOG_LEVEL").unwrap_or_else(|| "WARNING".to_owned());
-    telemetry::init(telemetry::filter(environment("RUST_LOG").as_deref(), Some(&level))?);
+    let level = if verbose { Some("DEBUG".to_owned()) } else { environment("LOG_LEVEL") };
+    telemetry::init(telemetry::filter(environment("RUST_LOG").as_deref(), Some(level.as_deref().unwrap_or(usual)))?);
     Ok(())
 }
 
 /// Parses the arguments, of which the first is the name of the program.
 fn parse(invocation: Invocation, arguments: impl Iterator<Item = OsString>) -> Result<Root, clap::Error> {
-    let mut command = invocation.named(Root::command());
+    let mut command = invocation.named(help::grouped(Root::command()));
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     Root::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+fn run(Root { verbose, command }: Root, invocation: Invocation) -> anyhow::Result<Findings> {
+    match command {
+        Command::Serve(_) => log(verbose, "INFO")?,
+        // The log of its server would be among the lines of a demo, and firstboot never fails, whatever is in the environment.
+        Command::Demo(_) | Command::Firstboot(_) => {}
+        // Those that end by themselves.
+        _ => log(verbose, "WARNING")?,
+    }
+    match command {
+        Command::Serve(args) => run::serve::run(*args),
+        Command::Demo(args) => look::demo::run(&args),
+        Command::Firstboot(args) => run::firstboot::run(&args),
+        Command::Plan(args) => policies::plan::run(&args, invocation),
+        Command::Test(args) => policies::test::run(&args),
+        Command::Init(args) => policies::init::run(&args, invocation),
+        Command::Check(args) => policies::check::run(&args),
+        Command::Explain(args) => look::explain::run(&args, invocation),
+        Command::Render(args) => more::render::run(&args),
+        Command::Export(args) => run::export::run(&args),
+        Command::Apply(args) => run::apply::run(&args, invocation),
+        Command::Report(args) => look::report::run(&args, invocation),
+        Command::History(args) => look::history::run(&args, invocation),
+        Command::Migrate(args) => leave::migrate::run(&args, invocation),
+        Command::Probe(args) => look::probe::run(&args),
+        Command::Verify(args) => run::verify::run(&args, invocation),
+        Command::Cleanup(args) => leave::cleanup::run(&args, invocation),
+        Command::Certs(args) => run::certs::run(&args),
+        Command::Completions(args) => more::completions::run(&args),
+        Command::Man(args) => more::man::run(&args),
+    }
 }
 
 /// Parses the arguments and runs the command. Exit code 0: success; 1: findings; 2: error.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let invocation = Invocation::of(arguments.first().map(OsString::as_os_str));
+    let invocation =
+        Invocation::of(arguments.first().map(OsString::as_os_str), std::env::var_os("KUBECONFIG").as_deref());
     let root = match parse(invocation, two_dashes(arguments.clone()).into_iter()) {
         Ok(root) => root,
         Err(error) => {
-            firstboot::rescue(&arguments, &error.to_string());
+            run::firstboot::rescue(&arguments, &error.to_string());
             if error.use_stderr() {
                 // The message repeats arguments, and a file name can contain control characters.
-                output::block(error.render().to_string().trim_end());
+                shared::output::block(error.render().to_string().trim_end());
                 return ExitCode::from(2);
             }
             // Help and version go to standard output. A closed pipe is not an error.
@@ -128,34 +138,13 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let outcome = match root.command {
-        Command::Serve(args) => serve::run(*args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Plan(args) => plan::run(&args, invocation),
-        Command::Test(args) => test::run(&args),
-        Command::Init(args) => init::run(&args, invocation),
-        Command::Check(args) => check::run(&args),
-        Command::Explain(args) => explain::run(&args, invocation),
-        Command::Render(args) => render::run(&args),
-        Command::Export(args) => export::run(&args),
-        Command::Firstboot(args) => firstboot::run(&args),
-        Command::Apply(args) => apply::run(&args, invocation),
-        Command::Report(args) => report::run(&args, invocation),
-        Command::History(args) => history::run(&args, invocation),
-        Command::Migrate(args) => migrate::run(&args, invocation),
-        Command::Probe(args) => probe::run(&args),
-        Command::Verify(args) => verify::run(&args, invocation),
-        Command::Cleanup(args) => cleanup::run(&args, invocation),
-        Command::Certs(args) => certs::run(&args),
-        Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args),
-    };
+    let outcome = run(root, invocation);
     match outcome {
         Ok(Findings::None) => ExitCode::SUCCESS,
         Ok(Findings::Some) => ExitCode::from(1),
-        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if shared::output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::error(&error);
+            shared::output::error(&error);
             ExitCode::from(2)
         }
     }

@@ -1,0 +1,323 @@
+//! One session of the leader: everything here stops as soon as the Lease is lost.
+
+mod collection;
+mod inventories;
+mod survey;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use tokio::sync::watch;
+
+use crate::cluster::registration;
+use crate::leader::watch_health::{WatchHandler, WatchHealth};
+use crate::memory::fleet;
+use crate::memory::history::Sight;
+use crate::node::queue::{self, Again, Queue, Urgency, Wakes};
+use crate::node::{self, NodeObject};
+use crate::policies::Reports;
+use crate::reconcile::Reconciler;
+use crate::reconcile::outcome::{Done, Failure};
+use crate::tell::observed;
+use crate::tell::reports;
+use crate::tell::status;
+use nodegate_stores::inventory::Refresher;
+
+/// The configuration of a session.
+#[derive(Clone, Debug)]
+pub struct LeaderSessionConfig {
+    /// How often every node is processed even without a change.
+    pub resync: Duration,
+    /// The name of the webhook configurations.
+    pub configuration: String,
+    /// The namespace of saved state.
+    pub namespace: String,
+    /// Whether `ClusterReport` objects are written.
+    pub reports: bool,
+    /// A session ends if the watch of nodes has failed for this long.
+    pub blind_after: Duration,
+    /// Whether the API server leaves out writes that change only annotations.
+    pub annotations_left_out: watch::Receiver<bool>,
+    /// Why the guard lacks keys of the policies in force.
+    pub guard_fault: watch::Receiver<Option<String>>,
+}
+
+/// Why a session ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// A task ended unexpectedly; start the session again.
+    Anew,
+    /// Nodes could not be watched for too long; another replica should lead.
+    Blind,
+}
+
+/// How often all nodes are surveyed while removals are held back.
+const BRAKED_SURVEY: Duration = Duration::from_secs(10);
+/// Maximum delay before a failed node is retried.
+const BACKOFF_MAX: Duration = Duration::from_secs(15);
+
+/// This many consecutive conflicts are normal: others write as well, or this replica has not observed its own write
+/// yet.
+const CONFLICTS: u32 = 8;
+
+/// One session of the leader.
+pub struct LeaderSession {
+    client: Client,
+    reconciler: Arc<Reconciler>,
+    config: LeaderSessionConfig,
+    /// Counts the sets of policies that were put in force.
+    policies: watch::Receiver<u64>,
+    /// The status of `NodePolicy` objects.
+    reports: watch::Receiver<Reports>,
+    inventory: Arc<Refresher>,
+    watch_health: WatchHealth,
+}
+
+impl LeaderSession {
+    /// A session that has not begun.
+    pub fn new(
+        client: Client,
+        reconciler: Arc<Reconciler>,
+        config: LeaderSessionConfig,
+        policies: watch::Receiver<u64>,
+        reports: watch::Receiver<Reports>,
+        inventory: Arc<Refresher>,
+    ) -> Self {
+        Self { client, reconciler, config, policies, reports, inventory, watch_health: WatchHealth::default() }
+    }
+
+    /// Since when the watch of nodes has failed; `None` if it works.
+    pub fn failing(&self) -> watch::Receiver<Option<Instant>> {
+        self.watch_health.failing()
+    }
+
+    /// Leads until dropped, or until nodes could not be watched for too long.
+    pub async fn run(self) -> Ended {
+        let (store, writer) = reflector::store::<NodeObject>();
+        let (queue, wakes) = Queue::new();
+        let (configuration, reconciler) = (&*self.config.configuration, &self.reconciler);
+        reconciler.registered(registration::created(&self.client, configuration).await);
+        tokio::select! {
+            () = self.watch_nodes(writer, &queue) => Ended::Anew,
+            () = self.work(store.clone(), wakes) => Ended::Anew,
+            () = self.survey(store.clone(), &queue) => Ended::Anew,
+            () = self.count(store.clone()) => Ended::Anew,
+            () = self.collect(store.clone()) => Ended::Anew,
+            () = self.record_departures() => Ended::Anew,
+            () = self.publish(store.clone()) => Ended::Anew,
+            () = self.follow_touched(&queue) => Ended::Anew,
+            () = Box::pin(self.ask_inventories(store.clone())) => Ended::Anew,
+            () = self.follow_answers(&store, &queue) => Ended::Anew,
+            () = registration::follow_created(&self.client, configuration, |since| reconciler.registered(since)) => Ended::Anew,
+            () = self.watch_health.failing_for(self.config.blind_after) => {
+                tracing::error!("could not watch nodes for {:?}; releasing the Lease so that another replica can lead", self.config.blind_after);
+                Ended::Blind
+            }
+        }
+    }
+
+    /// Updates the store, records history, and schedules every node that changed.
+    async fn watch_nodes(&self, writer: reflector::store::Writer<NodeObject>, queue: &Queue) {
+        let wake = |node: &NodeObject, sight: Sight| {
+            let is_new = {
+                let mut memory = self.reconciler.memory();
+                memory.lives(node);
+                memory.history.note(node, Timestamp::now(), sight);
+                memory.arrivals.note(node);
+                !memory.looked_at.contains(node.uid())
+            };
+            self.reconciler.note_in_fleet(node, Timestamp::now());
+            self.reconciler.compare_hardware(node);
+            if is_new {
+                self.inventory.saw(node.name());
+            }
+            queue.wake(node.name(), self.reconciler.urgency(node));
+        };
+        let mut handler = WatchHandler::new(&self.watch_health, &self.reconciler, writer, wake);
+        // Several attempts fit into the time after which another replica should lead.
+        let longest = self.config.blind_after / 6;
+        node::follow(self.reconciler.nodes(), longest, |seen| handler.handle(seen)).await;
+    }
+
+    async fn work(&self, store: Store<NodeObject>, wakes: Wakes) {
+        if store.wait_until_ready().await.is_err() {
+            return;
+        }
+        let run = |name: Arc<str>, urgency: Urgency| {
+            let node = store.get(&ObjectRef::new(&name));
+            async move { reconcile_node(&*node?, &self.reconciler, urgency, self.config.resync).await }
+        };
+        let metrics = &self.reconciler.metrics().controller;
+        queue::work(wakes, run, |waiting| metrics.queued(waiting)).await;
+    }
+
+    /// Surveys all nodes whenever policies have changed, and periodically.
+    async fn survey(&self, store: Store<NodeObject>, queue: &Queue) {
+        if store.wait_until_ready().await.is_err() {
+            return;
+        }
+        let (mut policies, mut reports) = (self.policies.clone(), self.reports.clone());
+        let (mut left_out, mut guard) = (self.config.annotations_left_out.clone(), self.config.guard_fault.clone());
+        let (mut failing, mut answers) = (self.inventory.failing(), self.inventory.cache().touched().follow());
+        policies.mark_changed();
+        loop {
+            let braked = self.reconciler.memory().removals.brake().is_some();
+            let next = if braked { BRAKED_SURVEY.min(self.config.resync) } else { self.config.resync };
+            let changed = tokio::select! {
+                changed = policies.changed() => changed.is_ok(),
+                Ok(()) = failing.changed() => false,
+                () = inventories::answers_change(&mut answers) => false,
+                // An invalid update changes only the reports about it.
+                Ok(()) = reports.changed() => false,
+                Ok(()) = left_out.changed() => false,
+                Ok(()) = guard.changed() => false,
+                () = tokio::time::sleep(next) => false,
+            };
+            if changed {
+                policies.borrow_and_update();
+                let refresh = self.reconciler.policies().inventories().map(|inventory| inventory.refresh).max();
+                let mut memory = self.reconciler.memory();
+                memory.removals.policies_changed(refresh);
+                memory.reverts.policies_changed();
+            }
+            let mut findings = self.look_at_fleet(&store).await;
+            findings.note_inventories(&failing.borrow_and_update());
+            if *left_out.borrow_and_update() {
+                findings.note_left_out(&self.reconciler.policies());
+            }
+            if let Some(why) = &*guard.borrow_and_update() {
+                findings.note_unguarded(&self.reconciler.policies(), why);
+            }
+            let policy_reports = reports.borrow_and_update().clone();
+            status::write(&self.client, &policy_reports, &findings, &self.reconciler).await;
+            if self.config.reports
+                && let Err(error) = reports::keep(&self.client, findings.violations, &self.reconciler).await
+            {
+                tracing::warn!(%error, "could not write ClusterReports; check that the CustomResourceDefinition of openreports.io is installed");
+            }
+            if changed || braked {
+                for node in store.state() {
+                    queue.wake(node.name(), self.reconciler.urgency(&node));
+                }
+            }
+        }
+    }
+
+    /// Keeps the metrics of all nodes, until dropped: what this replica does not see any more, it does not report.
+    async fn count(&self, store: Store<NodeObject>) {
+        let _forgets = Forgets(&self.reconciler);
+        if store.wait_until_ready().await.is_err() {
+            return;
+        }
+        loop {
+            self.reconciler.count_fleet(Timestamp::now());
+            tokio::time::sleep(fleet::INTERVAL).await;
+        }
+    }
+
+    /// Publishes what the controller does not write, for the command line.
+    async fn publish(&self, store: Store<NodeObject>) {
+        if store.wait_until_ready().await.is_ok() {
+            observed::keep(self.client.clone(), &self.config.namespace, &self.reconciler, &store).await;
+        }
+    }
+
+    async fn follow_touched(&self, queue: &Queue) {
+        let mut touched = self.reconciler.maps().touched().follow();
+        loop {
+            touched.next().await.iter().for_each(|node| queue.wake(node, Urgency::Routine));
+        }
+    }
+}
+
+/// Removes the metrics of all nodes at the end of a term.
+struct Forgets<'a>(&'a Reconciler);
+
+impl Drop for Forgets<'_> {
+    fn drop(&mut self) {
+        self.0.metrics().fleet.forget();
+        self.0.metrics().controller.queued([0, 0]);
+    }
+}
+
+/// Reconciles a node. Returns when it is to be processed again.
+async fn reconcile_node(
+    node: &NodeObject,
+    reconciler: &Reconciler,
+    urgency: Urgency,
+    resync: Duration,
+) -> Option<Again> {
+    reconciler.record_departure_now(node.name()).await;
+    let started = Instant::now();
+    let outcome = if node.is_leaving() {
+        reconciler.record_leaving(node).await
+    } else {
+        let work = reconciler.reconcile(node, urgency);
+        reconciler.traces().reconcile(node.name(), urgency.as_str(), work).await
+    };
+    let again = scheduled(node, outcome, reconciler, started, urgency, resync).await;
+    reconciler.memory().settle(node);
+    again
+}
+
+/// Takes up the outcome of reconciling a node. Returns when it is to be processed again.
+async fn scheduled(
+    node: &NodeObject,
+    outcome: Result<Done, Failure>,
+    reconciler: &Reconciler,
+    started: Instant,
+    urgency: Urgency,
+    resync: Duration,
+) -> Option<Again> {
+    reconciler.metrics().controller.reconciled(outcome.is_ok(), started.elapsed().as_secs_f64());
+    match outcome {
+        Ok(Done { again, awaits_inventory, .. }) => {
+            reconciler.memory().failures.remove(node.name());
+            if awaits_inventory && reconciler.is_stuck(node, Timestamp::now()) {
+                report_stuck(node, reconciler).await;
+            }
+            let after = again.map_or(resync, |again| again.min(resync));
+            Some(Again { after, urgency: Urgency::Routine })
+        }
+        Err(failure) => {
+            if reconciler.is_stuck(node, Timestamp::now()) {
+                report_stuck(node, reconciler).await;
+            }
+            Some(Again { after: retry_after(node, &failure, reconciler), urgency })
+        }
+    }
+}
+
+/// Reports that a node has been pending for too long, and releases it if configured.
+async fn report_stuck(node: &NodeObject, reconciler: &Reconciler) {
+    let released = reconciler.releases_stuck();
+    let end = if released { "the node was released without them" } else { "the node stays unschedulable" };
+    let note = format!(
+        "the node has been pending for too long because labels or taints could not be set, or an inventory has not answered; {end}"
+    );
+    reconciler.events().later(node, "PendingTooLong", note);
+    if released && let Err(error) = reconciler.release(node).await {
+        tracing::warn!(node = node.name(), %error, "could not remove the pending taint");
+    }
+}
+
+/// Handles a failure: reports it if it persists, and returns the delay before the next attempt.
+fn retry_after(node: &NodeObject, failure: &Failure, reconciler: &Reconciler) -> Duration {
+    let failures = {
+        let mut memory = reconciler.memory();
+        let failures = memory.failures.entry(node.name().to_owned()).or_default();
+        *failures = failures.saturating_add(1);
+        *failures
+    };
+    if matches!(failure, Failure::Conflict(_)) && failures <= CONFLICTS {
+        return Duration::from_millis(250);
+    }
+    tracing::warn!(node = node.name(), error = %failure, failures, "could not reconcile the node; retrying");
+    if failures == 3 || (failures == CONFLICTS + 1 && matches!(failure, Failure::Conflict(_))) {
+        reconciler.events().later(node, "NotReconciled", failure.to_string());
+    }
+    Duration::from_millis(500).saturating_mul(1 << failures.min(7)).min(BACKOFF_MAX)
+}

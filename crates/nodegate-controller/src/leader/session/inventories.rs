@@ -1,0 +1,51 @@
+//! The part of a session that asks inventories.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::runtime::reflector::{ObjectRef, Store};
+
+use super::LeaderSession;
+use crate::node::NodeObject;
+use crate::node::queue::Queue;
+use nodegate_stores::inventory::LivingNode;
+use nodegate_stores::touched::Following;
+
+/// How long changed answers are gathered before all nodes are surveyed. It is shorter than the grace period of removals, so
+/// that the limit on removals holds before the first one.
+const ANSWERS_GATHER: Duration = Duration::from_secs(10);
+
+impl LeaderSession {
+    /// Asks inventories about the nodes that exist.
+    pub(crate) async fn ask_inventories(&self, store: Store<NodeObject>) {
+        if store.wait_until_ready().await.is_err() {
+            return;
+        }
+        let living = || {
+            let node = |node: &Arc<NodeObject>| LivingNode { name: node.name().into(), uid: node.uid().into() };
+            store.state().iter().map(node).collect()
+        };
+        self.inventory.run(self.client.clone(), &self.config.namespace, &living).await;
+    }
+
+    /// Schedules every node whose answers changed.
+    pub(crate) async fn follow_answers(&self, store: &Store<NodeObject>, queue: &Queue) {
+        let mut touched = self.inventory.cache().touched().follow();
+        loop {
+            for name in touched.next().await {
+                // A batch may also be about nodes that do not exist.
+                if let Some(node) = store.get(&ObjectRef::new(&name)) {
+                    self.reconciler.memory().removals.answered(node.uid(), Instant::now());
+                    queue.wake(&name, self.reconciler.urgency(&node));
+                }
+            }
+        }
+    }
+}
+
+/// Waits until answers of inventories have changed, and gathers further changes.
+pub(crate) async fn answers_change(answers: &mut Following) {
+    answers.next().await;
+    tokio::time::sleep(ANSWERS_GATHER).await;
+    answers.take();
+}

@@ -1,0 +1,61 @@
+//! The survey of all nodes.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+use kube::runtime::reflector::Store;
+
+use super::LeaderSession;
+use crate::memory::revert_tracker::{GivenUp, quoted};
+use crate::node::NodeObject;
+use crate::tell::reports;
+use crate::tell::status::Findings;
+use nodegate_policy::violations;
+
+impl LeaderSession {
+    /// Looks at every node: what it violates, what it lacks, what would be removed from it.
+    pub(crate) async fn look_at_fleet(&self, store: &Store<NodeObject>) -> Findings {
+        let set = self.reconciler.policies();
+        let nodes = store.state();
+        let mut findings = Findings::default();
+        let mut losing = 0;
+        for (count, node) in nodes.iter().enumerate() {
+            if let Ok(facts) = node.facts() {
+                let verdict = violations(&set, &facts);
+                findings.note_violations(&verdict);
+                if self.config.reports {
+                    findings.violations.extend(reports::of_node(node, &verdict));
+                }
+            }
+            if let Some(keep) = self.reconciler.inspect(node, &set) {
+                losing += usize::from(!keep.removals.is_empty());
+                findings.note(node.name(), &keep);
+            }
+            if count % 64 == 63 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let mut memory = self.reconciler.memory();
+        let before = memory.removals.brake().cloned();
+        let brake = memory.removals.surveyed(nodes.len(), losing, set.rule_count() > 0, Instant::now()).cloned();
+        findings.brake = brake.as_ref().map(ToString::to_string);
+        let mut left_alone = 0;
+        for GivenUp { uid: _, key: (field, key), writers, policy } in memory.reverts.given_up() {
+            let text = format!("{field} {key} is no longer repaired; last changed by {}", quoted(writers));
+            findings.contested.entry(policy.to_owned()).or_default().insert(text);
+            left_alone += 1;
+        }
+        let metrics = &self.reconciler.metrics().fleet;
+        metrics.surveyed(findings.survey(brake.as_ref().map_or(0, |_| losing), left_alone));
+        // Nodes that were deleted count no more.
+        metrics.hardware_differs(memory.hardware.counts());
+        drop(memory);
+        if let Some(brake) = brake.filter(|brake| before.as_ref() != Some(brake)) {
+            tracing::error!(nodes = losing, "{brake}");
+        }
+        // A node may have become one that waits for too long meanwhile.
+        self.reconciler.count_fleet(Timestamp::now());
+        self.reconciler.news().notify_one();
+        findings
+    }
+}

@@ -1,0 +1,118 @@
+//! Detects taints that were set by a webhook's patch, to tell nodegate's taints from those that people set.
+//!
+//! A taint has no claim of its own: a field manager that writes taints claims all of them, and nobody claims a
+//! webhook's patch. So if a taint is present in one version of a node but not in the version before, and the claims
+//! on taints are the same in both, a webhook's patch added it. If a version was missed, or claims are unknown,
+//! nothing is concluded.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::node::NodeObject;
+use nodegate_policy::TaintsClaimed;
+
+/// The last known taints of a node.
+#[derive(Debug)]
+struct Known {
+    uid: String,
+    version: String,
+    taints: BTreeSet<String>,
+    claimed: Option<TaintsClaimed>,
+    /// Taints that a patch added and that have not been recorded since.
+    patched: BTreeSet<String>,
+}
+
+/// Taints of all nodes that a webhook's patch added and that are still present.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals(HashMap<String, Known>);
+
+impl Arrivals {
+    /// Records a version of a node, in the order of the watch.
+    pub(crate) fn note(&mut self, node: &NodeObject) {
+        let Ok(facts) = node.facts() else { return };
+        let taints: BTreeSet<String> =
+            facts.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect();
+        let claimed = node.claims.taints_claimed();
+        let before = self.0.remove(node.name()).filter(|before| before.uid == node.uid());
+        let patched = before.map_or_else(BTreeSet::new, |before| {
+            let same_claims = before.claimed.is_some() && before.claimed == claimed;
+            let new = taints.difference(&before.taints).filter(|_| same_claims).cloned();
+            before.patched.intersection(&taints).cloned().chain(new).collect()
+        });
+        let (uid, version) = (node.uid().to_owned(), node.resource_version().to_owned());
+        self.0.insert(node.name().to_owned(), Known { uid, version, taints, claimed, patched });
+    }
+
+    /// The taints (`key:Effect`) of this node that a patch added.
+    pub(crate) fn patched(&self, node: &NodeObject) -> BTreeSet<String> {
+        let known = self.0.get(node.name()).filter(|known| known.uid == node.uid());
+        known.map(|known| known.patched.clone()).unwrap_or_default()
+    }
+
+    /// Marks a version of a node as recorded: each taint that it has is now either owned or foreign.
+    pub(crate) fn recorded(&mut self, node: &NodeObject) {
+        if let Some(known) = self.0.get_mut(node.name()).filter(|known| known.version == node.resource_version()) {
+            known.patched.clear();
+        }
+    }
+
+    /// Forgets a node that was deleted.
+    pub(crate) fn forget(&mut self, node: &str) {
+        self.0.remove(node);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(version: &str, taints: &[&str], managed_fields: Value) -> NodeObject {
+        let taints: Vec<Value> = taints.iter().map(|key| json!({"key": key, "effect": "NoSchedule"})).collect();
+        let text = json!({"metadata": {"name": "n1", "uid": "u1", "resourceVersion": version, "managedFields": managed_fields},
+            "spec": {"taints": taints}});
+        NodeObject::read(&text.to_string()).unwrap()
+    }
+
+    fn claimed(manager: &str, time: &str) -> Value {
+        json!([{"manager": manager, "time": time, "fieldsV1": {"f:spec": {"f:taints": {}}}},
+               {"manager": "labeller", "time": "2026-01-01T00:00:09Z", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}}])
+    }
+
+    fn patched(versions: &[NodeObject]) -> Vec<String> {
+        let mut arrivals = Arrivals::default();
+        versions.iter().for_each(|node| arrivals.note(node));
+        arrivals.patched(versions.last().unwrap()).into_iter().collect()
+    }
+
+    #[test]
+    fn a_taint_that_comes_without_a_new_claim_came_by_a_patch() {
+        let before = || node("1", &["old"], claimed("kubectl", "2026-01-01T00:00:00Z"));
+        let after = |claims| node("2", &["old", "new"], claims);
+        assert_eq!(patched(&[before(), after(claimed("kubectl", "2026-01-01T00:00:00Z"))]), ["new:NoSchedule"]);
+        assert!(
+            patched(&[before(), after(claimed("kubectl", "2026-01-01T00:00:01Z"))]).is_empty(),
+            "the claim is newer"
+        );
+        assert!(
+            patched(&[before(), after(claimed("kubectl-taint", "2026-01-01T00:00:00Z"))]).is_empty(),
+            "another manager claims it"
+        );
+        assert!(patched(&[before(), after(json!("unreadable"))]).is_empty(), "the claims are unknown");
+        assert!(patched(&[after(json!([]))]).is_empty(), "it was present in the first version");
+    }
+
+    #[test]
+    fn taints_that_were_recorded_or_removed_are_not_reported_again() {
+        let (before, after) = (node("1", &[], json!([])), node("2", &["new"], json!([])));
+        let mut arrivals = Arrivals::default();
+        arrivals.note(&before);
+        arrivals.note(&after);
+        arrivals.recorded(&before);
+        assert_eq!(arrivals.patched(&after).len(), 1, "another version was recorded");
+        arrivals.recorded(&after);
+        assert!(arrivals.patched(&after).is_empty());
+        assert!(patched(&[before, after, node("3", &[], json!([]))]).is_empty());
+    }
+}

@@ -1,0 +1,139 @@
+use serde_json::{Value as Json, json};
+
+use super::*;
+
+fn node(tier: &str, stamp: &str, claimed: Json) -> NodeObject {
+    let claims = json!([{"manager": "kubectl", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:metadata": claimed}}]);
+    let node = json!({"metadata": {"name": "n1", "uid": "u", "labels": {"tier": tier}, "annotations": {LAST_CHANGE: stamp},
+        "managedFields": claims}});
+    NodeObject::read(&node.to_string()).unwrap()
+}
+
+#[test]
+fn a_key_without_a_claim_is_admissions_only_where_fields_are_tracked() {
+    let how = |before: NodeObject, after: NodeObject| {
+        let mut history = History::new(false);
+        history.note(&before, Timestamp::UNIX_EPOCH, Sight::Next);
+        history.note(&after, Timestamp::UNIX_EPOCH, Sight::Next);
+        history.pending.remove("n1").unwrap().changes.pop().unwrap().how
+    };
+    let other = json!({"f:labels": {"f:other": {}}});
+    assert_eq!(how(node("a", "", other.clone()), node("b", "", other)), "admission");
+    let untracked = |tier: &str| {
+        let text = json!({"metadata": {"name": "n1", "uid": "u", "labels": {"tier": tier}}});
+        NodeObject::read(&text.to_string()).unwrap()
+    };
+    assert_eq!(how(untracked("a"), untracked("b")), "user");
+}
+
+/// The recorded author of the change of the label `tier`.
+fn writer(records_last_change: bool, claimed: Json) -> String {
+    let mut history = History::new(records_last_change);
+    history.note(&node("a", "bob", claimed.clone()), Timestamp::UNIX_EPOCH, Sight::Next);
+    history.note(&node("b", "alice", claimed), Timestamp::UNIX_EPOCH, Sight::Next);
+    history.pending.remove("n1").unwrap().changes.pop().unwrap().by
+}
+
+#[test]
+fn a_stamp_is_trusted_only_if_the_webhook_maintains_it_and_no_manager_claims_it() {
+    let label = json!({"f:labels": {"f:tier": {}}});
+    let both = json!({"f:labels": {"f:tier": {}}, "f:annotations": {(format!("f:{LAST_CHANGE}")): {}}});
+    assert_eq!(writer(true, label.clone()), "alice");
+    assert_eq!(writer(false, label), "kubectl");
+    assert_eq!(writer(true, both), "kubectl");
+}
+
+/// A node whose managers have written at these seconds, with its labels.
+fn written(labels: &Json, managers: &[(&str, u32)]) -> NodeObject {
+    let claim = |(manager, second): &(&str, u32)| json!({"manager": manager, "time": format!("2026-01-01T00:00:0{second}Z"), "fieldsV1": {"f:metadata": {}}});
+    let claims: Vec<Json> = managers.iter().map(claim).collect();
+    let node = json!({"metadata": {"name": "n1", "uid": "u", "labels": labels, "managedFields": claims}});
+    NodeObject::read(&node.to_string()).unwrap()
+}
+
+/// How the history tells the removal of a label.
+fn removal(after: &[(&str, u32)], sight: Sight) -> (String, String) {
+    let mut history = History::new(false);
+    let before = written(&json!({"tier": "a"}), &[("kubelet", 1), ("kubectl-label", 0)]);
+    history.note(&before, Timestamp::UNIX_EPOCH, Sight::Next);
+    history.note(&written(&json!({}), after), Timestamp::UNIX_EPOCH, sight);
+    let change = history.pending.remove("n1").unwrap().changes.pop().unwrap();
+    (change.how, change.by)
+}
+
+#[test]
+fn a_removal_is_nobodys_unless_exactly_one_manager_has_written_with_it() {
+    let told = |how: &str, by: &str| (how.to_owned(), by.to_owned());
+    assert_eq!(removal(&[("kubelet", 1)], Sight::Next), told("unknown", ""), "a user's removal after a heartbeat");
+    assert_eq!(removal(&[("kubelet", 1), ("edit", 2)], Sight::Next), told("user", "edit"));
+    assert_eq!(removal(&[("kubelet", 2)], Sight::Next), told("kubelet", "kubelet"));
+    assert_eq!(removal(&[("kubelet", 2), ("edit", 2)], Sight::Next), told("unknown", ""));
+    let listed = removal(&[("kubelet", 2)], Sight::Listed);
+    assert_eq!(listed, told("unknown", ""), "the heartbeat may have come after the removal");
+}
+
+#[test]
+fn a_value_that_changes_in_somebody_elses_write_is_not_the_claimants() {
+    let node = |tier: &str, owner: u32, other: u32| {
+        let claim = |manager: &str, second: u32, key: &str| {
+            json!({"manager": manager, "time": format!("2026-01-01T00:00:0{second}Z"),
+                   "fieldsV1": {"f:metadata": {"f:labels": {(key): {}}}}})
+        };
+        let claims = json!([claim("kubectl-label", owner, "f:tier"), claim("autoscaler", other, "f:other")]);
+        let node = json!({"metadata": {"name": "n1", "uid": "u", "labels": {"tier": tier}, "managedFields": claims}});
+        NodeObject::read(&node.to_string()).unwrap()
+    };
+    let told = |after: NodeObject, sight| {
+        let mut history = History::new(false);
+        history.note(&node("a", 1, 1), Timestamp::UNIX_EPOCH, Sight::Next);
+        history.note(&after, Timestamp::UNIX_EPOCH, sight);
+        let change = history.pending.remove("n1").unwrap().changes.pop().unwrap();
+        (change.how, change.by)
+    };
+    let by = |how: &str, by: &str| (how.to_owned(), by.to_owned());
+    assert_eq!(told(node("b", 2, 1), Sight::Next), by("user", "kubectl-label"));
+    assert_eq!(told(node("b", 1, 2), Sight::Next), by("admission", ""), "a rule changed it in the other's write");
+    assert_eq!(told(node("b", 1, 1), Sight::Next), by("user", "kubectl-label"), "twice within a second");
+    assert_eq!(told(node("b", 1, 2), Sight::Listed), by("user", "kubectl-label"), "others may have come later");
+}
+
+#[test]
+fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
+    use nodegate_policy::{PolicyDocument, PolicySet, StoredNode, plan_reconcile};
+    let spec = json!({"rules": [{"name": "tier", "labels": {"tier": "gold"}}]});
+    let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
+    let before = written(&json!({"old": "a"}), &[("kubelet", 1)]);
+    let facts = before.facts().unwrap();
+    let saved = json!({"nodeName": "n1", "nodeUID": "u", "owned": {"labels": {"old": "a"}}});
+    let stored = StoredNode {
+        node: &facts,
+        version: None,
+        claims: &before.claims,
+        saved: &serde_json::from_value(saved).unwrap(),
+        inventory: None,
+        registered: true,
+        identified: true,
+        pending: &[],
+        adopt: false,
+        patched_taints: &std::collections::BTreeSet::new(),
+    };
+    let plan = plan_reconcile(&set, &stored);
+    let change = plan.change(|_| true, |_, _| false).unwrap();
+    let told = |is_made: bool| {
+        let mut history = History::new(false);
+        history.note(&before, Timestamp::UNIX_EPOCH, Sight::Next);
+        history.makes("n1", &plan.decision, &change);
+        if !is_made {
+            history.made_nothing("n1");
+        }
+        let after = json!([{"manager": FIELD_MANAGER, "time": "2026-01-01T00:00:02Z",
+            "fieldsV1": {"f:metadata": {"f:labels": {"f:tier": {}}}}}]);
+        let after = json!({"metadata": {"name": "n1", "uid": "u", "labels": {"tier": "gold"}, "managedFields": after}});
+        history.note(&NodeObject::read(&after.to_string()).unwrap(), Timestamp::UNIX_EPOCH, Sight::Next);
+        let changes = history.pending.remove("n1").unwrap().changes;
+        changes.into_iter().map(|change| (change.key, change.how, change.rule)).collect::<Vec<_>>()
+    };
+    let row = |key: &str, rule: &str| (key.to_owned(), "controller".to_owned(), rule.to_owned());
+    assert_eq!(told(true), [row("old", ""), row("tier", "fleet/tier")]);
+    assert_eq!(told(false), [row("old", ""), row("tier", "")]);
+}

@@ -1,0 +1,285 @@
+//! Decides when an owned key may be removed: after its rule's grace period, and only if one change does not remove
+//! keys from too many nodes.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use nodegate_base::text::counted;
+
+use nodegate_policy::Removal;
+
+/// Removals within this time count as one change. After an answer of an inventory they do so for as long as its refresh takes,
+/// because an inventory that loses its data answers about one node after the other.
+const WINDOW: Duration = Duration::from_secs(600);
+
+/// How many nodes may lose owned keys by one change (`--max-removals`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxRemovals {
+    /// The larger of ten and a tenth of all nodes.
+    Tenth,
+    /// This many nodes.
+    Nodes(usize),
+    /// No limit and no grace period, because a user has confirmed the removal.
+    Confirmed,
+}
+
+impl MaxRemovals {
+    /// The limit for a number of nodes.
+    pub fn of(self, nodes: usize) -> usize {
+        match self {
+            Self::Tenth => (nodes / 10).max(10),
+            Self::Nodes(limit) => limit,
+            Self::Confirmed => usize::MAX,
+        }
+    }
+}
+
+/// Why removals are held back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Brake {
+    /// The nodes have not been checked against the policies in force.
+    NotSurveyed,
+    /// Too many nodes would lose owned keys.
+    TooMany {
+        /// This many nodes.
+        nodes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// There is no policy.
+    NoPolicy,
+}
+
+impl std::fmt::Display for Brake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotSurveyed => f.write_str("the nodes have not been checked against the policies in force yet"),
+            Self::TooMany { nodes, limit } => write!(
+                f,
+                "{} would lose labels or taints that nodegate owns; one change may affect at most {} (--max-removals). Nothing \
+                 is removed until you run `nodegate apply --confirm`",
+                counted(*nodes, "node", "nodes"),
+                counted(*limit, "node", "nodes"),
+            ),
+            Self::NoPolicy => f.write_str(
+                "no policy is in force, so every owned label and taint would be removed. Nothing is removed until you run \
+                 `nodegate apply --confirm`",
+            ),
+        }
+    }
+}
+
+/// Grace periods and the removal limit of one term; they start again with a new leader.
+#[derive(Debug)]
+pub(crate) struct Removals {
+    maximum: MaxRemovals,
+    fleet: usize,
+    /// Since when a key has been undesired: by node uid, then key.
+    since: HashMap<String, HashMap<Removal, Instant>>,
+    /// When each node lost keys, and until when it counts.
+    done: Vec<(Instant, String)>,
+    /// When an inventory last changed its answer about a node, by uid.
+    answered: HashMap<String, Instant>,
+    /// The longest refresh of an inventory.
+    refresh: Duration,
+    brake: Option<Brake>,
+}
+
+impl Removals {
+    /// Nothing may be removed before the first survey.
+    pub(crate) fn new(maximum: MaxRemovals) -> Self {
+        Self {
+            maximum,
+            fleet: 0,
+            since: HashMap::new(),
+            done: Vec::new(),
+            answered: HashMap::new(),
+            refresh: Duration::ZERO,
+            brake: (maximum != MaxRemovals::Confirmed).then_some(Brake::NotSurveyed),
+        }
+    }
+
+    /// Records the result of a survey of all nodes: how many nodes exist, how many of them would lose keys, and
+    /// whether any policy is in force. Returns what holds removals back.
+    pub(crate) fn surveyed(&mut self, fleet: usize, losing: usize, has_policies: bool, now: Instant) -> Option<&Brake> {
+        self.fleet = fleet;
+        let (limit, lost) = (self.maximum.of(fleet), self.lost(now));
+        self.brake = if self.maximum == MaxRemovals::Confirmed {
+            None
+        } else if !has_policies && losing > 0 {
+            Some(Brake::NoPolicy)
+        } else if losing > limit {
+            Some(Brake::TooMany { nodes: losing, limit })
+        } else if losing > 0 && lost >= limit {
+            Some(Brake::TooMany { nodes: lost + losing, limit })
+        } else {
+            None
+        };
+        self.brake.as_ref()
+    }
+
+    /// Records that the policies have changed: nothing is removed before the next survey. `refresh`: the longest one of their
+    /// inventories.
+    pub(crate) fn policies_changed(&mut self, refresh: Option<Duration>) {
+        self.refresh = refresh.unwrap_or_default();
+        if self.maximum != MaxRemovals::Confirmed {
+            self.brake = Some(Brake::NotSurveyed);
+        }
+    }
+
+    /// What holds removals back.
+    pub(crate) fn brake(&self) -> Option<&Brake> {
+        self.brake.as_ref()
+    }
+
+    /// Which of a node's `wanted` removals are due now, and how long until the next one is.
+    pub(crate) fn due(&mut self, uid: &str, wanted: &[Removal], now: Instant) -> (HashSet<Removal>, Option<Duration>) {
+        if wanted.is_empty() {
+            self.since.remove(uid);
+            return (HashSet::new(), None);
+        }
+        let since = self.since.entry(uid.to_owned()).or_default();
+        since.retain(|removal, _| wanted.contains(removal));
+        let mut due = HashSet::new();
+        let mut next: Option<Duration> = None;
+        for removal in wanted {
+            let began = *since.entry(removal.clone()).or_insert(now);
+            let left = removal.after.saturating_sub(now.saturating_duration_since(began));
+            if left.is_zero() || self.maximum == MaxRemovals::Confirmed {
+                due.insert(removal.clone());
+            } else {
+                next = Some(next.map_or(left, |next| next.min(left)));
+            }
+        }
+        let grace = due.iter().map(|removal| removal.after).max();
+        if grace.is_none() || self.brake.is_some() || !self.may_lose(uid, grace.unwrap_or_default(), now) {
+            return (HashSet::new(), next);
+        }
+        (due, next)
+    }
+
+    /// Records that an inventory changed its answer about a node.
+    pub(crate) fn answered(&mut self, uid: &str, now: Instant) {
+        self.answered.insert(uid.to_owned(), now);
+    }
+
+    /// Whether another node may lose keys within the window. `grace`: the longest grace period of these keys.
+    fn may_lose(&mut self, uid: &str, grace: Duration, now: Instant) -> bool {
+        let lost = self.lost(now);
+        if self.maximum == MaxRemovals::Confirmed || self.done.iter().any(|(_, node)| node == uid) {
+            return true;
+        }
+        let (nodes, limit) = (lost + 1, self.maximum.of(self.fleet));
+        if nodes > limit {
+            self.brake = Some(Brake::TooMany { nodes, limit });
+            return false;
+        }
+        let follows_answer = self
+            .answered
+            .get(uid)
+            .is_some_and(|at| now.saturating_duration_since(*at) <= self.refresh + grace + WINDOW);
+        let window = if follows_answer { WINDOW.max(self.refresh) } else { WINDOW };
+        self.done.push((now + window, uid.to_owned()));
+        true
+    }
+
+    /// The number of nodes that lost keys and still count.
+    fn lost(&mut self, now: Instant) -> usize {
+        self.done.retain(|(until, _)| now <= *until);
+        self.done.len()
+    }
+
+    /// Forgets a node that was deleted.
+    pub(crate) fn forget(&mut self, uid: &str) {
+        self.since.remove(uid);
+        self.answered.remove(uid);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use nodegate_policy::Field;
+
+    fn removal(after: u64) -> Removal {
+        Removal { field: Field::Label, key: "tier".to_owned(), after: Duration::from_secs(after) }
+    }
+
+    #[test]
+    fn a_key_is_removed_after_its_grace_period_unless_it_is_wanted_again_before() {
+        let mut removals = Removals::new(MaxRemovals::Tenth);
+        removals.surveyed(3, 1, true, Instant::now());
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(removals.due("u", &[removal(60)], start), (HashSet::new(), Some(Duration::from_secs(60))));
+        assert_eq!(removals.due("u", &[], at(30)), (HashSet::new(), None));
+        assert_eq!(removals.due("u", &[removal(60)], at(40)).1, Some(Duration::from_secs(60)));
+        assert_eq!(removals.due("u", &[removal(60)], at(100)).0.len(), 1);
+    }
+
+    #[test]
+    fn nothing_is_removed_before_a_survey_or_if_too_many_nodes_would_lose_keys() {
+        let mut removals = Removals::new(MaxRemovals::Nodes(2));
+        let now = Instant::now();
+        assert!(removals.due("u", &[removal(0)], now).0.is_empty());
+        assert_eq!(removals.surveyed(100, 3, true, Instant::now()), Some(&Brake::TooMany { nodes: 3, limit: 2 }));
+        assert!(removals.due("u", &[removal(0)], now).0.is_empty());
+        assert_eq!(removals.surveyed(100, 1, false, Instant::now()), Some(&Brake::NoPolicy));
+        assert_eq!(removals.surveyed(100, 0, false, Instant::now()), None);
+    }
+
+    #[test]
+    fn the_limit_also_applies_to_nodes_that_lose_keys_one_after_the_other() {
+        let mut removals = Removals::new(MaxRemovals::Nodes(2));
+        removals.surveyed(100, 1, true, Instant::now());
+        let now = Instant::now();
+        let gone: Vec<bool> =
+            ["a", "b", "c"].iter().map(|uid| !removals.due(uid, &[removal(0)], now).0.is_empty()).collect();
+        assert_eq!(gone, [true, true, false]);
+        assert!(matches!(removals.brake(), Some(Brake::TooMany { nodes: 3, limit: 2 })));
+    }
+
+    #[test]
+    fn nodes_that_lost_keys_count_for_ten_minutes() {
+        let start = Instant::now();
+        let later = |seconds| {
+            let mut removals = Removals::new(MaxRemovals::Nodes(1));
+            removals.surveyed(100, 1, true, Instant::now());
+            assert_eq!(removals.due("a", &[removal(0)], start).0.len(), 1);
+            let at = start + Duration::from_secs(seconds);
+            let same = removals.due("a", &[removal(0)], start).0.len();
+            assert_eq!(same, 1, "a node counts once");
+            removals.due("b", &[removal(0)], at).0.len()
+        };
+        assert_eq!((later(0), later(600), later(601)), (0, 0, 1));
+    }
+
+    #[test]
+    fn nodes_that_lose_keys_after_an_answer_count_for_the_whole_refresh() {
+        let start = Instant::now();
+        let hour = Duration::from_secs(3600);
+        let second_loses = |answered: bool, later: Duration| {
+            let mut removals = Removals::new(MaxRemovals::Nodes(1));
+            removals.policies_changed(Some(hour));
+            removals.surveyed(100, 1, true, start);
+            if answered {
+                removals.answered("a", start);
+            }
+            assert_eq!(removals.due("a", &[removal(0)], start).0.len(), 1);
+            // A survey in between does not forget it.
+            let brake = removals.surveyed(100, 1, true, start + later).cloned();
+            let gone = !removals.due("b", &[removal(0)], start + later).0.is_empty();
+            assert_eq!(brake, (!gone).then_some(Brake::TooMany { nodes: 2, limit: 1 }));
+            gone
+        };
+        let minute = Duration::from_secs(60);
+        assert!(!second_loses(true, 30 * minute) && !second_loses(true, hour));
+        assert!(second_loses(true, hour + minute) && second_loses(false, 30 * minute));
+    }
+
+    #[test]
+    fn the_limit_grows_with_the_number_of_nodes() {
+        assert_eq!((MaxRemovals::Tenth.of(7), MaxRemovals::Tenth.of(5000)), (10, 500));
+    }
+}

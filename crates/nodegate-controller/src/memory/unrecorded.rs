@@ -1,0 +1,188 @@
+//! Records of nodes that could not be written, remembered until they can be.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use nodegate_policy::api::state::{Owned, SavedState};
+use prometheus_client::metrics::gauge::Gauge;
+
+/// The maximum delay before a failed write of a record is retried.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// The delays before a failed write of a record is retried.
+const RETRY: ExponentialBuilder =
+    ExponentialBuilder::new().with_min_delay(Duration::from_secs(2)).with_max_delay(RETRY_MAX).without_max_times();
+
+/// Records that could not be written, by the node's uid.
+#[derive(Debug, Default)]
+pub(crate) struct Unrecorded {
+    waiting: HashMap<String, Waiting>,
+    /// The number of nodes.
+    count: Gauge,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    /// The stored record when it was last read.
+    stored: SavedState,
+    record: SavedState,
+    pauses: ExponentialBackoff,
+    next: Instant,
+    why: String,
+}
+
+impl Unrecorded {
+    /// No record; `count` always has the number of nodes.
+    pub(crate) fn new(count: Gauge) -> Self {
+        Self { waiting: HashMap::new(), count }
+    }
+
+    fn recount(&self) {
+        self.count.set(i64::try_from(self.waiting.len()).unwrap_or(i64::MAX));
+    }
+
+    /// The record to use for a node, where `stored` is the one that was read.
+    pub(crate) fn in_place_of(&mut self, uid: &str, stored: &Arc<SavedState>) -> Arc<SavedState> {
+        let Some(waiting) = self.waiting.get_mut(uid) else { return stored.clone() };
+        if waiting.stored != **stored {
+            // Another writer succeeded. Its record is newer, but what was set meanwhile stays owned.
+            let owned = both(stored.owned.as_ref(), waiting.record.owned.take());
+            waiting.record = SavedState { owned, ..SavedState::clone(stored) };
+            waiting.stored = SavedState::clone(stored);
+        }
+        Arc::new(waiting.record.clone())
+    }
+
+    /// How long until writing a record may be retried; zero if no write has failed.
+    pub(crate) fn wait(&self, uid: &str, now: Instant) -> Duration {
+        self.waiting.get(uid).map_or(Duration::ZERO, |waiting| waiting.next.saturating_duration_since(now))
+    }
+
+    /// Replaces the remembered record of a node whose records cannot be written.
+    pub(crate) fn remember(&mut self, uid: &str, record: SavedState) {
+        if let Some(waiting) = self.waiting.get_mut(uid) {
+            waiting.record = record;
+        }
+    }
+
+    /// Records a failure. Returns true if it is the first of consecutive ones.
+    pub(crate) fn failed(
+        &mut self,
+        uid: &str,
+        stored: &SavedState,
+        record: SavedState,
+        why: String,
+        now: Instant,
+    ) -> bool {
+        let before = self.waiting.remove(uid);
+        let is_first = before.is_none();
+        let mut pauses = before.map_or_else(|| RETRY.build(), |waiting| waiting.pauses);
+        let next = now + pauses.next().unwrap_or(RETRY_MAX);
+        self.waiting.insert(uid.to_owned(), Waiting { stored: stored.clone(), record, pauses, next, why });
+        self.recount();
+        is_first
+    }
+
+    /// Records that the record was written or the node is gone. Returns true if a write had failed before.
+    pub(crate) fn forget(&mut self, uid: &str) -> bool {
+        let had_failed = self.waiting.remove(uid).is_some();
+        self.recount();
+        had_failed
+    }
+
+    /// Why the record of a node is not written.
+    pub(crate) fn why(&self, uid: &str) -> Option<&str> {
+        self.waiting.get(uid).map(|waiting| waiting.why.as_str())
+    }
+}
+
+impl Drop for Unrecorded {
+    /// The next leader counts its own.
+    fn drop(&mut self) {
+        self.count.set(0);
+    }
+}
+
+/// Merges what both records list as owned; for values, the second one wins.
+fn both(one: Option<&Owned>, other: Option<Owned>) -> Option<Owned> {
+    let (Some(one), Some(mut other)) = (one, other.clone()) else { return one.cloned().or(other) };
+    let add = |into: &mut std::collections::BTreeMap<String, String>, from: &std::collections::BTreeMap<_, _>| {
+        for (key, value) in from {
+            into.entry(String::clone(key)).or_insert_with(|| String::clone(value));
+        }
+    };
+    let copies = one.copies.iter().filter(|key| !other.labels.contains_key(*key));
+    other.copies.extend(copies.cloned().collect::<Vec<_>>());
+    add(&mut other.labels, &one.labels);
+    add(&mut other.annotations, &one.annotations);
+    for taint in &one.taints {
+        if !other.taints.iter().any(|known| (&known.key, &known.effect) == (&taint.key, &taint.effect)) {
+            other.taints.push(taint.clone());
+        }
+    }
+    for (key, seconds) in &one.remove_after {
+        other.remove_after.entry(key.clone()).or_insert(*seconds);
+    }
+    Some(other)
+}
+
+/// Whether a record is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// It is stored.
+    Stored,
+    /// It cannot be written; it is remembered, and retried after this time.
+    Remembered(Duration),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn state(uid: &str, owned: &[&str]) -> SavedState {
+        let labels: BTreeMap<String, String> = owned.iter().map(|key| ((*key).to_owned(), "x".to_owned())).collect();
+        let owned = (!labels.is_empty()).then(|| Owned { labels, ..Owned::default() });
+        SavedState { node_name: "n".to_owned(), node_uid: Some(uid.to_owned()), owned, ..SavedState::default() }
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_replaces_the_stored_one_and_is_retried_with_increasing_delays() {
+        let (count, now) = (Gauge::default(), Instant::now());
+        let mut unrecorded = Unrecorded::new(count.clone());
+        let stored = Arc::new(state("u", &[]));
+        assert_eq!(unrecorded.in_place_of("u", &stored), stored);
+        assert!(unrecorded.failed("u", &stored, state("u", &["given"]), "403".to_owned(), now));
+        assert_eq!(*unrecorded.in_place_of("u", &stored), state("u", &["given"]));
+        assert!(!unrecorded.failed("u", &stored, state("u", &["given"]), "403".to_owned(), now));
+        assert_eq!(unrecorded.wait("u", now), Duration::from_secs(4));
+        for _ in 0..100 {
+            unrecorded.failed("u", &stored, state("u", &["given"]), "403".to_owned(), now);
+        }
+        assert_eq!(unrecorded.wait("u", now), RETRY_MAX);
+        assert_eq!(count.get(), 1);
+        assert!(unrecorded.forget("u") && !unrecorded.forget("u"));
+        assert_eq!(count.get(), 0);
+        unrecorded.failed("u", &stored, state("u", &["given"]), "403".to_owned(), now);
+        drop(unrecorded);
+        assert_eq!(count.get(), 0, "with the leader's term");
+    }
+
+    #[test]
+    fn keys_set_meanwhile_stay_owned_if_another_writer_succeeds() {
+        let (mut unrecorded, now) = (Unrecorded::default(), Instant::now());
+        let stored = Arc::new(state("u", &["before"]));
+        unrecorded.failed("u", &stored, state("u", &["before", "given"]), "403".to_owned(), now);
+        let newer = Arc::new(SavedState {
+            labels: BTreeMap::from([("persist.demo/x".to_owned(), "y".to_owned())]),
+            ..state("u", &["before", "by-apply"])
+        });
+        let taken = unrecorded.in_place_of("u", &newer);
+        assert_eq!(taken.labels, newer.labels);
+        let owned: Vec<&str> = taken.owned.iter().flat_map(|owned| owned.labels.keys()).map(String::as_str).collect();
+        assert_eq!(owned, ["before", "by-apply", "given"]);
+        assert_eq!(unrecorded.in_place_of("u", &newer), taken, "and stays the same");
+    }
+}

@@ -1,0 +1,393 @@
+//! Reads nodes from the API server one at a time, as text, and patches them without reading the response.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use json_patch::Patch as JsonPatch;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{GetParams, ListParams, Patch, PatchParams, WatchParams};
+use kube::client::Body;
+use kube::core::{Request, Status};
+use kube::{Client, Resource as _};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::pieces::{LineCutter, ListCutter, Part, Piece};
+use super::{NodeObject, Unreadable, text_at};
+use nodegate_base::kube_error::in_words;
+use nodegate_base::telemetry::brief;
+use nodegate_base::traces;
+
+/// Number of nodes in one page of a list.
+const PAGE: u32 = 250;
+/// Number of other objects in one page of a list, as `kubectl` asks for them.
+const OBJECTS: u32 = 500;
+/// Maximum pause within a response. The API server sends a bookmark every minute in a watch.
+const PAUSE_MAX: Duration = Duration::from_secs(120);
+/// How long a watch lasts before it is restarted, in seconds.
+const WATCH_SECONDS: u32 = 290;
+/// How much of an error message is read, in bytes.
+const ERROR_MAX: usize = 64 * 1024;
+
+/// An error while reading nodes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NodesError {
+    /// The API server refused. 410 means that the requested version has expired.
+    #[error("the API server answered {code}: {message}")]
+    Refused {
+        /// The HTTP status.
+        code: u16,
+        /// The error message.
+        message: String,
+    },
+    /// The request failed, or the response was incomplete.
+    #[error("{0}")]
+    Broken(String),
+    /// A change was lost, and nothing says of which node.
+    #[error("{0}")]
+    Lost(String),
+}
+
+impl NodesError {
+    fn broken(what: &str, why: impl std::fmt::Display) -> Self {
+        Self::Broken(format!("{what}: {}", brief(why)))
+    }
+
+    /// Whether the requested version has expired, which happens in normal operation.
+    pub(crate) fn is_expired(&self) -> bool {
+        matches!(self, Self::Refused { code: 410, .. })
+    }
+
+    /// Whether a watch cannot be resumed, so that all nodes must be listed again.
+    pub(crate) fn needs_listing(&self) -> bool {
+        self.is_expired() || matches!(self, Self::Lost(_))
+    }
+}
+
+/// A node of a list or a watch, readable or not.
+pub type Read = Result<NodeObject, Unreadable>;
+
+/// The end of a page of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The resource version of the list.
+    pub resource_version: Option<String>,
+    /// The continue token, if there are more pages.
+    pub next: Option<String>,
+    /// How many nodes follow after this page, if the API server reports it.
+    pub remaining: usize,
+}
+
+/// An event of a watch.
+#[derive(Debug)]
+pub(super) enum Changed {
+    /// A node was added or changed.
+    To(Read),
+    /// A node was deleted.
+    Gone(Read),
+    /// A bookmark: nothing has changed up to this version.
+    Nothing,
+    /// The line is not JSON, names no node, or has an unknown type; contains what it seems to say.
+    Damaged(Box<Changed>),
+    /// The watch failed.
+    Failed(NodesError),
+}
+
+impl Changed {
+    /// Whether it does not say which node changed.
+    pub(super) fn names_no_node(&self) -> bool {
+        match self {
+            Self::To(node) | Self::Gone(node) => node.as_ref().is_err_and(|unreadable| unreadable.name.is_empty()),
+            Self::Nothing | Self::Failed(_) => true,
+            Self::Damaged(seeming) => seeming.names_no_node(),
+        }
+    }
+}
+
+/// The nodes of a cluster.
+#[derive(Clone)]
+pub struct NodeApi {
+    client: Client,
+    request: Request,
+}
+
+impl NodeApi {
+    /// The nodes of the cluster that `client` connects to.
+    pub fn new(client: Client) -> Self {
+        Self { client, request: Request::new(Node::url_path(&(), None)) }
+    }
+
+    /// Reads one page of all nodes: the first, or the one at `next`. Calls `each` for every node as it arrives.
+    ///
+    /// # Errors
+    /// Returns an error if the API server refuses or its response is incomplete. `each` has then been called for the
+    /// nodes before the error.
+    pub async fn page(&self, next: Option<&str>, each: impl FnMut(Read)) -> Result<Page, NodesError> {
+        self.part(PAGE, next, each).await
+    }
+
+    async fn part(&self, limit: u32, next: Option<&str>, mut each: impl FnMut(Read)) -> Result<Page, NodesError> {
+        let (mut answer, mut page) = (self.list(limit, next).await?, Page::default());
+        let take = |part| match part {
+            Part::Item(piece) => each(read(piece)),
+            Part::Metadata(Piece::Whole(text) | Piece::Head(text)) => page = list_metadata(&text),
+        };
+        answer.parts(take).await?;
+        Ok(page)
+    }
+
+    async fn list(&self, limit: u32, next: Option<&str>) -> Result<Answer, NodesError> {
+        let mut parameters = ListParams::default().limit(limit);
+        parameters.continue_token = next.map(str::to_owned);
+        self.open(self.request.list(&parameters)).await
+    }
+
+    /// Checks whether nodes can be listed and watched.
+    ///
+    /// # Errors
+    /// Returns the reason if they cannot.
+    pub async fn can_be_seen(&self) -> Result<(), NodesError> {
+        let page = self.part(1, None, drop).await?;
+        self.watch(&page.resource_version.unwrap_or_default()).await.map(drop)
+    }
+
+    /// Reads a node; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// Returns an error if the API server refuses or its response is incomplete.
+    pub async fn get(&self, name: &str) -> Result<Option<Read>, NodesError> {
+        let mut answer = match self.open(self.request.get(name, &GetParams::default())).await {
+            Err(NodesError::Refused { code: 404, .. }) => return Ok(None),
+            answer => answer?,
+        };
+        // The response is one line.
+        let mut cutter = LineCutter::new();
+        while let Some(bytes) = answer.next().await? {
+            cutter.feed(&bytes);
+        }
+        cutter.feed(b"\n");
+        Ok(cutter.next().map(read))
+    }
+
+    /// Starts a watch from a version.
+    pub(super) async fn watch(&self, version: &str) -> Result<NodeEvents, NodesError> {
+        let parameters = WatchParams::default().timeout(WATCH_SECONDS);
+        let answer = self.open(self.request.watch(&parameters, version)).await?;
+        Ok(NodeEvents { answer, cutter: LineCutter::new() })
+    }
+
+    /// Patches a node. The response is not read: the node's kubelet decides how large it is, and the watch reports
+    /// the node.
+    ///
+    /// # Errors
+    /// Returns an error if the API server refuses or cannot be reached.
+    pub async fn patch(&self, name: &str, parameters: &PatchParams, patch: JsonPatch) -> Result<(), kube::Error> {
+        let request = self.request.patch_metadata(name, parameters, &Patch::<()>::Json(patch));
+        let mut request = request.map_err(kube::Error::BuildRequest)?.map(Body::from);
+        traces::inject(request.headers_mut());
+        let answer = self.client.send(request).await?;
+        let code = answer.status();
+        let mut answer = Answer { body: answer.into_body() };
+        if code.is_success() {
+            // Reads the response to its end, so that the connection can be reused.
+            while answer.next().await.is_ok_and(|bytes| bytes.is_some()) {}
+            return Ok(());
+        }
+        let text = answer.head().await;
+        let status = serde_json::from_slice::<Status>(&text).unwrap_or_else(|_| {
+            Status::failure(&brief(String::from_utf8_lossy(&text).trim()), "Failed").with_code(code.as_u16())
+        });
+        Err(kube::Error::Api(status.boxed()))
+    }
+
+    async fn open(
+        &self,
+        request: Result<hyper::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Answer, NodesError> {
+        let request = request.map_err(|error| NodesError::broken("request", error))?;
+        let sent = tokio::time::timeout(PAUSE_MAX, self.client.send(request.map(Body::from))).await;
+        let answer = sent
+            .map_err(|_| NodesError::Broken("the API server did not answer in time".to_owned()))?
+            .map_err(|error| NodesError::broken("could not reach the API server", in_words(&error)))?;
+        let code = answer.status();
+        let mut answer = Answer { body: answer.into_body() };
+        if code.is_success() {
+            return Ok(answer);
+        }
+        let text = answer.head().await;
+        let message = text_at(&text, &["message"]).unwrap_or_else(|| String::from_utf8_lossy(&text).into_owned());
+        Err(NodesError::Refused { code: code.as_u16(), message: brief(message.trim()) })
+    }
+}
+
+/// Reads all objects at a path of the API, page by page, as [`NodeApi::page`] reads nodes: a page is never in memory as a
+/// whole. Calls `each` with the text of every object, or with `None` for one that exceeds the maximum size.
+///
+/// The API server names the next page before the objects of a page, so it already writes the next one meanwhile.
+///
+/// # Errors
+/// See [`NodeApi::page`].
+pub async fn each_object(client: &Client, path: &str, mut each: impl FnMut(Option<&[u8]>)) -> Result<(), NodesError> {
+    let api = NodeApi { client: client.clone(), request: Request::new(path) };
+    let mut answer = api.list(OBJECTS, None).await?;
+    loop {
+        let mut following = None;
+        let take = |part| match part {
+            Part::Item(Piece::Whole(text)) => each(Some(&text)),
+            Part::Item(Piece::Head(_)) => each(None),
+            Part::Metadata(Piece::Whole(text) | Piece::Head(text)) => {
+                following = list_metadata(&text).next.map(|next| {
+                    let api = api.clone();
+                    AbortOnDropHandle::new(tokio::spawn(async move { api.list(OBJECTS, Some(&next)).await }))
+                });
+            }
+        };
+        answer.parts(take).await?;
+        match following {
+            None => return Ok(()),
+            Some(next) => answer = next.await.map_err(|error| NodesError::broken("request", error))??,
+        }
+    }
+}
+
+/// A response of the API server, as it arrives.
+struct Answer {
+    body: Body,
+}
+
+impl Answer {
+    /// The next chunk; `None` at the end.
+    async fn next(&mut self) -> Result<Option<impl std::ops::Deref<Target = [u8]> + use<>>, NodesError> {
+        loop {
+            let frame = tokio::time::timeout(PAUSE_MAX, self.body.frame()).await;
+            match frame.map_err(|_| NodesError::Broken("received no data for two minutes".to_owned()))? {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(NodesError::broken("the response is incomplete", in_words(&error))),
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads a list to its end, and calls `each` for every part as it arrives.
+    async fn parts(&mut self, mut each: impl FnMut(Part)) -> Result<(), NodesError> {
+        let mut cutter = ListCutter::new();
+        while let Some(bytes) = self.next().await? {
+            cutter.feed(&bytes);
+            while let Some(part) = cutter.next() {
+                each(part);
+            }
+        }
+        if cutter.ended() { Ok(()) } else { Err(NodesError::Broken("the list is incomplete".to_owned())) }
+    }
+
+    /// The beginning of the response.
+    async fn head(&mut self) -> Vec<u8> {
+        let mut head = Vec::new();
+        while head.len() < ERROR_MAX {
+            let Ok(Some(bytes)) = self.next().await else { break };
+            head.extend_from_slice(&bytes[..bytes.len().min(ERROR_MAX - head.len())]);
+        }
+        head
+    }
+}
+
+/// A running watch.
+pub(super) struct NodeEvents {
+    answer: Answer,
+    cutter: LineCutter,
+}
+
+impl NodeEvents {
+    /// The next event and its version, if it has one; `None` if the API server has ended the watch.
+    pub(super) async fn next(&mut self) -> Result<Option<(Changed, Option<String>)>, NodesError> {
+        loop {
+            if let Some(line) = self.cutter.next() {
+                return Ok(Some(changed(line)));
+            }
+            match self.answer.next().await? {
+                Some(bytes) => self.cutter.feed(&bytes),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct EventWire<'a> {
+    #[serde(borrow)]
+    object: &'a serde_json::value::RawValue,
+}
+
+fn changed(line: Piece) -> (Changed, Option<String>) {
+    let (Piece::Whole(text) | Piece::Head(text)) = &line;
+    let kind = text_at(text, &["type"]).unwrap_or_default();
+    let version = text_at(text, &["object", "metadata", "resourceVersion"]);
+    let node = |of: fn(Read) -> Changed| match &line {
+        Piece::Head(_) => of(Err(Unreadable::new(text, &["object"], TOO_LARGE))),
+        Piece::Whole(text) => match serde_json::from_slice::<EventWire<'_>>(text) {
+            Ok(event) => match NodeObject::read(event.object.get()) {
+                Err(unreadable) if unreadable.name.is_empty() => Changed::Damaged(Box::new(of(Err(unreadable)))),
+                read => of(read),
+            },
+            Err(error) => Changed::Damaged(Box::new(of(Err(Unreadable::new(text, &["object"], error))))),
+        },
+    };
+    let changed = match kind.as_str() {
+        "ADDED" | "MODIFIED" => node(Changed::To),
+        "DELETED" => node(Changed::Gone),
+        "BOOKMARK" => Changed::Nothing,
+        "ERROR" => {
+            let message = text_at(text, &["object", "message"]).unwrap_or_default();
+            Changed::Failed(NodesError::Refused { code: status_code(text), message: brief(message) })
+        }
+        kind => {
+            let unknown = NodesError::broken("received an event of unknown type", kind);
+            Changed::Damaged(Box::new(Changed::Failed(unknown)))
+        }
+    };
+    (changed, version)
+}
+
+fn status_code(event: &[u8]) -> u16 {
+    #[derive(serde::Deserialize)]
+    struct Failed {
+        object: Code,
+    }
+    #[derive(serde::Deserialize)]
+    struct Code {
+        #[serde(default)]
+        code: u16,
+    }
+    serde_json::from_slice::<Failed>(event).map_or(0, |failed| failed.object.code)
+}
+
+const TOO_LARGE: &str = "the object is larger than any that the API server stores";
+
+fn read(piece: Piece) -> Read {
+    match piece {
+        Piece::Head(head) => Err(Unreadable::new(&head, &[], TOO_LARGE)),
+        Piece::Whole(text) => match std::str::from_utf8(&text) {
+            Ok(text) => NodeObject::read(text),
+            Err(error) => Err(Unreadable::new(&text, &[], error)),
+        },
+    }
+}
+
+fn list_metadata(text: &[u8]) -> Page {
+    #[derive(Default, serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Remaining {
+        #[serde(default)]
+        remaining_item_count: Option<usize>,
+    }
+    let field = |field| text_at(text, &[field]).filter(|text| !text.is_empty());
+    let remaining = serde_json::from_slice::<Remaining>(text).unwrap_or_default();
+    Page {
+        resource_version: field("resourceVersion"),
+        next: field("continue"),
+        remaining: remaining.remaining_item_count.unwrap_or_default(),
+    }
+}

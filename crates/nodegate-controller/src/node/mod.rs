@@ -1,0 +1,273 @@
+//! A Node as the controller stores it: its JSON as text, and its parsed `managedFields`.
+//!
+//! A node's own kubelet decides how large its object is. Therefore no tree of it is built, and the memory that one
+//! node uses is limited ([`NodeObject::read`]).
+
+mod api;
+pub(crate) mod limit;
+mod pieces;
+pub(crate) mod queue;
+mod text;
+mod watch;
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::ClusterResourceScope;
+
+use self::text::{Bound, Fields, copy};
+use nodegate_base::telemetry::brief;
+use nodegate_policy::{Claims, FactsError, NodeFacts};
+use nodegate_stores::state::Machine;
+
+use self::text::text_at;
+
+pub use self::api::{NodeApi, NodesError, Page, Read, each_object};
+pub(super) use self::watch::{Seen, follow};
+
+/// Maximum size of a field of `spec` or `status` that is kept, and of a string in it, in bytes. The images of a node
+/// with 50 images take about 20 KiB.
+const FIELD: Bound = Bound::Bytes { value: 64 * 1024, text: 4 * 1024 };
+
+/// A Node without its `managedFields`, which are half of it, and without fields that are larger than on any regular
+/// node.
+#[derive(Clone, Debug)]
+pub struct NodeObject {
+    /// Name, uid, resource version and timestamps; the rest is in the text.
+    metadata: ObjectMeta,
+    /// Which field manager claims which key.
+    pub claims: Claims,
+    /// Fields that were too large to be kept (`status.images`); they are `null` in expressions.
+    left_out: Box<[Box<str>]>,
+    json: Box<str>,
+}
+
+/// A Node that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("node {name} cannot be read: {why}")]
+pub struct Unreadable {
+    /// Its name; empty if not even the name was found.
+    pub name: String,
+    /// The reason, in a few words.
+    pub why: String,
+}
+
+impl Unreadable {
+    /// Describes a text, complete or truncated, that cannot be read.
+    pub(super) fn new(text: &[u8], path: &[&str], why: impl std::fmt::Display) -> Self {
+        let path: Vec<&str> = path.iter().copied().chain(["metadata", "name"]).collect();
+        Self { name: text_at(text, &path).unwrap_or_default(), why: brief(why) }
+    }
+}
+
+impl NodeObject {
+    /// Reads a Node.
+    ///
+    /// # Guarantees
+    /// Time and memory grow linearly with the text, at any depth. Labels and annotations are kept completely; of
+    /// `spec` and `status`, every field up to 64 KiB, without strings longer than 4 KiB.
+    ///
+    /// # Errors
+    /// Returns an error if the text is not an object with metadata, or if a field that decisions depend on has an
+    /// unexpected type.
+    pub fn read(text: &str) -> Result<Self, Unreadable> {
+        Self::try_read(text).map_err(|why| Unreadable::new(text.as_bytes(), &[], why))
+    }
+
+    fn try_read(text: &str) -> Result<Self, String> {
+        let mut node = Self {
+            metadata: ObjectMeta::default(),
+            claims: Claims::default(),
+            left_out: Box::default(),
+            json: Box::default(),
+        };
+        let (mut json, mut left_out) = (String::from("{"), Vec::new());
+        for (field, value) in fields("the node", text)? {
+            match &*field {
+                "metadata" => node.read_metadata(value, &mut json)?,
+                "spec" | "status" if value.starts_with('{') => {
+                    open(&mut json, &field);
+                    json.push('{');
+                    for (inner, value) in fields(&field, value)? {
+                        if !add(&mut json, &inner, value, FIELD) {
+                            left_out.push(format!("{field}.{inner}").into_boxed_str());
+                        }
+                    }
+                    json.push('}');
+                }
+                _ => drop(add(&mut json, &field, value, FIELD)),
+            }
+        }
+        json.push('}');
+        NodeFacts::parse(&json).map_err(|error| error.to_string())?;
+        json.shrink_to_fit();
+        Ok(Self { left_out: left_out.into(), json: json.into(), ..node })
+    }
+
+    fn read_metadata(&mut self, metadata: &str, json: &mut String) -> Result<(), String> {
+        open(json, "metadata");
+        json.push('{');
+        for (field, value) in fields("metadata", metadata)? {
+            let text =
+                || serde_json::from_str::<Option<String>>(value).map_err(|error| format!("metadata.{field}: {error}"));
+            let time = || serde_json::from_str(value).map_err(|error| format!("metadata.{field}: {error}"));
+            match &*field {
+                "managedFields" => {
+                    self.claims = Claims::parse(value);
+                    continue;
+                }
+                "name" => self.metadata.name = text()?,
+                "uid" => self.metadata.uid = text()?,
+                "resourceVersion" => self.metadata.resource_version = text()?,
+                "creationTimestamp" => self.metadata.creation_timestamp = time()?,
+                "deletionTimestamp" => self.metadata.deletion_timestamp = time()?,
+                _ => {}
+            }
+            let bound = if matches!(&*field, "labels" | "annotations") { Bound::Whole } else { FIELD };
+            add(json, &field, value, bound);
+        }
+        json.push('}');
+        Ok(())
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The uid.
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// The resource version.
+    pub fn resource_version(&self) -> &str {
+        self.metadata.resource_version.as_deref().unwrap_or_default()
+    }
+
+    /// When it was created.
+    pub fn created(&self) -> Option<Timestamp> {
+        self.metadata.creation_timestamp.as_ref().map(|time| time.0)
+    }
+
+    /// Whether it is being deleted.
+    pub fn is_leaving(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// When its deletion was requested, if it is being deleted.
+    pub fn deleted(&self) -> Option<Timestamp> {
+        self.metadata.deletion_timestamp.as_ref().map(|time| time.0)
+    }
+
+    /// The fields that were too large to be kept, such as `status.images`.
+    pub fn left_out(&self) -> impl Iterator<Item = &str> {
+        self.left_out.iter().map(|field| &**field)
+    }
+
+    /// Its JSON, without `managedFields` and the fields that were too large.
+    pub fn text(&self) -> &str {
+        &self.json
+    }
+
+    /// Its facts.
+    ///
+    /// # Errors
+    /// Returns an error if a field has an unexpected type.
+    pub fn facts(&self) -> Result<NodeFacts<'_>, FactsError> {
+        NodeFacts::parse(&self.json)
+    }
+}
+
+fn fields<'a>(of: &str, text: &'a str) -> Result<Vec<(Cow<'a, str>, &'a str)>, String> {
+    Fields::of(text).map(|Fields(fields)| fields).map_err(|error| format!("{of}: {error}"))
+}
+
+/// Writes the beginning of a field.
+fn open(json: &mut String, field: &str) {
+    if !json.ends_with('{') {
+        json.push(',');
+    }
+    json.push_str(&serde_json::Value::from(field).to_string());
+    json.push(':');
+}
+
+/// Writes a field. Returns whether its value was kept completely.
+fn add(json: &mut String, field: &str, value: &str, bound: Bound) -> bool {
+    open(json, field);
+    copy(value, bound, json)
+}
+
+/// The fields of a node that identify the machine.
+pub fn machine<'a>(node: &'a NodeFacts<'_>) -> Machine<'a> {
+    Machine { name: &node.name, provider_id: node.provider_id.as_deref(), system_uuid: node.system_uuid.as_deref() }
+}
+
+impl Resource for NodeObject {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        Node::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        Node::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        Node::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        Node::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_that_decisions_use_are_kept_and_fields_that_are_too_large_are_named() {
+        let images = vec!["{}"; 390_000].join(",");
+        let message = "\\u003c".repeat(1_250_000);
+        let text = format!(
+            r#"{{"metadata": {{"name": "n1", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {{"a": "b"}}, "managedFields": [{{"manager": "m", "fieldsV1": {{"f:metadata": {{"f:labels": {{"f:a": {{}}}}}}}}}}]}},
+                "spec": {{"providerID": "p://1", "taints": [{{"key": "k", "effect": "NoSchedule"}}]}},
+                "status": {{"images": [{images}], "capacity": {{"cpu": "4"}},
+                "conditions": [{{"type": "Ready", "status": "True", "message": "{message}"}}]}}}}"#
+        );
+        let node = NodeObject::read(&text).unwrap();
+        assert!(node.json.len() < 1024, "{} bytes are kept", node.json.len());
+        assert_eq!(node.left_out().collect::<Vec<_>>(), ["status.images", "status.conditions"]);
+        assert_eq!((node.name(), node.uid(), node.resource_version()), ("n1", "u", "7"));
+        assert!(node.created().is_some() && !node.is_leaving() && node.claims.has_label("a"));
+        let facts = node.facts().unwrap();
+        assert_eq!((facts.label("a"), facts.provider_id.as_deref()), (Some("b"), Some("p://1")));
+        assert_eq!((facts.taints().len(), facts.capacity.get("cpu")), (1, Some("4")));
+        assert_eq!(facts.readiness, nodegate_policy::Readiness::Settled, "the condition is there without its message");
+        assert!(!node.json.contains("managedFields"));
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_read_is_named_in_a_short_error() {
+        let text = format!(r#"{{"metadata": {{"name": "n1", "labels": "{}"}}}}"#, "x".repeat(100_000));
+        let error = NodeObject::read(&text).unwrap_err();
+        assert!(error.name == "n1" && error.why.len() < 1_000, "{error}");
+        assert_eq!(NodeObject::read("[]").unwrap_err().name, "");
+    }
+}

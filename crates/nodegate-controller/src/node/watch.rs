@@ -1,0 +1,317 @@
+//! Watches nodes: lists all of them, then reports every change.
+
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+
+use super::api::{Changed, NodeApi, NodesError, Read};
+use nodegate_base::api_server;
+
+/// The delays before what failed is tried again.
+const PAUSES: ExponentialBuilder =
+    ExponentialBuilder::new().with_min_delay(Duration::from_millis(500)).without_max_times().with_jitter();
+
+/// A watch that ends sooner than this without an event is restarted after a delay, like one that failed.
+const BRIEF: Duration = Duration::from_secs(1);
+
+/// An event of the watch.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// A new listing begins and lasts until [`Seen::All`].
+    Begin,
+    /// A node of the listing.
+    There(Read),
+    /// The listing is complete.
+    All,
+    /// The watch has started.
+    Watching,
+    /// A node was added or changed.
+    Changed(Read),
+    /// A node was deleted.
+    Gone(Read),
+    /// Listing or watching failed; it is retried.
+    Failed(NodesError),
+}
+
+/// Reports events until dropped.
+///
+/// # Guarantees
+/// Holds one node at a time. If the version has expired, lists again; if the connection breaks or an event arrives
+/// damaged, resumes, with increasing delays up to `longest`, and at once when the API server answers again. A watch that has
+/// worked begins with short delays anew. An event that is damaged twice affects only its node; if it names none, all
+/// nodes are listed again.
+pub(crate) async fn follow(nodes: &NodeApi, longest: Duration, mut seen: impl FnMut(Seen)) {
+    let pauses = || PAUSES.with_max_delay(longest).build();
+    let mut pause = pauses();
+    let mut version: Option<String> = None;
+    // The version after which an event arrived damaged.
+    let mut damaged: Option<String> = None;
+    loop {
+        let mut works = false;
+        let outcome = match &mut version {
+            None => list(nodes, &mut seen).await.map(|listed| version = Some(listed)),
+            Some(version) => watch(nodes, version, &mut damaged, &mut works, &mut seen).await,
+        };
+        if works {
+            pause = pauses();
+        }
+        let Err(error) = outcome else { continue };
+        if error.needs_listing() {
+            version = None;
+        }
+        seen(Seen::Failed(error));
+        tokio::select! {
+            // Jitter is added to the limit as well.
+            () = tokio::time::sleep(pause.next().unwrap_or(longest).min(longest)) => {}
+            () = api_server::answers_again() => {}
+        }
+    }
+}
+
+/// Lists all nodes. Returns the version of the listing.
+async fn list(nodes: &NodeApi, seen: &mut impl FnMut(Seen)) -> Result<String, NodesError> {
+    seen(Seen::Begin);
+    let mut next = None;
+    loop {
+        let page = nodes.page(next.as_deref(), |node| seen(Seen::There(node))).await?;
+        next = page.next;
+        if next.is_none() {
+            seen(Seen::All);
+            return page.resource_version.ok_or_else(|| {
+                NodesError::Broken("the list of nodes has no resourceVersion, so they cannot be watched".to_owned())
+            });
+        }
+    }
+}
+
+/// Watches from `version` on, and updates it, until the API server ends the watch. Says whether it `works`: it has brought an
+/// event, or lasted.
+async fn watch(
+    nodes: &NodeApi,
+    version: &mut String,
+    damaged: &mut Option<String>,
+    works: &mut bool,
+    seen: &mut impl FnMut(Seen),
+) -> Result<(), NodesError> {
+    let mut events = nodes.watch(version).await?;
+    seen(Seen::Watching);
+    let begun = Instant::now();
+    while let Some((changed, of)) = {
+        let next = events.next().await;
+        *works |= begun.elapsed() >= BRIEF;
+        next?
+    } {
+        let changed = match changed {
+            Changed::Damaged(_) if damaged.as_ref() != Some(version) => {
+                *damaged = Some(version.clone());
+                return Err(NodesError::Broken("received a damaged event; asking for it again".to_owned()));
+            }
+            Changed::Damaged(seeming) if seeming.names_no_node() => {
+                *damaged = None;
+                return Err(NodesError::Lost("received a damaged event again; listing all nodes".to_owned()));
+            }
+            Changed::Damaged(seeming) => *seeming,
+            changed => changed,
+        };
+        *works |= !matches!(changed, Changed::Failed(_));
+        match changed {
+            Changed::To(node) => seen(Seen::Changed(node)),
+            Changed::Gone(node) => seen(Seen::Gone(node)),
+            Changed::Nothing | Changed::Damaged(_) => {}
+            Changed::Failed(error) => return Err(error),
+        }
+        if let Some(of) = of.filter(|of| !of.is_empty()) {
+            *version = of;
+        }
+    }
+    if !*works {
+        return Err(NodesError::Broken("the API server ended the watch of nodes immediately".to_owned()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use futures_util::FutureExt as _;
+    use kube::Client;
+    use kube::client::Body;
+
+    use super::*;
+
+    /// The API server's answers, in order, and the requests it received.
+    type Script = Arc<Mutex<(VecDeque<(u16, String)>, Vec<String>)>>;
+
+    fn scripted(answers: &[(u16, &str)]) -> (NodeApi, Script) {
+        let answers = answers.iter().map(|(code, text)| (*code, (*text).to_owned())).collect();
+        let script = Script::new(Mutex::new((answers, Vec::new())));
+        let server = script.clone();
+        let service = tower::service_fn(move |request: hyper::Request<Body>| {
+            let server = server.clone();
+            async move {
+                let next = {
+                    let mut script = server.lock().unwrap();
+                    script.1.push(request.uri().to_string());
+                    script.0.pop_front()
+                };
+                // After the last answer it does not answer anymore.
+                let Some((code, text)) = next else { return std::future::pending().await };
+                let answer = hyper::Response::builder().status(code).body(Body::from(text.into_bytes()));
+                Ok::<_, Infallible>(answer.unwrap())
+            }
+        });
+        (NodeApi::new(Client::new(service, "default")), script)
+    }
+
+    fn told(seen: Seen) -> String {
+        let name = |read: Read| match read {
+            Ok(node) => format!("{} {}", node.name(), node.resource_version()),
+            Err(unreadable) => format!("unreadable {}", unreadable.name),
+        };
+        match seen {
+            Seen::Begin => "begin".to_owned(),
+            Seen::There(read) => format!("there {}", name(read)),
+            Seen::All => "all".to_owned(),
+            Seen::Watching => "watching".to_owned(),
+            Seen::Changed(read) => format!("changed {}", name(read)),
+            Seen::Gone(read) => format!("gone {}", name(read)),
+            Seen::Failed(error) => format!("failed: {error}"),
+        }
+    }
+
+    /// The events until the API server does not answer anymore, and the requests it received.
+    async fn follow_all(answers: &[(u16, &str)]) -> (Vec<String>, Vec<String>) {
+        let (nodes, script) = scripted(answers);
+        let mut seen = Vec::new();
+        {
+            let mut following = std::pin::pin!(follow(&nodes, Duration::from_secs(30), |one| seen.push(told(one))));
+            while script.lock().unwrap().1.len() <= answers.len() {
+                assert!(following.as_mut().now_or_never().is_none());
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        let asked = script.lock().unwrap().1.clone();
+        (seen, asked)
+    }
+
+    fn node(name: &str, version: u32) -> String {
+        format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#)
+    }
+
+    fn list(metadata: &str, items: &[String]) -> String {
+        format!(r#"{{"kind":"NodeList","apiVersion":"v1","metadata":{metadata},"items":[{}]}}"#, items.join(","))
+    }
+
+    fn event(kind: &str, object: &str) -> String {
+        format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_pages_are_read_and_then_changes_are_watched_from_the_version_of_the_listing() {
+        let first = list(r#"{"resourceVersion":"9","continue":"more","remainingItemCount":1}"#, &[node("a", 1)]);
+        let second = list(r#"{"resourceVersion":"9"}"#, &[node("b", 2)]);
+        let changes =
+            [event("MODIFIED", &node("a", 10)), event("BOOKMARK", &node("", 12)), event("DELETED", &node("b", 13))];
+        let (seen, asked) = follow_all(&[(200, &first), (200, &second), (200, &changes.concat())]).await;
+        let expected = ["begin", "there a 1", "there b 2", "all", "watching", "changed a 10", "gone b 13"];
+        assert_eq!(seen, expected);
+        assert!(!asked[0].contains("continue=") && asked[1].contains("continue=more"), "{asked:?}");
+        assert!(asked[2].contains("watch=true") && asked[2].contains("resourceVersion=9"), "{asked:?}");
+        assert!(asked[3].contains("resourceVersion=13"), "it resumes from the last version:  {asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_cannot_be_read_does_not_affect_other_nodes() {
+        let broken = r#"{"metadata":{"name":"bad","resourceVersion":"3","labels":[1]}}"#;
+        let listed = list(r#"{"resourceVersion":"9"}"#, &[node("a", 1), broken.to_owned(), node("b", 2)]);
+        let changes = [event("MODIFIED", broken), event("MODIFIED", &node("b", 10))].concat();
+        let (seen, _) = follow_all(&[(200, &listed), (200, &changes)]).await;
+        let expected =
+            ["begin", "there a 1", "there unreadable bad", "there b 2", "all", "watching", "changed unreadable bad"];
+        assert_eq!(seen[..7], expected);
+        assert_eq!(seen[7], "changed b 10");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_arrives_damaged_is_asked_for_again() {
+        let listed = list(r#"{"resourceVersion":"9"}"#, &[node("a", 1)]);
+        let whole = event("MODIFIED", &node("a", 10));
+        let cut = format!("{}\n", &whole[..whole.len() - 5]);
+        for damaged in [cut.as_str(), "{\"type\":\"MODIFIED\",\"object\":[]}\n", "#\n"] {
+            let after = [damaged, &event("MODIFIED", &node("b", 11))].concat();
+            let (seen, asked) = follow_all(&[(200, &listed), (200, &after), (200, &whole)]).await;
+            assert_eq!(seen[..4], ["begin", "there a 1", "all", "watching"], "{damaged}");
+            assert!(seen[4].starts_with("failed") && seen[5..] == ["watching", "changed a 10"], "{damaged}: {seen:?}");
+            assert!(asked[2].contains("resourceVersion=9"), "{damaged}: {asked:?}");
+        }
+        // Nothing says which node changed: no other event may hide that.
+        for damaged in ["{\"type\":\"MODIFIED\",\"object\":[]}\n", "#\n", "{\"type\":\"UNHEARD\",\"object\":{}}\n"] {
+            let after = [damaged, &event("MODIFIED", &node("b", 11))].concat();
+            let (seen, asked) = follow_all(&[(200, &listed), (200, &after), (200, &after), (200, &listed)]).await;
+            assert!(seen.iter().filter(|what| *what == "begin").count() == 2, "{damaged}: {seen:?}");
+            assert!(!seen.contains(&"changed b 11".to_owned()) && asked.len() >= 4, "{damaged}: {seen:?}");
+        }
+        // The API server itself sends it so: the others must not wait for it.
+        let after = [cut.as_str(), &event("MODIFIED", &node("b", 11))].concat();
+        let (seen, _) = follow_all(&[(200, &listed), (200, &after), (200, &after)]).await;
+        assert_eq!(seen[5..], ["watching", "changed unreadable a", "changed b 11"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_expired_version_is_listed_again_and_a_broken_connection_is_resumed() {
+        let page = list(r#"{"resourceVersion":"9","continue":"more"}"#, &[node("a", 1)]);
+        let whole = list(r#"{"resourceVersion":"20"}"#, &[node("a", 1)]);
+        let expired = r#"{"kind":"Status","message":"The provided continue parameter is too old","code":410}"#;
+        let too_old = event("ERROR", r#"{"kind":"Status","message":"too old resource version: 20 (30)","code":410}"#);
+        let busy = r#"{"kind":"Status","message":"too many requests","code":429}"#;
+        let script: [(u16, &str); 7] = [
+            (200, &page),
+            (410, expired),
+            (200, &whole[..whole.len() - 9]),
+            (200, &whole),
+            (429, busy),
+            (200, &too_old),
+            (200, &whole),
+        ];
+        let (seen, asked) = follow_all(&script).await;
+        let of = |text: &str| seen.iter().filter(|seen| seen.contains(text)).count();
+        assert_eq!(
+            (of("begin"), of("all"), of("continue parameter is too old"), of("is incomplete")),
+            (4, 2, 1, 1),
+            "{seen:?}"
+        );
+        assert_eq!((of("too many requests"), of("too old resource version"), of("watching")), (1, 1, 1), "{seen:?}");
+        assert!(asked[5].contains("resourceVersion=20"), "after 429 it resumes from the same version: {asked:?}");
+        assert!(!asked[6].contains("watch=true") && asked[7].contains("watch=true"), "{asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_watch_that_worked_the_delays_begin_anew_and_none_exceeds_the_longest() {
+        let listed = list(r#"{"resourceVersion":"9"}"#, &[node("a", 1)]);
+        let busy = r#"{"kind":"Status","message":"too many requests","code":429}"#;
+        let change = event("MODIFIED", &node("a", 10));
+        let failing = [(429, busy); 12];
+        let script: Vec<(u16, &str)> =
+            [(200, &*listed)].into_iter().chain(failing).chain([(200, &*change), (429, busy), (429, busy)]).collect();
+        let (nodes, _) = scripted(&script);
+        let longest = Duration::from_secs(5);
+        let failed = Mutex::new(Vec::new());
+        let note = |one| {
+            if matches!(one, Seen::Failed(_)) {
+                failed.lock().unwrap().push(tokio::time::Instant::now());
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(120), follow(&nodes, longest, note)).await;
+        let failed = failed.into_inner().unwrap();
+        assert_eq!(failed.len(), 14, "{failed:?}");
+        let pauses: Vec<Duration> = failed.windows(2).map(|two| two[1] - two[0]).collect();
+        // Jitter makes no delay longer than the longest.
+        assert!(pauses.iter().all(|pause| *pause <= longest + Duration::from_millis(1)), "{pauses:?}");
+        assert!(pauses[8] >= longest, "they increase: {pauses:?}");
+        assert!(pauses[12] < Duration::from_secs(2), "they begin anew: {pauses:?}");
+    }
+}

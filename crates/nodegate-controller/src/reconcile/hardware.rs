@@ -1,0 +1,29 @@
+//! Tells where the hardware of a node differs from what was probed before.
+
+use std::time::Instant;
+
+use super::Reconciler;
+use crate::node::NodeObject;
+use nodegate_policy::gpu::probed::differences;
+
+impl Reconciler {
+    /// Compares the labels of a node. An event reports differences when they are first seen or become others.
+    pub(crate) fn compare_hardware(&self, node: &NodeObject) {
+        let Ok(facts) = node.facts() else { return };
+        let found = differences(facts.labels());
+        let noted = {
+            let mut memory = self.memory();
+            let noted = memory.hardware.note(node.uid(), &found, Instant::now());
+            if noted.changed {
+                self.metrics().fleet.hardware_differs(memory.hardware.counts());
+            }
+            noted
+        };
+        if noted.report {
+            let each: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let note = format!("{}; check the hardware, the driver and the age of the labels", each.join("; "));
+            tracing::warn!(node = node.name(), "{note}");
+            self.events().later(node, "HardwareDiffers", note);
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Reconciles one node and records it. It is level-triggered: only the current state matters, not the events.
+
+pub(crate) mod change;
+mod departures;
+mod fleet;
+mod hardware;
+mod joins;
+pub(crate) mod outcome;
+pub(crate) mod patching;
+mod records;
+mod safeguards;
+mod spans;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use crate::cluster::events::Events;
+use crate::memory::Memory;
+use crate::memory::history::Arrival;
+use crate::memory::removals::MaxRemovals;
+use crate::memory::unrecorded::Recorded;
+use crate::node::limit::WriteBudget;
+use crate::node::queue::Urgency;
+use crate::node::{NodeApi, NodeObject, machine};
+use crate::reconcile::change::{reverts, summary};
+use crate::reconcile::outcome::{Done, Failure};
+use nodegate_base::metrics::Metrics;
+use nodegate_base::text::counted;
+use nodegate_base::traces::{Step, Traces};
+use nodegate_policy::FIELD_MANAGER;
+use nodegate_policy::api::names::{LabelKey, TaintId};
+use nodegate_policy::api::state::SavedState;
+use nodegate_policy::{
+    NodeChange, NodeFacts, PolicySet, ReconcilePlan, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode, plan_reconcile,
+};
+use nodegate_stores::inventory::InventoryCache;
+use nodegate_stores::state::{ConfigMaps, StateWriter, WriteError};
+
+/// How nodes are reconciled.
+#[derive(Clone, Debug)]
+pub struct KeepConfig {
+    /// How many nodes may lose owned keys by one change.
+    pub max_removals: MaxRemovals,
+    /// Writes per second.
+    pub writes_per_second: u32,
+    /// Pending taints to remove.
+    pub pending: Vec<TaintId>,
+    /// A node that has been pending for longer is reported.
+    pub pending_timeout: Duration,
+    /// Whether such a node is also released.
+    pub release_pending: bool,
+    /// Whether existing keys with the desired value become owned (`apply --adopt`).
+    pub adopt: bool,
+    /// Whether the webhook maintains stamps (`--stamp-changes`), so that the history may trust them.
+    pub records_last_change: bool,
+    /// Labels by whose values nodes are counted.
+    pub counted_labels: Vec<LabelKey>,
+}
+
+/// Reconciles nodes.
+pub struct Reconciler {
+    nodes: NodeApi,
+    policies: Arc<ArcSwap<PolicySet>>,
+    maps: ConfigMaps,
+    inventory: Arc<InventoryCache>,
+    writer: StateWriter,
+    budget: WriteBudget,
+    config: KeepConfig,
+    registered_at: ArcSwap<Option<Timestamp>>,
+    memory: Mutex<Memory>,
+    events: Events,
+    metrics: Arc<Metrics>,
+    traces: Traces,
+    news: Notify,
+    departed: Notify,
+}
+
+impl Reconciler {
+    /// A reconciler with an empty memory.
+    pub fn new(
+        client: Client,
+        config: KeepConfig,
+        policies: Arc<ArcSwap<PolicySet>>,
+        maps: ConfigMaps,
+        inventory: Arc<InventoryCache>,
+        events: Events,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            nodes: NodeApi::new(client),
+            policies,
+            writer: StateWriter::new(maps.clone(), FIELD_MANAGER),
+            maps,
+            inventory,
+            budget: WriteBudget::per_second(config.writes_per_second),
+            registered_at: ArcSwap::default(),
+            memory: Mutex::new(Memory::new(
+                config.max_removals,
+                config.records_last_change,
+                metrics.controller.keeping.unrecorded_nodes.clone(),
+            )),
+            config,
+            events,
+            metrics,
+            traces: Traces::default(),
+            news: Notify::new(),
+            departed: Notify::new(),
+        }
+    }
+
+    /// Starts the spans of reconciles with `traces`.
+    #[must_use]
+    pub fn with_traces(self, traces: Traces) -> Self {
+        Self { traces, ..self }
+    }
+
+    /// The API of nodes.
+    pub fn nodes(&self) -> &NodeApi {
+        &self.nodes
+    }
+
+    /// When the mutating webhook was registered; `None` if it is not. Creation times have whole seconds: a node of
+    /// the same second may be older.
+    pub fn registered(&self, since: Option<Timestamp>) {
+        self.registered_at.store(Arc::new(since));
+    }
+
+    pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
+        // The memory is only an optimization, so a panic elsewhere leaves it usable.
+        self.memory.lock()
+    }
+
+    pub(crate) fn policies(&self) -> Arc<PolicySet> {
+        self.policies.load_full()
+    }
+
+    pub(crate) fn writer(&self) -> &StateWriter {
+        &self.writer
+    }
+
+    pub(crate) fn maps(&self) -> &ConfigMaps {
+        &self.maps
+    }
+
+    /// Notified when the controller begins or ends to leave something alone.
+    pub(crate) fn news(&self) -> &Notify {
+        &self.news
+    }
+
+    /// Notified when a node was deleted, which is to be recorded.
+    pub(crate) fn departed(&self) -> &Notify {
+        &self.departed
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    pub(crate) fn traces(&self) -> &Traces {
+        &self.traces
+    }
+
+    /// Waits for the write budget.
+    pub(crate) async fn turn(&self, urgency: Urgency) {
+        self.budget.turn(urgency).await;
+    }
+
+    /// Why a node is processed.
+    pub(crate) fn urgency(&self, node: &NodeObject) -> Urgency {
+        match node.facts() {
+            Ok(facts) if self.is_pending(&facts) => Urgency::Joining,
+            Ok(_) | Err(_) => Urgency::Routine,
+        }
+    }
+
+    pub(crate) fn pending(&self) -> &[TaintId] {
+        &self.config.pending
+    }
+
+    pub(crate) fn counted_labels(&self) -> &[LabelKey] {
+        &self.config.counted_labels
+    }
+
+    pub(crate) fn pending_timeout(&self) -> Duration {
+        self.config.pending_timeout
+    }
+
+    pub(crate) fn is_pending(&self, facts: &NodeFacts<'_>) -> bool {
+        self.config.pending.iter().any(|id| facts.taint(id.key.as_str(), id.effect).is_some())
+    }
+
+    /// The stored record of a node.
+    fn stored(&self, facts: &NodeFacts<'_>) -> Arc<SavedState> {
+        self.maps.states().get(machine(facts)).unwrap_or_default()
+    }
+
+    /// The stored record of a node, and the one to use if a record could not be written.
+    pub(crate) fn stored_and_saved(
+        &self,
+        node: &NodeObject,
+        facts: &NodeFacts<'_>,
+    ) -> (Arc<SavedState>, Arc<SavedState>) {
+        let stored = self.stored(facts);
+        let saved = self.memory().unrecorded.in_place_of(node.uid(), &stored);
+        (stored, saved)
+    }
+
+    /// Whether a node was created while the mutating webhook was registered.
+    pub(crate) fn was_admitted(&self, node: &NodeObject) -> bool {
+        self.registered_at.load().zip(node.created()).is_some_and(|(since, created)| created > since)
+    }
+
+    /// The change that a node needs, according to the data in memory.
+    pub(crate) fn look(
+        &self,
+        node: &NodeObject,
+        facts: &NodeFacts<'_>,
+        set: &PolicySet,
+        saved: &SavedState,
+    ) -> ReconcilePlan {
+        let patched_taints = self.memory().arrivals.patched(node);
+        let stored_node = StoredNode {
+            node: facts,
+            version: Some(node.resource_version()),
+            claims: &node.claims,
+            saved,
+            inventory: Some(&self.inventory.of(node.name())),
+            registered: self.was_admitted(node),
+            identified: self.maps.states().identity().of(machine(facts)).is_some(),
+            pending: &self.config.pending,
+            adopt: self.config.adopt,
+            patched_taints: &patched_taints,
+        };
+        plan_reconcile(set, &stored_node)
+    }
+
+    /// Whether a node would lose owned keys, for the survey.
+    pub(crate) fn inspect(&self, node: &NodeObject, set: &PolicySet) -> Option<ReconcilePlan> {
+        let facts = node.facts().ok()?;
+        let (_, saved) = self.stored_and_saved(node, &facts);
+        Some(self.look(node, &facts, set, &saved))
+    }
+
+    /// Reconciles a node, and records it.
+    ///
+    /// # Guarantees
+    /// Writes only what differs, and does not change foreign keys. A change applies to the exact version that was
+    /// read, or fails. Keys are recorded as owned before they are written. A joining node has everything that it
+    /// waits for after two writes, its record and its change; the rest is recorded when it is processed again.
+    ///
+    /// # Errors
+    /// Returns an error if something could not be written; calling it again with the current node continues.
+    pub async fn reconcile(&self, node: &NodeObject, urgency: Urgency) -> Result<Done, Failure> {
+        if self.memory().is_behind(node, Instant::now()) {
+            return Ok(Done { again: Some(SEEN), ..Done::default() });
+        }
+        let facts = node.facts()?;
+        let set = self.policies();
+        let (stored, saved) = self.stored_and_saved(node, &facts);
+        let plan = self.traces.step_now(Step::Plan, || self.look(node, &facts, &set, &saved));
+        self.report_first_look(node, &plan);
+        if plan.first_sight {
+            let admitted = self.was_admitted(node);
+            let returned = saved.node_uid.as_deref().is_some_and(|uid| uid != node.uid());
+            let arrival = Arrival { decision: &plan.decision, returned, admitted };
+            self.memory().history.arrived(node, &facts, &arrival, &plan.rejected);
+        }
+        let reverts = if plan.first_sight { Vec::new() } else { reverts(node, &facts, &saved) };
+        let (change, again) = self.admissible(node, &set, &plan, &reverts);
+        let mut done = summary(&facts, &plan, change.as_ref());
+        done.look_again(again);
+        let mut stored = stored;
+        if let Some(change) = &change {
+            let before = self.to_store(&facts, &stored, plan.record_before(Some(change)), &[]);
+            // A record and a change, or neither: a node that changes constantly must not exhaust its budget for
+            // records only.
+            if let Err(wait) = self.afford(node, 1 + u32::from(before.is_some())) {
+                return Ok(Done { again: Some(wait), ..Done::default() });
+            }
+            if let Some(before) = before {
+                done.remembered(self.record(node, &stored, before, &[], urgency).await?);
+            }
+            self.memory().history.makes(node.name(), &plan.decision, change);
+            let made = self.make(node, &facts, change, Some(&plan), urgency).await;
+            if made.is_err() {
+                self.memory().history.made_nothing(node.name());
+            }
+            if plan.decision.restored_by(change) > 0 && !matches!(made, Err(Failure::Conflict(_))) {
+                self.metrics.controller.restored(made.is_ok());
+            }
+            made?;
+            self.report_join(node, &facts, &plan, Some(change));
+            self.report_policy_change(node, &set, &plan, change, &reverts);
+            self.count_reverts(node, &plan, &reverts, change);
+            if urgency == Urgency::Joining {
+                // The watch reports nodegate's own write next, and that run records the rest.
+                done.look_again(Some(SEEN));
+                return Ok(done);
+            }
+            stored = self.stored(&facts);
+        }
+        if change.is_none() {
+            self.report_join(node, &facts, &plan, None);
+        }
+        self.record_rest(node, &facts, &stored, &plan, change.as_ref(), &mut done).await?;
+        done.made = change;
+        Ok(done)
+    }
+
+    /// Records the rest once a node needs no change: removed, restored and persisted keys, and the history.
+    pub(crate) async fn record_rest(
+        &self,
+        node: &NodeObject,
+        facts: &NodeFacts<'_>,
+        stored: &SavedState,
+        plan: &ReconcilePlan,
+        change: Option<&NodeChange>,
+        done: &mut Done,
+    ) -> Result<(), Failure> {
+        let (history, wait) = self.memory().history.due(node.name(), Instant::now());
+        done.look_again(wait);
+        let Some(record) = self.to_store(facts, stored, plan.record(change), &history) else {
+            self.is_recorded(node);
+            self.memory().arrivals.recorded(node);
+            return Ok(());
+        };
+        if let Err(wait) = self.afford(node, 1) {
+            done.look_again(Some(wait));
+            return Ok(());
+        }
+        match self.record(node, stored, record, &history, Urgency::Routine).await {
+            Ok(Recorded::Stored) => {
+                let mut memory = self.memory();
+                memory.history.recorded(node.name(), history.len());
+                memory.arrivals.recorded(node);
+                drop(memory);
+                if plan.not_saved > 0 {
+                    self.too_many_persisted(node, plan.not_saved);
+                }
+            }
+            Ok(remembered @ Recorded::Remembered(_)) => {
+                self.memory().arrivals.recorded(node);
+                done.remembered(remembered);
+            }
+            // Another writer has processed the current node: read its record and try again.
+            Err(WriteError::Changed(_)) => done.look_again(Some(SOON)),
+            Err(error) => return Err(error.into()),
+        }
+        if let Some(why) = self.memory().unrecorded.why(node.uid()) {
+            done.unrecorded = Some(why.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether a node has been pending for too long.
+    pub(crate) fn is_stuck(&self, node: &NodeObject, now: Timestamp) -> bool {
+        let Ok(facts) = node.facts() else { return false };
+        let age = node.created().map_or(0, |created| now.as_second() - created.as_second());
+        self.is_pending(&facts) && u64::try_from(age).unwrap_or_default() > self.config.pending_timeout.as_secs()
+    }
+
+    pub(crate) fn releases_stuck(&self) -> bool {
+        self.config.release_pending
+    }
+
+    fn too_many_persisted(&self, node: &NodeObject, count: usize) {
+        self.metrics.controller.keeping.keys_not_saved.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+        let note = format!(
+            "{} not saved: the limits for one node are {SAVED_LABELS_MAX} labels and {SAVED_TAINTS_MAX} taints; keys that are \
+             already saved stay saved",
+            counted(count, "persisted label or taint of this node is", "persisted labels or taints of this node are"),
+        );
+        tracing::warn!(node = node.name(), count, "too many persisted labels or taints; not all of them are saved");
+        self.events.later(node, "TooManyPersistedKeys", note);
+    }
+}
+
+/// Maximum delay before a node is processed again after a write; usually the watch wakes it before.
+const SEEN: Duration = Duration::from_secs(2);
+/// Delay before a node is processed again after a concurrent change.
+const SOON: Duration = Duration::from_millis(250);

@@ -1,0 +1,74 @@
+//! The result of reconciling a node.
+
+use std::time::Duration;
+
+use crate::memory::unrecorded::Recorded;
+use nodegate_policy::{FactsError, NodeChange};
+use nodegate_stores::state::WriteError;
+
+/// Why a node could not be reconciled.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The object is not a valid Node.
+    #[error(transparent)]
+    Facts(#[from] FactsError),
+    /// Its saved state could not be written.
+    #[error(transparent)]
+    State(WriteError),
+    /// The API server refused the change, or could not be reached.
+    #[error("could not change node {node}: {error}")]
+    Patch {
+        /// The node.
+        node: String,
+        /// The reason.
+        error: Box<kube::Error>,
+    },
+    /// It changed concurrently and is processed again.
+    #[error("{0} changed concurrently")]
+    Conflict(String),
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Changed(what) => Self::Conflict(what),
+            other => Self::State(other),
+        }
+    }
+}
+
+/// What was done to a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Number of added keys.
+    pub set: usize,
+    /// Number of keys with a changed value.
+    pub changed: usize,
+    /// Number of removed keys.
+    pub removed: usize,
+    /// Number of keys that already had the desired value.
+    pub kept: usize,
+    /// Number of owned keys that no rule sets and that are not removed yet.
+    pub lingering: usize,
+    /// Whether the node is pending because a required inventory has not answered.
+    pub awaits_inventory: bool,
+    /// The written change. Admission may have changed it.
+    pub made: Option<NodeChange>,
+    /// When the node must be processed again at the latest, if there is a reason.
+    pub again: Option<Duration>,
+    /// Why its saved state could not be written, if so.
+    pub unrecorded: Option<String>,
+}
+
+impl Done {
+    /// Schedules the node to be processed again after this time at the latest.
+    pub(crate) fn look_again(&mut self, after: Option<Duration>) {
+        self.again = self.again.into_iter().chain(after).min();
+    }
+
+    pub(crate) fn remembered(&mut self, recorded: Recorded) {
+        if let Recorded::Remembered(wait) = recorded {
+            self.look_again(Some(wait));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Writes a change to the exact version of the node that was read. If the API server refuses a part of the change,
+//! the rest is still written.
+
+use std::time::Instant;
+
+use json_patch::{Patch, PatchOperation, ReplaceOperation};
+use jsonptr::PointerBuf;
+use kube::api::PatchParams;
+
+use crate::node::queue::Urgency;
+use crate::node::{NodeApi, NodeObject};
+use crate::reconcile::Reconciler;
+use crate::reconcile::change::describe;
+use crate::reconcile::outcome::Failure;
+use nodegate_base::traces::Step;
+use nodegate_policy::FIELD_MANAGER;
+use nodegate_policy::{NodeChange, NodeFacts, ReconcilePlan, fit, patch};
+
+impl Reconciler {
+    /// Writes a change to the version of the node that was read, without the parts that the API server would refuse.
+    /// If it refuses the rest as invalid, writes the change without its annotations: labels and taints never wait for
+    /// annotations. The log names the rules of `plan`.
+    pub(crate) async fn make(
+        &self,
+        node: &NodeObject,
+        facts: &NodeFacts<'_>,
+        change: &NodeChange,
+        plan: Option<&ReconcilePlan>,
+        urgency: Urgency,
+    ) -> Result<(), Failure> {
+        let (fitting, left_out) = fit(facts, change.clone());
+        if let Some(first) = left_out.first() {
+            let reason = format!("{} {}: {}", first.field, first.key, first.reason);
+            self.leave_out(node, left_out.iter().map(|left_out| left_out.key.clone()).collect(), &reason);
+        }
+        let Some(change) = &fitting else { return Ok(()) };
+        let Err(refused) = self.write(node, facts, change, plan, urgency).await else { return Ok(()) };
+        let set: Vec<String> =
+            change.annotations().iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key.clone()).collect();
+        if set.is_empty() || !is_invalid(&refused) {
+            return Err(refused);
+        }
+        if let Some(rest) = change.clone().without_set_annotations() {
+            self.write(node, facts, &rest, plan, urgency).await?;
+        }
+        self.leave_out(node, set, &refused.to_string());
+        Ok(())
+    }
+
+    /// Stops setting these keys for a while, and reports it.
+    fn leave_out(&self, node: &NodeObject, keys: Vec<String>, reason: &str) {
+        let text = keys.join(", ");
+        self.metrics().controller.keeping.annotations_left_out.inc_by(u64::try_from(keys.len()).unwrap_or(u64::MAX));
+        self.memory().refusals.note(node.uid(), keys, Instant::now());
+        tracing::warn!(node = node.name(), keys = text, reason, "not setting keys that rules want to set");
+        let note = format!(
+            "could not set keys that rules want to set: {reason}. nodegate retries in ten minutes. Keys: {text}"
+        );
+        self.events().later(node, "AnnotationsLeftOut", note);
+    }
+
+    async fn write(
+        &self,
+        node: &NodeObject,
+        facts: &NodeFacts<'_>,
+        change: &NodeChange,
+        plan: Option<&ReconcilePlan>,
+        urgency: Urgency,
+    ) -> Result<(), Failure> {
+        self.turn(urgency).await;
+        let writing = write_change(self.nodes(), node, facts, change, FIELD_MANAGER);
+        let made = self.traces().step(Step::WriteNode, writing).await;
+        self.metrics().controller.wrote("node", made.is_ok());
+        match made {
+            Ok(Made::Written) => {
+                tracing::info!(node = node.name(), change = %describe(change, plan), "changed");
+                self.memory().wrote(node, Instant::now());
+                Ok(())
+            }
+            Ok(Made::Stale) => Err(Failure::Conflict(node.name().to_owned())),
+            Ok(Made::Gone) => Ok(()),
+            Err(error) => Err(Failure::Patch { node: node.name().to_owned(), error: Box::new(error) }),
+        }
+    }
+
+    /// Removes only the pending taints from a node that has been pending for too long.
+    pub(crate) async fn release(&self, node: &NodeObject) -> Result<(), Failure> {
+        let facts = node.facts()?;
+        let lifted = self.pending().iter().filter(|id| facts.taint(id.key.as_str(), id.effect).is_some());
+        let Some(change) = NodeChange::without_taints(lifted.cloned()) else { return Ok(()) };
+        if self.afford(node, 1).is_err() {
+            return Ok(());
+        }
+        self.make(node, &facts, &change, None, Urgency::Joining).await
+    }
+}
+
+/// The result of writing a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// The API server accepted it.
+    Written,
+    /// The node has changed since it was read, so nothing was written.
+    Stale,
+    /// The node does not exist anymore.
+    Gone,
+}
+
+/// Writes a change to the version of the node that was read, or not at all.
+///
+/// # Errors
+/// Returns an error if the API server refuses or cannot be reached.
+pub async fn write_change(
+    nodes: &NodeApi,
+    node: &NodeObject,
+    facts: &NodeFacts<'_>,
+    change: &NodeChange,
+    manager: &str,
+) -> Result<Made, kube::Error> {
+    let guarded = of_version(node.resource_version(), patch(facts, change));
+    let parameters = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+    match nodes.patch(node.name(), &parameters, guarded).await {
+        Ok(()) => Ok(Made::Written),
+        Err(kube::Error::Api(status)) if is_stale(&status) => Ok(Made::Stale),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Made::Gone),
+        Err(error) => Err(error),
+    }
+}
+
+/// The patch for this version of a node only: the API server refuses it with 409 if the node has changed since.
+fn of_version(version: &str, mut patch: Patch) -> Patch {
+    let version = PatchOperation::Replace(ReplaceOperation {
+        path: PointerBuf::from_tokens(["metadata", "resourceVersion"]),
+        value: version.into(),
+    });
+    patch.0.insert(0, version);
+    patch
+}
+
+/// Whether the API server refused the resulting node as invalid.
+fn is_invalid(failure: &Failure) -> bool {
+    let Failure::Patch { error, .. } = failure else { return false };
+    matches!(&**error, kube::Error::Api(status) if status.code == 422)
+}
+
+/// Whether a patch was refused because the node has changed since it was read. If `resourceVersion` differs, the API
+/// server answers 409. If a `test` or `remove` operation fails first, it answers 422 without a field.
+fn is_stale(status: &kube::core::Status) -> bool {
+    let names_fields = status.details.as_ref().is_some_and(|details| !details.causes.is_empty());
+    status.code == 409 || (status.code == 422 && !names_fields)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_patch_is_for_the_version_of_the_node_that_was_read() {
+        let change =
+            serde_json::from_value(json!([{"op": "add", "path": "/metadata/labels/a", "value": "b"}])).unwrap();
+        let expected = json!([
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+            {"op": "add", "path": "/metadata/labels/a", "value": "b"},
+        ]);
+        assert_eq!(serde_json::to_value(of_version("7", change)).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_conflict_and_a_failed_operation_are_stale_and_an_invalid_node_is_not() {
+        let status = |code: u16, causes: serde_json::Value| -> kube::core::Status {
+            serde_json::from_value(json!({"code": code, "details": {"causes": causes}})).unwrap()
+        };
+        let field = json!([{"field": "metadata.annotations", "message": "too long"}]);
+        assert!(is_stale(&status(409, json!([]))) && is_stale(&status(422, json!([]))));
+        assert!(!is_stale(&status(422, field)) && !is_stale(&status(403, json!([]))));
+    }
+}

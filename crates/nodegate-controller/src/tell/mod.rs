@@ -1,0 +1,7 @@
+//! What the leader reports about the fleet: conditions of policies, `ClusterReport` objects, the policies in force, and what it
+//! leaves alone.
+
+pub mod observed;
+pub mod published;
+pub(crate) mod reports;
+pub(crate) mod status;

@@ -1,0 +1,172 @@
+//! One request to an inventory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH};
+use reqwest::redirect::{Attempt, Policy};
+use reqwest::{Client, StatusCode};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::time::Instant;
+use url::Url;
+
+use super::credentials::{Credentials, Files, covers};
+use nodegate_base::http_client::{USER_AGENT, body, in_words, system_roots, trusting};
+use nodegate_policy::Inventory;
+
+/// Maximum time of a request about one node, and of one about all nodes.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const BATCH_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum size of an answer about one node, and of one about all nodes, in bytes.
+const ANSWER_MAX: usize = 64 * 1024;
+const BATCH_MAX: usize = 8 * 1024 * 1024;
+/// Maximum number of redirects.
+const REDIRECTS_MAX: usize = 5;
+/// Maximum length of an ETag that is sent back.
+const ETAG_MAX: usize = 256;
+/// How often the files of credentials are read again.
+const REREAD: Duration = Duration::from_secs(5);
+
+/// What an inventory returned.
+#[derive(Debug)]
+pub(super) enum Returned {
+    /// A body, and its ETag.
+    Body(Vec<u8>, Option<HeaderValue>),
+    /// The body is the same as the last one.
+    Unchanged,
+    /// It does not know the node.
+    NotFound,
+}
+
+/// The client of one inventory. It is built again when its credentials change.
+#[derive(Default)]
+pub(super) struct Requester {
+    directory: Option<PathBuf>,
+    built: tokio::sync::Mutex<Option<Built>>,
+}
+
+struct Built {
+    files: Option<Files>,
+    read_at: Instant,
+    client: Result<Arc<Ready>, String>,
+}
+
+struct Ready {
+    http: Client,
+    credentials: Option<Credentials>,
+}
+
+impl Requester {
+    /// A client whose credentials are below `directory`.
+    pub(super) fn new(directory: Option<&Path>) -> Self {
+        Self { directory: directory.map(Path::to_owned), built: tokio::sync::Mutex::default() }
+    }
+
+    /// Asks about a node, or about all of them.
+    ///
+    /// # Errors
+    /// Returns a sentence. It contains nothing of the answer and no credentials.
+    pub(super) async fn ask(
+        &self,
+        inventory: &Inventory,
+        node: &str,
+        etag: Option<&HeaderValue>,
+    ) -> Result<Returned, String> {
+        let Some(url) = inventory.url.of(node) else { return Ok(Returned::NotFound) };
+        let ready = self.ready(inventory).await?;
+        let batch = inventory.url.is_batch();
+        let mut request = ready.http.get(url.clone()).header(ACCEPT, "application/json, text/plain;q=0.9");
+        if let Some(credentials) = &ready.credentials {
+            if !covers(&credentials.url, &url) {
+                return Err(format!(
+                    "the credentials of inventory {} are for {}, and the URL of the policy is not below it, or has an encoded %, dot, slash or backslash in its path",
+                    inventory.name, credentials.url
+                ));
+            }
+            if let Some(token) = &credentials.token {
+                request = request.bearer_auth(token);
+            }
+        }
+        if let Some(etag) = etag {
+            request = request.header(IF_NONE_MATCH, etag);
+        }
+        let limit = if batch { BATCH_TIMEOUT } else { TIMEOUT };
+        let response = request.timeout(limit).send().await.map_err(|error| in_words(&error, limit))?;
+        match response.status() {
+            StatusCode::NOT_MODIFIED if etag.is_some() => return Ok(Returned::Unchanged),
+            StatusCode::NOT_FOUND if !batch => return Ok(Returned::NotFound),
+            StatusCode::OK => {}
+            status => return Err(format!("it answered {status}")),
+        }
+        let etag = response.headers().get(ETAG).filter(|etag| etag.len() <= ETAG_MAX).cloned();
+        let size = if batch { BATCH_MAX } else { ANSWER_MAX };
+        Ok(Returned::Body(body(response, size, limit).await?, etag))
+    }
+
+    /// The client, with the credentials as they are in the files now.
+    async fn ready(&self, inventory: &Inventory) -> Result<Arc<Ready>, String> {
+        let mut built = self.built.lock().await;
+        if let Some(known) = built.as_ref().filter(|known| known.read_at.elapsed() < REREAD) {
+            return known.client.clone();
+        }
+        let read_at = Instant::now();
+        let files = match &self.directory {
+            Some(directory) => Files::read(directory, &inventory.name)?,
+            None => None,
+        };
+        let client = match built.take() {
+            Some(known) if known.files == files && known.client.is_ok() => known.client,
+            _ => Ready::build(files.as_ref()).map(Arc::new),
+        };
+        *built = Some(Built { files, read_at, client: client.clone() });
+        client
+    }
+}
+
+impl Ready {
+    fn build(files: Option<&Files>) -> Result<Self, String> {
+        let mut credentials = files.map(Files::parse).transpose()?;
+        let tls = tls(credentials.as_mut())?;
+        let below = credentials.as_ref().map(|credentials| credentials.url.clone());
+        let http = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .redirect(Policy::custom(move |attempt| redirected(attempt, below.as_ref())))
+            .referer(false)
+            .connect_timeout(TIMEOUT)
+            .user_agent(USER_AGENT)
+            .build()
+            .map_err(|error| format!("could not create the client: {error}"))?;
+        Ok(Self { http, credentials })
+    }
+}
+
+/// Follows a redirect only to where the policy, and the credentials, permit a request.
+fn redirected(attempt: Attempt<'_>, below: Option<&Url>) -> reqwest::redirect::Action {
+    let to = attempt.url();
+    let same_origin = attempt.previous().first().is_some_and(|first| first.origin() == to.origin());
+    if !same_origin {
+        attempt.error("it redirects to another scheme, host or port")
+    } else if below.is_some_and(|below| !covers(below, to)) {
+        attempt.error("it redirects to a URL that its credentials are not for")
+    } else if attempt.previous().len() > REDIRECTS_MAX {
+        attempt.error("it redirects too often")
+    } else {
+        attempt.follow()
+    }
+}
+
+fn tls(credentials: Option<&mut Credentials>) -> Result<ClientConfig, String> {
+    let (ca, identity) = credentials.map(|known| (known.ca.take(), known.identity.take())).unwrap_or_default();
+    let roots = match ca {
+        Some(ca) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in ca {
+                roots.add(certificate).map_err(|error| format!("the file \"ca.crt\" contains no CA: {error}"))?;
+            }
+            roots
+        }
+        None => system_roots(),
+    };
+    trusting(roots, identity)
+}

@@ -1,0 +1,302 @@
+//! One inventory: asks it by its schedule, and puts its answers in the cache.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use reqwest::header::HeaderValue;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::answer;
+use super::cache::InventoryCache;
+use super::refresh::Report;
+use super::request::{Requester, Returned};
+use super::schedule::{Health, LivingNode, Outcome, Schedule};
+use nodegate_base::metrics::InventoryMetrics;
+use nodegate_base::text;
+use nodegate_policy::api::names::is_dns_subdomain;
+use nodegate_policy::{DroppedLabel, Inventory, InventoryLabels};
+
+/// Maximum number of concurrent requests to one inventory.
+const CONCURRENCY: usize = 8;
+/// How often the nodes that exist are compared with the schedule, besides when one joins.
+const LOOK: Duration = Duration::from_secs(10);
+/// The same, if nodes join one after the other.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// Maximum length of a key or a name in a message, in bytes.
+const SHOWN_MAX: usize = 128;
+/// Maximum number of dropped labels that are named in the log for one inventory.
+const NAMED_MAX: usize = 32;
+/// Stands for all nodes in the schedule of a batch. No node has this name.
+const ALL: &str = "";
+
+/// The word for 404 in metrics.
+const NOT_FOUND: &str = "not_found";
+/// How often the results about all nodes are compared while answers arrive.
+const JUDGE: Duration = Duration::from_secs(1);
+
+/// All nodes that exist.
+pub(super) type Living<'a> = &'a (dyn Fn() -> Vec<LivingNode> + Sync);
+
+/// One inventory, with what is known about it since this replica asks it.
+pub(super) struct Source {
+    pub(super) inventory: Arc<Inventory>,
+    requester: Requester,
+    /// Whether the known answers are to other questions, so that the requests for all nodes are due at once.
+    asks_anew: bool,
+    schedule: Mutex<Schedule>,
+    /// When the results about all nodes were compared last.
+    judged: Mutex<Option<Instant>>,
+    /// Dropped keys that were named in the log.
+    named: Mutex<BTreeSet<String>>,
+}
+
+/// What a source works with.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    pub(super) cache: &'a InventoryCache,
+    pub(super) metrics: &'a InventoryMetrics,
+    pub(super) report: &'a Report,
+    pub(super) living: Living<'a>,
+    /// Minimum time between two requests.
+    pub(super) spacing: Duration,
+}
+
+impl Source {
+    /// A source that has not been asked. `asks_anew`: whether what is known does not count.
+    pub(super) fn new(inventory: Arc<Inventory>, credentials: Option<&Path>, asks_anew: bool) -> Self {
+        let schedule = Mutex::new(Schedule::new(inventory.refresh, Instant::now()));
+        Self {
+            inventory,
+            requester: Requester::new(credentials),
+            asks_anew,
+            schedule,
+            judged: Mutex::default(),
+            named: Mutex::default(),
+        }
+    }
+
+    /// Asks about every node when it is due; runs until dropped. `joined` changes when a node joins.
+    pub(super) async fn follow(&self, around: Surroundings<'_>, mut joined: watch::Receiver<u64>) {
+        let mut running = FuturesUnordered::new();
+        self.schedule.lock().start_anew(Instant::now());
+        let (mut look, mut soonest, mut earliest) = (Instant::now(), Instant::now(), Instant::now());
+        loop {
+            let now = Instant::now();
+            let news = joined.has_changed().unwrap_or_default();
+            if now >= look || (news && now >= soonest) {
+                joined.borrow_and_update();
+                (look, soonest) = (now + LOOK, now + LOOK_AGAIN);
+                self.look(around, now);
+                continue;
+            }
+            let most = if self.schedule.lock().is_failing() { 1 } else { CONCURRENCY };
+            if running.len() < most && now >= earliest {
+                let due = self.schedule.lock().next(now);
+                if let Some((node, etag)) = due {
+                    earliest = now + around.spacing;
+                    running.push(Box::pin(self.ask(around, node, etag)));
+                    continue;
+                }
+            }
+            let wait = self.schedule.lock().wait(now).map_or(look, |wait| (now + wait).max(earliest)).min(look);
+            let wait = if running.len() < most { wait } else { look };
+            tokio::select! {
+                Some(()) = running.next() => {}
+                () = sleep_until(if news { wait.min(soonest) } else { wait }) => {}
+                Ok(()) = joined.changed(), if !news => joined.mark_changed(),
+            }
+        }
+    }
+
+    /// Compares the schedule with the nodes that exist.
+    fn look(&self, around: Surroundings<'_>, now: Instant) {
+        let Inventory { id, policy, name, url, .. } = &*self.inventory;
+        if url.is_batch() {
+            self.schedule.lock().follow(&[LivingNode { name: ALL.into(), uid: ALL.into() }], |_| false, now);
+        } else {
+            let is_answered =
+                |node: &str| around.cache.of(node).of(id).is_some_and(|answer| self.inventory.is_answered_by(answer));
+            let is_known = |node: &str| !self.asks_anew && is_answered(node);
+            let gone = self.schedule.lock().follow(&(around.living)(), is_known, now);
+            gone.iter().for_each(|node| around.cache.put(node, id, None));
+            self.schedule.lock().expect_gone(around.cache.nodes_of(id), now);
+        }
+        self.judge(around, now);
+        around.metrics.set_nodes(policy, name, around.cache.count(id));
+    }
+
+    async fn ask(&self, around: Surroundings<'_>, node: Arc<str>, etag: Option<HeaderValue>) {
+        let asked = self.requester.ask(&self.inventory, &node, etag.as_ref()).await;
+        let (result, failure) = match asked.and_then(|returned| self.take(around, &node, returned)) {
+            Ok(result) => (result, None),
+            Err(why) => ("failed", Some(why)),
+        };
+        let outcome = match &failure {
+            Some(why) => Outcome::Failed(why.clone()),
+            None if result == NOT_FOUND => Outcome::Unknown,
+            None => Outcome::Answered,
+        };
+        let Inventory { policy, name, .. } = &*self.inventory;
+        around.metrics.asked(policy, name, result);
+        let now = Instant::now();
+        let failing = {
+            let mut schedule = self.schedule.lock();
+            schedule.done(&node, outcome, now, random());
+            schedule.is_failing() || (self.inventory.url.is_batch() && failure.is_some())
+        };
+        match failure {
+            None if self.is_time_to_judge(now) => self.judge(around, now),
+            None => {}
+            Some(why) if failing => around.report.fails(&self.inventory, why, around.metrics),
+            // Other nodes are answered.
+            Some(why) => tracing::debug!(policy = &**policy, inventory = &**name, node = &*node, why, "no answer"),
+        }
+    }
+
+    fn is_time_to_judge(&self, now: Instant) -> bool {
+        let judged = *self.judged.lock();
+        judged.is_none_or(|judged| now.saturating_duration_since(judged) >= JUDGE)
+    }
+
+    /// Reports what the results about all nodes say, unless the inventory fails as a whole.
+    fn judge(&self, around: Surroundings<'_>, now: Instant) {
+        *self.judged.lock() = Some(now);
+        let health = {
+            let schedule = self.schedule.lock();
+            if schedule.is_failing() {
+                return;
+            }
+            schedule.health()
+        };
+        match health {
+            Health::Answers => around.report.answers(&self.inventory, around.metrics),
+            Health::Troubled(why) => around.report.fails(&self.inventory, why, around.metrics),
+            Health::Undecided => {}
+        }
+    }
+
+    /// Uses an answer, and returns the word for it in metrics.
+    ///
+    /// # Errors
+    /// Returns a sentence if it is no answer; the last one stays in force.
+    fn take(&self, around: Surroundings<'_>, node: &Arc<str>, returned: Returned) -> Result<&'static str, String> {
+        let (body, etag) = match returned {
+            Returned::Unchanged => return Ok("unchanged"),
+            Returned::NotFound => return Ok(NOT_FOUND),
+            Returned::Body(body, etag) => (body, etag),
+        };
+        if self.inventory.url.is_batch() {
+            self.take_all(around, &body)?;
+        } else {
+            let written = answer::of_node(&body).map_err(not_understood)?;
+            around.cache.put(node, &self.inventory.id, Some(self.accept(around, node, written)?));
+        }
+        self.schedule.lock().keep_etag(node, etag);
+        Ok("answered")
+    }
+
+    fn take_all(&self, around: Surroundings<'_>, body: &[u8]) -> Result<(), String> {
+        let mut answers = Vec::new();
+        let (mut refused, mut first) = (BTreeSet::new(), None);
+        let each = |node: String, written| {
+            if !is_dns_subdomain(&node) {
+                return;
+            }
+            match self.accept(around, &node, written) {
+                Ok(labels) => answers.push((node, labels)),
+                Err(why) => {
+                    first.get_or_insert_with(|| format!("node {}: {why}", shown(&node)));
+                    refused.insert(node);
+                }
+            }
+        };
+        answer::of_all(body, each).map_err(not_understood)?;
+        if answers.is_empty()
+            && let Some(why) = first
+        {
+            return Err(why);
+        }
+        // A node that is missing in a batch may be missing by mistake. What exists keeps its last answer.
+        let living: HashSet<Arc<str>> = (around.living)().into_iter().map(|node| node.name).collect();
+        let kept = |node: &str| living.contains(node) || refused.contains(node);
+        around.cache.put_all(&self.inventory.id, answers, kept);
+        around.metrics.set_nodes(&self.inventory.policy, &self.inventory.name, around.cache.count(&self.inventory.id));
+        Ok(())
+    }
+
+    /// The labels that may be used. One that may not is no answer about its key, so the previous value stays.
+    ///
+    /// # Errors
+    /// Returns a sentence if there are labels and none of them may be used: a page about an error looks like this, and
+    /// must not remove labels.
+    fn accept(
+        &self,
+        around: Surroundings<'_>,
+        node: &str,
+        written: answer::Written,
+    ) -> Result<InventoryLabels, String> {
+        let count = written.len();
+        let (labels, dropped) = self.inventory.accept(written);
+        if !dropped.is_empty() {
+            around.metrics.dropped(&self.inventory.policy, &self.inventory.name, dropped.len());
+            self.name_dropped(&dropped);
+        }
+        match dropped.first() {
+            Some(DroppedLabel { key, reason }) if dropped.len() == count => {
+                Err(format!("none of its labels can be used; {:?}: {}", shown(key), shown(reason)))
+            }
+            None => Ok(labels),
+            Some(_) => {
+                let before = around.cache.of(node);
+                let stays = |key: &str| dropped.iter().any(|dropped| dropped.key == key);
+                let before = before.of(&self.inventory.id).into_iter().flat_map(InventoryLabels::iter);
+                let all = labels.iter().chain(before.filter(|(key, _)| stays(key)));
+                let all = all.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+                Ok(self.inventory.accept(all).0)
+            }
+        }
+    }
+
+    /// Logs each dropped key once.
+    fn name_dropped(&self, dropped: &[DroppedLabel]) {
+        let mut named = self.named.lock();
+        for DroppedLabel { key, reason } in dropped {
+            let (key, reason) = (shown(key), shown(reason));
+            if named.len() < NAMED_MAX && named.insert(key.clone()) {
+                let Inventory { policy, name, .. } = &*self.inventory;
+                tracing::warn!(
+                    policy = &**policy,
+                    inventory = &**name,
+                    ?key,
+                    reason,
+                    "a label of an inventory is not used"
+                );
+            }
+        }
+    }
+}
+
+/// A text of an inventory, cut for a message.
+fn shown(text: &str) -> String {
+    let mut text = text.to_owned();
+    text::cut(&mut text, SHOWN_MAX);
+    text
+}
+
+fn not_understood(why: Cow<'static, str>) -> String {
+    format!("its answer cannot be used: {why}")
+}
+
+/// A number between 0 and 1. Every hasher of the standard library has other keys.
+fn random() -> f64 {
+    let bits = RandomState::new().hash_one(0_u8) >> 32;
+    f64::from(u32::try_from(bits).unwrap_or_default()) / f64::from(u32::MAX)
+}

@@ -1,0 +1,119 @@
+use super::*;
+
+#[test]
+fn names_are_those_of_the_label_operator_if_possible() {
+    assert_eq!(name_for("kind-worker", "name=kind-worker", false), "node-labels-kind-worker");
+    let taken = name_for("kind-worker", "name=kind-worker", true);
+    assert!(taken.starts_with("node-labels-kind-worker-") && taken.len() == 40, "{taken}");
+    let long = format!("{}.{}", "a".repeat(63), "b".repeat(180));
+    let name = name_for(&long, "x", false);
+    assert!(name.len() <= NAME_MAX && name != name_for(&long, "y", false), "{name}");
+}
+
+fn maps() -> ConfigMaps {
+    let service = tower::service_fn(|_: axum::http::Request<kube::client::Body>| async {
+        Err::<axum::http::Response<kube::client::Body>, _>(std::io::Error::other("not asked"))
+    });
+    ConfigMaps::new(Client::new(service, "default"), "nodegate", Arc::new(SavedStates::new(Identity::Name)))
+}
+
+fn record(name: &str, version: u64, node: &str, value: &str) -> ConfigMap {
+    let document = serde_json::json!({"nodeName": node, "labels": {"persist.demo/a": value}}).to_string();
+    serde_json::from_value(serde_json::json!({
+        "metadata": {"name": name, "resourceVersion": version.to_string()}, "data": {STATE_KEY: document},
+    }))
+    .unwrap()
+}
+
+fn value(maps: &ConfigMaps) -> Option<String> {
+    let state = maps.states.get(Machine { name: "n1", provider_id: None, system_uuid: None })?;
+    state.labels.get("persist.demo/a").cloned()
+}
+
+#[tokio::test]
+async fn a_listing_replaces_what_was_known_and_an_answer_is_never_older_than_memory() {
+    let maps = maps();
+    let take = |version, read, to: &str| maps.take_up(&record("node-labels-n1", version, "n1", to), read, &mut |_| {});
+    take(900, Read::Watched, "of the future");
+    take(100, Read::Watched, "late event");
+    assert_eq!(value(&maps).as_deref(), Some("of the future"));
+    // etcd was restored from a backup: the same object has an older version.
+    maps.index.lock().listings += 1;
+    take(100, Read::Listed, "restored");
+    assert_eq!(value(&maps).as_deref(), Some("restored"));
+    // What was written while the listing was under way is newer than the listing.
+    take(120, Read::Answered { known: Some(100) }, "written");
+    take(110, Read::Listed, "listed before");
+    assert_eq!(value(&maps).as_deref(), Some("written"));
+
+    take(900, Read::Watched, "of another future");
+    take(130, Read::Answered { known: Some(900) }, "answered");
+    assert_eq!(value(&maps).as_deref(), Some("answered"), "memory was ahead of the API server");
+    take(140, Read::Watched, "event");
+    take(135, Read::Answered { known: Some(130) }, "slow answer");
+    assert_eq!(value(&maps).as_deref(), Some("event"), "an event came between the request and its answer");
+}
+
+#[tokio::test]
+async fn a_copy_under_another_name_is_reported_and_its_deletion_forgets_nothing() {
+    let maps = maps();
+    let mut problems = Vec::new();
+    for name in ["node-labels-a-copy", "node-labels-n1", "node-labels-n2"] {
+        let value = if name == "node-labels-n1" { "own" } else { "copied" };
+        maps.take_up(&record(name, 1, "n1", value), Read::Watched, &mut |problem| problems.push(problem));
+    }
+    assert_eq!(value(&maps).as_deref(), Some("own"));
+    let copied: Vec<&str> = problems.iter().map(|problem| problem.config_map.as_str()).collect();
+    assert_eq!(copied, ["node-labels-a-copy", "node-labels-n2"]);
+    assert!(problems[0].why.to_string().contains("the record of node n1 is ConfigMap node-labels-n1"), "{problems:?}");
+    maps.forget("node-labels-a-copy");
+    maps.forget("node-labels-n2");
+    assert_eq!(value(&maps).as_deref(), Some("own"));
+    // One whose name has a hash could be a record.
+    let hashed = "node-labels-n1-0123456789abcdef";
+    maps.take_up(&record(hashed, 1, "n1", "copied"), Read::Watched, &mut |problem| problems.push(problem));
+    maps.forget(hashed);
+    assert_eq!((value(&maps).as_deref(), problems.len()), (Some("own"), 3));
+    assert_eq!(problems[2], Problem::copy_of("node-labels-n1".to_owned(), hashed.to_owned(), "n1"));
+    maps.forget("node-labels-n1");
+    assert_eq!(value(&maps), None);
+    // Whichever comes first.
+    maps.take_up(&record(hashed, 1, "n1", "copied"), Read::Watched, &mut |problem| problems.push(problem));
+    assert_eq!((value(&maps).as_deref(), problems.len()), (Some("copied"), 3), "it is the only one");
+    maps.take_up(&record("node-labels-n1", 2, "n1", "own"), Read::Watched, &mut |problem| problems.push(problem));
+    assert_eq!((value(&maps).as_deref(), problems.len()), (Some("own"), 4));
+    assert_eq!(problems[3], problems[2]);
+}
+
+#[test]
+fn the_record_of_a_machine_with_an_id_alone_stays_when_its_node_has_another_name() {
+    let mut config_map = record("node-labels-old", 1, "new", "kept");
+    let (documents, problems) = super::documents(&config_map, "old");
+    assert!(documents.is_empty() && problems.len() == 1, "a record that is found by the name of its node is a copy");
+    let text = config_map.data.as_mut().unwrap().get_mut(STATE_KEY).unwrap();
+    *text = text.replacen('{', r#"{"identity":"systemUUID=C","#, 1);
+    let (documents, problems) = super::documents(&config_map, "old");
+    assert!(documents.len() == 1 && problems.is_empty(), "{problems:?}");
+}
+
+#[test]
+fn a_record_has_the_usual_name_or_one_with_a_hash() {
+    let long = format!("{}.{}", "a".repeat(63), "b".repeat(180));
+    for node in ["kind-worker", &long] {
+        for taken in [false, true] {
+            assert!(is_record_of(&name_for(node, "any identity", taken), node), "{node} {taken}");
+        }
+    }
+    for name in ["node-labels-kind-worker-copy", "node-labels-kind-workers", "node-labels-kind-worker-0123456789abcdeg"]
+    {
+        assert!(!is_record_of(name, "kind-worker"), "{name}");
+    }
+}
+
+#[test]
+fn documents_of_the_label_operator_are_readable() {
+    let text = r#"{"nodeName": "kind-worker", "labels": {"persist.demo/type": "expensive"}, "capturedAt": "2026-01-14T17:00:00Z"}"#;
+    let state = parse(text).unwrap();
+    assert_eq!((state.node_name.as_str(), state.labels["persist.demo/type"].as_str()), ("kind-worker", "expensive"));
+    assert!(parse("{").is_err() && parse(r#"{"nodeName": ""}"#).is_err());
+}

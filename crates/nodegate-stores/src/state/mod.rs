@@ -1,0 +1,117 @@
+//! Saved state in memory: many readers, one source (a directory of files, or ConfigMaps by watch), and one writer.
+
+mod configmaps;
+mod directory;
+mod error;
+mod identity;
+mod merge;
+mod stored_map;
+mod writer;
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use nodegate_policy::api::state::SavedState;
+
+pub use configmaps::{ConfigMaps, NAME_PREFIX, Problem, STATE_KEY, Unused, is_record};
+pub use directory::{StateError, StateObserver, read, watch};
+pub use error::WriteError;
+pub use identity::{Identity, Machine};
+pub use stored_map::{Deletion, StoredMap};
+pub use writer::{StateWriter, Written};
+
+/// Shards of the map that are replaced one by one, so that a change copies few entries.
+const SHARDS: usize = 128;
+
+type Shard = HashMap<Box<str>, Arc<SavedState>>;
+
+/// The saved state of all nodes. Reading takes no lock.
+#[derive(Debug)]
+pub struct SavedStates {
+    identity: Identity,
+    shards: Vec<ArcSwap<Shard>>,
+}
+
+impl Default for SavedStates {
+    fn default() -> Self {
+        Self::new(Identity::Name)
+    }
+}
+
+impl SavedStates {
+    /// Empty saved state.
+    pub fn new(identity: Identity) -> Self {
+        Self { identity, shards: (0..SHARDS).map(|_| ArcSwap::default()).collect() }
+    }
+
+    /// How documents are matched to nodes.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn shard(&self, key: &str) -> &ArcSwap<Shard> {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        &self.shards[usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or_default()]
+    }
+
+    /// The saved state of this node. `None` also if its identity is not known yet.
+    pub fn get(&self, node: Machine<'_>) -> Option<Arc<SavedState>> {
+        self.identity.lookup(node).iter().find_map(|key| self.by_key(key))
+    }
+
+    /// The saved state of the node with this name, according to the documents' `nodeName`.
+    pub fn all(&self) -> Vec<Arc<SavedState>> {
+        self.shards.iter().flat_map(|shard| shard.load().values().cloned().collect::<Vec<_>>()).collect()
+    }
+
+    fn by_key(&self, key: &str) -> Option<Arc<SavedState>> {
+        self.shard(key).load().get(key).cloned()
+    }
+
+    /// The number of documents.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.load().len()).sum()
+    }
+
+    /// Whether there is no saved state.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Replaces all documents.
+    pub fn replace(&self, states: impl IntoIterator<Item = Arc<SavedState>>) {
+        let mut shards: Vec<Shard> = vec![Shard::new(); SHARDS];
+        for state in states {
+            let key = Identity::key(&state);
+            let mut hasher = DefaultHasher::new();
+            key.hash(&mut hasher);
+            shards[usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or_default()].insert(key.into(), state);
+        }
+        for (place, shard) in self.shards.iter().zip(shards) {
+            place.store(Arc::new(shard));
+        }
+    }
+
+    fn put(&self, state: SavedState) {
+        let key = Identity::key(&state);
+        let state = Arc::new(state);
+        self.shard(&key).rcu(|shard| {
+            let mut shard = Shard::clone(shard);
+            shard.insert(key.as_str().into(), state.clone());
+            shard
+        });
+    }
+
+    fn remove(&self, key: &str) {
+        self.shard(key).rcu(|shard| {
+            let mut shard = Shard::clone(shard);
+            shard.remove(key);
+            shard
+        });
+    }
+}

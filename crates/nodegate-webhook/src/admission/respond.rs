@@ -1,0 +1,366 @@
+//! Answers reviews, without I/O and without waiting: everything is in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use super::answer::{Answer, Attempt, Rejection, Span, cut, warning, warnings};
+use super::bounds::ORDINARY;
+use super::wire::{Reply, Review, Subject};
+use super::{Context, PendingTaint, policies};
+use nodegate_base::metrics::Outcome;
+use nodegate_base::traces::Reviewed;
+use nodegate_policy::api::policy::EntryMode;
+use nodegate_policy::cel::Budget;
+use nodegate_policy::{
+    CORRECTIONS_MAX, DecideContext, Decision, Note, Operation, PolicySet, RuleId, Verdict, Violation, Write, decide,
+    excess, judge, patch_of_write,
+};
+use nodegate_stores::state::Machine;
+
+/// Maximum number of warnings in one answer.
+const WARNINGS_MAX: usize = 16;
+/// Maximum length of a denial, in bytes.
+const DENIAL_MAX: usize = 8192;
+/// Maximum length of a text in a log line, in bytes.
+const LOGGED_MAX: usize = 512;
+/// Maximum length of an audit annotation's value, in bytes.
+const AUDIT_MAX: usize = 1024;
+
+/// Answers `POST /mutate`: decides what the node should have, and patches the part that this request may carry. Denies only
+/// a kubelet's write that would need more corrections than fit into an answer.
+///
+/// # Errors
+/// Returns 400 for a body that is not a valid review, and 500 for an internal error.
+pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
+    whole(mutate_within(body, context, &Budget::default(), Span::Absent)?)
+}
+
+/// Like [`mutate`], within `budget`.
+pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget, span: Span) -> Result<Attempt, Rejection> {
+    let review = read(body, context)?;
+    let write = match &review.subject {
+        Subject::Node(write) => write,
+        Subject::Passed => return passed(&review),
+    };
+    let mut reply = Reply::default();
+    let mut described = (span == Span::Present).then(|| described(&review, write));
+    let own = context.exemptions.load().self_user.as_deref() == Some(&*write.requester.username);
+    // A patch of nodes/status would break heartbeats (NodeRestriction), and nodegate is not registered for it.
+    // nodegate's own writes are already decided and must not be extended, for example when it releases a node.
+    if !write.status && !own {
+        let policies = context.policies.load();
+        let saved = context.saved.get(machine(write));
+        let inventory = context.inventory.of(&write.node.name);
+        let decide_context = DecideContext {
+            saved: saved.as_deref(),
+            inventory: Some(&inventory),
+            pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
+            records_last_change: context.records_last_change,
+            budget: Some(budget),
+        };
+        if let Some(count) = excess(&policies, write, &decide_context) {
+            let denial = format!(
+                "nodegate: the kubelet changes {count} labels and annotations that it may not change, and only writes with at most {CORRECTIONS_MAX} are corrected; check the kubelet's --node-labels"
+            );
+            log_denial(write, &denial, &[], context);
+            let reply = Reply { denial: Some(denial), ..Reply::default() };
+            log(&review, write, "mutate", Outcome::Denied, &reply);
+            return finish(&review, &reply, Outcome::Denied, described).map(Attempt::Answered);
+        }
+        let decision = decide(&policies, write, &decide_context);
+        if budget.was_too_brief() {
+            return Ok(Attempt::TooBrief);
+        }
+        count_notes(&decision.notes, context);
+        reply.patch = patch_of_write(write, decision.change.as_ref());
+        count_change(&decision, reply.patch.as_ref().map_or(0, |patch| patch.len()), context);
+        reply.warnings = decision_warnings(&decision);
+        reply.audit_annotations = decision_annotations(&decision);
+        if let Some(described) = &mut described {
+            described.rules = decision.rules().into_iter().map(ToString::to_string).collect();
+            described.patch_operations = reply.patch.as_ref().map_or(0, |patch| patch.len());
+        }
+    }
+    let outcome = if reply.patch.is_some() { Outcome::Patched } else { Outcome::Allowed };
+    log(&review, write, "mutate", outcome, &reply);
+    finish(&review, &reply, outcome, described).map(Attempt::Answered)
+}
+
+/// Answers `POST /validate`: judges the changes in a write, or a `NodePolicy` object.
+///
+/// # Errors
+/// Returns 400 for a body that is not a valid review, and 500 for an internal error.
+pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
+    match validate_within(body, context, &Budget::default(), Span::Absent)? {
+        Attempt::OfPolicy => policies::review(body, context),
+        attempt => whole(attempt),
+    }
+}
+
+/// Like [`validate`], within `budget`, and for reviews of nodes only.
+pub(super) fn validate_within(
+    body: &[u8],
+    context: &Context,
+    budget: &Budget,
+    span: Span,
+) -> Result<Attempt, Rejection> {
+    let review = match read(body, context) {
+        Ok(review) => review,
+        // Checked last, so that it costs nothing for reviews of nodes, which are the majority.
+        Err(_) if policies::is_review(body) => return Ok(Attempt::OfPolicy),
+        Err(rejection) => return Err(rejection),
+    };
+    let write = match &review.subject {
+        Subject::Node(write) => write,
+        Subject::Passed => return passed(&review),
+    };
+    let policies: &PolicySet = &context.policies.load();
+    let saved = context.saved.get(machine(write));
+    let inventory = context.inventory.of(&write.node.name);
+    let decide_context = DecideContext {
+        saved: saved.as_deref(),
+        inventory: Some(&inventory),
+        pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
+        records_last_change: context.records_last_change,
+        budget: Some(budget),
+    };
+    let verdict = judge(policies, write, &decide_context, &context.exemptions.load());
+    if budget.was_too_brief() {
+        return Ok(Attempt::TooBrief);
+    }
+    let denial = verdict.denial();
+    if let Some((rule, reason)) = verdict.too_costly.as_ref().filter(|_| denial.is_none()) {
+        // This is not a verdict: the failure policy decides.
+        return Err(Rejection::internal(format!("rule {rule} could not be evaluated: {reason}")));
+    }
+    let reply = Reply {
+        patch: None,
+        denial: denial.map(|message| cut(format!("nodegate: {message}"), DENIAL_MAX)),
+        warnings: verdict_warnings(&verdict),
+        audit_annotations: verdict_annotations(&verdict),
+    };
+    for (rule, reason) in &verdict.unknown {
+        tracing::debug!(%rule, reason, "an expression failed to evaluate, so it does not deny the write");
+        context.metrics.admission.noted("unknown", &rule.policy, &rule.rule);
+    }
+    for violation in &verdict.violations {
+        let (by, mode) = (&violation.by, consequence(violation));
+        let denied = violation.denies().then(|| context.callers.as_str());
+        context.metrics.admission.violated(&by.policy, &by.rule, mode, denied, 1);
+    }
+    for further in &verdict.further {
+        let (by, mode, count) = (&further.by, effect(further.overridden, further.mode), further.count as u64);
+        let denied = further.denies().then(|| context.callers.as_str());
+        context.metrics.admission.violated(&by.policy, &by.rule, mode, denied, count);
+    }
+    if let Some(denial) = &reply.denial {
+        log_denial(write, denial, &verdict.violations, context);
+    }
+    let outcome = if reply.denial.is_some() { Outcome::Denied } else { Outcome::Allowed };
+    log(&review, write, "validate", outcome, &reply);
+    let described = (span == Span::Present).then(|| {
+        let rules: BTreeSet<String> = verdict.violations.iter().map(|violation| violation.by.to_string()).collect();
+        Box::new(Reviewed { rules: rules.into_iter().collect(), ..*described(&review, write) })
+    });
+    finish(&review, &reply, outcome, described).map(Attempt::Answered)
+}
+
+/// Parses a review. The log names the node of a large one, because ordinary nodes are much smaller.
+fn read<'b>(body: &'b [u8], context: &Context) -> Result<Review<'b>, Rejection> {
+    let review = Review::parse(body)?;
+    if let Subject::Node(write) = &review.subject
+        && body.len() > ORDINARY
+    {
+        let (node, user) = (&*write.node.name, shown(&write.requester.username));
+        let caller = context.callers.as_str();
+        tracing::warn!(node, user, caller, bytes = body.len(), "the review of this node is unusually large");
+    }
+    Ok(review)
+}
+
+/// The answer to an operation that is neither decided nor judged.
+fn passed(review: &Review<'_>) -> Result<Attempt, Rejection> {
+    finish(review, &Reply::default(), Outcome::Allowed, None).map(Attempt::Answered)
+}
+
+/// The answer of an attempt with the full budget.
+pub(super) fn whole(attempt: Attempt) -> Result<Answer, Rejection> {
+    match attempt {
+        Attempt::Answered(answer) => Ok(answer),
+        Attempt::TooBrief | Attempt::OfPolicy => {
+            Err(Rejection::internal("internal error: the review was not answered"))
+        }
+    }
+}
+
+/// Identifies the machine that a write is about. The stored ID comes first, because a later write may claim another
+/// one.
+fn machine<'a>(write: &'a Write<'_>) -> Machine<'a> {
+    let (new, old) = (&write.node, write.old.as_ref());
+    let provider_id = old.and_then(|old| old.provider_id.as_deref()).or(new.provider_id.as_deref());
+    let system_uuid = old.and_then(|old| old.system_uuid.as_deref()).or(new.system_uuid.as_deref());
+    Machine { name: &new.name, provider_id, system_uuid }
+}
+
+/// What the span of a review says of its request.
+fn described(review: &Review<'_>, write: &Write<'_>) -> Box<Reviewed> {
+    Box::new(Reviewed {
+        node: write.node.name.to_string(),
+        uid: review.uid.to_string(),
+        operation: match write.operation {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+        },
+        status: write.status,
+        dry_run: write.dry_run,
+        ..Reviewed::default()
+    })
+}
+
+fn finish(
+    review: &Review<'_>,
+    reply: &Reply,
+    outcome: Outcome,
+    reviewed: Option<Box<Reviewed>>,
+) -> Result<Answer, Rejection> {
+    let body = reply
+        .to_json(review)
+        .map_err(|error| Rejection::internal(format!("internal error: could not serialize the answer: {error}")))?;
+    Ok(Answer { body, outcome, reviewed })
+}
+
+/// Logs one line per decision, without the object.
+fn log(review: &Review<'_>, write: &Write<'_>, endpoint: &str, outcome: Outcome, reply: &Reply) {
+    tracing::debug!(
+        endpoint,
+        uid = &*review.uid,
+        node = &*write.node.name,
+        operation = ?write.operation,
+        status = write.status,
+        user = &*write.requester.username,
+        outcome = outcome.as_str(),
+        rules = reply.audit_annotations.get("rules").map(String::as_str),
+        denial = reply.denial.as_deref(),
+        "reviewed"
+    );
+}
+
+/// The name of a user in the log. The API server bounds none.
+fn shown(user: &str) -> String {
+    cut(user.to_owned(), LOGGED_MAX)
+}
+
+/// Logs a denial for operators, who see nothing of the answer to the requester.
+fn log_denial(write: &Write<'_>, denial: &str, violations: &[Violation], context: &Context) {
+    let Some(left_out) = context.denials.note(&write.requester.username, Instant::now()) else { return };
+    let user = shown(&write.requester.username);
+    let rules: BTreeSet<String> = violations.iter().filter(|one| one.denies()).map(|one| one.by.to_string()).collect();
+    tracing::info!(
+        node = &*write.node.name,
+        user,
+        caller = context.callers.as_str(),
+        rules = cut(rules.into_iter().collect::<Vec<_>>().join(","), LOGGED_MAX),
+        denial = cut(denial.to_owned(), LOGGED_MAX),
+        left_out = (left_out > 0).then_some(left_out),
+        "denied a write"
+    );
+}
+
+/// Counts what an answer changes and what it leaves for later. Dry runs count as well, as all reviews do.
+fn count_change(decision: &Decision, operations: usize, context: &Context) {
+    let metrics = &context.metrics.admission;
+    metrics.patch_operations.inc_by(u64::try_from(operations).unwrap_or(u64::MAX));
+    if decision.deferred.is_some() {
+        metrics.deferrals.inc();
+    }
+    if let Some(change) = &decision.change {
+        metrics.restored_keys.inc_by(u64::try_from(decision.restored_by(change)).unwrap_or(u64::MAX));
+    }
+}
+
+fn count_notes(notes: &[Note], context: &Context) {
+    for note in notes {
+        let (kind, rule): (&'static str, Option<&RuleId>) = match note {
+            Note::Conflict { loser, .. } => ("conflict", Some(loser)),
+            Note::Unknown { rule, .. } => ("unknown", Some(rule)),
+            Note::Unsettled { rule } => ("unsettled", Some(rule)),
+            Note::Dropped { rule, .. } => ("dropped", Some(rule)),
+            Note::Stripped { .. } => ("stripped", None),
+            Note::PutBack { .. } => ("put_back", None),
+            Note::Retired { by, .. } => ("retired", Some(by)),
+            Note::Reverted { by, .. } => ("reverted", Some(by)),
+            Note::Withheld { by, .. } => ("withheld", Some(by)),
+            Note::NotRestored { .. } => ("not_restored", None),
+            Note::LeftOut(_) => ("left_out", None),
+            Note::DeferredUnmarked { .. } => ("deferred_unmarked", None),
+            Note::AwaitedUnmarked { .. } => ("awaited_unmarked", None),
+        };
+        context.metrics.admission.noted(kind, rule.map_or("", |rule| &rule.policy), rule.map_or("", |rule| &rule.rule));
+    }
+}
+
+/// The notes to return as warnings. Unknown conditions are normal while a node starts, so they are counted but not
+/// returned.
+fn decision_warnings(decision: &Decision) -> Vec<String> {
+    let reported = decision.notes.iter().filter(|note| !matches!(note, Note::Unknown { .. }));
+    reported.take(WARNINGS_MAX).map(|note| warning(&format!("nodegate: {note}"))).collect()
+}
+
+fn verdict_warnings(verdict: &Verdict) -> Vec<String> {
+    let reported =
+        verdict.violations.iter().filter(|violation| matches!(consequence(violation), "warn" | "break_glass"));
+    let text = |violation: &Violation| match &violation.overridden_by {
+        Some(who) => format!("{who} overrides {} (break glass): {}", violation.by, violation.what),
+        None => format!("{}: {}", violation.by, violation.what),
+    };
+    reported.flat_map(|violation| warnings(&text(violation))).take(WARNINGS_MAX).collect()
+}
+
+/// The effect of a violation.
+fn consequence(violation: &Violation) -> &'static str {
+    effect(violation.overridden_by.is_some(), violation.mode)
+}
+
+/// The effect of a violation of an entry with this mode.
+fn effect(overridden: bool, mode: EntryMode) -> &'static str {
+    match mode {
+        EntryMode::Enforce if overridden => "break_glass",
+        EntryMode::Enforce => "enforce",
+        EntryMode::Warn => "warn",
+        EntryMode::Audit => "audit",
+    }
+}
+
+fn annotate(annotations: &mut BTreeMap<&'static str, String>, key: &'static str, values: Vec<String>) {
+    if values.is_empty() {
+        return;
+    }
+    let text = cut(values.join(","), AUDIT_MAX);
+    annotations.insert(key, text);
+}
+
+fn decision_annotations(decision: &Decision) -> BTreeMap<&'static str, String> {
+    let mut annotations = BTreeMap::new();
+    annotate(&mut annotations, "rules", decision.rules().into_iter().map(ToString::to_string).collect());
+    if let Some(deferred) = &decision.deferred {
+        let taints = deferred.taints().keys().map(ToString::to_string);
+        annotate(&mut annotations, "deferred", deferred.labels().keys().cloned().chain(taints).collect());
+    }
+    let stripped = decision.notes.iter().filter_map(|note| match note {
+        Note::Stripped { key, .. } | Note::PutBack { key, .. } | Note::Retired { key, .. } => Some(key.clone()),
+        _ => None,
+    });
+    annotate(&mut annotations, "stripped", stripped.collect());
+    annotations
+}
+
+fn verdict_annotations(verdict: &Verdict) -> BTreeMap<&'static str, String> {
+    let mut annotations = BTreeMap::new();
+    let texts = verdict
+        .violations
+        .iter()
+        .map(|violation| format!("{}:{}:{}", consequence(violation), violation.by, violation.key));
+    annotate(&mut annotations, "violations", texts.collect());
+    annotate(&mut annotations, "unknown", verdict.unknown.iter().map(|(rule, _)| rule.to_string()).collect());
+    annotations
+}

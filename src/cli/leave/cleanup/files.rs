@@ -1,0 +1,42 @@
+//! A cleanup of nodes in files, which only lists what would be removed.
+
+use std::collections::BTreeSet;
+
+use crate::cli::leave::cleanup::CleanupArgs;
+use crate::cli::{shared::node_files, shared::saved_state};
+use nodegate_controller::NodeObject;
+use nodegate_policy::cleanup::{Cleanup, CleanupScope, Extent, NodeCleanup, plan_cleanup};
+use nodegate_policy::{StoredNode, simulate};
+
+pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
+    let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?.unwrap_or_default();
+    let mut found = node_files::read(&args.nodes)?;
+    let name = |found: &node_files::Found| simulate::node_name(&found.node).to_owned();
+    if let Some(absent) = args.node.iter().find(|wanted| !found.iter().any(|found| name(found) == **wanted)) {
+        anyhow::bail!("no node {absent} in the files");
+    }
+    found.retain(|found| args.node.is_empty() || args.node.contains(&name(found)));
+    found.sort_by_key(name);
+    let mut cleanup = Cleanup::default();
+    for found in found {
+        let node = NodeObject::read(&found.node.to_string())?;
+        let record = saved.get(node.name()).cloned().unwrap_or_default();
+        let stored = StoredNode {
+            node: &node.facts()?,
+            version: None,
+            claims: &node.claims,
+            saved: &record,
+            inventory: None,
+            registered: true,
+            identified: true,
+            pending: &args.served.pending.taints(),
+            adopt: false,
+            patched_taints: &BTreeSet::new(),
+        };
+        let plan = plan_cleanup(&CleanupScope { extent: Extent::Everything, running: None }, &stored);
+        if !plan.keys.is_empty() {
+            cleanup.nodes.push(NodeCleanup { node: node.name().to_owned(), keys: plan.keys, error: None });
+        }
+    }
+    Ok(cleanup)
+}

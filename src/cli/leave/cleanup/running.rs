@@ -1,0 +1,146 @@
+//! Whether nodegate is running in the cluster, so that it would set again what a cleanup removes.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+
+use crate::cli::shared::connect::ClusterTarget;
+use crate::cli::shared::output;
+use nodegate_base::text::on_a_line;
+use nodegate_controller::leader::LEASE;
+
+/// How often the Lease is read.
+const POLL: Duration = Duration::from_millis(500);
+/// The duration of a Lease that states none.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// Maximum duration of a Lease that is waited for; anybody with access to the Lease can write any number into it.
+const LEASE_MAX: Duration = Duration::from_secs(120);
+
+/// What is running.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Running {
+    /// The holder of the Lease, if it was observed to renew it.
+    leader: Option<String>,
+    /// The kinds of webhook configurations that exist.
+    registered: Vec<&'static str>,
+    /// The name of the webhook configurations.
+    configuration: String,
+    namespace: String,
+}
+
+impl Running {
+    /// Whether nothing is running.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.leader.is_none() && self.registered.is_empty()
+    }
+}
+
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if let Some(leader) = &self.leader {
+            parts.push(format!("leader {} renews the Lease", on_a_line(leader)));
+        }
+        if !self.registered.is_empty() {
+            let kinds = self.registered.join(" and ");
+            parts.push(format!("the API server calls webhooks of {kinds} {}", self.configuration));
+        }
+        f.write_str(&parts.join(", and "))
+    }
+}
+
+impl Running {
+    /// What to do about it.
+    pub(super) fn remedy(&self) -> String {
+        let mut steps = Vec::new();
+        if self.leader.is_some() {
+            steps.push(format!("  kubectl -n {} scale deployment/nodegate --replicas=0", self.namespace));
+        }
+        if !self.registered.is_empty() {
+            let kinds = self.registered.join(",").to_lowercase();
+            steps.push(format!("  kubectl delete {kinds} {}", self.configuration));
+        }
+        format!("stop nodegate first:\n{}", steps.join("\n"))
+    }
+}
+
+/// Finds out what is running.
+///
+/// A Lease counts only if it is renewed meanwhile: the holder may have been killed, and clocks may differ. So this takes
+/// up to the duration of the Lease.
+///
+/// # Errors
+/// Returns an error if the API server refuses or cannot be reached.
+pub(super) async fn look(client: &Client, place: &ClusterTarget, configuration: &str) -> anyhow::Result<Running> {
+    let context = || format!("could not read webhook configuration {configuration}");
+    let mutating = Api::<MutatingWebhookConfiguration>::all(client.clone());
+    let validating = Api::<ValidatingWebhookConfiguration>::all(client.clone());
+    let mutating = mutating.get_metadata_opt(configuration).await.with_context(context)?;
+    let validating = validating.get_metadata_opt(configuration).await.with_context(context)?;
+    let registered =
+        [mutating.map(|_| "MutatingWebhookConfiguration"), validating.map(|_| "ValidatingWebhookConfiguration")];
+    Ok(Running {
+        leader: leader(client, &place.namespace).await?,
+        registered: registered.into_iter().flatten().collect(),
+        configuration: configuration.to_owned(),
+        namespace: place.namespace.clone(),
+    })
+}
+
+/// The holder of the Lease, if it renews it.
+async fn leader(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let read = async || leases.get_opt(LEASE).await.context("could not read the Lease");
+    let Some((holder, first, duration)) = read().await?.and_then(held) else { return Ok(None) };
+    let name = on_a_line(&holder).into_owned();
+    output::note(&format!("note: checking for up to {} s whether leader {name} renews the Lease", duration.as_secs()));
+    let started = Instant::now();
+    while started.elapsed() < duration {
+        tokio::time::sleep(POLL).await;
+        match read().await?.and_then(held) {
+            None => return Ok(None),
+            Some((holder, renewed, _)) if renewed != first => return Ok(Some(holder)),
+            Some(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// The holder of a Lease, when it renewed it, and for how long it is valid; `None` if nobody holds it.
+fn held(lease: Lease) -> Option<(String, Option<k8s_openapi::jiff::Timestamp>, Duration)> {
+    let spec = lease.spec?;
+    let holder = spec.holder_identity.filter(|holder| !holder.is_empty())?;
+    let duration = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let duration = duration.map_or(LEASE_DURATION, Duration::from_secs).min(LEASE_MAX);
+    Some((holder, spec.renew_time.map(|time| time.0), duration))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_is_told_with_the_commands_that_stop_it() {
+        let running = Running {
+            leader: Some("pod-1\u{1b}".to_owned()),
+            registered: vec!["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"],
+            configuration: "nodegate".to_owned(),
+            namespace: "system".to_owned(),
+        };
+        assert!(!running.is_nothing() && Running::default().is_nothing());
+        assert_eq!(
+            running.to_string(),
+            "leader pod-1\\u001b renews the Lease, and the API server calls webhooks of MutatingWebhookConfiguration and \
+             ValidatingWebhookConfiguration nodegate"
+        );
+        assert_eq!(
+            running.remedy(),
+            "stop nodegate first:\n  kubectl -n system scale deployment/nodegate --replicas=0\n  kubectl delete \
+             mutatingwebhookconfiguration,validatingwebhookconfiguration nodegate"
+        );
+    }
+}

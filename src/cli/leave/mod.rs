@@ -1,0 +1,5 @@
+//! Commands that move, revert and remove what was set.
+
+pub(super) mod cleanup;
+pub(super) mod migrate;
+pub(super) mod revert;

@@ -1,0 +1,237 @@
+//! What `nodegate report` prints for other programs. Fields are added, never renamed.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::cli::policies::plan::document::{Change, Over};
+use crate::scheduling::AffectedPod;
+use nodegate_controller::tell::published::Published;
+use nodegate_policy::explain::FieldName;
+
+/// What the nodes of a fleet are, and what differs from the policies in force.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    /// The policies that were used.
+    pub(super) policies: Policies,
+    /// The number of nodes.
+    pub(super) nodes: usize,
+    /// How many nodes have each value of a label: by the labels of `--by`, or by all that policies set.
+    pub(super) by: BTreeMap<String, BTreeMap<String, usize>>,
+    /// How many nodes lack each of these labels.
+    pub(super) without: BTreeMap<String, usize>,
+    /// The required labels and taints that nodes lack.
+    pub(super) missing: Vec<Lacking>,
+    /// Every violation of governance, those of `missing` included.
+    pub(super) violations: Vec<Violation>,
+    /// What the nodes do not have as the policies want it. The controller changes this, unless it leaves the key alone.
+    pub(super) drift: Vec<Drift>,
+    /// Rules that assign different values to one key of a node.
+    pub(super) conflicts: Vec<Conflict>,
+    /// Keys that the controller does not repair anymore, because others keep reverting them.
+    pub(super) left_alone: Vec<LeftAlone>,
+    /// The nodes to which no rule assigns anything.
+    pub(super) unmanaged: Vec<String>,
+    /// The nodes that were written without nodegate's admission, as far as it can be detected and was not recorded yet.
+    pub(super) missed: Vec<Missed>,
+    /// The labels that kubelets claimed when their nodes joined, and that were rejected.
+    pub(super) rejected: Vec<Rejected>,
+    /// Running pods that their nodes would not accept again (`--stranded-pods`).
+    pub(super) stranded: Vec<AffectedPod>,
+    /// The resources and the price of the nodes, by the first label of `--by` (`--cost`).
+    pub(super) cost: Vec<Cost>,
+}
+
+/// Policies.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct Policies {
+    /// Their names, sorted.
+    pub(super) names: Vec<String>,
+    /// A hash of their content.
+    pub(super) hash: String,
+}
+
+impl From<Published> for Policies {
+    fn from(Published { names, hash }: Published) -> Self {
+        Self { names, hash }
+    }
+}
+
+/// A required label or taint that a node lacks.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Lacking {
+    /// The node.
+    pub(super) node: String,
+    /// The key.
+    pub(super) key: String,
+    /// The policy that requires it.
+    pub(super) policy: String,
+    /// The entry in it.
+    pub(super) rule: String,
+}
+
+/// One violation of one node.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct Violation {
+    /// The node.
+    pub(super) node: String,
+    /// The policy; empty if the node cannot be read.
+    pub(super) policy: String,
+    /// The entry in it; empty if the node cannot be read.
+    pub(super) rule: String,
+    /// The mode of the entry.
+    pub(super) mode: ViolationMode,
+    /// The key, if the violation concerns one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) key: String,
+    /// The violation in words.
+    pub(super) message: String,
+}
+
+/// The modes of entries, and why a violation is not certain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum ViolationMode {
+    /// Writes that cause the violation are denied.
+    Enforce,
+    /// Writes that cause the violation get a warning.
+    Warn,
+    /// Writes that cause the violation are recorded only.
+    Audit,
+    /// An expression failed to evaluate, so it is unknown whether the node violates it.
+    Unknown,
+    /// The node cannot be read.
+    #[default]
+    Unreadable,
+}
+
+impl ViolationMode {
+    /// Whether the node violates the entry for certain.
+    pub(super) fn is_certain(self) -> bool {
+        match self {
+            Self::Enforce | Self::Warn | Self::Audit => true,
+            Self::Unknown | Self::Unreadable => false,
+        }
+    }
+
+    /// The name as the documents write it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Warn => "warn",
+            Self::Audit => "audit",
+            Self::Unknown => "unknown",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// A key of a node that is not as the policies want it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Drift {
+    /// The node.
+    pub(super) node: String,
+    /// What has to change.
+    pub(super) change: Change,
+}
+
+/// Two rules that assign different values to one key.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Conflict {
+    /// The part of the node.
+    pub(super) field: FieldName,
+    /// The key; for a taint `key:Effect`.
+    pub(super) key: String,
+    /// The policy of the rule that takes precedence.
+    pub(super) policy: String,
+    /// The rule in it.
+    pub(super) rule: String,
+    /// The other rule.
+    pub(super) over: Over,
+    /// The nodes that this concerns, sorted.
+    pub(super) nodes: Vec<String>,
+}
+
+/// A key that the controller does not repair.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LeftAlone {
+    /// The node.
+    pub(super) node: String,
+    /// The part of the node: `label`, `annotation` or `taint`.
+    pub(super) field: String,
+    /// The key; for a taint `key:Effect`.
+    pub(super) key: String,
+    /// The policy that sets it.
+    pub(super) policy: String,
+    /// The field managers that reverted it last, quoted.
+    pub(super) writers: String,
+    /// The same names, the latest last. Empty if an earlier version of nodegate leads.
+    pub(super) writer_names: Vec<String>,
+}
+
+/// A node that was written without admission.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Missed {
+    /// The node.
+    pub(super) node: String,
+    /// What was missed.
+    pub(super) what: MissedWrite,
+    /// The labels that show it.
+    pub(super) keys: Vec<String>,
+}
+
+/// Writes that admission can miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum MissedWrite {
+    /// The CREATE: the node lacks labels that the webhook would have set.
+    Joined,
+    /// A change of protected labels.
+    Changed,
+}
+
+/// What a kubelet claimed when its node joined, and what was rejected of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub(crate) struct Rejected {
+    /// The node.
+    pub(super) node: String,
+    /// The key of the label; of a taint `key:Effect`; `metadata.ownerReferences` if it named owners of its node.
+    pub(super) key: String,
+    /// The value that the kubelet claimed; empty for owners.
+    pub(super) asserted: String,
+    /// The policy that rejected it.
+    pub(super) policy: String,
+    /// The rule in it, or its `protect` section.
+    pub(super) rule: String,
+}
+
+/// The resources and the price of some nodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Cost {
+    /// The label.
+    pub(super) label: String,
+    /// Its value. Absent for the nodes without the label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) value: Option<String>,
+    /// The number of nodes.
+    pub(super) nodes: usize,
+    /// Their CPU cores.
+    pub(super) cpu: f64,
+    /// Their memory, in GiB.
+    pub(super) memory_gib: f64,
+    /// Their GPUs.
+    pub(super) gpu: u64,
+    /// Their price per hour. Absent without `--prices`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) per_hour: Option<f64>,
+    /// The currency of the price.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) currency: Option<String>,
+    /// How many of the nodes have no price: the file names neither their instance type nor a price of resources.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) unpriced: Option<usize>,
+}

@@ -1,0 +1,313 @@
+//! Gathers a report on all nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, bail};
+use kube::Client;
+
+use crate::cli::look::report::ReportArgs;
+use crate::cli::look::report::cost::{Prices, Sums};
+use crate::cli::look::report::document::{
+    Conflict, Drift, Lacking, LeftAlone, Missed, MissedWrite, Rejected, Report, Violation, ViolationMode,
+};
+use crate::cli::look::report::violations::judge;
+use crate::cli::policies::plan::document::{Over, Remark, RemarkKind};
+use crate::cli::policies::plan::{decided, pods};
+use crate::cli::shared::connect::ClusterTarget;
+use crate::cli::shared::invocation::Invocation;
+use crate::cli::shared::known_node::{self, Known, KnownNode};
+use crate::cli::{shared::effective_policies, shared::node_files, shared::output, shared::saved_state};
+use crate::scheduling::{AffectedPod, Impact, Pod, Transition};
+use nodegate_base::kube_error::in_words;
+use nodegate_controller::Unreadable;
+use nodegate_controller::tell::observed;
+use nodegate_controller::tell::published::Published;
+use nodegate_policy::api::names::TaintId;
+use nodegate_policy::api::state::SavedState;
+use nodegate_policy::simulate::node_name;
+use nodegate_policy::{NodeFacts, PolicySet, ReconcilePlan, Unseen, plan_reconcile};
+
+/// How many files are named.
+const NAMED: usize = 3;
+
+/// A label, and how many nodes have each value and none.
+type Counts = BTreeMap<String, BTreeMap<String, usize>>;
+
+/// A report, and what its page shows besides.
+pub(super) struct Fleet {
+    /// The report.
+    pub(super) report: Report,
+    /// Where the nodes are from.
+    pub(super) source: Source,
+    /// The saved state of all nodes with their histories (`--html`); `None` if there is none to read.
+    pub(super) states: Option<Vec<SavedState>>,
+}
+
+/// Where the nodes are from.
+pub(super) enum Source {
+    /// Files, by their names.
+    Files(Vec<String>),
+    /// A cluster.
+    Cluster {
+        /// What people call it, if it is known.
+        context: Option<String>,
+        /// Why it is unknown which policies are in force, if it is, and which are used.
+        policies_unknown: Option<String>,
+        /// Why it is unknown what the controller leaves alone, if it is.
+        left_alone_unknown: Option<String>,
+    },
+}
+
+impl Source {
+    /// What people call it.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Files(names) if names.len() > NAMED => format!("{} files", names.len()),
+            Self::Files(names) => names.join(", "),
+            Self::Cluster { context, .. } => context.clone().unwrap_or_else(|| "the cluster".to_owned()),
+        }
+    }
+}
+
+/// A report in the making.
+struct Gathering<'a> {
+    args: &'a ReportArgs,
+    set: &'a PolicySet,
+    pending: [TaintId; 1],
+    report: Report,
+    /// The number of nodes that can be read.
+    read: usize,
+    /// By the labels of `--by`, or by all.
+    counts: Counts,
+    /// The labels that policies set.
+    set_labels: BTreeSet<String>,
+    conflicts: BTreeMap<Remark, Vec<String>>,
+    costs: Option<Sums<'a>>,
+    nodes: Vec<Transition>,
+}
+
+/// The report on the nodes of a cluster or of files.
+///
+/// # Errors
+/// Returns an error if the policies, the nodes or the prices cannot be read, or if there are no nodes.
+pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Fleet> {
+    let prices = args.prices.as_deref().map(Prices::read).transpose()?;
+    let sources = args.files.sources();
+    if !args.nodes.is_empty() {
+        let set = sources.load().map_err(|errors| output::load_errors(&errors))?;
+        let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?;
+        let states = saved.as_ref().filter(|_| args.html.is_some()).map(|saved| saved.values().cloned().collect());
+        let mut saved = saved.unwrap_or_default();
+        let mut gathering = Gathering::new(args, &set, prices.as_ref());
+        for found in node_files::read(&args.nodes)? {
+            let saved = saved.remove(node_name(&found.node));
+            let member = KnownNode::of_file(&found.node, saved).with_context(|| found.file.clone())?;
+            gathering.add(Ok(member))?;
+        }
+        let mut impact = gathering.impact();
+        let mut stranded = Vec::new();
+        pods::each_of_files(&args.pods, |pod| stranded.extend(impact.stranded(pod)))?;
+        let files = args.nodes.iter().map(|file| match file.as_os_str().to_str() {
+            Some("-") => "standard input".to_owned(),
+            _ => file.to_string_lossy().into_owned(),
+        });
+        let source = Source::Files(files.collect());
+        return Ok(Fleet { report: gathering.finish(stranded), source, states });
+    }
+    let Some(place) = args.connect.place_to_read(invocation).await? else {
+        bail!(
+            "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig"
+        );
+    };
+    let client = place.client().await?;
+    let (set, policies_unknown) = effective_policies::in_force(&client, &place, &sources).await?;
+    let mut gathering = Gathering::new(args, &set, prices.as_ref());
+    let known = Known { identity: args.served.identity, webhook_configuration: &args.served.webhook_configuration };
+    known_node::each(&client, &place, &known, |member| gathering.add(member)).await?;
+    anyhow::ensure!(gathering.report.nodes > 0, "the cluster has no nodes, so there is nothing to report");
+    let mut left_alone_unknown = None;
+    match left_alone(&client, &place).await {
+        Ok(keys) => gathering.report.left_alone = keys,
+        Err(why) => left_alone_unknown = Some(why),
+    }
+    let mut stranded = Vec::new();
+    if args.stranded_pods {
+        let mut impact = gathering.impact();
+        let listed = pods::each_of_cluster(&client, |pod: Pod| stranded.extend(impact.stranded(&pod))).await;
+        listed.map_err(|error| anyhow::anyhow!("could not list pods: {error}"))?;
+    }
+    let states = match &args.html {
+        Some(_) => {
+            // Records that cannot be read have been reported with the nodes.
+            let states = saved_state::all_in_cluster(&client, &place.namespace, |_| {}).await;
+            Some(states.context("could not read saved state")?)
+        }
+        None => None,
+    };
+    let source = Source::Cluster { context: place.context(), policies_unknown, left_alone_unknown };
+    Ok(Fleet { report: gathering.finish(stranded), source, states })
+}
+
+impl<'a> Gathering<'a> {
+    fn new(args: &'a ReportArgs, set: &'a PolicySet, prices: Option<&'a Prices>) -> Self {
+        let label = args.by.first().filter(|_| args.cost);
+        Self {
+            args,
+            set,
+            pending: args.served.pending.taints(),
+            report: Report { policies: Published::of(set).into(), ..Report::default() },
+            read: 0,
+            counts: args.by.iter().map(|label| (label.to_string(), BTreeMap::new())).collect(),
+            set_labels: BTreeSet::new(),
+            conflicts: BTreeMap::new(),
+            costs: label.map(|label| Sums::new(label.as_str(), prices)),
+            nodes: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, member: Result<KnownNode, Unreadable>) -> anyhow::Result<()> {
+        self.report.nodes += 1;
+        let read = member.and_then(|member| {
+            let error = |why: String| Unreadable { name: member.node.name().to_owned(), why };
+            let json = serde_json::from_str(member.node.text()).map_err(|wrong| error(wrong.to_string()))?;
+            member.facts().map_err(|wrong| error(wrong.to_string()))?;
+            Ok((member, json))
+        });
+        let (member, json) = match read {
+            Ok(read) => read,
+            Err(Unreadable { name, why }) => {
+                let mode = ViolationMode::Unreadable;
+                self.report.violations.push(Violation { node: name, mode, message: why, ..Violation::default() });
+                return Ok(());
+            }
+        };
+        self.read += 1;
+        let facts = member.facts()?;
+        let stored = member.stored(&facts, &self.pending);
+        let plan = plan_reconcile(self.set, &stored);
+        let change = plan.change(|_| true, |_, _| false);
+        let planned = decided::of_stored(&stored, &plan, change.as_ref(), None);
+        let node = member.node.name();
+        self.report.drift.extend(planned.changes.into_iter().map(|change| Drift { node: node.to_owned(), change }));
+        for remark in planned.notes.into_iter().filter(|remark| remark.kind == RemarkKind::Conflict) {
+            self.conflicts.entry(remark).or_default().push(node.to_owned());
+        }
+        self.judged(judge(self.set, &json)?);
+        self.note(node, &plan);
+        self.count(&facts);
+        if let Some(costs) = &mut self.costs {
+            costs.add(&facts);
+        }
+        if self.args.stranded_pods {
+            self.nodes.push(Transition { before: decided::state(&facts), after: None });
+        }
+        Ok(())
+    }
+
+    fn judged(&mut self, found: Vec<crate::cli::look::report::violations::Found>) {
+        for crate::cli::look::report::violations::Found { violation, lacks } in found {
+            if lacks {
+                let Violation { node, key, policy, rule, .. } = violation.clone();
+                self.report.missing.push(Lacking { node, key, policy, rule });
+            }
+            self.report.violations.push(violation);
+        }
+    }
+
+    fn note(&mut self, node: &str, plan: &ReconcilePlan) {
+        // Files do not say whether the webhook was there.
+        let unseen = plan.unseen.as_ref().filter(|_| self.args.nodes.is_empty());
+        let decision = &plan.decision;
+        if decision.labels.is_empty() && decision.annotations.is_empty() && decision.taints.is_empty() {
+            self.report.unmanaged.push(node.to_owned());
+        }
+        self.report.rejected.extend(plan.rejected.iter().map(|claim| Rejected {
+            node: node.to_owned(),
+            key: claim.key.clone(),
+            asserted: claim.asserted.clone(),
+            policy: claim.by.policy.to_string(),
+            rule: claim.by.rule.to_string(),
+        }));
+        self.set_labels.extend(decision.labels.keys().cloned());
+        let (what, keys) = match unseen {
+            None => return,
+            Some(Unseen::Joined { lacking }) => (MissedWrite::Joined, lacking.clone()),
+            Some(Unseen::Changed { keys }) => (MissedWrite::Changed, keys.clone()),
+        };
+        self.report.missed.push(Missed { node: node.to_owned(), what, keys });
+    }
+
+    fn count(&mut self, facts: &NodeFacts<'_>) {
+        let all = self.args.by.is_empty();
+        for (key, value) in facts.labels() {
+            let counts = match self.counts.get_mut(key) {
+                Some(counts) => counts,
+                None if all => self.counts.entry(key.to_owned()).or_default(),
+                None => continue,
+            };
+            *counts.entry(value.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// How pods see the nodes.
+    fn impact(&mut self) -> Impact {
+        Impact::new(std::mem::take(&mut self.nodes))
+    }
+
+    fn finish(mut self, stranded: Vec<AffectedPod>) -> Report {
+        let mut report = self.report;
+        if self.args.by.is_empty() {
+            self.counts.retain(|label, _| self.set_labels.contains(label));
+        }
+        let without = |values: &BTreeMap<String, usize>| self.read - values.values().sum::<usize>();
+        report.without = self.counts.iter().map(|(label, values)| (label.clone(), without(values))).collect();
+        report.by = self.counts;
+        let conflicts = self.conflicts.into_iter().filter_map(|(remark, mut nodes)| {
+            nodes.sort_unstable();
+            conflict(remark, nodes)
+        });
+        report.conflicts = conflicts.collect();
+        report.cost = self.costs.map(Sums::finish).unwrap_or_default();
+        report.stranded = stranded;
+        report.stranded.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+        report.unmanaged.sort_unstable();
+        report.missing.sort_by(|one, other| (&one.node, &one.key).cmp(&(&other.node, &other.key)));
+        report.violations.sort_by(|one, other| one.node.cmp(&other.node));
+        report.drift.sort_by(|one, other| one.node.cmp(&other.node));
+        report.rejected.sort_unstable();
+        report.missed.sort_by(|one, other| one.node.cmp(&other.node));
+        report
+    }
+}
+
+fn conflict(remark: Remark, nodes: Vec<String>) -> Option<Conflict> {
+    let Remark { kind: _, field, key, policy, rule, over, message: _ } = remark;
+    let over: Over = over?;
+    Some(Conflict { field: field?, key: key?, policy: policy?, rule: rule?, over, nodes })
+}
+
+/// The keys that the controller does not repair.
+///
+/// # Errors
+/// Returns why they are unknown, and prints it as a note.
+async fn left_alone(client: &Client, place: &ClusterTarget) -> Result<Vec<LeftAlone>, String> {
+    let observed = match observed::read(client.clone(), &place.namespace).await {
+        Ok(observed) => observed.unwrap_or_default(),
+        Err(error) => {
+            let why = format!("could not read what the controller leaves alone: {}", in_words(&error));
+            output::note(&format!("note: {why}"));
+            return Err(why);
+        }
+    };
+    let keys = observed.left_alone.into_iter();
+    Ok(keys
+        .map(|observed::LeftAlone { node, field, key, policy, writers, writer_names }| LeftAlone {
+            node,
+            field,
+            key,
+            policy,
+            writers,
+            writer_names,
+        })
+        .collect())
+}

@@ -1,0 +1,148 @@
+//! `nodegate report --html`: the report as one page, which needs nothing else: no script, no font and no network.
+
+mod charts;
+mod history;
+mod sections;
+mod table;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::{Span, Timestamp};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::cli::look::history::Entry;
+use crate::cli::look::report::Source;
+use crate::cli::look::report::document::Report;
+use nodegate_base::text::on_a_line;
+
+const STYLE: &str = include_str!("page.css");
+
+/// What the page shows.
+pub(super) struct Page<'a> {
+    /// The report.
+    pub(super) report: &'a Report,
+    /// The recorded changes of the nodes, if they are known.
+    pub(super) recorded: Option<Recorded<'a>>,
+    /// When the report was made.
+    pub(super) now: Timestamp,
+    /// What people call the cluster, or the files with the nodes.
+    pub(super) source: &'a Source,
+    /// Whether the report has stranded pods (`--stranded-pods`).
+    pub(super) stranded: bool,
+}
+
+/// Recorded changes of nodes.
+pub(super) struct Recorded<'a> {
+    /// The changes, the oldest first.
+    pub(super) changes: &'a [Entry],
+    /// The start of the period.
+    pub(super) since: Timestamp,
+    /// The length of the period.
+    pub(super) period: Span,
+}
+
+/// A section of the page.
+struct Section {
+    /// The name of its anchor.
+    id: &'static str,
+    title: &'static str,
+    tile: Tile,
+    content: Markup,
+}
+
+/// What the overview says of a section.
+struct Tile {
+    number: String,
+    what: String,
+    /// Whether it needs attention.
+    alert: bool,
+}
+
+impl Tile {
+    /// So many things that say something about the fleet.
+    fn plain(count: usize, one: &str, more: &str) -> Self {
+        Self { number: count.to_string(), what: if count == 1 { one } else { more }.to_owned(), alert: false }
+    }
+
+    /// So many things that should not be.
+    fn alert(count: usize, one: &str, more: &str) -> Self {
+        Self { alert: count > 0, ..Self::plain(count, one, more) }
+    }
+}
+
+/// The page as HTML.
+///
+/// # Errors
+/// Returns an error if a chart cannot be drawn, which is a bug in nodegate.
+pub(super) fn html(page: &Page<'_>) -> anyhow::Result<String> {
+    let sections = sections::all(page)?;
+    let policies = &page.report.policies;
+    let source = page.source.name();
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(security_policy());
+                title { "Fleet report: " (text(&source)) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                a.skip href="#main" { "Skip to the report" }
+                header {
+                    h1 { "Fleet report: " (text(&source)) }
+                    p.quiet {
+                        "Generated " time datetime=(page.now) { (minute(page.now)) }
+                        @if policies.names.is_empty() { ", without policies" }
+                        @else { ", policies: " (text(&policies.names.join(", "))) " (" code { (short(&policies.hash)) } ")" }
+                    }
+                    @if let Source::Cluster { policies_unknown: Some(why), .. } = page.source { p { "Note: " (text(why)) } }
+                }
+                nav aria-label="Overview" { (overview(&sections)) }
+                main id="main" tabindex="-1" {
+                    @for Section { id, title, content, .. } in &sections {
+                        section id=(id) aria-labelledby={ (id) "-title" } {
+                            h2 id={ (id) "-title" } { (title) }
+                            (content)
+                        }
+                    }
+                }
+                footer { p { "Written by nodegate " (env!("CARGO_PKG_VERSION")) ". All times are UTC." } }
+            }
+        }
+    };
+    Ok(markup.into_string())
+}
+
+fn overview(sections: &[Section]) -> Markup {
+    html! {
+        ul.tiles {
+            @for Section { id, tile: Tile { number, what, alert }, .. } in sections {
+                li { a class=[alert.then_some("alert")] href={ "#" (id) } { strong { (number) } (what) } }
+            }
+        }
+    }
+}
+
+/// Only this style sheet: whatever a text in the page is taken for, a browser runs and loads nothing.
+fn security_policy() -> String {
+    let hash = STANDARD.encode(digest(&SHA256, STYLE.as_bytes()));
+    format!("default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'")
+}
+
+/// Text of others, on one line, in which nothing is invisible or changes the writing direction.
+fn text(text: &str) -> String {
+    on_a_line(text).into_owned()
+}
+
+/// A time to the minute, as in `2026-11-22 18:40`.
+fn minute(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M").to_string()
+}
+
+/// The beginning of a hash.
+fn short(hash: &str) -> &str {
+    hash.get(..19).unwrap_or(hash)
+}

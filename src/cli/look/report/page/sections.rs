@@ -1,0 +1,408 @@
+//! The sections of the page.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, PreEscaped, html};
+
+use crate::cli::look::report::cost::HOURS_A_MONTH;
+use crate::cli::look::report::document::{Conflict, Cost, LeftAlone, Missed, MissedWrite, Rejected, Report, Violation};
+use crate::cli::look::report::page::charts::{self, Bar};
+use crate::cli::look::report::page::table::{Column, Rows, nodes, table};
+use crate::cli::look::report::page::{Page, Section, Tile, history, text};
+use crate::cli::look::report::{self, Source};
+use crate::cli::policies::plan::text::with_rule;
+use nodegate_base::text::counted;
+
+/// How many bars a chart has at most, the one for all others included.
+const BARS_MAX: usize = 12;
+
+const NODES: Column<'_> = Column::Text("Nodes");
+const COUNT: Column<'_> = Column::Number("Count");
+const REPORT: &str = "nodegate report -o json";
+
+/// All sections, in their order.
+pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
+    let report = page.report;
+    let mut sections = vec![fleet(report)?, violations(report)?, missing(report), drift(report), conflicts(report)];
+    // Files do not say what the webhook and the controller did.
+    if let Source::Cluster { left_alone_unknown, .. } = page.source {
+        sections.extend([left_alone(report, left_alone_unknown.as_deref()), missed(report)]);
+    }
+    sections.push(rejected(report));
+    sections.push(unmanaged(report));
+    sections.extend(page.stranded.then(|| stranded(report)));
+    if let Some(recorded) = &page.recorded {
+        sections.push(history::section(recorded, page.now)?);
+    }
+    if let Some(first) = report.cost.first() {
+        sections.push(cost(&text(&first.label), &report.cost)?);
+    }
+    Ok(sections)
+}
+
+/// A chart with the same values as a table, for those who cannot see the chart or want to copy them.
+pub(super) fn figure(caption: &str, svg: String, summary: &str, table: Markup) -> Markup {
+    html! {
+        figure {
+            figcaption { (caption) }
+            div role="img" aria-label=(summary) { (PreEscaped(svg)) }
+            details { summary { "As a table" span.unseen { ": " (caption) } } (table) }
+        }
+    }
+}
+
+fn fleet(report: &Report) -> anyhow::Result<Section> {
+    let figures = report.by.iter().map(|(label, values)| by_label(label, values, report.without.get(label).copied()));
+    let figures = figures.collect::<anyhow::Result<Vec<Markup>>>()?;
+    let content = html! {
+        @if figures.is_empty() { p { "No policy sets a label. To count the nodes by a label, use --by." } }
+        div.charts { @for figure in figures { (figure) } }
+    };
+    Ok(Section { id: "fleet", title: "Nodes by label", tile: Tile::plain(report.nodes, "node", "nodes"), content })
+}
+
+fn by_label(label: &str, values: &BTreeMap<String, usize>, without: Option<usize>) -> anyhow::Result<Markup> {
+    let mut counts: Vec<(String, usize)> = values.iter().map(|(value, nodes)| (valued(value), *nodes)).collect();
+    counts.sort_by(|(one, one_nodes), (other, other_nodes)| (other_nodes, one).cmp(&(one_nodes, other)));
+    let without = without.filter(|without| *without > 0).map(|without| ("(no label)".to_owned(), without));
+    let numbers = numbers("Value", &counts.iter().chain(&without).cloned().collect::<Vec<_>>());
+    let values = counted(counts.len(), "value", "values");
+    let summary = format!("Bar chart of the nodes by {}: {values}.", text(label));
+    let mut bars: Vec<Bar> = counts.into_iter().map(|(value, nodes)| counted_bar(value, nodes)).collect();
+    fold(&mut bars, BARS_MAX - usize::from(without.is_some()));
+    bars.extend(without.map(|(value, nodes)| counted_bar(value, nodes)));
+    Ok(figure(&text(label), charts::bars(&bars)?, &summary, numbers))
+}
+
+/// The numbers of nodes as a table.
+fn numbers(what: &str, counts: &[(String, usize)]) -> Markup {
+    let rows = counts.iter().map(|(name, nodes)| vec![html! { (name) }, html! { (nodes) }]);
+    let rows = Rows { count: counts.len(), rows, all: REPORT.to_owned() };
+    table("Number of nodes", &[Column::Text(what), Column::Number("Nodes")], rows)
+}
+
+/// The value of a label, which may be empty.
+fn valued(value: &str) -> String {
+    if value.is_empty() { "(empty)".to_owned() } else { text(value) }
+}
+
+fn counted_bar(name: String, count: usize) -> Bar {
+    #[expect(clippy::cast_precision_loss, reason = "no chart is as wide as that")]
+    let value = count as f64;
+    Bar { name, value, shown: count.to_string() }
+}
+
+/// Makes one bar of the shortest ones if there are more than `max`.
+fn fold(bars: &mut Vec<Bar>, max: usize) {
+    if bars.len() > max {
+        let others = bars.split_off(max - 1);
+        let value: f64 = others.iter().map(|bar| bar.value).sum();
+        bars.push(Bar { name: format!("({} others)", others.len()), value, shown: format!("{value:.0}") });
+    }
+}
+
+/// What several nodes have in common, and their names; what most nodes have comes first.
+fn grouped<'a, Key: Ord>(of_nodes: impl Iterator<Item = (Key, &'a str)>) -> Vec<(Key, Vec<&'a str>)> {
+    let mut groups: Vec<_> = report::text::grouped(of_nodes).into_iter().collect();
+    groups.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
+    groups
+}
+
+fn violations(report: &Report) -> anyhow::Result<Section> {
+    let found = &report.violations;
+    let by_rule = grouped(found.iter().map(|found| (ruled(&found.policy, &found.rule), &*found.node)));
+    let by_rule: Vec<(String, usize)> = by_rule.into_iter().map(|(rule, nodes)| (rule, nodes.len())).collect();
+    let numbers = numbers("Rule", &by_rule);
+    let mut bars: Vec<Bar> = by_rule.into_iter().map(|(rule, nodes)| counted_bar(rule, nodes)).collect();
+    fold(&mut bars, BARS_MAX);
+    let key = |found: &Violation| (found.mode.as_str(), ruled(&found.policy, &found.rule), text(&found.message));
+    let groups = grouped(found.iter().map(|found| (key(found), &*found.node)));
+    let count = groups.len();
+    let rows = groups.into_iter().map(|((mode, rule, message), names)| {
+        vec![html! { (rule) }, html! { (mode) }, html! { (message) }, html! { (names.len()) }, nodes(&names)]
+    });
+    let columns = [Column::Text("Rule"), Column::Text("Mode"), Column::Text("Finding"), COUNT, NODES];
+    let content = html! {
+        @if count == 0 { p { "No violations were found." } }
+        @else {
+            @let summary = "Bar chart: the number of nodes with findings, by rule.";
+            div.charts { (figure("Nodes with findings, by rule", charts::bars(&bars)?, summary, numbers)) }
+            (table("Findings", &columns, Rows { count, rows, all: REPORT.to_owned() }))
+        }
+    };
+    Ok(Section { id: "violations", title: "Violations", tile: violations_tile(found), content })
+}
+
+/// The violations that are certain, and how many are not.
+fn violations_tile(found: &[Violation]) -> Tile {
+    let uncertain = found.iter().filter(|found| !found.mode.is_certain()).count();
+    let tile = Tile::alert(found.len() - uncertain, "violation", "violations");
+    match uncertain {
+        0 => tile,
+        _ => Tile { what: format!("{}, {uncertain} uncertain", tile.what), alert: true, ..tile },
+    }
+}
+
+/// A rule as `policy/rule`. A node that cannot be read violates none.
+fn ruled(policy: &str, rule: &str) -> String {
+    if policy.is_empty() { "(node unreadable)".to_owned() } else { text(&format!("{policy}/{rule}")) }
+}
+
+/// A section with one table.
+struct Listed<'a, I> {
+    id: &'static str,
+    title: &'static str,
+    tile: Tile,
+    /// What is said if there are no rows.
+    nothing: &'a str,
+    caption: &'a str,
+    columns: &'a [Column<'a>],
+    rows: Rows<I>,
+}
+
+impl<I: Iterator<Item = Vec<Markup>>> Listed<'_, I> {
+    fn section(self) -> Section {
+        let Self { id, title, tile, nothing, caption, columns, rows } = self;
+        let content = html! {
+            @if rows.count == 0 { p { (nothing) } }
+            @else { (table(caption, columns, rows)) }
+        };
+        Section { id, title, tile, content }
+    }
+}
+
+fn of_report<I: ExactSizeIterator>(rows: I) -> Rows<I> {
+    Rows { count: rows.len(), rows, all: REPORT.to_owned() }
+}
+
+fn missing(report: &Report) -> Section {
+    let lacking = report.missing.iter();
+    let groups = grouped(lacking.map(|lack| ((text(&lack.key), ruled(&lack.policy, &lack.rule)), &*lack.node)));
+    let rows = groups.into_iter().map(|((key, rule), names)| {
+        vec![html! { code { (key) } }, html! { (rule) }, html! { (names.len()) }, nodes(&names)]
+    });
+    Listed {
+        id: "missing",
+        title: "Missing labels and taints that policies require",
+        tile: Tile::alert(report.missing.len(), "missing required key", "missing required keys"),
+        nothing: "No missing keys were found.",
+        caption: "Missing keys",
+        columns: &[Column::Text("Key"), Column::Text("Required by"), COUNT, NODES],
+        rows: of_report(rows),
+    }
+    .section()
+}
+
+fn drift(report: &Report) -> Section {
+    let groups = grouped(report.drift.iter().map(|drift| (text(&with_rule(&drift.change)), &*drift.node)));
+    let rows = groups
+        .into_iter()
+        .map(|(change, names)| vec![html! { code { (change) } }, html! { (names.len()) }, nodes(&names)]);
+    Listed {
+        id: "drift",
+        title: "Drift from the policies",
+        tile: Tile::alert(report.drift.len(), "key with drift", "keys with drift"),
+        nothing: "No drift was found.",
+        caption: "The changes that would make the nodes match the policies",
+        columns: &[Column::Text("Change"), COUNT, NODES],
+        rows: of_report(rows),
+    }
+    .section()
+}
+
+fn conflicts(report: &Report) -> Section {
+    let rows = report.conflicts.iter().map(|Conflict { field, key, policy, rule, over, nodes: names }| {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        vec![
+            html! { (field.as_str()) " " code { (text(key)) } },
+            html! { (ruled(policy, rule)) },
+            html! { (ruled(&over.policy, &over.rule)) },
+            html! { (names.len()) },
+            nodes(&names),
+        ]
+    });
+    Listed {
+        id: "conflicts",
+        title: "Conflicts between rules",
+        // A rule that takes precedence may be meant to.
+        tile: Tile::plain(report.conflicts.len(), "conflict between rules", "conflicts between rules"),
+        nothing: "No conflicts were found.",
+        caption: "Rules that assign different values to the same key",
+        columns: &[Column::Text("Key"), Column::Text("Winning rule"), Column::Text("Overridden rule"), COUNT, NODES],
+        rows: of_report(rows),
+    }
+    .section()
+}
+
+/// `unknown`: why it is not known what the controller leaves alone.
+fn left_alone(report: &Report, unknown: Option<&str>) -> Section {
+    let rows = report.left_alone.iter().map(|LeftAlone { node, field, key, policy, writers, .. }| {
+        vec![
+            html! { (text(node)) },
+            html! { (text(field)) " " code { (text(key)) } },
+            html! { (text(policy)) },
+            html! { (text(writers)) },
+        ]
+    });
+    let tile = Tile::alert(report.left_alone.len(), "key not repaired", "keys not repaired");
+    Listed {
+        id: "left-alone",
+        title: "Keys that are not repaired",
+        tile: if unknown.is_some() { Tile { number: "?".to_owned(), ..tile } } else { tile },
+        nothing: unknown.unwrap_or("The controller leaves no keys alone."),
+        caption: "The controller leaves these keys alone, because other writers keep reverting them",
+        columns: &["Node", "Key", "Policy", "Last reverted by"].map(Column::Text),
+        rows: of_report(rows),
+    }
+    .section()
+}
+
+fn missed(report: &Report) -> Section {
+    let rows = report.missed.iter().map(|Missed { node, what, keys }| {
+        let what = match what {
+            MissedWrite::Joined => "joined without these labels",
+            MissedWrite::Changed => "these protected labels changed",
+        };
+        vec![html! { (text(node)) }, html! { (what) }, html! { code { (text(&keys.join(", "))) } }]
+    });
+    Listed {
+        id: "missed",
+        title: "Writes without admission",
+        tile: Tile::alert(report.missed.len(), "write without admission", "writes without admission"),
+        nothing: "No writes without nodegate’s admission were detected.",
+        caption: "Writes that the webhook did not see",
+        columns: &["Node", "What happened", "Labels"].map(Column::Text),
+        rows: of_report(rows),
+    }
+    .section()
+}
+
+fn rejected(report: &Report) -> Section {
+    let rows = report.rejected.iter().map(|Rejected { node, key, asserted, policy, rule }| {
+        vec![
+            html! { (text(node)) },
+            html! { code { (text(key)) } },
+            html! { code { (text(asserted)) } },
+            html! { (ruled(policy, rule)) },
+        ]
+    });
+    Listed {
+        id: "rejected",
+        title: "Rejected claims of kubelets",
+        tile: Tile::alert(report.rejected.len(), "rejected claim", "rejected claims"),
+        nothing: "No kubelet asserted a label that it may not set.",
+        caption: "Labels that kubelets asserted when their nodes joined, and that were rejected",
+        columns: &["Node", "Label", "Asserted value", "Rejected by"].map(Column::Text),
+        rows: of_report(rows),
+    }
+    .section()
+}
+
+fn unmanaged(report: &Report) -> Section {
+    let names: Vec<&str> = report.unmanaged.iter().map(String::as_str).collect();
+    let content = html! {
+        @if names.is_empty() { p { "Every node gets something from a rule." } }
+        @else { p { "No rule assigns anything to:" } (nodes(&names)) }
+    };
+    let tile = Tile::alert(names.len(), "node without a rule", "nodes without a rule");
+    Section { id: "unmanaged", title: "Nodes without a rule", tile, content }
+}
+
+fn stranded(report: &Report) -> Section {
+    let rows = report.stranded.iter().map(|pod| {
+        vec![
+            html! { (text(&pod.namespace)) "/" (text(&pod.name)) },
+            html! { (text(pod.node.as_deref().unwrap_or_default())) },
+            html! { (text(&pod.reason)) },
+        ]
+    });
+    Listed {
+        id: "stranded",
+        title: "Stranded pods",
+        tile: Tile::alert(report.stranded.len(), "stranded pod", "stranded pods"),
+        nothing: "No stranded pods were found.",
+        caption: "Running pods that their nodes would not accept again",
+        columns: &["Pod", "Node", "Reason"].map(Column::Text),
+        rows: Rows { all: "nodegate report --stranded-pods -o json".to_owned(), ..of_report(rows) },
+    }
+    .section()
+}
+
+fn cost(label: &str, costs: &[Cost]) -> anyhow::Result<Section> {
+    let currency = text(costs.iter().find_map(|cost| cost.currency.as_deref()).unwrap_or_default());
+    let priced = costs.iter().any(|cost| cost.per_hour.is_some());
+    let unpriced: usize = costs.iter().filter_map(|cost| cost.unpriced).sum();
+    let named = |cost: &Cost| cost.value.as_deref().map_or_else(|| "(no label)".to_owned(), valued);
+    let bar = |cost: &Cost| {
+        let value = cost.per_hour.map_or(cost.cpu, |hour| hour * HOURS_A_MONTH);
+        Bar { name: named(cost), value, shown: brief(value) }
+    };
+    let mut bars: Vec<Bar> = costs.iter().map(bar).collect();
+    let sum = brief(bars.iter().map(|bar| bar.value).sum());
+    bars.sort_by(|one, other| other.value.total_cmp(&one.value));
+    fold(&mut bars, BARS_MAX);
+    let unit = if priced { format!("{currency} per month") } else { "CPU cores".to_owned() };
+    let mut columns = vec![Column::Text("Value"), Column::Number("Nodes"), Column::Number("CPU")];
+    columns.extend(["Memory (GiB)", "GPUs"].map(Column::Number));
+    if priced {
+        columns.extend(["Per hour", "Per month", "Nodes without a price"].map(Column::Number));
+    }
+    let rows = costs.iter().map(|cost| {
+        let price = |price: Option<f64>| html! { (price.map(|price| format!("{price:.2}")).unwrap_or_default()) };
+        vec![
+            html! { (named(cost)) },
+            html! { (cost.nodes) },
+            html! { ((cost.cpu * 100.0).round() / 100.0) },
+            html! { (format!("{:.1}", cost.memory_gib)) },
+            html! { (cost.gpu) },
+            price(cost.per_hour),
+            price(cost.per_hour.map(|hour| hour * HOURS_A_MONTH)),
+            html! { (cost.unpriced.unwrap_or_default()) },
+        ]
+    });
+    let caption = if priced { format!("Resources, and prices in {currency}") } else { "Resources".to_owned() };
+    let rows = Rows { all: format!("nodegate report --cost --by {label} -o csv"), ..of_report(rows) };
+    let numbers = table(&caption, &columns, rows);
+    let without = counted(unpriced, "node without a price", "nodes without a price");
+    let content = html! {
+        @if unpriced > 0 { p { "The sums leave out " (without) "." } }
+        div.charts {
+            figure {
+                figcaption { (unit) " by " (label) }
+                div role="img" aria-label={ "Bar chart: " (unit) " by " (label) ". The table below has the numbers." } {
+                    (PreEscaped(charts::bars(&bars)?))
+                }
+            }
+        }
+        (numbers)
+    };
+    let what = if unpriced > 0 { format!("{unit}, plus {without}") } else { unit };
+    Ok(Section { id: "cost", title: "Cost", tile: Tile { number: sum, what, alert: false }, content })
+}
+
+/// A sum, with decimal places only if it is small.
+fn brief(value: f64) -> String {
+    if value < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_shortest_bars_become_one() {
+        let all = || (1..=5).rev().map(|count| counted_bar(format!("b{count}"), count)).collect::<Vec<_>>();
+        let mut bars = all();
+        fold(&mut bars, 5);
+        assert_eq!(bars, all());
+        fold(&mut bars, 3);
+        let shown: Vec<(&str, &str)> = bars.iter().map(|bar| (&*bar.name, &*bar.shown)).collect();
+        assert_eq!(shown, [("b5", "5"), ("b4", "4"), ("(3 others)", "6")]);
+    }
+
+    #[test]
+    fn groups_are_sorted_by_size_and_name_each_node_once() {
+        let groups = grouped([("x", "a"), ("y", "a"), ("x", "b"), ("y", "a"), ("x", "b")].into_iter());
+        assert_eq!(groups, [("x", vec!["a", "b"]), ("y", vec!["a"])]);
+    }
+}

@@ -1,0 +1,6 @@
+//! Commands that write and check policies.
+
+pub(super) mod check;
+pub(super) mod init;
+pub(super) mod plan;
+pub(super) mod test;

@@ -1,0 +1,91 @@
+//! Reads the pods and DaemonSets that planned changes may affect, from a cluster or from files.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use k8s_openapi::api::apps::v1::DaemonSet as DaemonSetObject;
+use k8s_openapi::api::core::v1::Pod as PodObject;
+use kube::{Client, Resource as _};
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+use crate::cli::{shared::node_files, shared::output};
+use crate::scheduling::{DaemonSet, Impact, Pod};
+use nodegate_controller::{NodesError, each_object};
+
+/// Adds the DaemonSets and pods of the cluster.
+///
+/// # Errors
+/// Returns a sentence if they cannot be listed.
+pub(in crate::cli) async fn of_cluster(client: &Client, impact: &mut Impact) -> Result<(), String> {
+    let sets = each(client, &DaemonSetObject::url_path(&(), None), |set: DaemonSet| impact.add_daemon_set(&set)).await;
+    sets.map_err(|error| format!("could not list DaemonSets: {error}"))?;
+    let pods = each_of_cluster(client, |pod| impact.add_pod(&pod)).await;
+    pods.map_err(|error| format!("could not list pods: {error}"))
+}
+
+/// Reads every pod of the cluster.
+///
+/// # Errors
+/// Returns an error if the API server refuses or cannot be reached.
+pub(in crate::cli) async fn each_of_cluster(client: &Client, take: impl FnMut(Pod)) -> Result<(), NodesError> {
+    each(client, &PodObject::url_path(&(), None), take).await
+}
+
+async fn each<T: DeserializeOwned>(client: &Client, path: &str, mut take: impl FnMut(T)) -> Result<(), NodesError> {
+    let mut unreadable: usize = 0;
+    // An unreadable object affects no other.
+    let read = |text: Option<&[u8]>| match text.map(serde_json::from_slice) {
+        Some(Ok(object)) => take(object),
+        Some(Err(_)) | None => unreadable += 1,
+    };
+    each_object(client, path, read).await?;
+    if unreadable > 0 {
+        output::note(&format!("note: {path}: {unreadable} of the objects could not be read and are not considered"));
+    }
+    Ok(())
+}
+
+/// Adds the DaemonSets and pods of files, as `kubectl get daemonsets,pods --all-namespaces -o json` prints them.
+///
+/// # Errors
+/// Returns an error if a file cannot be read or contains neither.
+pub(in crate::cli) fn of_files(paths: &[PathBuf], impact: &mut Impact) -> anyhow::Result<()> {
+    let (sets, pods) = objects(paths)?;
+    sets.iter().for_each(|set| impact.add_daemon_set(set));
+    pods.iter().for_each(|pod| impact.add_pod(pod));
+    Ok(())
+}
+
+/// Reads every pod of files.
+///
+/// # Errors
+/// See [`of_files`].
+pub(in crate::cli) fn each_of_files(paths: &[PathBuf], take: impl FnMut(&Pod)) -> anyhow::Result<()> {
+    objects(paths)?.1.iter().for_each(take);
+    Ok(())
+}
+
+fn objects(paths: &[PathBuf]) -> anyhow::Result<(Vec<DaemonSet>, Vec<Pod>)> {
+    let (mut sets, mut pods) = (Vec::new(), Vec::new());
+    for path in paths {
+        let (file, documents) = node_files::documents(path)?;
+        anyhow::ensure!(!documents.is_empty(), "{file}: contains no Pod and no DaemonSet");
+        for document in documents {
+            match document["kind"].as_str() {
+                Some("DaemonSet") => sets.push(read(&file, document)?),
+                Some("Pod") => pods.push(read(&file, document)?),
+                other => anyhow::bail!(
+                    "{file}: kind is {:?}; expected Pod, DaemonSet or a List of them",
+                    other.unwrap_or_default()
+                ),
+            }
+        }
+    }
+    Ok((sets, pods))
+}
+
+fn read<T: DeserializeOwned>(file: &str, document: Json) -> anyhow::Result<T> {
+    let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    serde_json::from_value(document).with_context(|| format!("{file}: could not read {name:?}"))
+}

@@ -1,0 +1,196 @@
+//! A stored node with what is known about its past, as the controller sees it; from a cluster or from files.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::{Api, Client};
+use serde_json::Value as Json;
+
+use crate::cli::shared::connect::ClusterTarget;
+use crate::cli::shared::output;
+use nodegate_base::kube_error::in_words;
+use nodegate_base::text::on_a_line;
+use nodegate_controller::{NodeApi, NodeObject, Unreadable, machine};
+use nodegate_policy::api::names::TaintId;
+use nodegate_policy::api::state::SavedState;
+use nodegate_policy::{FactsError, InventoryAnswers, NodeFacts, StoredNode};
+use nodegate_stores::inventory::{self, InventoryCache, UnreadableAnswers};
+use nodegate_stores::state::{ConfigMaps, Identity, Problem, SavedStates};
+
+/// A stored node with what is known about its past.
+pub(in crate::cli) struct KnownNode {
+    /// The node.
+    pub(in crate::cli) node: NodeObject,
+    /// Its saved state.
+    pub(in crate::cli) saved: SavedState,
+    /// The answers of inventories about it.
+    inventory: Arc<InventoryAnswers>,
+    /// Whether the node was created while the webhook was registered.
+    registered: bool,
+    /// Whether the identity of its machine is known, so that its saved state can be found.
+    identified: bool,
+    /// Taints that a webhook's patch added, as far as it is known.
+    patched_taints: BTreeSet<String>,
+}
+
+impl KnownNode {
+    /// A node of a cluster. `webhook_since`: when the webhook was registered.
+    pub(in crate::cli) fn of_cluster(
+        node: NodeObject,
+        saved: SavedState,
+        inventory: Arc<InventoryAnswers>,
+        webhook_since: Option<Timestamp>,
+        identity: Identity,
+    ) -> Self {
+        let identified = node.facts().is_ok_and(|facts| identity.of(machine(&facts)).is_some());
+        let registered = webhook_since.zip(node.created()).is_some_and(|(since, created)| created > since);
+        Self { node, saved, inventory, registered, identified, patched_taints: BTreeSet::new() }
+    }
+
+    /// A node of a file. Without saved state, it is assumed that admission handled the node and that it did not join just
+    /// now.
+    ///
+    /// # Errors
+    /// Returns an error if it is not a Node.
+    pub(in crate::cli) fn of_file(node: &Json, saved: Option<SavedState>) -> anyhow::Result<Self> {
+        let node = NodeObject::read(&node.to_string()).map_err(|Unreadable { name, why }| {
+            anyhow::anyhow!("{}: {why}", if name.is_empty() { "a node without a name" } else { &name })
+        })?;
+        let patched_taints = match &saved {
+            Some(_) => BTreeSet::new(),
+            None => node.facts()?.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect(),
+        };
+        let saved = saved.unwrap_or_else(|| SavedState {
+            node_name: node.name().to_owned(),
+            node_uid: Some(node.uid().to_owned()).filter(|uid| !uid.is_empty()),
+            ..SavedState::default()
+        });
+        Ok(Self { node, saved, inventory: Arc::default(), registered: true, identified: true, patched_taints })
+    }
+
+    /// The facts of the node.
+    ///
+    /// # Errors
+    /// Returns an error if a field has an unexpected type.
+    pub(in crate::cli) fn facts(&self) -> Result<NodeFacts<'_>, FactsError> {
+        self.node.facts()
+    }
+
+    /// The node as `plan_reconcile` takes it.
+    pub(in crate::cli) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a [TaintId]) -> StoredNode<'a> {
+        let Self { node, saved, inventory, registered, identified, patched_taints } = self;
+        StoredNode {
+            node: facts,
+            version: None,
+            claims: &node.claims,
+            saved,
+            inventory: Some(inventory),
+            registered: *registered,
+            identified: *identified,
+            pending,
+            adopt: false,
+            patched_taints,
+        }
+    }
+}
+
+/// How the past of the nodes of a cluster is found.
+pub(in crate::cli) struct Known<'a> {
+    /// How saved state is matched to nodes.
+    pub(in crate::cli) identity: Identity,
+    /// The name of the mutating webhook configuration.
+    pub(in crate::cli) webhook_configuration: &'a str,
+}
+
+/// Reads all nodes of a cluster, page by page, with what is known about their past.
+///
+/// # Errors
+/// Returns an error if nodes or saved state cannot be read, or the first error of `take`.
+pub(in crate::cli) async fn each(
+    client: &Client,
+    place: &ClusterTarget,
+    known: &Known<'_>,
+    mut take: impl FnMut(Result<KnownNode, Unreadable>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let maps = ConfigMaps::new(client.clone(), &place.namespace, Arc::new(SavedStates::new(known.identity)));
+    let unreadable = |problem: Problem| {
+        let Problem { config_map, why, .. } = problem;
+        output::note(&format!("note: saved state in ConfigMap {config_map} is not used: {why}"));
+    };
+    maps.read(unreadable).await.context("could not read saved state")?;
+    let inventories = inventory_answers(client, &place.namespace).await;
+    let since = webhook_since(client, known.webhook_configuration).await;
+    let (api, mut next) = (NodeApi::new(client.clone()), None);
+    loop {
+        let mut read = Vec::new();
+        let page = api.page(next.as_deref(), |node| read.push(node)).await.context("could not list nodes")?;
+        for node in read {
+            take(node.map(|node| {
+                let saved = node.facts().ok().and_then(|facts| maps.states().get(machine(&facts)));
+                let inventory = inventories.of(node.name());
+                let saved = saved.map(|saved| (*saved).clone()).unwrap_or_default();
+                KnownNode::of_cluster(node, saved, inventory, since, known.identity)
+            }))?;
+        }
+        next = page.next;
+        if next.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// The answers of inventories that the leader keeps. If they cannot be read, prints a note.
+pub(in crate::cli) async fn inventory_answers(client: &Client, namespace: &str) -> InventoryCache {
+    let cache = InventoryCache::default();
+    match inventory::read(client, namespace, &cache).await {
+        Ok(unreadable) => {
+            for UnreadableAnswers { config_map, why } in unreadable {
+                output::note(&format!(
+                    "note: could not read the answers of inventories in ConfigMap {config_map}, so some of their labels are unknown: {}",
+                    on_a_line(&why)
+                ));
+            }
+        }
+        Err(error) => output::note(&format!(
+            "note: could not read the answers of inventories, so their labels are unknown: {}",
+            in_words(&error)
+        )),
+    }
+    cache
+}
+
+/// As [`inventory_answers`], for a command that writes.
+///
+/// # Errors
+/// Returns an error if some of the answers cannot be read.
+pub(in crate::cli) async fn all_inventory_answers(client: &Client, namespace: &str) -> anyhow::Result<InventoryCache> {
+    let cache = InventoryCache::default();
+    let read = inventory::read(client, namespace, &cache).await;
+    if let Some(UnreadableAnswers { config_map, why }) =
+        read.context("could not read the answers of inventories")?.first()
+    {
+        bail!(
+            "could not read the answers of inventories in ConfigMap {config_map}: {}; start `nodegate serve`, whose leader writes it again, or delete it",
+            on_a_line(why)
+        );
+    }
+    Ok(cache)
+}
+
+/// When the webhook was registered. If that cannot be read, prints a note.
+pub(in crate::cli) async fn webhook_since(client: &Client, configuration: &str) -> Option<Timestamp> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    match api.get_opt(configuration).await {
+        Ok(found) => found?.metadata.creation_timestamp.map(|time| time.0),
+        Err(error) => {
+            output::note(&format!(
+                "note: could not read webhook configuration {configuration}, so it is unknown which nodes were created after it: {}",
+                in_words(&error)
+            ));
+            None
+        }
+    }
+}

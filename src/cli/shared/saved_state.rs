@@ -1,0 +1,141 @@
+//! The saved state of nodes, for commands.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+
+use nodegate_policy::api::state::SavedState;
+use nodegate_stores::state::{
+    self, ConfigMaps, Identity, Machine, NAME_PREFIX, Problem, STATE_KEY, SavedStates, Unused,
+};
+
+/// Number of ConfigMaps in one page of a list.
+const PAGE: u32 = 500;
+
+/// The saved state of a node in the ConfigMaps of a namespace.
+pub(in crate::cli) enum InCluster {
+    /// It has a record.
+    Record(Box<SavedState>),
+    /// It has none.
+    Nothing,
+    /// Its record cannot be read.
+    Unreadable(Problem),
+}
+
+/// The saved state of the machine behind a node, with its history, as `serve` with this `identity` finds it.
+///
+/// # Errors
+/// Returns an error if the API server refuses or cannot be reached.
+pub(in crate::cli) async fn of_machine(
+    client: &Client,
+    namespace: &str,
+    identity: Identity,
+    machine: Machine<'_>,
+) -> Result<InCluster, kube::Error> {
+    let Some(own) = identity.of(machine) else { return Ok(InCluster::Nothing) };
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let usual = maps.get_opt(&format!("{NAME_PREFIX}{}", machine.name)).await?;
+    if let Some(Ok(state)) = usual.as_ref().and_then(document)
+        && Identity::key(&state) == own
+    {
+        return Ok(InCluster::Record(Box::new(state)));
+    }
+    // A record may be stored under another name: the name of the node is too long, or another machine's record has it.
+    let all = ConfigMaps::new(client.clone(), namespace, Arc::new(SavedStates::new(identity)));
+    let mut problem = None;
+    all.read(|found| problem = problem.take().or((found.node == machine.name).then_some(found))).await?;
+    Ok(match (all.with_history(machine).await?, problem) {
+        (Some(state), _) => InCluster::Record(Box::new(state)),
+        (None, Some(problem)) => InCluster::Unreadable(problem),
+        (None, None) => InCluster::Nothing,
+    })
+}
+
+/// The saved state of the node with this name, with its history. If machines had the name one after the other, this is the
+/// record of the present node.
+///
+/// # Errors
+/// Returns an error if the API server refuses or cannot be reached.
+pub(in crate::cli) async fn of_name(client: &Client, namespace: &str, node: &str) -> Result<InCluster, kube::Error> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let name = format!("{NAME_PREFIX}{node}");
+    let usual = maps.get_opt(&name).await?.as_ref().and_then(document);
+    if let Some(Ok(state)) = &usual
+        && state.node_name == node
+        && state.deleted_at.is_none()
+    {
+        return Ok(InCluster::Record(Box::new(state.clone())));
+    }
+    // A record may be stored under another name: the name of the node is too long, or another machine's record has it.
+    let all = all_in_cluster(client, namespace, |_| {}).await?;
+    let of_node = all.into_iter().filter(|state| state.node_name == node);
+    match (of_node.max_by(|one, other| age(one).cmp(&age(other))), usual) {
+        (Some(state), _) => Ok(InCluster::Record(Box::new(state))),
+        (None, Some(Err(why))) => {
+            let why = Unused::Unreadable(why);
+            Ok(InCluster::Unreadable(Problem { config_map: name, node: node.to_owned(), why }))
+        }
+        (None, _) => Ok(InCluster::Nothing),
+    }
+}
+
+/// Sorts the records of one name: the present node last, and before it the one that was deleted last.
+fn age(state: &SavedState) -> (bool, Option<&str>) {
+    (state.deleted_at.is_none(), state.deleted_at.as_deref())
+}
+
+/// The document of a ConfigMap, or why it cannot be read.
+fn document(map: &ConfigMap) -> Option<Result<SavedState, String>> {
+    let text = map.data.as_ref()?.get(STATE_KEY)?;
+    Some(serde_json::from_str::<SavedState>(text).map_err(|error| error.to_string()))
+}
+
+/// The saved state of all nodes in the ConfigMaps of `namespace`, with their histories. Calls `report` for each that cannot be
+/// read.
+///
+/// # Errors
+/// Returns an error if the API server refuses or cannot be reached.
+pub(in crate::cli) async fn all_in_cluster(
+    client: &Client,
+    namespace: &str,
+    mut report: impl FnMut(Problem),
+) -> Result<Vec<SavedState>, kube::Error> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let mut parameters = ListParams::default().limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let page = maps.list(&parameters).await?;
+        for map in page.items {
+            let name = map.name_any();
+            match (name.strip_prefix(NAME_PREFIX), document(&map)) {
+                (Some(_), Some(Ok(state))) if state::is_record(&name, &state) => found.push(state),
+                (Some(_), Some(Ok(state))) => report(Problem::copy(name, &state.node_name)),
+                (Some(node), Some(Err(why))) => {
+                    report(Problem { node: node.to_owned(), config_map: name, why: Unused::Unreadable(why) });
+                }
+                (None, _) | (_, None) => {}
+            }
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// The saved state of all nodes in a directory of `<node>.json` files, by node.
+///
+/// # Errors
+/// Returns an error if the directory or a file in it cannot be read.
+pub(in crate::cli) fn in_directory(directory: &Path) -> anyhow::Result<HashMap<String, SavedState>> {
+    anyhow::ensure!(directory.is_dir(), "--state-dir {}: there is no such directory", directory.display());
+    let (states, errors) = state::read(directory, &Default::default());
+    if let Some(error) = errors.into_iter().next() {
+        return Err(error.into());
+    }
+    Ok(states.iter().map(|(node, state)| (node.to_string(), (**state).clone())).collect())
+}
