@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
-use nodegate::tls::Directory;
+use nodegate_webhook::tls::Directory;
 use serde_json::{Value, json};
 
 #[path = "../tests/suite/cluster/control_plane/mod.rs"]

@@ -13,9 +13,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nodegate::admission::{Context, mutate, validate};
-use nodegate::tls::Directory;
 use nodegate_policy::api::state::SavedState;
+use nodegate_webhook::admission::{Context, mutate, validate};
+use nodegate_webhook::tls::Directory;
 use serde_json::{Value, json};
 
 #[path = "support/context.rs"]

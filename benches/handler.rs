@@ -10,7 +10,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use nodegate::admission::{Context, mutate, validate};
+use nodegate_webhook::admission::{Context, mutate, validate};
 use serde_json::{Value, json};
 
 #[path = "support/context.rs"]

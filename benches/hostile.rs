@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Bytes;
-use nodegate::tls::Directory;
+use nodegate_webhook::tls::Directory;
 use serde_json::{Value, json};
 
 #[path = "support/load.rs"]

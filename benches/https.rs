@@ -11,7 +11,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
-use nodegate::tls::Directory;
+use nodegate_webhook::tls::Directory;
 
 #[path = "support/governance.rs"]
 mod governance;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
-use nodegate::tls::Directory;
+use nodegate_webhook::tls::Directory;
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 

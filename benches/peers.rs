@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use hyper::body::Bytes;
-use nodegate::tls::Directory;
+use nodegate_webhook::tls::Directory;
 use tokio::runtime::Runtime;
 
 #[path = "../tests/suite/cluster/control_plane/mod.rs"]

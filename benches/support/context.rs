@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use nodegate::admission::Context;
-use nodegate::metrics::Metrics;
-use nodegate::state::SavedStates;
+use nodegate_base::metrics::Metrics;
 use nodegate_policy::api::policy::NodePolicySpec;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{Origin, PolicyDocument, PolicySet};
+use nodegate_stores::state::SavedStates;
+use nodegate_webhook::admission::Context;
 use serde_json::Value;
 
 /// One policy, and the saved state of these nodes.
@@ -24,6 +24,8 @@ pub(crate) fn context(spec: Value, saved: Vec<SavedState>) -> Context {
         pending_taint: None,
         synced: Arc::new(true.into()),
         records_last_change: false,
+        annotation_calls: Default::default(),
+        callers: Default::default(),
         exemptions: Arc::default(),
         denials: Default::default(),
         metrics: Metrics::new(),

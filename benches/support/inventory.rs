@@ -9,7 +9,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, header};
-use nodegate::tls::{Certificate, Directory, Limits, Protocol, RequestBody, SubjectName, https, serve};
+use nodegate_webhook::tls::{Certificate, Directory, Limits, Protocol, RequestBody, SubjectName, https, serve};
 use tokio_util::sync::CancellationToken;
 
 use super::control_plane::ControlPlane;

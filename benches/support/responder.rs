@@ -10,7 +10,7 @@ use hyper::body::Bytes;
 use hyper::service::service_fn;
 use hyper::{Request, Response, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use nodegate::tls::{Certificate, Directory, Limits, Protocol, https, serve};
+use nodegate_webhook::tls::{Certificate, Directory, Limits, Protocol, https, serve};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
