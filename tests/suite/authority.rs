@@ -93,11 +93,22 @@ pub(crate) fn ask(address: &str, ca: &[u8], identity: Option<&Identity>, path: &
 
 /// Posts a review to `path`, as a caller without a certificate: the answer with its head.
 pub(crate) fn post(address: &str, ca: &[u8], path: &str, review: &str) -> io::Result<String> {
+    post_as(address, ca, None, path, review)
+}
+
+/// Posts a review to `path`: the answer with its head.
+pub(crate) fn post_as(
+    address: &str,
+    ca: &[u8],
+    identity: Option<&Identity>,
+    path: &str,
+    review: &str,
+) -> io::Result<String> {
     let length = review.len();
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
     );
-    send(address, ca, None, &[head.as_bytes(), review.as_bytes()].concat())
+    send(address, ca, identity, &[head.as_bytes(), review.as_bytes()].concat())
 }
 
 /// A connection that blocks, and whose handshake happens with the first write.

@@ -12,7 +12,9 @@ use hyper::body::Bytes;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use jiff::Timestamp;
-use nodegate::tls::{self, Callers, Certificate, Directory, Event, Limits, Observer, Protocol, Refusal, RequestBody};
+use nodegate_webhook::tls::{
+    self, Callers, Certificate, Directory, Event, Limits, Observer, Protocol, Refusal, RequestBody,
+};
 use rcgen::{ExtendedKeyUsagePurpose, SanType};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;

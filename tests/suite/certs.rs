@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use crate::output::assert_conforms;
 
+/// `create`, `show` or `renew`, and flags.
 fn certs(at: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-    command.args(["certs", "--cert-dir", "certs"]).args(arguments).current_dir(at).output().unwrap()
+    command.arg("certs").args(arguments).current_dir(at).output().unwrap()
 }
 
 fn printed(at: &Path, arguments: &[&str]) -> String {
@@ -36,7 +37,8 @@ fn openssl(at: &Path, file: &str) -> String {
 fn fingerprints_are_the_ones_that_openssl_prints() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    let first = json(at, &[]);
+    let first = json(at, &["create"]);
+    assert_eq!(json(at, &["create"]), first);
     let (leaf, ca) = (openssl(at, "certs/tls.crt"), openssl(at, "certs/ca.crt"));
     assert_eq!(
         (&first["certificate"]["sha256"], &first["authorities"][0]["sha256"]),
@@ -44,13 +46,13 @@ fn fingerprints_are_the_ones_that_openssl_prints() {
     );
     assert_eq!((&first["owner"], &first["certificate"]["expired"]), (&"nodegate".into(), &false.into()));
     assert_eq!(first["certificate"]["names"], serde_json::json!(["localhost", "127.0.0.1", "::1"]));
-    let table = printed(at, &[]);
+    let table = printed(at, &["show"]);
     assert!(
         table.contains(&format!("\nsha256     {leaf}\n\nCA ")) && table.ends_with(&format!("\nsha256     {ca}\n")),
         "{table}"
     );
-    assert!(printed(at, &["-o", "yaml"]).contains("\nowner: nodegate\n"));
-    let renewed = json(at, &["--renew"]);
+    assert!(printed(at, &["show", "-o", "yaml"]).contains("\nowner: nodegate\n"));
+    let renewed = json(at, &["renew"]);
     assert_eq!(renewed["authorities"], first["authorities"]);
     assert_ne!(renewed["certificate"]["sha256"], first["certificate"]["sha256"]);
 }
@@ -59,19 +61,51 @@ fn fingerprints_are_the_ones_that_openssl_prints() {
 fn certificates_of_another_issuer_are_shown_with_and_without_their_ca() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    json(at, &[]);
+    json(at, &["create"]);
     std::fs::remove_file(at.join("certs/ca.key")).unwrap();
-    let external = json(at, &[]);
+    let external = json(at, &["show"]);
+    assert_eq!(json(at, &["create"]), external);
     assert_eq!((&external["owner"], external["authorities"].as_array().unwrap().len()), (&"external".into(), 1));
-    let refused = certs(at, &["--renew"]);
+    let refused = certs(at, &["renew"]);
     assert!(
         refused.status.code() == Some(2) && String::from_utf8_lossy(&refused.stderr).contains("contains no ca.key")
     );
     let ca = std::fs::read_to_string(at.join("certs/ca.crt")).unwrap();
     std::fs::write(at.join("certs/ca.crt"), ca.replacen('M', "?", 1)).unwrap();
-    let damaged = certs(at, &[]);
+    let damaged = certs(at, &["show"]);
     let said = String::from_utf8(damaged.stderr).unwrap();
     assert!(damaged.status.code() == Some(2) && said.contains("certs/ca.crt: ") && damaged.stdout.is_empty(), "{said}");
     std::fs::remove_file(at.join("certs/ca.crt")).unwrap();
-    assert_eq!(json(at, &[])["authorities"], serde_json::json!([]));
+    assert_eq!(json(at, &["show"])["authorities"], serde_json::json!([]));
+}
+
+#[test]
+fn a_certificate_of_version_1_is_refused_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    std::fs::create_dir(at.join("certs")).unwrap();
+    let run = |arguments: &str| {
+        let made = Command::new("openssl").args(arguments.split(' ')).current_dir(at).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    };
+    run("req -new -newkey rsa:2048 -nodes -keyout certs/tls.key -subj /CN=x -out request");
+    // Without extensions it has version 1.
+    run("x509 -req -in request -signkey certs/tls.key -days 2 -out certs/tls.crt");
+    let refused = certs(at, &["show"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("it has X.509 version 1, but TLS needs version 3") && said.contains("-addext"), "{said}");
+}
+
+#[test]
+fn only_create_writes_into_an_empty_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    for arguments in [&[] as &[&str], &["show"], &["renew"]] {
+        let refused = certs(at, arguments);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(refused.status.code() == Some(2) && refused.stdout.is_empty(), "{said}");
+        assert!(said.contains("create"), "{said}");
+        assert!(!at.join("certs").exists(), "{arguments:?}");
+    }
 }

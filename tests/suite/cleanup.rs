@@ -63,6 +63,21 @@ fn what_would_be_removed_is_listed_once_for_all_nodes() {
 }
 
 #[test]
+fn an_empty_value_is_shown_as_quotes() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path());
+    for name in ["nodes.json", "state/gpu-1.json"] {
+        let file = directory.path().join(name);
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(file, text.replace("\"gold\"", "\"\"")).unwrap();
+    }
+    let output = command(directory.path(), &["--node", "gpu-1"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let row = text.lines().find(|line| line.contains(" tier ")).unwrap();
+    assert_eq!(row.split_whitespace().nth(2), Some("\"\""), "{text}");
+}
+
+#[test]
 fn json_has_the_documented_fields() {
     let answer: Value = serde_json::from_str(&printed(&["-o", "json"], 0)).unwrap();
     assert_conforms("cleanup", &answer);

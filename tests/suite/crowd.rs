@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use nodegate_webhook::admission::REVIEW_BYTES;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -32,14 +33,14 @@ const AT_ONCE: usize = 64;
 
 /// Somebody who calls from an address of their own.
 #[derive(Clone)]
-struct Caller {
+pub(crate) struct Caller {
     from: IpAddr,
     to: SocketAddr,
     connector: TlsConnector,
 }
 
 impl Caller {
-    fn new(serve: &Serve, from: [u8; 4]) -> Self {
+    pub(crate) fn new(serve: &Serve, from: [u8; 4]) -> Self {
         let ca = std::fs::read(serve.path("certs/ca.crt")).unwrap();
         let connector = TlsConnector::from(client_config(&ca, None, rustls::ALL_VERSIONS));
         Self { from: from.into(), to: serve.address.parse().unwrap(), connector }
@@ -58,14 +59,23 @@ impl Caller {
     }
 
     /// Sends an ordinary review: the head of its answer.
-    async fn review(&self) -> String {
-        let asked = async {
-            let mut stream = self.tls().await.unwrap();
-            stream.write_all(head("/mutate?timeout=10s", CREATE.len()).as_bytes()).await.unwrap();
-            stream.write_all(CREATE.as_bytes()).await.unwrap();
-            answer(&mut stream).await
-        };
+    pub(crate) async fn review(&self) -> String {
+        let asked = self.send("/mutate", CREATE);
         timeout(PATIENCE, asked).await.expect("an ordinary review is answered")
+    }
+
+    /// Sends a body: the head of its answer. The server may answer before it has read all of it.
+    pub(crate) async fn send(&self, path: &str, body: &str) -> String {
+        answer(&mut self.ask(path, body).await).await
+    }
+
+    /// Sends a body and leaves its answer unread.
+    pub(crate) async fn ask(&self, path: &str, body: &str) -> TlsStream<TcpStream> {
+        let mut stream = self.tls().await.unwrap();
+        stream.write_all(head(&format!("{path}?timeout=10s"), body.len()).as_bytes()).await.unwrap();
+        let _ = stream.write_all(body.as_bytes()).await;
+        let _ = stream.flush().await;
+        stream
     }
 }
 
@@ -210,6 +220,54 @@ async fn sixteen_concurrent_reviews_of_maximum_size_are_answered_within_the_memo
     assert!(peak < 256 * 1024 * 1024, "{peak} bytes");
 }
 
+/// Sends as much as a review may have, faster than nothing and slower than any network, again and again.
+async fn send_slowly(caller: Caller, begun: tokio::sync::mpsc::Sender<()>) {
+    // 4.6 MiB in a second.
+    let piece = vec![b' '; 4_823_449 / 20];
+    loop {
+        let Ok(mut stream) = caller.tls().await else { continue };
+        let _ = stream.write_all(head("/mutate?timeout=30s", REVIEW_BYTES).as_bytes()).await;
+        for at in 0..REVIEW_BYTES / piece.len() {
+            if stream.write_all(&piece).await.is_err() {
+                break;
+            }
+            // More than waits unread, so it has its place.
+            if at == 5 {
+                let _ = begun.try_send(());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_senders_of_large_bodies_do_not_hold_both_places() {
+    let serve = Serve::start(&[], &[], |_| {});
+    let pod = Caller::new(&serve, [127, 0, 1, 1]);
+    let (begun, mut begins) = tokio::sync::mpsc::channel(2);
+    let slow: Vec<_> = (0..2).map(|_| tokio::spawn(send_slowly(pod.clone(), begun.clone()))).collect();
+    for _ in 0..2 {
+        begins.recv().await.unwrap();
+    }
+    let review = large_update(include_str!("../data/admission-reviews/admin-label-update.json"), 50_000, |_| {});
+    assert!(review.len() > 256 * 1024);
+    let api_server = Caller::new(&serve, [127, 0, 0, 1]);
+    for _ in 0..10 {
+        let mut stream = api_server.tls().await.unwrap();
+        // The time that the registration gives.
+        stream.write_all(head("/validate?timeout=2s", review.len()).as_bytes()).await.unwrap();
+        stream.write_all(review.as_bytes()).await.unwrap();
+        let answer = answer(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}\n{}", serve.get("/metrics"));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(slow.iter().all(|sender| !sender.is_finished()), "they never gave up");
+    let metrics = serve.get("/metrics");
+    let cut = metrics.lines().find_map(|line| line.strip_prefix("nodegate_bodies_refused_total{reason=\"slow\"} "));
+    assert!(cut.is_some_and(|cut| cut.trim() != "0"), "they are counted: {metrics}");
+    slow.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 /// What waits unread in the system counts towards the memory of the pod, and by itself the system lets it grow to megabytes
 /// for every connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -217,7 +275,7 @@ async fn what_waits_for_its_turn_stays_with_its_sender() {
     let serve = Serve::start(&[], &[], |_| {});
     let caller = Caller::new(&serve, [127, 0, 1, 1]);
     let mut held = Vec::new();
-    // Two are the places of large reviews.
+    // One of them gets the slot for large reviews.
     for _ in 0..2 {
         let mut stream = caller.tls().await.unwrap();
         stream.write_all(head("/mutate?timeout=30s", 7_000_000).as_bytes()).await.unwrap();

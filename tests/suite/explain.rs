@@ -44,18 +44,61 @@ fn explained(arguments: &[&str]) -> String {
 
 #[test]
 fn a_node_is_explained_as_a_table() {
-    let expected = r#" FIELD  KEY        VALUE           SOURCE                         OWNED  SINCE
- label  team       ml              kubectl-label                  no     -
- label  tier       gold            rule fleet/gold (priority 10)  yes    2026-11-20T10:00:00Z
- taint  dedicated  gpu:NoSchedule  rule fleet/gold (priority 10)  yes    -
+    let expected = r#" FIELD  KEY        VALUE           SOURCE           OWNED  SINCE
+ label  tier       gold            rule fleet/gold  yes    2026-11-20T10:00:00Z
+                                   (priority 10)
+ taint  dedicated  gpu:NoSchedule  rule fleet/gold  yes    -
+                                   (priority 10)
+(1 key that no rule affects: --all shows them)
 
 Other values that rules assign:
-  label tier: rule fleet/tin (priority 0) assigns "tin": another rule has a higher priority
+  label tier: rule fleet/tin (priority 0) assigns "tin": another rule has a
+    higher priority
 
 Missing:
-  label size=big (rule fleet/big): unknown: capacity nvidia.com/gpu >=8: capacity nvidia.com/gpu is absent; the node is starting, so devices may still appear
+  label size=big (rule fleet/big): unknown: capacity nvidia.com/gpu >=8:
+    capacity nvidia.com/gpu is absent; the node is starting, so devices may
+    still appear
 "#;
     assert_eq!(explained(&["gpu-1"]), expected);
+    assert!(
+        explained(&["gpu-1", "--all"]).contains("\n label  team       ml              kubectl-label    no     -\n")
+    );
+}
+
+#[test]
+fn an_empty_value_is_shown_as_quotes() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("nodes.json"), node().to_string().replace("\"ml\"", "\"\"")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command.args(["explain", "--nodes", "nodes.json", "gpu-1", "--all"]).current_dir(directory.path());
+    let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let row = output.lines().find(|line| line.contains(" team ")).unwrap();
+    assert_eq!(row.split_whitespace().nth(2), Some("\"\""), "{output}");
+}
+
+#[test]
+fn of_a_file_without_managed_fields_it_is_unknown_what_is_owned() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("policy.yaml"), POLICY).unwrap();
+    let mut node = node();
+    node["metadata"].as_object_mut().unwrap().remove("managedFields");
+    std::fs::write(directory.path().join("nodes.json"), node.to_string()).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        command.args(["explain", "--nodes", "nodes.json", "--policy", "policy.yaml", "gpu-1"]).args(arguments);
+        String::from_utf8(command.current_dir(directory.path()).output().unwrap().stdout).unwrap()
+    };
+    let why = "? because the file has no managedFields; print it with\n";
+    let how = "  `kubectl get node gpu-1 -o yaml --show-managed-fields`\n";
+    let table = run(&[]);
+    assert!(
+        table.contains("  ?      ") && !table.contains("  yes  ") && table.contains(&format!("\nowned: {why}{how}")),
+        "{table}"
+    );
+    assert!(run(&["tier"]).contains(&format!("  owned:   {why}")), "{}", run(&["tier"]));
+    let json: Value = serde_json::from_str(&run(&["-o", "json"])).unwrap();
+    assert!(json["writersUnknown"].as_str().is_some_and(|why| why.contains("--show-managed-fields")), "{json}");
 }
 
 #[test]
@@ -65,8 +108,10 @@ label tier=gold
   source:  rule fleet/gold (priority 10)
   since:   2026-11-20T10:00:00Z
   owned:   yes
-  removed: 60 s after the rule stops matching, unless another rule assigns the key
-  other:   rule fleet/tin (priority 0) assigns \"tin\": another rule has a higher priority
+  removed: 60 s after the rule stops matching, unless another rule assigns the
+           key
+  other:   rule fleet/tin (priority 0) assigns \"tin\": another rule has a higher
+           priority
 ";
     assert_eq!(explained(&["gpu-1", "tier"]), tier);
     assert!(explained(&["gpu-1", "size"]).starts_with("missing: label size=big (rule fleet/big): unknown: "));
@@ -80,7 +125,8 @@ label tier=gold
 fn each_condition_of_the_rules_that_could_give_a_key_is_shown() {
     let expected = "\
 rule fleet/big (priority 0): unknown on node gpu-1
-  unknown  capacity nvidia.com/gpu >=8   (capacity nvidia.com/gpu is absent; the node is starting, so devices may still appear)
+  unknown  capacity nvidia.com/gpu >=8   (capacity nvidia.com/gpu is absent; the
+           node is starting, so devices may still appear)
 ";
     assert_eq!(explained(&["gpu-1", "--why-not", "size"]), expected);
     let tier = explained(&["gpu-1", "--why-not", "tier"]);

@@ -60,10 +60,7 @@ fn run(at: &Path, line: &str) -> (Option<i32>, String, String) {
 /// Asserts that each command is in the table, unless it is among `others`.
 fn assert_complete<'a>(lines: impl IntoIterator<Item = &'a str>, others: &[&str]) {
     let help = run(Path::new("."), "--help").1;
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let names = commands.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-    let all: BTreeSet<&str> =
-        names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect();
+    let all: BTreeSet<&str> = crate::output::commands(&help).collect();
     let here: BTreeSet<&str> =
         lines.into_iter().filter_map(|line| words(line).first().copied()).chain(others.iter().copied()).collect();
     assert_eq!(here, all, "commands of the table (left) and of --help (right)");
@@ -130,12 +127,13 @@ const MISSING: &[&str] = &[
     "probe --sysfs absent",
     "probe --pci-ids absent",
     "firstboot install --print --unit-file absent",
+    "certs show --cert-dir absent",
 ];
 
 #[test]
 fn a_missing_file_is_an_error_that_names_it() {
     // The others read no files, or create them.
-    assert_complete(MISSING.iter().copied(), &["demo", "certs", "completions", "man"]);
+    assert_complete(MISSING.iter().copied(), &["demo", "completions", "man"]);
     let directory = directory();
     let before = files(directory.path());
     for line in MISSING {
@@ -144,7 +142,7 @@ fn a_missing_file_is_an_error_that_names_it() {
         assert!(errors.starts_with("error: ") && errors.contains("absent"), "{line}: {errors}");
         assert_eq!(files(directory.path()), before, "{line}");
     }
-    for line in ["certs --cert-dir file", "man file/man1", "init node.json --dir file/policy"] {
+    for line in ["certs create --cert-dir file", "man file/man1", "init node.json --dir file/policy"] {
         let (code, output, errors) = run(directory.path(), line);
         assert!(code == Some(2) && output.is_empty() && errors.contains("file"), "{line}: {errors}");
     }
@@ -241,7 +239,7 @@ const PRINTING: &[(&str, i32)] = &[
     ("report --violations node.json --policy policy.yaml", 0),
     ("history n --state-dir state", 0),
     ("cleanup --nodes node.json --state-dir state --exit-code", 1),
-    ("certs --cert-dir certs", 0),
+    ("certs create --cert-dir certs", 0),
     ("completions bash", 0),
     ("probe --sysfs sysfs -o json", 0),
     ("firstboot install --print --unit-file kubelet.service", 0),
@@ -328,7 +326,7 @@ fn files_of_a_command_that_is_ended_while_it_writes_are_whole_or_absent() {
     for (line, sizes) in [
         ("init node.json", &[0_usize, 100, 1_000, 10_000] as &[usize]),
         ("init node.json --force", &[100, 1_000]),
-        ("certs --cert-dir certs", &[0, 100, 300, 500]),
+        ("certs create --cert-dir certs", &[0, 100, 300, 500]),
     ] {
         for size in sizes {
             let directory = directory();
@@ -368,4 +366,25 @@ fn a_demo_that_is_ended_leaves_no_files() {
     let output = ended(child);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(files(&temporary), BTreeSet::new());
+}
+
+#[test]
+fn a_wrong_argument_is_named_once_with_what_to_write() {
+    for (arguments, said) in [
+        (
+            "report --kubeconfig /nope --namespace x",
+            "error: --kubeconfig /nope: No such file or directory (os error 2)\n",
+        ),
+        (
+            "migrate a b c",
+            "error: migrate moves one key to another, and \"c\" is a third; run it once for each pair of keys\n",
+        ),
+        ("explain Foo/x", "not a node name; write at most 253 lower-case letters, digits, '-' or '.'"),
+        ("history Foo/x", "not a node name;"),
+        ("cleanup --node a,Foo/x", "not a node name;"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).args(arguments.split(' ')).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && errors.contains(said), "{arguments}: {errors}");
+    }
 }

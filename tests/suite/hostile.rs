@@ -63,6 +63,11 @@ fn text_that_is_not_a_policy_is_an_error_that_names_the_file() {
 #[test]
 fn oversized_globs_patterns_and_numbers_are_refused() {
     let long = "a*".repeat(400);
+    let regex = format!(
+        r#"{{"governance": {{"naming": [{{"keys": ["a"], "regex": "{}", "of": "value"}}]}}}}"#,
+        "x".repeat(5000)
+    );
+    assert!(errors_of(&policy(&regex))[0].contains("has 5000 bytes, but the limit is 4096"));
     let errors = errors_of(&policy(&format!(
         "{{rules: [{{name: r, match: {{names: [\"{long}\"], capacity: {{cpu: \">=99999999999999999999999999999999\"}}}}, labels: {{a: b}}, priority: 99999999999999999999}}]}}"
     )));
@@ -80,6 +85,43 @@ fn two_thousand_expressions_load_and_more_do_not() {
     assert_eq!(errors_of(&expressions(2_000)), Vec::<String>::new());
     let errors = errors_of(&expressions(2_001));
     assert!(errors[0].contains("2001 expressions in total, but the limit is 2000"), "{errors:?}");
+}
+
+#[test]
+fn everything_compiled_of_a_set_has_one_budget() {
+    let repeated = |count: usize, of: &dyn Fn(usize) -> String| (0..count).map(of).collect::<Vec<_>>().join(",");
+    let naming = |_| r#"{"keys": ["a"], "regex": "[a-z0-9]{2,1000}[a-z]{1,400}", "of": "value"}"#.to_owned();
+    let too_large = |_| r#"{"keys": ["a"], "regex": "([a-z]{1,900}[0-9]{1,900}){1,900}", "of": "value"}"#.to_owned();
+    let matches = |at| format!(r#"{{"expression": "object.metadata.name.matches('(a{{1,50}}){{1,50}}{at}')"}}"#);
+    let alternatives = (10..100).map(|at| at.to_string()).collect::<Vec<_>>().join(",");
+    let names = |at| {
+        format!(r#"{{"name": "r{at}", "labels": {{"a": "b"}}, "match": {{"names": ["{{{alternatives}}}*{at}"]}}}}"#)
+    };
+    let users = |at| format!(r#""*{at}?""#);
+    for spec in [
+        format!(r#"{{"governance": {{"naming": [{}]}}}}"#, repeated(400, &naming)),
+        format!(r#"{{"governance": {{"naming": [{}]}}}}"#, repeated(400, &too_large)),
+        format!(r#"{{"governance": {{"expressions": [{}]}}}}"#, repeated(400, &matches)),
+        format!(r#"{{"rules": [{}]}}"#, repeated(1_000, &names)),
+        format!(
+            r#"{{"governance": {{"reserved": [{{"keys": ["a"], "allow": {{"users": [{}]}}}}]}}}}"#,
+            repeated(20_000, &users)
+        ),
+    ] {
+        let errors = errors_of(&policy(&spec));
+        assert!(errors.iter().any(|error| error.contains("32 MiB when compiled")), "{:.80}: {errors:.3?}", spec);
+    }
+}
+
+#[test]
+fn an_object_has_fewer_values_than_a_file_and_its_errors_are_bounded() {
+    let object = |count: usize| {
+        let spec = format!(r#"{{"rules": [{}]}}"#, vec!["{}"; count].join(","));
+        PolicyDocument::of_object_text("p", &spec).unwrap_err()
+    };
+    let too_large = object(60_000);
+    assert!(too_large.len() == 1 && too_large[0].to_string().contains("at most 50,000"), "{too_large:?}");
+    assert!(object(40_000).len() <= 1_000, "each of them has no name and sets nothing");
 }
 
 #[test]

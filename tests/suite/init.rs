@@ -52,9 +52,9 @@ fn assert_changes_nothing(directory: &Path, nodes: &str) {
     printed(directory, &["plan", "--policy", "policy/policy.yaml", nodes, "--exit-code"], 0);
 }
 
-const SUMMARY: &str = r" RULE           NODES  NAMES         SETS
+const SUMMARY: &str = r#" RULE           NODES  NAMES         SETS
  cpu-1-and-gpu  3      cpu-1, gpu-*  team=ml
- gpu            2      gpu-*         node-role.kubernetes.io/gpu=, tier=gold, dedicated=gpu:NoSchedule
+ gpu            2      gpu-*         node-role.kubernetes.io/gpu="", tier=gold, dedicated=gpu:NoSchedule
 
  LEFT OUT  KEY                                    NODES  REASON
  label     kubernetes.io/hostname                 2      the kubelet sets it
@@ -66,7 +66,7 @@ read 4 nodes, wrote policy/policy.yaml (2 rules) and policy/test.yaml (4 cases)
 Next, review the names in policy/policy.yaml, run its tests, and see that it changes nothing:
   nodegate test policy/test.yaml
   nodegate plan --policy policy/policy.yaml nodes.json
-";
+"#;
 
 #[test]
 fn the_first_policy_of_a_fleet_passes_its_tests_and_changes_nothing() {
@@ -222,7 +222,7 @@ fn what_an_example_policy_sets_is_found_again() {
         let (policy, nodes) = (examples.join(example).join("policy.yaml"), examples.join(example).join("nodes"));
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path();
-        let set = nodegate::files::Sources { policies: vec![policy], ..Default::default() }.load().unwrap();
+        let set = nodegate_stores::files::Sources { policies: vec![policy], ..Default::default() }.load().unwrap();
         let mut found = Vec::new();
         for entry in std::fs::read_dir(nodes).unwrap() {
             let node: Value = serde_saphyr::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use nodegate::admission::{Bounds, Context};
+use nodegate_webhook::admission::{Bounds, Context};
 use serde_json::{Value, json};
 
 use crate::admission::{CREATE, context, edited, post, send_to};

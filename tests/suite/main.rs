@@ -24,6 +24,7 @@ mod fuzzing;
 mod generated;
 mod history;
 mod hostile;
+mod hostile_bodies;
 mod image;
 mod init;
 mod inventory;

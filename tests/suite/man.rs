@@ -17,10 +17,8 @@ fn there_is_a_page_for_each_command() {
     }
     let help = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let commands = commands.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
     let mut found = 0;
-    for command in commands.filter(|command| *command != "help") {
+    for command in crate::output::commands(&help) {
         let page = std::fs::read_to_string(pages.join(format!("nodegate-{command}.1"))).unwrap();
         assert!(page.contains(".TH nodegate-") && page.contains(&format!("nodegate {command}")), "{page}");
         found += 1;
@@ -48,4 +46,16 @@ fn a_directory_that_cannot_be_made_is_an_error() {
     let output = man(&file.join("man1"));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(2) && said.contains("man1"), "{said}");
+}
+
+#[test]
+fn a_link_among_the_pages_is_replaced_and_not_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (victim, pages) = (directory.path().join("victim"), directory.path().join("man1"));
+    std::fs::write(&victim, "precious").unwrap();
+    std::fs::create_dir(&pages).unwrap();
+    std::os::unix::fs::symlink(&victim, pages.join("nodegate.1")).unwrap();
+    assert!(man(&pages).status.success());
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+    assert!(std::fs::symlink_metadata(pages.join("nodegate.1")).unwrap().is_file());
 }

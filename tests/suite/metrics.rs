@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use axum::http::{Request, StatusCode};
-use nodegate::admission::{Bounds, Context};
-use nodegate::metrics::{ApplyRun, Count, Entry, Format, Metrics, Reload, Survey};
+use nodegate_base::metrics::{ApplyRun, Count, Entry, Format, Metrics, Reload, Survey};
+use nodegate_policy::RuleId;
+use nodegate_webhook::admission::{Bounds, Context};
 use serde_json::{Value, json};
 
 use super::admission::{CREATE, context, send_to};
@@ -55,13 +56,16 @@ fn the_tables_of_the_reference_are_what_the_code_registers() {
     let entries = [Metrics::new().entries(), Metrics::apply_entries()].concat();
     let (new, sections) = reference(&text, &entries);
     let registered: BTreeSet<String> = entries.iter().map(|entry| entry.section.to_owned()).collect();
-    assert_eq!(sections, registered, "sections of {REFERENCE} with a table (left) and sections in src/metrics (right)");
+    assert_eq!(
+        sections, registered,
+        "sections of {REFERENCE} with a table (left) and sections in crates/nodegate-base/src/metrics (right)"
+    );
     if std::env::var_os("NODEGATE_GENERATE").is_some() {
         fs::write(path, new).unwrap();
     } else {
         assert!(
             text == new,
-            "the tables of {REFERENCE} are not what src/metrics registers; run `just generate` and commit it"
+            "the tables of {REFERENCE} are not what crates/nodegate-base/src/metrics registers; run `just generate` and commit it"
         );
     }
 }
@@ -107,7 +111,7 @@ fn hostile_metrics() -> Arc<Metrics> {
     for at in 0..3000 {
         let (policy, rule) = (name(at), name(at + 1));
         metrics.admission.noted("conflict", &policy, &rule);
-        metrics.admission.violated(&policy, &rule, "enforce", true);
+        metrics.admission.violated(&policy, &rule, "enforce", Some("unauthenticated"), 1);
         metrics.inventory.asked(&policy, &rule, "answered");
         metrics.inventory.dropped(&policy, &rule, 1);
         metrics.inventory.set_failing(&policy, &rule, true);
@@ -132,6 +136,9 @@ fn hostile_metrics() -> Arc<Metrics> {
     metrics.admission.bodies.refused("slow");
     metrics.callers.begin(["expired"]);
     metrics.controller.wrote("node", true);
+    for name in &names {
+        metrics.controller.rejected(&RuleId { policy: name.as_str().into(), rule: name.as_str().into() }, 1);
+    }
     metrics
 }
 

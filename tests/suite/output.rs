@@ -7,6 +7,13 @@ use nodegate_policy::api::schema::check;
 use nodegate_policy::api::source::{FieldPath, parse_documents};
 use serde_json::Value;
 
+/// The commands that a text of `--help` lists, in its order.
+pub(crate) fn commands(help: &str) -> impl Iterator<Item = &str> {
+    let listed = help.split("Usage:").nth(1).and_then(|rest| rest.split("\nOptions:").next()).unwrap_or_default();
+    let names = listed.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    names.filter(|name| name.starts_with(|letter: char| letter.is_ascii_lowercase()) && *name != "help")
+}
+
 /// The schema that `nodegate render schema` prints for a command.
 pub(crate) fn schema(command: &str) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).args(["render", "schema", command]).output().unwrap();
@@ -50,7 +57,7 @@ const DOCUMENTED: [(&str, &str); 11] = [
     ("migrate-status", "nodegate migrate status -o json"),
     ("probe", "nodegate probe -o json"),
     ("cleanup", "nodegate cleanup -o json"),
-    ("certs", "nodegate certs -o json"),
+    ("certs", "nodegate certs show -o json"),
 ];
 
 /// The fields of an object and of the objects in it, as rows of a table.

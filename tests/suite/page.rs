@@ -204,17 +204,23 @@ fn a_file_is_replaced_whole_or_not_at_all() {
     let at = |name: &str| directory.path().join(name);
     fs::write(at("old.html"), "old").unwrap();
     std::os::unix::fs::symlink("old.html", at("link.html")).unwrap();
-    assert_eq!(report(directory.path(), &["--html", "link.html"]).status.code(), Some(1));
-    assert!(at("link.html").is_symlink() && fs::read_to_string(at("old.html")).unwrap().ends_with("</html>"));
-    let mode = || fs::metadata(at("old.html")).unwrap().permissions().mode() & 0o777;
+    let linked = report(directory.path(), &["--html", "link.html"]);
+    assert_eq!(linked.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&linked.stderr).contains("--html link.html is a symbolic link"));
+    assert!(at("link.html").is_symlink() && fs::read_to_string(at("old.html")).unwrap() == "old");
+    let mode = || fs::metadata(at("old.html")).unwrap().permissions().mode() & 0o7777;
     assert!(mode() & 0o400 != 0 && mode() & 0o111 == 0, "{:o}", mode());
     // Who restricted the page keeps the restriction.
     fs::set_permissions(at("old.html"), fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(report(directory.path(), &["--html", "old.html"]).status.code(), Some(1));
     assert_eq!(mode(), 0o600);
+    // But it becomes no program, and nobody gets the user's rights by it.
+    fs::set_permissions(at("old.html"), fs::Permissions::from_mode(0o4755)).unwrap();
+    assert_eq!(report(directory.path(), &["--html", "old.html"]).status.code(), Some(1));
+    assert_eq!(mode(), 0o644);
     std::os::unix::fs::symlink("new.html", at("dangling.html")).unwrap();
-    assert_eq!(report(directory.path(), &["--html", "dangling.html"]).status.code(), Some(1));
-    assert!(at("dangling.html").is_symlink() && at("new.html").is_file());
+    assert_eq!(report(directory.path(), &["--html", "dangling.html"]).status.code(), Some(2));
+    assert!(at("dangling.html").is_symlink() && !at("new.html").exists());
 
     let before = fs::read_dir(directory.path()).unwrap().count();
     fs::write(at("wrong.yaml"), "{").unwrap();

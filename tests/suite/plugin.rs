@@ -24,14 +24,17 @@ users: [{name: u}]
 clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]
 ";
 
-/// Exit code and errors of the program as kubectl runs it, or as `nodegate`.
+/// Exit code and errors of the program as kubectl runs it, or as `nodegate`, which gets no `KUBECONFIG` if there is no text.
 fn run(as_plugin: bool, kubeconfig: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config");
     std::fs::write(&file, kubeconfig).unwrap();
     let program = if as_plugin { plugin_in(directory.path()) } else { env!("CARGO_BIN_EXE_nodegate").into() };
     let mut command = Command::new(program);
-    command.args(arguments).env("KUBECONFIG", &file).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.args(arguments).env_remove("KUBECONFIG").current_dir(env!("CARGO_MANIFEST_DIR"));
+    if as_plugin || !kubeconfig.is_empty() {
+        command.env("KUBECONFIG", &file);
+    }
     let output = command.output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
@@ -46,7 +49,10 @@ fn help(arguments: &[&str]) -> String {
 #[test]
 fn help_and_usage_say_kubectl_nodegate() {
     let root = help(&["--help"]);
-    assert!(root.contains("Usage: kubectl nodegate <COMMAND>") && root.contains("  kubectl nodegate demo\n"), "{root}");
+    assert!(
+        root.contains("Usage: kubectl nodegate [OPTIONS] <COMMAND>") && root.contains("  kubectl nodegate demo\n"),
+        "{root}"
+    );
     let render = help(&["render", "webhooks", "--help"]);
     assert!(render.contains("Usage: kubectl nodegate render webhooks "), "{render}");
     let (code, said) = run(true, KUBECONFIG, &["check"]);
@@ -70,10 +76,13 @@ fn commands_that_read_use_kubectls_current_context_and_say_so() {
             assert!(said.starts_with(&note) && said.contains("refused"), "{arguments:?} {more:?}: {said}");
             assert_eq!(code, Some(2), "{said}");
         }
-        // By its own name, the program never uses a current context.
-        let (code, said) = run(false, KUBECONFIG, arguments);
+        // By its own name, the program uses a current context only if KUBECONFIG names a file.
+        let (code, said) = run(false, KUBECONFIG, &[arguments, &["-n", "x"]].concat());
+        let note = "note: using kubectl's context dev and namespace x\n";
+        assert!(code == Some(2) && said.starts_with(note) && said.contains("refused"), "{arguments:?}: {said}");
+        let (code, said) = run(false, "", arguments);
         assert!(code == Some(2) && said.contains("selected") && !said.contains("context"), "{arguments:?}: {said}");
-        let (code, said) = run(false, KUBECONFIG, &[arguments, &["--context", "dev", "--namespace", "x"]].concat());
+        let (code, said) = run(false, "", &[arguments, &["--context", "dev", "--namespace", "x"]].concat());
         assert!(code == Some(2) && said.contains("--context dev requires --kubeconfig"), "{arguments:?}: {said}");
     }
 }
@@ -119,6 +128,25 @@ fn an_explicit_kubeconfig_takes_precedence() {
 }
 
 #[test]
+fn commands_that_read_look_up_the_namespace_also_with_a_kubeconfig() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config");
+    std::fs::write(&file, KUBECONFIG).unwrap();
+    let file = file.to_str().unwrap();
+    for arguments in [&["report", "--violations"] as &[&str], &["report"], &["plan"], &["explain", "n"], &["verify"]] {
+        for (more, namespace) in [(&[] as &[&str], "labels"), (&["--context", "prod"], "default")] {
+            let (code, said) = run(false, "", &[arguments, &["--kubeconfig", file], more].concat());
+            let note = format!("note: using namespace {namespace}\n");
+            assert!(code == Some(2) && said.starts_with(&note) && said.contains("refused"), "{arguments:?}: {said}");
+        }
+        let (code, said) = run(false, "", &[arguments, &["--kubeconfig", file, "--context", "absent"]].concat());
+        assert!(code == Some(2) && said.contains("absent") && !said.contains("note:"), "{arguments:?}: {said}");
+    }
+    let (code, said) = run(false, "", &["apply", "--kubeconfig", file]);
+    assert!(code == Some(2) && said.contains("requires --namespace"), "{said}");
+}
+
+#[test]
 fn commands_that_write_need_an_explicit_cluster() {
     for arguments in [&["apply"] as &[&str], &["history", "n", "--revert", "1"]] {
         let (code, said) = run(true, KUBECONFIG, arguments);
@@ -135,8 +163,10 @@ fn commands_that_write_need_an_explicit_cluster() {
 fn nodes_in_files_need_no_context() {
     let nodes = "examples/fako/nodes";
     for arguments in [&["init", nodes] as &[&str], &["report", "--violations", nodes], &["plan", nodes]] {
-        let (_, said) = run(true, "no configuration: [", arguments);
-        assert!(!said.contains("kubectl's"), "{arguments:?}: {said}");
+        for as_plugin in [true, false] {
+            let (_, said) = run(as_plugin, "no configuration: [", arguments);
+            assert!(!said.contains("kubectl's"), "{arguments:?}: {said}");
+        }
     }
 }
 
@@ -158,6 +188,18 @@ fn a_configuration_without_such_a_context_is_an_error() {
     ] {
         let (code, said) = run(true, kubeconfig, &[&["report", "--violations"], arguments].concat());
         assert!(code == Some(2) && said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_has_its_cause_once() {
+    for arguments in [&["explain", "n"] as &[&str], &["report", "--violations"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        let output = command.args(arguments).env("KUBECONFIG", "/absent/config").output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let expected = "could not read kubectl's configuration: /absent/config: No such file or directory";
+        assert!(output.status.code() == Some(2) && said.contains(expected), "{said}");
+        assert!(said.matches("No such file").count() == 1 && said.contains("set --kubeconfig to a file"), "{said}");
     }
 }
 

@@ -72,6 +72,9 @@ fn flat_label_files_are_watched_under_their_old_flag_too() {
 fn saved_state_is_read_when_it_appears_and_an_invalid_file_keeps_the_last_good_state() {
     let serve = Serve::start(&[], &[("PERSIST_LABEL_PREFIX", "persist.demo/")], |_| {});
     serve.metric("nodegate_rules 1").expect("the persist prefix is a rule");
+    let told =
+        serve.lines().into_iter().find(|line| line["level"] == "WARN").expect("nothing is saved, and that is said");
+    assert!(told["message"].as_str().unwrap().contains("save nothing"), "{told}");
     fs::create_dir(serve.path("state")).unwrap();
     fs::write(
         serve.path("state/n1.json"),

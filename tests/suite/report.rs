@@ -166,6 +166,18 @@ Stranded pods:
 }
 
 #[test]
+fn an_empty_value_is_shown_as_quotes() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"team": ""}}}"#;
+    std::fs::write(directory.path().join("nodes.json"), node).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    command.args(["report", "nodes.json", "--by", "team", "--cost"]).current_dir(directory.path());
+    let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(text.contains("By team:\n       1  \"\"\n"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with(" \"\" ")), "the table of costs: {text}");
+}
+
+#[test]
 fn json_of_a_report_has_the_documented_fields() {
     let all = [
         "nodes.yaml",
@@ -234,5 +246,28 @@ fn wrong_input_of_a_report_is_an_error_that_says_what_is_wrong() {
         let (code, text, said) = fleet(arguments);
         assert_eq!((code, text.as_str()), (Some(2), ""), "{arguments:?}: {said}");
         assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_file_with_prices_of_another_form_is_shown_where_it_is_wrong() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("nodes.yaml"), FLEET).unwrap();
+    for (text, said) in [
+        ("{\"prices\": [\n", "prices.yaml:1:12"),
+        ("currency: EUR\nprices: 7\n", "error: unknown field \"prices\"\n --> prices.yaml:2:1"),
+        ("currency: EUR\nresources: {cpu: cheap}\n", "error: expected a number, found \"cheap\""),
+        ("# nothing\n", "error: the file is empty"),
+    ] {
+        std::fs::write(directory.path().join("prices.yaml"), text).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        let command = command.args(["report", "nodes.yaml", "--cost", "--by", "team", "--prices", "prices.yaml"]);
+        let output = command.current_dir(directory.path()).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(
+            errors.contains(said) && errors.ends_with("error: found 1 error in the file with prices\n"),
+            "{errors}"
+        );
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use nodegate::admission::{Bounds, Context};
-use nodegate::state::{Identity, Machine, SavedStates};
 use nodegate_policy::api::state::SavedState;
+use nodegate_stores::state::{Identity, Machine, SavedStates};
+use nodegate_webhook::admission::{Bounds, Context};
 use serde_json::{Value, json};
 
 use crate::admission::{CREATE, context, edited, post, send_to};

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::admission;
 use super::authority::{self, Authority, Identity};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,6 +22,11 @@ pub(crate) struct Serve {
     directory: TempDir,
     pub(crate) probe: String,
     pub(crate) address: String,
+}
+
+/// Begins a new peak of a process (`proc(5)`, `clear_refs`).
+pub(crate) fn forget_peak(process: u32) {
+    std::fs::write(format!("/proc/{process}/clear_refs"), "5").unwrap();
 }
 
 /// The most memory that a process has held so far, in bytes.
@@ -194,6 +200,51 @@ fn while_it_drains_callers_are_asked_to_reconnect_after_each_response() {
     serve.signal("TERM");
     until("not ready", || serve.get("/readyz").starts_with("HTTP/1.1 503").then_some(()));
     assert!(head(), "a request of a caller that kept its connection would be lost when it is closed");
+}
+
+#[test]
+fn a_denial_says_whether_its_caller_was_authenticated() {
+    let authority = Authority::new("callers");
+    let review = admission::edited(include_str!("../data/admission-reviews/admin-label-update.json"), |review| {
+        review["request"]["object"]["metadata"]["labels"]["node.kubernetes.io/kind"] = "x".into();
+    });
+    let identity = authority.client("api-server");
+    for (arguments, identity, caller) in [
+        (&[] as &[&str], None, "unauthenticated"),
+        (&["--client-ca-file", "DIR/ca.crt"], Some(&identity), "authenticated"),
+    ] {
+        let serve =
+            Serve::start(arguments, &[], |directory| fs::write(directory.join("ca.crt"), &authority.pem).unwrap());
+        let ca = fs::read(serve.path("certs/ca.crt")).unwrap();
+        let answer = authority::post_as(&serve.address, &ca, identity, "/validate", &review).unwrap();
+        assert!(answer.contains("\"allowed\":false"), "{answer}");
+        let logged = serve.lines().into_iter().find(|line| line["message"] == "denied a write").unwrap();
+        assert_eq!(logged["caller"], caller, "{logged}");
+        let metrics = serve.get("/metrics");
+        let counted = metrics.lines().find(|line| line.starts_with("nodegate_denials_total{")).unwrap();
+        assert!(counted.contains(&format!("caller=\"{caller}\"")), "{counted}");
+    }
+}
+
+#[test]
+fn baseline_denies_warns_or_counts_as_its_mode_says() {
+    let review = admission::edited(include_str!("../data/admission-reviews/admin-label-update.json"), |review| {
+        review["request"]["object"]["metadata"]["labels"]["node.kubernetes.io/kind"] = "x".into();
+    });
+    for (arguments, mode, allowed, warned) in [
+        (&[] as &[&str], "enforce", false, false),
+        (&["--baseline-mode", "warn"], "warn", true, true),
+        (&["--baseline-mode", "audit"], "audit", true, false),
+    ] {
+        let serve = Serve::start(arguments, &[], |_| {});
+        let ca = fs::read(serve.path("certs/ca.crt")).unwrap();
+        let answer = authority::post_as(&serve.address, &ca, None, "/validate", &review).unwrap();
+        assert!(answer.contains(&format!("\"allowed\":{allowed}")), "{mode}: {answer}");
+        assert_eq!(answer.contains("\"warnings\""), warned, "{mode}: {answer}");
+        let metrics = serve.get("/metrics");
+        let counted = metrics.lines().find(|line| line.starts_with("nodegate_violations_total{"));
+        assert!(counted.is_some_and(|line| line.contains(&format!("mode=\"{mode}\""))), "{mode}: {metrics}");
+    }
 }
 
 #[test]

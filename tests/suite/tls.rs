@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Full};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
-use nodegate::tls::{
+use nodegate_webhook::tls::{
     self, Certificate, Directory, Drained, Event, Limits, Observer, Protocol, RequestBody, SubjectName,
 };
 use rustls::pki_types::pem::PemObject as _;
@@ -29,6 +29,11 @@ use tokio_util::sync::CancellationToken;
 
 /// Nothing here may hang: whatever is awaited comes within this, or the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A path with a large answer…
+const LARGE: &str = "/large";
+/// …of more bytes than the system buffers for a connection.
+const LARGE_BYTES: usize = 7 * 1024 * 1024;
 
 struct Server {
     directory: TempDir,
@@ -63,11 +68,12 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let requests: Arc<AtomicUsize> = Arc::default();
         let counted = requests.clone();
-        let service = service_fn(move |_: Request<RequestBody>| {
+        let service = service_fn(move |request: Request<RequestBody>| {
             counted.fetch_add(1, Ordering::SeqCst);
-            async {
+            async move {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("ok"))))
+                let answer = if request.uri() == LARGE { vec![b'x'; LARGE_BYTES].into() } else { Bytes::from("ok") };
+                Ok::<_, Infallible>(Response::new(Full::new(answer)))
             }
         });
         let protocol = Protocol::Https(tls::https(certificate, None).unwrap());
@@ -243,6 +249,41 @@ async fn clients_that_send_garbage_or_stall_do_not_affect_others() {
         .await;
     drop(idle);
     assert_eq!(server.connect().await.ask().await.unwrap(), "ok");
+}
+
+/// Asks for the large answer and does not read it.
+async fn unread(server: &Server) -> Incoming {
+    let mut client = server.connect().await;
+    let request = Request::builder().uri(LARGE).header("host", "x").body(Empty::<Bytes>::new()).unwrap();
+    // The client reads a little of the body and waits for somebody who wants it.
+    timeout(PATIENCE, client.sender.send_request(request)).await.unwrap().unwrap().into_body()
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_reads_is_given_up() {
+    let open = |events: &[Event]| {
+        let count = |which: fn(&Event) -> bool| events.iter().filter(|event| which(event)).count();
+        count(|event| matches!(event, Event::Opened)) - count(|event| matches!(event, Event::Closed))
+    };
+    // After some time…
+    let server = Server::start(Limits { unread: Duration::from_millis(500), ..Limits::default() }).await;
+    let first = unread(&server).await;
+    server.until("its connection is closed", |events| open(events) == 0).await;
+    drop(first);
+    assert_eq!(server.connect().await.ask().await.unwrap(), "ok");
+    // …or when there are too many, the oldest first.
+    let server = Server::start(Limits { unread: PATIENCE * 10, ..Limits::default() }).await;
+    let mut answers = Vec::new();
+    for _ in 0..4 {
+        answers.push(unread(&server).await);
+    }
+    server.until("all but the last one are closed", |events| open(events) == 1).await;
+    let last = answers.pop().unwrap();
+    let read = timeout(PATIENCE, last.collect()).await.unwrap().unwrap().to_bytes();
+    assert_eq!(read.len(), LARGE_BYTES, "the last one may still be read");
+    for given_up in answers {
+        assert!(timeout(PATIENCE, given_up.collect()).await.unwrap().is_err(), "it is incomplete");
+    }
 }
 
 #[tokio::test]

@@ -141,7 +141,7 @@ fn a_span_has_no_value_of_a_label_no_name_of_a_user_and_no_long_text() {
     let serve = serve(&collector.endpoint(), &[]);
     let named = edited(CREATE, |review| {
         let request = &mut review["request"];
-        request["uid"] = "u".repeat(100_000).into();
+        request["uid"] = "u".repeat(1000).into();
         request["userInfo"]["username"] = "system:node:a-user".into();
         request["object"]["metadata"]["labels"]["team"] = "a-label".into();
     });

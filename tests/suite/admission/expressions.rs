@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodegate::admission::{Bounds, Context, PendingTaint, router};
-use nodegate::metrics::Format;
+use nodegate_base::metrics::Format;
+use nodegate_webhook::admission::{Bounds, Context, PendingTaint, router};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 

@@ -11,10 +11,10 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodegate::admission::{Bounds, Context, router};
-use nodegate::metrics::{Format, Metrics};
-use nodegate::state::SavedStates;
+use nodegate_base::metrics::{Format, Metrics};
 use nodegate_policy::{Origin, PolicyDocument, PolicySet};
+use nodegate_stores::state::SavedStates;
+use nodegate_webhook::admission::{Bounds, Context, router};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -53,6 +53,8 @@ pub(crate) fn context(policy: &str) -> Context {
         records_last_change: false,
         exemptions: Arc::default(),
         traces: Default::default(),
+        annotation_calls: Default::default(),
+        callers: Default::default(),
         denials: Default::default(),
         metrics: Metrics::new(),
     }

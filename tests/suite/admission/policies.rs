@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use nodegate::admission::Bounds;
+use nodegate_webhook::admission::{AnnotationCalls, Bounds, Context};
 use serde_json::{Value, json};
 
 use super::expressions::expressive;
@@ -79,6 +79,30 @@ async fn a_conflict_with_a_policy_in_force_is_a_warning() {
     let rule = json!({"rules": [{"name": "mine", "labels": {"hardware.tier": "gold"}}]});
     let reply = reply("/validate", &policy_review("CREATE", &policy_object(&rule), &Value::Null)).await;
     assert_eq!(reply["allowed"], true, "{reply}");
-    let expected = "nodegate: label hardware.tier: rule fleet/mine takes precedence over rule p/tier where both match";
-    assert_eq!(reply["warnings"], json!([expected]));
+    let warnings: Vec<&str> = reply["warnings"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(warnings.iter().all(|line| line.starts_with("nodegate: ") && line.chars().count() <= 120), "{warnings:#?}");
+    let whole = warnings.iter().map(|line| line.trim_start_matches("nodegate: ")).collect::<Vec<_>>().join(" ");
+    let who = "spec.rules[0].labels[\"hardware.tier\"]: rule fleet/mine takes precedence over rule p/tier";
+    assert!(whole.starts_with(who) && whole.ends_with("such as \"priority: 10\""), "{whole}");
+}
+
+#[tokio::test]
+async fn a_policy_on_annotations_is_accepted_with_a_warning_if_the_registration_leaves_them_out() {
+    let note =
+        |of: &str| json!({"governance": {"immutable": [{"name": "note", "keys": ["corp.example/note"], "of": [of]}]}});
+    let warnings = async |of: &str, left_out: bool| {
+        let annotation_calls = AnnotationCalls::new(tokio::sync::watch::channel(left_out).1);
+        let context = Arc::new(Context { annotation_calls, ..context(POLICY) });
+        let review = policy_review("CREATE", &policy_object(&note(of)), &Value::Null);
+        let (status, text) = send_to(&context, Bounds::default(), post("/validate", review)).await;
+        let reply: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((status, &reply["response"]["allowed"]), (StatusCode::OK, &json!(true)), "{text}");
+        reply["response"]["warnings"].clone()
+    };
+    let told = warnings("annotations", true).await;
+    for part in ["fleet/note", "governAnnotations", "--govern-annotations"] {
+        assert!(told[0].as_str().unwrap().contains(part), "{part}: {told}");
+    }
+    assert_eq!(warnings("annotations", false).await, Value::Null);
+    assert_eq!(warnings("labels", true).await, Value::Null);
 }

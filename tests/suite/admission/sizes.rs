@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::StatusCode;
-use nodegate::admission::{Bounds, REVIEW_BYTES, router};
-use nodegate::metrics::Format;
+use nodegate_base::metrics::Format;
+use nodegate_policy::CORRECTIONS_MAX;
+use nodegate_webhook::admission::{Bounds, REVIEW_BYTES, router};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -49,7 +50,7 @@ fn the_answer_to_a_review_does_not_depend_on_its_size() {
         let review = large_update(LABEL, characters, |review| {
             review["request"]["object"]["metadata"]["labels"]["node.kubernetes.io/kind"] = json!("x");
         });
-        String::from_utf8(nodegate::admission::validate(review.as_bytes(), &context).unwrap().body).unwrap()
+        String::from_utf8(nodegate_webhook::admission::validate(review.as_bytes(), &context).unwrap().body).unwrap()
     };
     let small = answer(0);
     assert!(small.contains("\"allowed\":false"), "a reserved label: {small}");
@@ -58,11 +59,36 @@ fn the_answer_to_a_review_does_not_depend_on_its_size() {
     }
 }
 
+#[test]
+fn a_kubelets_write_with_more_forged_keys_than_are_corrected_is_refused() {
+    let context = context(POLICY);
+    let answer = |user: &str, forged: usize| {
+        let review = edited(CREATE, |review| {
+            review["request"]["userInfo"]["username"] = json!(user);
+            for at in 0..forged {
+                review["request"]["object"]["metadata"]["labels"][format!("nodegate.dev/{at}")] = json!("x");
+            }
+        });
+        let answer = nodegate_webhook::admission::mutate(review.as_bytes(), &context).unwrap().body;
+        (answer.len(), serde_json::from_slice::<Value>(&answer).unwrap()["response"].take())
+    };
+    let kubelet: Value = serde_json::from_str(CREATE).unwrap();
+    let kubelet = kubelet["request"]["userInfo"]["username"].as_str().unwrap();
+    let (_, corrected) = answer(kubelet, CORRECTIONS_MAX);
+    assert!(corrected["allowed"] == true && corrected["patch"].is_string(), "{corrected}");
+    let (bytes, refused) = answer(kubelet, 100 * CORRECTIONS_MAX);
+    assert!(refused["allowed"] == false && bytes < 1_000, "{refused}");
+    let message = refused["status"]["message"].as_str().unwrap();
+    assert!(message.contains("the kubelet changes 100000 labels") && message.contains("--node-labels"), "{message}");
+    let (_, other) = answer("admin", 2 * CORRECTIONS_MAX);
+    assert_eq!(other["allowed"], true, "what an administrator sets is for /validate to judge");
+}
+
 #[tokio::test]
 async fn a_review_above_the_maximum_size_gets_413_and_the_name_of_the_flag() {
     let (status, text) = send("/mutate", vec![b' '; REVIEW_BYTES + 1]).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{text}");
-    assert!(text.contains("--max-review-bytes") && text.contains("33554432"), "{text}");
+    assert!(text.contains("--max-review-bytes") && text.contains("25165824"), "{text}");
     // Where the length is not announced as well.
     let pieces = (0..40).map(|_| Ok::<_, std::io::Error>(axum::body::Bytes::from(vec![b' '; 1024 * 1024])));
     let (status, text) = send("/mutate", Body::from_stream(Pieces(pieces.collect()))).await;

@@ -149,6 +149,22 @@ fn the_notes_name_the_next_three_commands_and_do_not_deny_policies_that_are_set(
 }
 
 #[test]
+fn the_notes_say_what_baseline_denies_from_now_on_or_does_in_its_mode() {
+    let of = |mode: &str| notes(&json!({"baseline": {"mode": mode}}));
+    let Some(enforce) = of("enforce") else { return };
+    assert_eq!(notes(&json!({})).unwrap(), enforce, "that is the default");
+    assert!(enforce.contains("nodegate DENIES") && enforce.contains("--set baseline.mode=warn"), "{enforce}");
+    for (mode, does) in [("warn", "warns of"), ("audit", "counts")] {
+        let printed = of(mode).unwrap();
+        assert!(printed.contains(&format!("Its mode is {mode}: nodegate denies nothing, and {does}")), "{printed}");
+        assert!(!printed.contains("DENIES") && printed.contains("set baseline.mode=enforce"), "{printed}");
+        let rendered = manifests(&json!({"baseline": {"mode": mode}})).unwrap();
+        assert!(rendered.contains(&format!("- --baseline-mode={mode}\n")), "{rendered}");
+    }
+    assert!(!manifests(&json!({})).unwrap().contains("--baseline-mode"));
+}
+
+#[test]
 fn artifact_hub_shows_the_kind_that_the_chart_installs_and_an_example_that_compiles() {
     let chart: Value =
         serde_saphyr::from_str(&fs::read_to_string(Path::new(CHART).join("Chart.yaml")).unwrap()).unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use nodegate::traces::{Sampling, TraceSettings};
+use nodegate_base::traces::{Sampling, TraceSettings};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tempfile::TempDir;

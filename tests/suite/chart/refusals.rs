@@ -24,6 +24,7 @@ fn invalid_values_are_refused_with_a_remedy() {
         (json!({"serviceAccount": {"create": false}}), "serviceAccount.name"),
         (json!({"stateVolume": {"configMap": {"name": "s"}}}), "controller.enabled"),
         (json!({"controller": {"identity": "serial"}}), "identity"),
+        (json!({"baseline": {"mode": "off"}}), "'/baseline/mode': value must be one of"),
         (json!({"networkPolicy": {"apiServer": ["192.0.2.10"]}}), "apiServer"),
         (
             json!({"networkPolicy": {"apiServer": ["192.0.2.10/32"], "exceptPods": ["10.0.0.0/8"]}}),

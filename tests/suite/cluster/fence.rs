@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
@@ -18,6 +19,10 @@ fn resource(kind: &str) -> ApiResource {
         "ConfigMap" => ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
         "Secret" => ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&()),
         "Lease" => ApiResource::erase::<k8s_openapi::api::coordination::v1::Lease>(&()),
+        "ControllerRevision" => ApiResource::erase::<k8s_openapi::api::apps::v1::ControllerRevision>(&()),
+        "ClusterReport" => {
+            ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("openreports.io", "v1alpha1", "ClusterReport"))
+        }
         kind => ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind)),
     }
 }
@@ -213,4 +218,181 @@ async fn nodegates_account_can_write_only_its_own_config_maps_secrets_and_leases
     plane.kubectl(&["delete", "-f", "-"], Some(&configurations)).unwrap();
     drop(guard);
     plane.kubectl(&["delete", "configmap,secret,lease", "-n", NAMESPACE, "--all"], None).unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn nodegates_account_can_write_only_generations_of_policies_and_its_own_reports() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let (guard, configurations) = install(plane);
+    let reports = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/cluster/openreports.io_clusterreports.yaml");
+    plane.kubectl(&["apply", "-f", reports], None).unwrap();
+    plane.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "-f", reports], None).unwrap();
+    let client = thief(plane).await;
+    until_fenced(&client).await;
+    let of = |client: kube::Client, kind: &str| -> Api<DynamicObject> {
+        match kind {
+            "ClusterReport" => Api::all_with(client, &resource(kind)),
+            kind => Api::namespaced_with(client, NAMESPACE, &resource(kind)),
+        }
+    };
+    let owner =
+        |kind: &str, api: &str| json!([{"apiVersion": api, "kind": kind, "name": "gone", "uid": "no-such-uid"}]);
+    let policy = owner("NodePolicy", "nodegate.dev/v1alpha1");
+    for (kind, metadata, expected) in [
+        ("ControllerRevision", json!({"name": "nodepolicy-a"}), 200),
+        ("ControllerRevision", json!({"name": "nodepolicy-b", "ownerReferences": policy}), 200),
+        ("ControllerRevision", json!({"name": "nodepolicy-c", "ownerReferences": owner("DaemonSet", "apps/v1")}), 403),
+        ("ControllerRevision", json!({"name": "nodepolicy-d", "finalizers": ["example.com/stay"]}), 403),
+        ("ControllerRevision", json!({"generateName": "nodepolicy-"}), 200),
+        ("ControllerRevision", json!({"generateName": "agent-"}), 403),
+        ("ControllerRevision", json!({"name": "agent-1"}), 403),
+        ("ClusterReport", json!({"name": "nodegate-n1"}), 200),
+        ("ClusterReport", json!({"name": "nodegate-n2", "ownerReferences": owner("Node", "v1")}), 403),
+        ("ClusterReport", json!({"name": "nodegate-n3", "finalizers": ["example.com/stay"]}), 403),
+        ("ClusterReport", json!({"name": "scanner"}), 403),
+    ] {
+        let mut object = json!({"metadata": metadata, "apiVersion": resource(kind).api_version, "kind": kind});
+        if kind == "ControllerRevision" {
+            object["revision"] = json!(1);
+            object["data"] = json!({});
+        }
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let got = code(&of(client.clone(), kind).create(&PostParams::default(), &object).await);
+        assert!(got == expected, "{kind} {metadata}: {got} instead of {expected}");
+    }
+    for (kind, foreign, own, rest) in [
+        ("ControllerRevision", "agent-7", "nodepolicy-a", json!({"revision": 1, "data": {}})),
+        ("ClusterReport", "scanner", "nodegate-n1", json!({})),
+    ] {
+        let mut object = rest;
+        object["metadata"] = json!({"name": foreign});
+        object["apiVersion"] = json!(resource(kind).api_version);
+        object["kind"] = json!(kind);
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        of(plane.client(None).await, kind).create(&PostParams::default(), &object).await.unwrap();
+        let stolen = of(client.clone(), kind);
+        assert_eq!(code(&stolen.delete(foreign, &DeleteParams::default()).await), 403, "{foreign}");
+        let owners = Patch::Merge(json!({"metadata": {"ownerReferences": owner("Node", "v1")}}));
+        assert_eq!(code(&stolen.patch(own, &PatchParams::default(), &owners).await), 403, "{own}");
+        assert_eq!(code(&stolen.delete(own, &DeleteParams::default()).await), 200, "{own}");
+    }
+    plane.kubectl(&["delete", "-f", "-"], Some(&configurations)).unwrap();
+    plane.kubectl(&["delete", "-f", reports], None).unwrap();
+    drop(guard);
+    plane.kubectl(&["delete", "controllerrevision", "-n", NAMESPACE, "--all"], None).unwrap();
+}
+
+/// A node with what real nodes have, for the API server's limit on the cost of expressions.
+fn a_full_node(name: &str) -> Value {
+    let many =
+        |prefix: &str| -> Value { (0..60).map(|at| (format!("{prefix}.example.com/k{at}"), json!("x"))).collect() };
+    let names = |at: usize| json!(format!("registry.example.com/image-{at}@sha256:{}", "0".repeat(64)));
+    let images: Vec<Value> = (0..50).map(|at| json!({"names": [names(at)], "sizeBytes": 100})).collect();
+    json!({
+        "metadata": {"name": name, "labels": many("l"), "annotations": many("a")},
+        "spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"], "providerID": "demo://1"},
+        "status": {"images": images, "capacity": {"cpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn nodegates_account_can_change_only_labels_annotations_and_taints_of_a_node() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let (guard, configurations) = install(plane);
+    let client = thief(plane).await;
+    until_fenced(&client).await;
+    let (admin, thief): (Api<Node>, Api<Node>) = (Api::all(plane.client(None).await), Api::all(client.clone()));
+    let _ = admin.delete("fenced", &DeleteParams::default()).await;
+    let node: Node = serde_json::from_value(a_full_node("fenced")).unwrap();
+    admin.create(&PostParams::default(), &node).await.unwrap();
+    let plain = PatchParams::default();
+    let deadline = Instant::now() + POLICIES_ACT;
+    let probe = Patch::Merge(json!({"spec": {"unschedulable": true}}));
+    let trying = PatchParams { dry_run: true, ..PatchParams::default() };
+    while thief.patch("fenced", &trying, &probe).await.is_ok() {
+        assert!(Instant::now() < deadline, "never fenced");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "none"}]);
+    for patch in [
+        json!({"metadata": {"ownerReferences": owner}}),
+        json!({"metadata": {"ownerReferences": owner, "labels": {"a": "b"}}}),
+        json!({"metadata": {"finalizers": ["example.com/a"]}}),
+        json!({"spec": {"unschedulable": true}}),
+    ] {
+        assert_eq!(code(&thief.patch("fenced", &plain, &Patch::Merge(&patch)).await), 403, "{patch}");
+        // The API server itself ignores a change of the spec there.
+        if patch["metadata"].is_object() {
+            let status = thief.patch_status("fenced", &plain, &Patch::Merge(&patch)).await;
+            assert_eq!(code(&status), 403, "status: {patch}");
+        }
+    }
+    let status = json!({"status": {"capacity": {"cpu": "9"}}});
+    assert_eq!(code(&thief.patch_status("fenced", &plain, &Patch::Merge(&status)).await), 403);
+    let applied = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "fenced", "ownerReferences": owner}});
+    let apply = PatchParams::apply("thief").force();
+    assert_eq!(code(&thief.patch("fenced", &apply, &Patch::Apply(&applied)).await), 403);
+    assert_eq!(code(&thief.delete("fenced", &DeleteParams::default()).await), 403);
+    assert_eq!(
+        code(&thief.create(&PostParams::default(), &serde_json::from_value(a_full_node("fenced-2")).unwrap()).await),
+        403
+    );
+
+    // What it has to do.
+    for patch in [
+        json!({"metadata": {"labels": {"l.example.com/k1": "y", "l.example.com/k2": null, "new": "1"}}}),
+        json!({"metadata": {"annotations": {"a.example.com/k1": null, "nodegate.dev/x": "1"}}}),
+        json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}),
+        json!({"spec": {"taints": null}}),
+    ] {
+        assert_eq!(code(&thief.patch("fenced", &plain, &Patch::Merge(&patch)).await), 200, "{patch}");
+    }
+    // The garbage collector would delete these as well.
+    let maps: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource("ConfigMap"));
+    let leases: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource("Lease"));
+    for (api, name) in [(&maps, "node-labels-owned"), (&leases, "nodegate")] {
+        let object =
+            |metadata: Value| -> DynamicObject { serde_json::from_value(json!({"metadata": metadata})).unwrap() };
+        let owned = object(json!({"name": name, "ownerReferences": owner}));
+        assert_eq!(code(&api.create(&PostParams::default(), &owned).await), 403, "{name}");
+        assert_eq!(code(&api.create(&PostParams::default(), &object(json!({"name": name}))).await), 200, "{name}");
+        for field in [json!({"ownerReferences": owner}), json!({"finalizers": ["example.com/a"]})] {
+            let patch = Patch::Merge(json!({"metadata": field}));
+            assert_eq!(code(&api.patch(name, &plain, &patch).await), 403, "{name}: {field}");
+        }
+    }
+    let event = |namespace: &str, controller: &str, extra: Value| -> DynamicObject {
+        let mut metadata = extra;
+        (metadata["generateName"], metadata["namespace"]) = (json!("e-"), json!(namespace));
+        serde_json::from_value(json!({
+            "metadata": metadata, "eventTime": "2026-11-24T00:00:00.000000Z", "reportingController": controller,
+            "reportingInstance": "i", "action": "Reconcile", "reason": "Demo", "type": "Normal",
+            "regarding": {"kind": "Node", "name": "fenced", "namespace": if namespace == "default" { Value::Null } else { json!(namespace) }},
+        }))
+        .unwrap()
+    };
+    let gvk = kube::core::GroupVersionKind::gvk("events.k8s.io", "v1", "Event");
+    let events = |namespace: &str| -> Api<DynamicObject> {
+        Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&gvk))
+    };
+    for (namespace, controller, metadata, expected) in [
+        ("default", "nodegate", json!({}), 200),
+        (NAMESPACE, "nodegate", json!({}), 200),
+        ("default", "kubelet", json!({}), 403),
+        ("kube-system", "nodegate", json!({}), 403),
+        ("default", "nodegate", json!({"finalizers": ["example.com/a"]}), 403),
+        ("default", "nodegate", json!({"ownerReferences": owner}), 403),
+    ] {
+        let created =
+            events(namespace).create(&PostParams::default(), &event(namespace, controller, metadata.clone())).await;
+        assert_eq!(code(&created), expected, "{namespace} {controller} {metadata}");
+    }
+    admin.delete("fenced", &DeleteParams::default()).await.unwrap();
+    plane.kubectl(&["delete", "-f", "-"], Some(&configurations)).unwrap();
+    drop(guard);
+    plane.kubectl(&["delete", "configmap,lease", "-n", NAMESPACE, "--all"], None).unwrap();
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::control_plane::exclusive;
 use super::keeping::{config_maps, eventually_state, node, until_led};
+use super::last_good::eventually;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 
@@ -138,4 +139,70 @@ async fn while_nodegate_is_down_the_api_server_refuses_restricted_labels_and_rul
     let repaired = admin.eventually("forger-4", "repaired", |node| label(node, TIER) == Some("gold")).await;
     assert_eq!(label(&repaired, "class.example.com/extra"), Some("forged"));
     admin.delete("forger-4").await;
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn what_a_joining_kubelet_asserts_in_vain_is_told() {
+    let cluster = exclusive();
+    let nodegate = Nodegate::start(cluster.plane, &setup());
+    until_led(&nodegate).await;
+    let admin = Requester::admin(cluster.plane).await;
+    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
+    let kubelet = Requester::kubelet(cluster.plane, "forger-4").await;
+    admin.delete("forger-4").await;
+    // It also has somebody claim what would tell on it.
+    let mut forged = node("forger-4", json!({TIER: "dual-gpu", "class.example.com/extra": "x"}));
+    forged["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "name": "forger-4", "uid": "u"}]);
+    forged["metadata"]["managedFields"] = json!([{"manager": "kubectl", "operation": "Update", "apiVersion": "v1",
+        "time": "2020-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": {"f:annotations": {"f:nodegate.dev/admission": {}}}}}]);
+    let created = kubelet.create(&forged).await.unwrap();
+    assert_eq!((label(&created, TIER), label(&created, "class.example.com/extra")), (Some("gold"), None));
+    let row = |state: &Value, key: &str, value: &str, rule: &str| {
+        state["history"].as_array().into_iter().flatten().any(|change| {
+            change["how"] == "rejected" && change["key"] == key && change["new"] == value && change["rule"] == rule
+        })
+    };
+    eventually_state(&maps, "forger-4", "told", |state| {
+        row(state, TIER, "dual-gpu", "forgery/in-service")
+            && row(state, "class.example.com/extra", "x", "forgery/protect")
+            && state["history"].to_string().contains("nodegate/owners")
+    })
+    .await;
+    let of = ["get", "events.events.k8s.io", "-A", "--field-selector", "regarding.name=forger-4,reason=ClaimRejected"];
+    let events = cluster.plane.kubectl(&[&of[..], &["-o", "jsonpath={.items[*].note}"]].concat(), None).unwrap();
+    assert!(events.contains(r#"class.example.com/tier="dual-gpu" (forgery/in-service)"#), "{events}");
+    assert!(events.contains("metadata.ownerReferences (nodegate/owners)"), "{events}");
+    let metrics = nodegate.probe("/metrics").unwrap();
+    for rule in ["in-service", "protect"] {
+        let counted = format!("nodegate_claims_rejected_total{{policy=\"forgery\",rule=\"{rule}\"}} 1");
+        assert!(metrics.contains(&counted), "{metrics}");
+    }
+    assert!(nodegate.log().contains("what the kubelet claimed when the node joined was rejected"));
+    let arguments = |command: &'static str| [command, "--namespace", &nodegate.namespace];
+    let report = super::commands::run(cluster.plane, None, &arguments("report"));
+    let line = r#"class.example.com/tier="dual-gpu" (policy forgery, rule in-service): forger-4"#;
+    assert!(report.output.contains(line), "{}{}", report.output, report.errors);
+    let history =
+        super::commands::run(cluster.plane, None, &[&arguments("history")[..], &["forger-4"]].concat()).with(0);
+    assert!(
+        history.contains("rejected (forgery/in-service)") && history.contains(r#"kubelet asserted "dual-gpu""#),
+        "{history}"
+    );
+    admin.delete("forger-4").await;
+
+    // The guard names none of too many.
+    admin.delete("forger-5").await;
+    let mut many = node("forger-5", json!({}));
+    many["metadata"]["annotations"] = json!({"nodegate.dev/admission": r#"{"more":17}"#});
+    Requester::kubelet(cluster.plane, "forger-5").await.create(&many).await.unwrap();
+    let of = ["get", "events.events.k8s.io", "-A", "--field-selector", "regarding.name=forger-5,reason=ClaimRejected"];
+    let told = || cluster.plane.kubectl(&[&of[..], &["-o", "jsonpath={.items[*].note}"]].concat(), None).unwrap();
+    eventually("told", &nodegate, || told().contains("other values: 17 keys. This was rejected")).await;
+    let metrics = nodegate.probe("/metrics").unwrap();
+    let counted = "nodegate_claims_rejected_total{policy=\"nodegate\",rule=\"unnamed\"} 17";
+    assert!(metrics.contains(counted), "{metrics}");
+    admin.delete("forger-5").await;
 }

@@ -5,6 +5,8 @@ use serde_json::json;
 
 use super::control_plane::exclusive;
 use super::join::example_nodes;
+use super::keeping::until_led;
+use super::last_good::eventually;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 
@@ -131,4 +133,71 @@ async fn annotations_are_judged_where_policies_govern_them_and_nodegates_own_alw
         assert!(refusal.code == 403 && refusal.message.contains("is immutable and cannot be changed"), "{refusal:?}");
     }
     admin.delete("noted-1").await;
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn a_policy_on_annotations_says_that_the_registration_leaves_them_out_until_it_asks_for_them() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    plane.install_definition();
+    admin.delete("noted-2").await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "noted-2", "annotations": {"corp.example/note": "a"}}});
+    admin.create(&node).await.unwrap();
+    let mut nodegate = Nodegate::start(plane, &Setup { cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("notes.yaml");
+    let policy = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: notes}\nspec: {governance: {immutable: [{name: note, keys: [corp.example/note], of: [annotations]}]}}\n";
+    std::fs::write(&file, policy).unwrap();
+    let file = file.to_str().unwrap();
+    let is_warned = |further: &[&str]| {
+        let (success, told) = plane.kubectl_with_stderr(&[&["apply", "-f", file], further].concat());
+        assert!(success, "{told}");
+        told.contains("notes/note: annotation-only writes are not judged")
+    };
+    eventually("warned", &nodegate, || is_warned(&["--dry-run=server"])).await;
+    assert!(is_warned(&[]));
+    let condition = || {
+        let path = "jsonpath={.status.conditions[?(@.type==\"AnnotationsNotJudged\")].message}";
+        plane.kubectl(&["get", "nodepolicy", "notes", "-o", path], None).unwrap()
+    };
+    eventually("in the status", &nodegate, || condition().contains("note; set webhooks.governAnnotations=true")).await;
+    let is_logged = || {
+        let log = nodegate.log();
+        log.lines().any(|line| {
+            line.contains("\"WARN\"") && line.contains("only annotations are not judged") && line.contains("notes/note")
+        })
+    };
+    eventually("logged", &nodegate, is_logged).await;
+    let annotate = |value: &str| json!({"metadata": {"annotations": {"corp.example/note": value}}});
+    admin.merge("noted-2", annotate("b")).await.unwrap();
+
+    nodegate.register(&Setup { render: &["--govern-annotations"], ..Setup::default() });
+    eventually("resolved", &nodegate, || condition().is_empty() && !is_warned(&["--dry-run=server"])).await;
+    assert_eq!(admin.merge("noted-2", annotate("c")).await.unwrap_err().code, 403);
+    admin.delete("noted-2").await;
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn an_entry_that_forgets_the_control_plane_does_not_keep_its_taints_on_or_off() {
+    let cluster = exclusive();
+    let setup = Setup { policies: &["tests/suite/cluster/forgotten.yaml"], ..Setup::default() };
+    let _nodegate = Nodegate::start(cluster.plane, &setup);
+    let admin = Requester::admin(cluster.plane).await;
+    admin.delete("forgotten-1").await;
+    // The API server itself adds `not-ready` to this CREATE.
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "forgotten-1"}});
+    let created = admin.create(&node).await.unwrap();
+    assert!(created["spec"]["taints"].to_string().contains("node.kubernetes.io/not-ready"), "{created:#}");
+    let taints = |taints| json!({"spec": {"taints": taints}});
+    assert_eq!(admin.merge("forgotten-1", taints(json!(null))).await.unwrap_err().code, 403);
+    let controller =
+        Requester::user(cluster.plane, "system:serviceaccount:kube-system:node-controller", &["system:masters"]).await;
+    controller.merge("forgotten-1", taints(json!(null))).await.unwrap();
+    let unreachable = taints(json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]));
+    assert_eq!(admin.merge("forgotten-1", unreachable.clone()).await.unwrap_err().code, 403);
+    controller.merge("forgotten-1", unreachable).await.unwrap();
+    admin.delete("forgotten-1").await;
 }

@@ -10,6 +10,7 @@ use super::control_plane::{ControlPlane, POLICIES_ACT, exclusive, run};
 use super::keeping::{node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Outcome, Requester, Way, label};
+use super::sight::has_metric;
 
 const TIER: &str = "class.example.com/tier";
 const POLICIES: &[&str] = &["tests/suite/cluster/guard.yaml"];
@@ -123,7 +124,11 @@ async fn without_a_replica_a_kubelet_cannot_set_protected_persisted_or_own_keys(
     }
     assert_eq!(label(&created, "kept.example.com/a"), Some("mine"));
     assert_eq!(label(&created, "free"), Some("1"));
-    assert_eq!(created["metadata"]["annotations"], json!({"mine": "x"}));
+    // What was taken out is left for the leader, who tells it.
+    let annotations = &created["metadata"]["annotations"];
+    assert_eq!((&annotations["mine"], annotations.as_object().unwrap().len()), (&json!("x"), 2), "{created:#}");
+    let mark: Value = serde_json::from_str(annotations["nodegate.dev/admission"].as_str().unwrap()).unwrap();
+    assert_eq!(mark, json!({"rejected": {TIER: "gold", "vault.example.com/a": "x"}, "own": 3, "owners": false}));
     admin.label("guarded-1", "vault.example.com/b", json!("given")).await.unwrap();
 
     for status in [false, true] {
@@ -253,6 +258,12 @@ async fn an_honest_kubelet_is_never_refused() {
     until_guarded(plane, "vault.example.com/x").await;
     let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, "guarded-4").await);
     admin.delete("guarded-4").await;
+    // The guard takes out what it may not set, before nodegate sees the request, and says so.
+    let forged = kubelet.create(&node("guarded-4", json!({TIER: "gold", "vault.example.com/x": "y"}))).await.unwrap();
+    let mark = forged["metadata"]["annotations"]["nodegate.dev/admission"].as_str().unwrap();
+    let mark: Value = serde_json::from_str(mark).unwrap();
+    assert_eq!(mark["rejected"], json!({TIER: "gold", "vault.example.com/x": "y"}));
+    admin.delete("guarded-4").await;
     let joining = node("guarded-4", json!({"kubernetes.io/hostname": "guarded-4", "pool": "a"}));
     let created = kubelet.create(&joining).await.unwrap();
     assert_eq!(label(&created, TIER), Some("standard"), "what a rule gives comes after what is taken out: {created:#}");
@@ -313,6 +324,14 @@ async fn the_parameters_follow_the_policies_and_are_restored() {
     eventually((&format!("aa\n{protected}"), persisted)).await;
     plane.kubectl(&["delete", "npol", "more"], None).unwrap();
     eventually((&protected, persisted)).await;
+    // One that is registered anew has no parameters yet, and nobody has changed them.
+    let anew = ["get", "validatingwebhookconfiguration", "nodegate", "-o", "json"];
+    let mut anew: Value = serde_json::from_str(&plane.kubectl(&anew, None).unwrap()).unwrap();
+    anew["metadata"] = json!({"name": "nodegate"});
+    plane.kubectl(&["replace", "--force", "-f", "-"], Some(&anew.to_string())).unwrap();
+    eventually((&protected, persisted)).await;
+    let by_others = "the guard's parameters were changed by another writer";
+    assert!(!nodegate.log().contains(by_others), "{}", nodegate.log());
     for annotation in ["nodegate.dev/protected=", "nodegate.dev/persisted-", "others=stay"] {
         let arguments = ["annotate", "--overwrite", "validatingwebhookconfiguration", "nodegate", annotation];
         plane.kubectl(&arguments, None).unwrap();
@@ -320,6 +339,90 @@ async fn the_parameters_follow_the_policies_and_are_restored() {
     }
     let others = ["get", "validatingwebhookconfiguration", "nodegate", "-o", "jsonpath={.metadata.annotations.others}"];
     assert_eq!(plane.kubectl(&others, None).unwrap(), "stay");
-    assert!(nodegate.log().contains("the guard's parameters were changed by another writer"), "{}", nodegate.log());
+    assert!(nodegate.log().contains(by_others), "{}", nodegate.log());
     drop(nodegate);
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn a_policy_whose_keys_the_guard_cannot_be_told_says_so_until_it_can() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    plane.install_definition();
+    let nodegate = Nodegate::start(plane, &Setup { policies: POLICIES, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let annotated = |text: Value| {
+        let patch = json!({"metadata": {"annotations": {"example.com/large": text}}}).to_string();
+        let arguments =
+            ["patch", "validatingwebhookconfiguration", "nodegate", "--type=merge", "--patch-file=/dev/stdin"];
+        plane.kubectl(&arguments, Some(&patch)).unwrap();
+    };
+    // All annotations of an object have 256 KiB.
+    annotated(json!("x".repeat(200_000)));
+    let keys: Vec<String> =
+        (0..300).map(|n| format!("{}.example.com/key-{n}", "a".repeat(60) + &".b".repeat(80))).collect();
+    let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "many"},
+        "spec": {"protect": {"keys": keys}}});
+    plane.kubectl(&["create", "-f", "-"], Some(&policy.to_string())).unwrap();
+    let told = || {
+        let path = r#"jsonpath={.status.conditions[?(@.type=="GuardNotCurrent")].message}"#;
+        plane.kubectl(&["get", "npol", "many", "-o", path], None).unwrap()
+    };
+    let (gauge, deadline) = ("nodegate_guard_not_current", Instant::now() + Duration::from_secs(60));
+    while !told().contains("kubelets can set them while no replica answers") {
+        assert!(Instant::now() < deadline, "{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(
+        told().contains("webhook configuration nodegate: ") && told().contains("metadata.annotations"),
+        "{}",
+        told()
+    );
+    assert!(has_metric(&nodegate, &format!("{gauge} 1")));
+    annotated(Value::Null);
+    while !told().is_empty() || has_metric(&nodegate, &format!("{gauge} 1")) {
+        assert!(Instant::now() < deadline, "{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    plane.kubectl(&["delete", "npol", "many"], None).unwrap();
+    drop(nodegate);
+}
+
+/// A node of a kubelet that names its own CSINode as the owner: with that, it could delete its node at will.
+fn owned(name: &str) -> Value {
+    let mut owned = node(name, json!({"kubernetes.io/hostname": name}));
+    let owner = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "name": name, "uid": "u"});
+    owned["metadata"]["ownerReferences"] = json!([owner]);
+    owned
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn a_kubelet_joins_without_the_owners_that_it_names() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let name = "guard-owned";
+    let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, name).await);
+    let guard = Guard::install(plane, &[]);
+    let deadline = Instant::now() + POLICIES_ACT;
+    loop {
+        admin.delete(name).await;
+        let created = kubelet.create(&owned(name)).await.unwrap();
+        if created["metadata"]["ownerReferences"].is_null() {
+            // What was dropped is left for the leader, who tells it.
+            let mark = &created["metadata"]["annotations"]["nodegate.dev/admission"];
+            assert_eq!(mark, r#"{"owners":true,"own":0}"#, "{created:#}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "the guard never dropped the owners");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    drop(guard);
+    let _nodegate = Nodegate::start(plane, &Setup { policies: POLICIES, ..Setup::default() });
+    admin.delete(name).await;
+    // The webhook does it as well, without the guard.
+    let created = kubelet.create(&owned(name)).await.unwrap();
+    assert_eq!(created["metadata"]["ownerReferences"], Value::Null);
+    assert_eq!(created["metadata"]["annotations"]["nodegate.dev/admission"], r#"{"owners":true}"#);
+    admin.delete(name).await;
 }

@@ -75,5 +75,13 @@ async fn with_an_id_alone_the_record_follows_the_machine_to_another_name() {
         state["nodeUID"] == uid && state["nodeName"] == "new-name"
     })
     .await;
+    // It is no copy: what changes from then on is saved in it, beside its history.
+    admin.label("new-name", "persist.demo/type", json!("cheap")).await.unwrap();
+    let state =
+        eventually_state(&maps, "old-name", "saved again", |state| state["labels"]["persist.demo/type"] == "cheap")
+            .await;
+    let history = state["history"].as_array().unwrap();
+    assert!(history.iter().any(|change| change["new"] == "expensive"), "its history is kept: {state:#}");
+    assert!(maps.get_opt("node-labels-new-name").await.unwrap().is_none(), "there is one record of the machine");
     admin.delete("new-name").await;
 }

@@ -25,6 +25,7 @@ mod join;
 pub(crate) mod keeping;
 mod large_nodes;
 mod last_good;
+mod leaderless;
 mod limits;
 mod migrations;
 mod mutual_tls;

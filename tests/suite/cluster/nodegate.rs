@@ -129,7 +129,8 @@ impl<'a> Nodegate<'a> {
         command.env_clear().envs(
             std::env::vars().filter(|(name, _)| !name.starts_with("NODEGATE_") && name != "PERSIST_LABEL_PREFIX"),
         );
-        command.env("RUST_LOG", "nodegate=debug");
+        // Nothing is in front of it, and a test that ends it does not wait.
+        command.env("RUST_LOG", "nodegate=debug").env("NODEGATE_DRAIN_DELAY", "0s");
         command
             .arg("--listen")
             .arg(format!("127.0.0.1:{listen}"))

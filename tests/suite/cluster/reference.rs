@@ -260,20 +260,47 @@ async fn changes_made_while_the_controller_is_away_are_found_when_it_is_back() {
 
 #[tokio::test]
 #[ignore = "needs a control plane: just cluster-tests"]
-async fn a_resync_finds_changes_without_an_event() {
+async fn a_copy_of_a_record_is_neither_used_nor_changed_and_its_deletion_forgets_nothing() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
-    // The document of a node may stand under another name; what happens to that ConfigMap tells nothing of the node.
-    made(&led, &config_map("elsewhere", &operators("ref-resync"))).await;
+    led.admin.delete("ref-copied").await;
+    // Its name sorts before that of the record.
+    made(&led, &config_map("a-copy", &operators("ref-copied"))).await;
+    let kubelet = Requester::kubelet(cluster.plane, "ref-copied").await;
+    let created = kubelet.create(&node("ref-copied", json!({}))).await.unwrap();
+    assert_eq!(label(&created, "persist.demo/type"), None, "the copy is not the record");
+    led.admin.label("ref-copied", "persist.demo/type", json!("cheap")).await.unwrap();
+    led.saved("ref-copied", json!({"persist.demo/type": "cheap"})).await;
+    assert_eq!(led.data("node-labels-a-copy").await["state.json"], operators("ref-copied"));
+    let log = led.nodegate.log();
+    assert!(
+        log.contains("it is a copy, because the record of node ref-copied is ConfigMap node-labels-ref-copied"),
+        "{log}"
+    );
+    led.maps.delete("node-labels-a-copy", &DeleteParams::default()).await.unwrap();
+    led.admin.delete("ref-copied").await;
+    let again = kubelet.create(&node("ref-copied", json!({}))).await.unwrap();
+    assert_eq!(label(&again, "persist.demo/type"), Some("cheap"));
+    led.admin.delete("ref-copied").await;
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn a_resync_finds_changes_without_an_event() {
+    const RECORD: &str = "ref-resync-0123456789abcdef";
+    let cluster = exclusive();
+    let led = Led::start(&cluster).await;
+    // The record may have a name with a hash, which does not say whose it is: its deletion wakes no node.
+    made(&led, &config_map(RECORD, &operators("ref-resync"))).await;
     led.admin.delete("ref-resync").await;
     let kubelet = Requester::kubelet(cluster.plane, "ref-resync").await;
     let created = kubelet.create(&node("ref-resync", json!({}))).await.unwrap();
     assert_eq!(label(&created, "persist.demo/type"), Some("expensive"));
-    eventually_state(&led.maps, "elsewhere", "recorded where it stands", |state| {
+    eventually_state(&led.maps, RECORD, "recorded where it stands", |state| {
         state["nodeUID"] == created["metadata"]["uid"]
     })
     .await;
-    led.maps.delete("node-labels-elsewhere", &DeleteParams::default()).await.unwrap();
+    led.maps.delete(&format!("node-labels-{RECORD}"), &DeleteParams::default()).await.unwrap();
     led.saved("ref-resync", json!({"persist.demo/type": "expensive"})).await;
     led.admin.delete("ref-resync").await;
 }

@@ -17,8 +17,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
-use nodegate::controller::certificates::ClusterCertificates;
-use nodegate::tls::{
+use nodegate_controller::cluster::certificates::ClusterCertificates;
+use nodegate_webhook::tls::{
     self, Bundle, Certificate, Limits, Observer, Pair, Phase, Protocol, RequestBody, Step, SubjectName,
 };
 use rustls::pki_types::ServerName;

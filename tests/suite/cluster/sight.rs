@@ -39,7 +39,7 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("it never got so: {what}");
 }
 
-fn has_metric(nodegate: &Nodegate<'_>, line: &str) -> bool {
+pub(super) fn has_metric(nodegate: &Nodegate<'_>, line: &str) -> bool {
     nodegate.probe("/metrics").is_some_and(|text| text.contains(&format!("\n{line}\n")))
 }
 
@@ -279,6 +279,14 @@ async fn nodes_and_changes_admitted_while_every_replica_was_down_are_reported_an
         admin.eventually(name, "repaired", |node| label(node, "class.example.com/tier") == Some("gold")).await;
     }
     assert!(!events(cluster.plane, "guarded-3").contains("AdmittedUnseen"), "nothing happened to it");
+    // A node that has no name yet when admission reviews it was reviewed all the same.
+    let unnamed = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"generateName": "guarded-"}}"#;
+    let created = cluster.plane.kubectl(&["create", "-f", "-", "-o", "name"], Some(unnamed)).unwrap();
+    let generated = created.trim().strip_prefix("node/").unwrap();
+    admin.eventually(generated, "labelled", |node| label(node, "class.example.com/tier") == Some("gold")).await;
+    eventually_state(&maps, generated, "recorded", |state| state["nodeUID"].is_string()).await;
+    assert!(!events(cluster.plane, generated).contains("AdmittedUnseen"), "{}", events(cluster.plane, generated));
+    admin.delete(generated).await;
     assert!(has_metric(&back, "nodegate_admitted_unseen_total 2"));
     // What the node violates since is counted, and `report --violations` shows it.
     let violating = r#"nodegate_violating_nodes{policy="unseen",rule="colours",mode="enforce"} 1"#;
@@ -286,4 +294,40 @@ async fn nodes_and_changes_admitted_while_every_replica_was_down_are_reported_an
     for name in ["guarded-1", "guarded-2", "guarded-3"] {
         admin.delete(name).await;
     }
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn a_missing_right_is_one_line_with_the_command_that_grants_it() {
+    let cluster = exclusive();
+    // Nobody has given this account any right.
+    let setup = Setup { own_rights: true, environment: &[("RUST_LOG", "info")], ..setup() };
+    let nodegate = Nodegate::spawn(cluster.plane, &setup);
+    let namespace = nodegate.namespace.clone();
+    let lease = format!(
+        "kubectl -n {namespace} create role nodegate-list-leases --verb=list --resource=leases.coordination.k8s.io"
+    );
+    eventually(&namespace, || nodegate.log().contains(&lease)).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let log = nodegate.log();
+    let lines: Vec<&str> = log.lines().collect();
+    assert!(lines.iter().all(|line| !line.contains("is forbidden") && !line.contains("Api(Status")), "{log}");
+    let granting: Vec<&&str> = lines.iter().filter(|line| line.contains("lacks a right")).collect();
+    let rights: std::collections::BTreeSet<String> =
+        granting.iter().map(|line| serde_json::from_str::<Value>(line).unwrap()["command"].to_string()).collect();
+    assert!(rights.len() == granting.len() && granting.len() >= 3 && lines.len() < 40, "{log}");
+    // The commands work.
+    let command = |right: &str| {
+        let line = granting.iter().find(|line| line.contains(right)).unwrap();
+        serde_json::from_str::<Value>(line).unwrap()["command"].as_str().unwrap().to_owned()
+    };
+    for part in command("create role nodegate-list-leases").split(" && ") {
+        let words: Vec<&str> = part.split(' ').skip(1).collect();
+        cluster.plane.kubectl(&words, None).unwrap();
+    }
+    let account = format!("--as=system:serviceaccount:{namespace}:nodegate");
+    let may = cluster
+        .plane
+        .kubectl(&["auth", "can-i", "list", "leases.coordination.k8s.io", "-n", &namespace, &account], None);
+    assert_eq!(may.unwrap().trim(), "yes");
 }

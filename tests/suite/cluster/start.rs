@@ -62,7 +62,7 @@ impl Serve {
         command.args(["--probe-listen", &format!("127.0.0.1:{probe}"), "--namespace", namespace, "--kubeconfig"]);
         command.arg(directory.path().join("kubeconfig")).args(further);
         let inherited = std::env::vars().filter(|(name, _)| !name.starts_with("NODEGATE_") && name != "RUST_LOG");
-        command.env_clear().envs(inherited).current_dir(&directory);
+        command.env_clear().envs(inherited).env("NODEGATE_DRAIN_DELAY", "0s").current_dir(&directory);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         Self { child, directory, probe }
     }

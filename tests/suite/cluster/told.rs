@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
 use super::keeping::{config_maps, leading, led_within, node, setup, state, until_led};
-use super::last_good::leave_policies_unjudged;
+use super::last_good::{eventually, leave_policies_unjudged};
+use super::native::Removed;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 
@@ -100,6 +101,61 @@ async fn events_and_logs_tell_what_a_node_got_and_who_was_denied() {
     );
     assert!(line["denial"].as_str().unwrap().contains("persist.demo/a"), "{line:#}");
     admin.delete("kept-told").await;
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn an_existing_node_has_an_event_for_each_change_of_the_policies_and_none_for_repairs() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    plane.install_definition();
+    admin.delete("told-events").await;
+    // One that was there before nodegate is no exception.
+    admin.delete("kept-before").await;
+    admin.create(&node("kept-before", json!({}))).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let nodegate = leading(plane, &setup()).await;
+    let before = [
+        "get",
+        "events",
+        "-n",
+        "default",
+        "--field-selector=involvedObject.name=kept-before,reason=PolicyApplied",
+        "-o=name",
+    ];
+    eventually("told", &nodegate, || !plane.kubectl(&before, None).unwrap().is_empty()).await;
+    admin.create(&node("told-events", json!({}))).await.unwrap();
+    let of = "--field-selector=involvedObject.name=told-events,reason=PolicyApplied";
+    let notes = || {
+        let path = "-o=jsonpath={range .items[*]}{.message}{\"\\n\"}{end}";
+        let text = plane.kubectl(&["get", "events", "-n", "default", of, path], None).unwrap();
+        text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<String>>()
+    };
+    let wait = async |expected: &[&str]| {
+        let expected: std::collections::BTreeSet<String> = expected.iter().map(|note| (*note).to_owned()).collect();
+        for _ in 0..200 {
+            if notes() == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{:#?}\n{}", notes(), nodegate.log());
+    };
+    let apply = |value: &str| plane.kubectl(&["apply", "-f", "-"], Some(&policy("told-events", &tier(value)))).unwrap();
+    let set =
+        |value: &str| format!("set because of the policies in force: tier={value} (policy told-events, rule tier)");
+    apply("gold");
+    wait(&[&set("gold")]).await;
+    admin.label("told-events", "tier", json!("forged")).await.unwrap();
+    admin.label("told-events", "tier", Value::Null).await.unwrap();
+    admin.eventually("told-events", "repaired", |node| label(node, "tier") == Some("gold")).await;
+    apply("silver");
+    wait(&[&set("gold"), &set("silver")]).await;
+    plane.kubectl(&["delete", "nodepolicy", "told-events"], None).unwrap();
+    wait(&[&set("gold"), &set("silver"), "removed because of the policies in force: tier"]).await;
+    admin.delete("told-events").await;
+    admin.delete("kept-before").await;
+    drop(nodegate);
 }
 
 #[tokio::test]
@@ -223,6 +279,7 @@ async fn commands_print_the_policies_they_use_and_refuse_others_than_those_in_fo
 #[ignore = "needs a control plane: just cluster-tests"]
 async fn an_outage_of_the_api_server_is_two_lines() {
     let cluster = exclusive();
+    let _removed = Removed(cluster.plane);
     cluster.plane.install_definition();
     let setup = Setup {
         policies: &["tests/suite/cluster/keeping.yaml"],

@@ -1,4 +1,4 @@
-//! What systemd makes of an `ExecStart=`: a second reading of its rules, independent of the one in `src/firstboot`.
+//! What systemd makes of an `ExecStart=`: a second reading of its rules, independent of the one in `crates/nodegate-onnode/src/firstboot`.
 
 use std::collections::BTreeMap;
 

@@ -26,7 +26,7 @@ fn mounted() -> TempDir {
     fs::write(directory.path().join("policy.yaml"), POLICY).unwrap();
     let certificates = directory.path().join("certs");
     let mut certs = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-    let made = certs.arg("certs").arg("--cert-dir").arg(&certificates).output().unwrap();
+    let made = certs.args(["certs", "create", "--cert-dir"]).arg(&certificates).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     give_to_user(directory.path());
     directory

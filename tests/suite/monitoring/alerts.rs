@@ -28,7 +28,7 @@ struct Case {
     summary: &'static str,
 }
 
-const CASES: [Case; 23] = [
+const CASES: [Case; 26] = [
     Case {
         alert: "NodeMissingLabels",
         series: &[
@@ -128,13 +128,38 @@ const CASES: [Case; 23] = [
     Case {
         alert: "LabelDrift",
         series: &[
-            ("nodegate_decision_notes_total{note=\"reverted\",policy=\"fleet\",rule=\"gpu\"}", "1x5 2x30"),
+            ("nodegate_decision_notes_total{note=\"reverted\",policy=\"fleet\",rule=\"gpu\"}", "_x5 1x30"),
             ("nodegate_decision_notes_total{note=\"unknown\",policy=\"fleet\",rule=\"gpu\"}", "1+1x30"),
         ],
         quiet: 4,
         fires: 8,
         labels: &[("policy", "fleet"), ("rule", "gpu")],
         summary: "A writer changed a key that fleet/gpu sets; the change was reverted",
+    },
+    // The counter is older than an hour.
+    Case {
+        alert: "LabelDrift",
+        series: &[("nodegate_decision_notes_total{note=\"reverted\",policy=\"fleet\",rule=\"gpu\"}", "1x65 2x30")],
+        quiet: 64,
+        fires: 68,
+        labels: &[("policy", "fleet"), ("rule", "gpu")],
+        summary: "A writer changed a key that fleet/gpu sets; the change was reverted",
+    },
+    Case {
+        alert: "ClaimsRejected",
+        series: &[("nodegate_claims_rejected_total{policy=\"hardware\",rule=\"tier\"}", "_x5 1x30")],
+        quiet: 4,
+        fires: 7,
+        labels: &[("policy", "hardware"), ("rule", "tier")],
+        summary: "A kubelet asserted labels that hardware/tier does not let it set; they were rejected",
+    },
+    Case {
+        alert: "GuardNotCurrent",
+        series: &[("nodegate_guard_not_current", "0x5 1x30")],
+        quiet: 8,
+        fires: 12,
+        labels: &[],
+        summary: "The guard lacks protected keys of the policies in force, so kubelets can set them while no replica answers",
     },
     Case {
         alert: "LabelsFlap",
@@ -270,7 +295,7 @@ fn exposed() -> BTreeMap<String, Vec<Value>> {
     for sample in body.lines().filter(|line| !line.starts_with('#')) {
         let (series, value) = sample.rsplit_once(' ').unwrap();
         let name = series.split('{').next().unwrap().to_owned();
-        exposed.entry(name).or_default().push(json!({"series": series, "values": format!("{value}x60")}));
+        exposed.entry(name).or_default().push(json!({"series": series, "values": format!("{value}x90")}));
     }
     assert!(exposed.len() > 60, "{answer}");
     exposed
@@ -297,7 +322,7 @@ fn test_of(case: &Case, exposed: &BTreeMap<String, Vec<Value>>) -> Value {
     let mut series: Vec<Value> =
         case.series.iter().map(|(series, values)| json!({"series": series, "values": values})).collect();
     if !of_case.contains("nodegate_leading") {
-        series.push(json!({"series": "nodegate_leading{instance=\"leader\"}", "values": "1x60"}));
+        series.push(json!({"series": "nodegate_leading{instance=\"leader\"}", "values": "1x90"}));
     }
     series.extend(
         exposed.iter().filter(|(name, _)| !of_case.contains(name.as_str())).flat_map(|(_, series)| series.clone()),

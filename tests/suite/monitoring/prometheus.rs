@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{ALERTS, at, panels, read, rules, text};
 use crate::cluster::control_plane::{ControlPlane, exclusive, free_port, run};
-use crate::cluster::keeping::{node, until_led};
+use crate::cluster::keeping::{leading, node};
 use crate::cluster::nodegate::{Nodegate, Setup};
 use crate::cluster::requester::Requester;
 use crate::metrics::promtool_complaints;
@@ -227,8 +227,7 @@ async fn every_query_of_the_dashboard_and_every_rule_works_in_a_real_prometheus(
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     clean(plane);
     let policies: &[&str] = &["examples/fako/policy.yaml", "tests/suite/monitoring/required.yaml"];
-    let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, ..Setup::default() });
-    until_led(&nodegate).await;
+    let nodegate = leading(plane, &Setup { policies, cluster: true, ..Setup::default() }).await;
     let prometheus = Prometheus::start(plane, &nodegate);
     let led =
         || prometheus.values("nodegate_leading") == [1.0] && !prometheus.values("up{job=\"apiserver\"}").is_empty();
@@ -250,9 +249,10 @@ async fn every_query_of_the_dashboard_and_every_rule_works_in_a_real_prometheus(
     // An alert fires when its rule is evaluated next.
     let deadline = Instant::now() + PATIENCE;
     while let (evaluated, alerts) = firing(&prometheus)
-        && alerts != ["LabelDrift", "WebhookFailsOpen", "WebhookRefusesWrites"]
+        && alerts != ["LabelDrift", "ClaimsRejected", "WebhookFailsOpen", "WebhookRefusesWrites"]
     {
-        assert!(Instant::now() < deadline, "{alerts:?} fire: {evaluated}");
+        let metrics = || nodegate.probe("/metrics").unwrap();
+        assert!(Instant::now() < deadline, "{}\n{}\n{evaluated}\n{alerts:?} fire", nodegate.log(), metrics());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     apply(plane, &nodegate, policies);

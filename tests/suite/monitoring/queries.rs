@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nodegate::metrics::{Entry, Metrics};
+use nodegate_base::metrics::{Entry, Metrics};
 use regex::Regex;
 
 use super::expressions;

@@ -101,7 +101,7 @@ async fn the_record_is_that_of_the_machine_and_an_unreadable_one_is_said() {
     store(&maps, "node-labels-machine-1", &[("state.json", other)]).await;
     store(
         &maps,
-        "node-labels-machine-1-b",
+        "node-labels-machine-1-0123456789abcdef",
         &[("state.json", record("B", json!({"old.test/tier": "gold"}), json!({})))],
     )
     .await;
@@ -124,10 +124,11 @@ async fn the_record_is_that_of_the_machine_and_an_unreadable_one_is_said() {
     store(&maps, "node-labels-machine-1", &[("state.json", "{\"nodeName\": 1".to_owned())]).await;
     let (owned, _, why) = explain(&[]);
     assert!(
-        owned == false && why.starts_with("saved state in ConfigMap node-labels-machine-1 is unreadable: "),
+        owned == false
+            && why.starts_with("saved state in ConfigMap node-labels-machine-1 is not used: it is unreadable: "),
         "{why}"
     );
-    let table = run(plane, None, &["explain", "machine-1", "--namespace", namespace]);
+    let table = run(plane, None, &["explain", "machine-1", "--all", "--namespace", namespace]);
     assert!(
         table.errors.contains("note: it is unknown what nodegate owns: saved state in ConfigMap"),
         "{}",
@@ -137,11 +138,13 @@ async fn the_record_is_that_of_the_machine_and_an_unreadable_one_is_said() {
     let history = run(plane, None, &["history", "machine-1", "--namespace", namespace]);
     assert!(
         history.code == 2
-            && history.errors.contains("node-labels-machine-1 of namespace explain-machine is unreadable")
+            && history
+                .errors
+                .contains("node-labels-machine-1 of namespace explain-machine is not used: it is unreadable")
     );
     let all = run(plane, None, &["history", "--all", "--namespace", namespace]);
     assert!(
-        all.errors.contains("note: saved state in ConfigMap node-labels-machine-1 is unreadable"),
+        all.errors.contains("note: saved state in ConfigMap node-labels-machine-1 is not used: it is unreadable"),
         "{}",
         all.errors
     );

@@ -11,7 +11,7 @@ use super::{Ran, finish, run};
 use crate::plugin::plugin_in;
 
 /// Runs `kubectl` with this directory, which holds the plugin, on `PATH`.
-fn kubectl(plane: &ControlPlane, directory: &Path, arguments: &[&str]) -> Ran {
+pub(super) fn kubectl(plane: &ControlPlane, directory: &Path, arguments: &[&str]) -> Ran {
     let file = plane.kubeconfig_file("plugin", None);
     let path = std::env::var("PATH").unwrap_or_default();
     // kubectl takes no flags before the name of a plugin.

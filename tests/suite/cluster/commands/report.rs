@@ -8,8 +8,10 @@ use super::super::control_plane::exclusive;
 use super::super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::Requester;
+use super::init::kubectl;
 use super::run;
 use crate::output::assert_conforms;
+use crate::plugin::plugin_in;
 
 #[tokio::test]
 #[ignore = "needs a control plane: just cluster-tests"]
@@ -74,4 +76,49 @@ async fn a_report_shows_the_fleet_by_label_and_the_pods_whose_label_has_gone() {
     }
     let empty = run(plane, None, &arguments);
     assert!(empty.code == 2 && empty.errors.contains("the cluster has no nodes"), "{}{}", empty.output, empty.errors);
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn violations_are_judged_by_the_policies_in_force_in_the_namespace_that_the_registration_names() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    admin.delete("report-v1").await;
+    admin.create(&node("report-v1", json!({"colour": "purple"}))).await.unwrap();
+    // It runs with policies from files, which the command does not get.
+    let policies: &[&str] = &["tests/suite/cluster/unseen.yaml"];
+    let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, unregistered: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let webhook = json!({"name": "mutate.nodegate.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Ignore", "clientConfig": {"service": {"name": "nodegate", "namespace": nodegate.namespace}},
+        "rules": [{"apiGroups": ["none.example"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nothings"]}]});
+    let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "labels"}, "webhooks": [webhook]})
+    .to_string();
+    plane.kubectl(&["apply", "-f", "-"], Some(&configuration)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    plugin_in(directory.path());
+    let note = format!(" and namespace {}\n", nodegate.namespace);
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let found = loop {
+        let ran = kubectl(plane, directory.path(), &["nodegate", "report", "--violations"]);
+        assert!(ran.errors.contains(&note), "{}", ran.errors);
+        // The leader publishes them once it leads.
+        if ran.errors.lines().count() == 1 {
+            break ran;
+        }
+        assert!(std::time::Instant::now() < deadline, "{}{}", ran.output, ran.errors);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    let table = found.with(1);
+    // With a file it finds the same namespace.
+    let of_file = run(plane, None, &["report", "--violations"]);
+    assert_eq!(of_file.errors, format!("note: using namespace {}\n", nodegate.namespace));
+    assert_eq!(of_file.with(1), table);
+    assert!(
+        table.contains("report-v1") && table.contains("colours") && table.contains("policies: unseen ("),
+        "{table}"
+    );
+    plane.kubectl(&["delete", "mutatingwebhookconfiguration", "labels"], None).unwrap();
+    admin.delete("report-v1").await;
 }

@@ -161,3 +161,38 @@ async fn another_replica_leads_when_a_leader_dies_whose_clock_was_ahead() {
     admin.eventually("kept-ahead", "kept by the other", |node| label(node, "hardware.tier").is_some()).await;
     admin.delete("kept-ahead").await;
 }
+
+/// A retention of 30 days, by a clock that is 31 days ahead, and by one that is behind when a node is deleted.
+#[tokio::test]
+#[ignore = "needs a control plane and libfaketime: just cluster-tests"]
+async fn a_leader_with_a_wrong_clock_deletes_no_record_before_its_time() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    let Some(clock) = Clock::new() else { return };
+    let environment = clock.environment();
+    let policies: &[&str] = &["tests/suite/cluster/persist.yaml"];
+    let nodegate =
+        Nodegate::start(plane, &Setup { policies, cluster: true, environment: &environment, ..Setup::default() });
+    until_led(&nodegate).await;
+    let maps = config_maps(plane, &nodegate.namespace).await;
+    for (name, hours) in [("late-a", 0), ("late-b", -1)] {
+        clock.jump(hours);
+        admin.delete(name).await;
+        Requester::kubelet(plane, name).await.create(&node(name, json!({}))).await.unwrap();
+        admin.label(name, "persist.demo/rack", json!("7")).await.unwrap();
+        eventually_state(&maps, name, "saved", |state| state["labels"]["persist.demo/rack"] == "7").await;
+        let deleting = jiff::Timestamp::now();
+        admin.delete(name).await;
+        let state = eventually_state(&maps, name, "deleted", |state| state["deletedAt"].is_string()).await;
+        let at: jiff::Timestamp = state["deletedAt"].as_str().unwrap().parse().unwrap();
+        // The API server's clock has whole seconds.
+        assert!(at.duration_since(deleting).as_secs().abs() < 60, "deleted at {at}, not at {deleting}");
+    }
+    clock.jump(31 * 24);
+    until_renewed(plane, &nodegate, 31 * 24).await;
+    // More than one round in which records are collected.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    for name in ["late-a", "late-b"] {
+        eventually_state(&maps, name, "kept", |state| state["labels"]["persist.demo/rack"] == "7").await;
+    }
+}

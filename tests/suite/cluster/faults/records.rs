@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::api::DeleteParams;
-use nodegate::state::{ConfigMaps, StateWriter, WriteError};
+use nodegate_stores::state::{ConfigMaps, StateWriter, WriteError};
 use nodegate_policy::api::state::SavedState;
 use serde_json::{Value, json};
 
@@ -94,6 +94,48 @@ async fn a_machine_that_changes_its_uuid_75_times_prevents_no_repair_and_no_reco
     admin.delete("kept-uuid").await;
 }
 
+/// Policies that refuse to write ConfigMaps whose names begin so.
+fn refusal(prefix: &str) -> String {
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-records"},
+         "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                      "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]}]},
+                  "validations": [{"expression": format!("!request.name.startsWith('{prefix}')"), "reason": "Forbidden"}]}},
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "no-records"},
+         "spec": {"policyName": "no-records", "validationActions": ["Deny"]}}]})
+    .to_string()
+}
+
+#[tokio::test]
+#[ignore = "needs a control plane: just cluster-tests"]
+async fn a_deletion_that_cannot_be_recorded_is_tried_again() {
+    let cluster = exclusive();
+    let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
+    admin.delete("kept-gone").await;
+    let nodegate = Nodegate::start(plane, &Setup { policies: POLICY, cluster: true, ..Setup::default() });
+    until_led(&nodegate).await;
+    let maps = config_maps(plane, &nodegate.namespace).await;
+    admin.create(&node("kept-gone", json!({"persist.demo/a": "1"}))).await.unwrap();
+    eventually_state(&maps, "kept-gone", "recorded", |state| state["labels"]["persist.demo/a"] == "1").await;
+    let refusal = refusal("node-labels-kept-gone");
+    plane.kubectl(&["apply", "-f", "-"], Some(&refusal)).unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    admin.label("kept-gone", "persist.demo/a", json!("2")).await.unwrap();
+    admin.delete("kept-gone").await;
+    let deleted = jiff::Timestamp::now();
+    let is_told = |nodegate: &Nodegate<'_>| nodegate.log().contains("could not record the deletion of the node");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_told(&nodegate) {
+        assert!(Instant::now() < deadline, "{}", nodegate.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    plane.kubectl(&["delete", "-f", "-"], Some(&refusal)).unwrap();
+    let recorded = |state: &Value| state["labels"]["persist.demo/a"] == "2" && state["deletedAt"].is_string();
+    let state = eventually_state(&maps, "kept-gone", "recorded again", recorded).await;
+    let at: jiff::Timestamp = state["deletedAt"].as_str().unwrap().parse().unwrap();
+    assert!((deleted.as_second() - at.as_second()).abs() <= 2, "{at} instead of {deleted}");
+}
+
 #[tokio::test]
 #[ignore = "needs a control plane: just cluster-tests"]
 async fn nodes_are_reconciled_while_their_records_are_refused_and_their_keys_stay_owned() {
@@ -103,14 +145,7 @@ async fn nodes_are_reconciled_while_their_records_are_refused_and_their_keys_sta
     delete_all(&admin, &nodes).await;
     let nodegate = Nodegate::start(plane, &Setup { policies: POLICY, cluster: true, ..Setup::default() });
     until_led(&nodegate).await;
-    let quota = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-records"},
-         "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
-                      "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]}]},
-                  "validations": [{"expression": "!request.name.startsWith('node-labels-kept-deny')", "reason": "Forbidden"}]}},
-        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "no-records"},
-         "spec": {"policyName": "no-records", "validationActions": ["Deny"]}}]})
-    .to_string();
+    let quota = refusal("node-labels-kept-deny");
     plane.kubectl(&["apply", "-f", "-"], Some(&quota)).unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     for name in &nodes {

@@ -1,5 +1,6 @@
-//! Memory under constant load, for `NODEGATE_SOAK_MINUTES` (`just soak`): nodes join, change and go, policies change, and after a
-//! warm-up the server takes no more memory than before.
+//! Memory under constant load, for `NODEGATE_SOAK_MINUTES` (`just soak`): nodes join, change and go, policies change, watches break
+//! so that nodes go while nobody watches, and nodes arrive that cannot be read. After a warm-up the server takes no more memory than
+//! before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +14,7 @@ use super::super::keeping::{node, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::random::Random;
 use super::super::requester::Requester;
+use super::chaos::proxy::{Proxy, Rate};
 use super::chaos::setting;
 use super::chaos::writers::{Seen, write};
 use super::names;
@@ -25,6 +27,10 @@ const NODES: usize = 40;
 const MINUTES: u64 = 12;
 /// By how much the median of the last quarter may exceed that of the quarter before it, in MB.
 const GROWTH_MAX: f64 = 4.0;
+/// Watches break for 4 of so many lines, after which everything is listed again, and 10 are of a node that cannot be read.
+const RATE: Rate = Rate { lines: 1000, unreadable: 10 };
+/// A leader that stands down forgets everything, which would hide what it did not forget.
+const LEASE_SECONDS: u64 = 60;
 /// Rows of the table.
 const ROWS: usize = 15;
 
@@ -37,11 +43,13 @@ fn median(samples: &[Sample]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// Nodes with new names that join, change and go, until told to stop.
+/// Nodes that join, change and go, until told to stop: every second one has a new name, the others have names that return.
 async fn pass_through(plane: &'static ControlPlane, seen: Arc<Seen>, passed: Arc<AtomicUsize>) {
     let admin = Requester::admin(plane).await;
     while !seen.over.load(Ordering::Relaxed) {
-        let name = format!("kept-passing-{}", passed.fetch_add(1, Ordering::Relaxed));
+        let at = passed.fetch_add(1, Ordering::Relaxed);
+        let name =
+            if at.is_multiple_of(2) { format!("kept-passing-{at}") } else { format!("kept-returning-{}", at % 20) };
         let kubelet = Requester::kubelet(plane, &name).await;
         let joining = node(&name, json!({}));
         seen.write("join", || kubelet.create(&joining)).await;
@@ -92,7 +100,15 @@ async fn under_constant_load_memory_does_not_grow_after_the_warm_up() {
     let file = directory.path().join("policy.yaml");
     std::fs::write(&file, POLICY.replace("taints: [dedicated]}", "taints: [dedicated], retention: 2s}")).unwrap();
     let policies = [file.to_str().unwrap()];
-    let setup = Setup { policies: &policies, cluster: true, own_certificates: true, ..Setup::default() };
+    let proxy = Proxy::start(plane, Random(7), RATE).await;
+    let setup = Setup {
+        policies: &policies,
+        cluster: true,
+        own_certificates: true,
+        api_server: Some(&proxy.server),
+        lease_seconds: LEASE_SECONDS,
+        ..Setup::default()
+    };
     let mut nodegate = Nodegate::start(plane, &setup);
     until_led(&nodegate).await;
     let nodes: Arc<[String]> = names("kept-soak", NODES).into();
@@ -125,7 +141,13 @@ async fn under_constant_load_memory_does_not_grow_after_the_warm_up() {
     let passed = passed.load(Ordering::Relaxed);
     let quarter = samples.len() / 4;
     let (before, after) = (median(&samples[2 * quarter..3 * quarter]), median(&samples[3 * quarter..]));
+    let harm = proxy.stop();
+    eprintln!("{harm:?}");
+    assert!(!nodegate.log().contains("no longer the leader"), "it forgot everything:\n{}", nodegate.log());
     eprintln!("{writes} writes, {reviews} reviews, {passed} nodes came and went; {before:.1} MB, then {after:.1} MB");
+    for done in ["watch lines cut", "watches ended by an error", "nodes made unreadable"] {
+        assert!(harm.get(done).is_some_and(|times| *times > 3), "{done}: {harm:?}");
+    }
     assert!(passed > 50 && reviews > 100, "there was little load, so little is shown");
     assert!(after - before <= GROWTH_MAX, "memory grew from {before:.1} MB to {after:.1} MB");
     for name in &*nodes {

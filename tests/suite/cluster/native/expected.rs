@@ -6,7 +6,8 @@ use json_patch::{merge, patch as apply};
 use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::native::LeftOut;
 use nodegate_policy::{
-    DecideContext, Exemptions, NodeFacts, Operation, PolicySet, Requester, Text, Violation, Write, decide, judge, patch,
+    ADMISSION, DecideContext, Exemptions, NodeFacts, Operation, PolicySet, Requester, Text, Violation, Write, decide,
+    judge, patch,
 };
 use serde_json::{Value, json};
 
@@ -111,6 +112,10 @@ fn essence_of(node: &Value) -> Essence {
     let mut found = Essence::new();
     for field in ["labels", "annotations"] {
         for (key, value) in node["metadata"][field].as_object().into_iter().flatten() {
+            // The API server leaves no mark for the controller.
+            if key == ADMISSION {
+                continue;
+            }
             found.insert(format!("{field} {key}"), value.as_str().unwrap().to_owned());
         }
     }

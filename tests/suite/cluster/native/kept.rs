@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::{KINDS, Removed};
 use crate::cluster::control_plane::{ControlPlane, POLICIES_ACT, exclusive, run};
 use crate::cluster::keeping::{node, until_led};
 use crate::cluster::nodegate::{Nodegate, Setup};
 use crate::cluster::requester::{Requester, label};
-
-const KINDS: &str = "mutatingadmissionpolicies,mutatingadmissionpolicybindings,validatingadmissionpolicies,validatingadmissionpolicybindings";
 
 fn policy(tier: &str, more: &str) -> String {
     format!(
@@ -60,16 +59,6 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     while !holds().await {
         assert!(Instant::now() < deadline, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-/// Takes everything away that was kept.
-struct Removed<'a>(&'a ControlPlane);
-
-impl Drop for Removed<'_> {
-    fn drop(&mut self) {
-        let _ = self.0.kubectl(&["delete", KINDS, "-l", "nodegate.dev/kept-by"], None);
-        let _ = self.0.kubectl(&["delete", "validatingadmissionpolicy", "nodegate-9", "--ignore-not-found"], None);
     }
 }
 
@@ -170,8 +159,17 @@ async fn native_policies_follow_the_policies_in_force_and_are_enforced_without_a
     nodegate.kill();
     let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, "native-kept-1").await);
     admin.delete("native-kept-1").await;
-    let created = kubelet.create(&node("native-kept-1", json!({}))).await.unwrap();
+    let mut joins = node("native-kept-1", json!({}));
+    let mark = r#"{"rejected":{"kept.test/tier":"forged"}}"#;
+    joins["metadata"]["annotations"] = json!({"nodegate.dev/admission": mark, "nodegate.dev/other": "x"});
+    let created = kubelet.create(&joins).await.unwrap();
     assert_eq!(label(&created, "kept.test/tier"), Some("second"), "{created:#}");
+    // The API server calls policies again after the webhook, whose mark must stay.
+    let annotations = json!({"nodegate.dev/admission": mark});
+    assert_eq!(created["metadata"]["annotations"], annotations, "{created:#}");
+    let change = json!({"metadata": {"annotations": {"nodegate.dev/admission": "{}"}}});
+    let refusal = kubelet.merge_status("native-kept-1", change).await.unwrap_err();
+    assert!(refusal.message.contains("own-keys"), "{}", refusal.message);
     let refusal = admin.label("native-kept-1", "kept.test/reserved", json!("x")).await.unwrap_err();
     assert!(refusal.message.contains("kept.test/reserved"), "{}", refusal.message);
     admin.delete("native-kept-1").await;

@@ -265,13 +265,15 @@ async fn acts(writer: &Writer, last: &Exported) -> Result<(), String> {
     if acting { Ok(()) } else { Err(format!("{denied:?} {warned:?}")) }
 }
 
-/// Takes all native policies away at the end, however the test ends.
-struct Removed(&'static ControlPlane);
+/// The kinds of native policies and of what puts them in force.
+const KINDS: &str = "mutatingadmissionpolicies,mutatingadmissionpolicybindings,validatingadmissionpolicies,validatingadmissionpolicybindings";
+
+/// Takes all native policies away at the end, however the test ends: they stay when nodegate is gone.
+pub(super) struct Removed(pub(super) &'static ControlPlane);
 
 impl Drop for Removed {
     fn drop(&mut self) {
-        let kinds = "mutatingadmissionpolicies,mutatingadmissionpolicybindings,validatingadmissionpolicies,validatingadmissionpolicybindings";
-        let _ = self.0.kubectl(&["delete", kinds, "-l", "app.kubernetes.io/managed-by=nodegate", "--wait=false"], None);
+        let _ = self.0.kubectl(&["delete", KINDS, "-l", "app.kubernetes.io/managed-by=nodegate", "--wait=false"], None);
     }
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::discovery::ApiResource;
-use nodegate::tls::{self, Bundle, Step};
+use nodegate_webhook::tls::{self, Bundle, Step};
 use serde_json::{Value, json};
 
 use super::super::super::control_plane::ControlPlane;

@@ -4,7 +4,7 @@
 
 mod certificates;
 mod fleet;
-mod proxy;
+pub(super) mod proxy;
 pub(super) mod writers;
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use tokio::task::block_in_place;
 
 use self::certificates::Certificates;
 use self::fleet::{Fleet, How};
-use self::proxy::Proxy;
+use self::proxy::{Proxy, Rate};
 use self::writers::{Seen, write};
 use super::super::control_plane::{ControlPlane, exclusive};
 use super::super::keeping::{config_maps, node};
@@ -32,6 +32,8 @@ use super::super::rolling::{Balancer, failed_open};
 use super::clock::Clock;
 use super::{OWN, POLICY, all_right, delete_all, names};
 
+/// A node that cannot be read stays so until it changes, and here every node must be right in the end.
+const RATE: Rate = Rate { lines: 30, unreadable: 0 };
 /// The number of nodes that are written, and of those that are also deleted and created again.
 const NODES: usize = 24;
 const RECREATED: usize = 12;
@@ -257,7 +259,7 @@ async fn random_faults_lose_no_label_and_stop_no_write() {
     let (cluster, older) = (exclusive(), std::env::var("NODEGATE_OLDER").ok());
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     let (nodes, balancer): (Arc<[String]>, _) = (names("kept-chaos", NODES).into(), Balancer::start().await);
-    let proxy = Proxy::start(plane, Random(seed + 9)).await;
+    let proxy = Proxy::start(plane, Random(seed + 9), RATE).await;
     let setup = Setup {
         policies: POLICY,
         cluster: true,

@@ -54,10 +54,22 @@ enum Harm {
     Ended(&'static [u8]),
     Delayed(Duration),
     Duplicated,
+    /// A node arrives with labels that cannot be read.
+    Unreadable,
+}
+
+/// How often lines are harmed.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Rate {
+    /// Of so many lines, eight are harmed.
+    pub(in super::super) lines: usize,
+    /// Of so many lines, how many are of nodes that cannot be read.
+    pub(in super::super) unreadable: usize,
 }
 
 /// The harm that was done so far, and what is next.
 struct Doer {
+    rate: Rate,
     dice: Mutex<Random>,
     done: Mutex<BTreeMap<&'static str, usize>>,
     stopped: AtomicBool,
@@ -69,12 +81,13 @@ impl Doer {
             return Harm::None;
         }
         let mut dice = self.dice.lock().unwrap();
-        let (what, harm) = match dice.below(30) {
+        let (what, harm) = match dice.below(self.rate.lines) {
             0 => ("watch lines cut", Harm::Cut { breaks: dice.below(2) == 0 }),
             1 | 2 => ("watch lines garbled", Harm::Garbled(dice.pick(&GARBLED))),
             3 => ("watches ended by an error", Harm::Ended(dice.pick(&ENDED))),
             4 | 5 => ("watch lines delayed", Harm::Delayed(Duration::from_millis(dice.below(800) as u64))),
             6 | 7 => ("watch lines duplicated", Harm::Duplicated),
+            n if (8..8 + self.rate.unreadable).contains(&n) => ("nodes made unreadable", Harm::Unreadable),
             _ => return Harm::None,
         };
         *self.done.lock().unwrap().entry(what).or_default() += 1;
@@ -83,9 +96,9 @@ impl Doer {
 }
 
 /// The running proxy; it ends when this is dropped.
-pub(super) struct Proxy {
+pub(in super::super) struct Proxy {
     /// Where the API server seems to be.
-    pub(super) server: String,
+    pub(in super::super) server: String,
     doer: Arc<Doer>,
     accepting: JoinHandle<()>,
 }
@@ -97,11 +110,11 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    pub(super) async fn start(plane: &ControlPlane, dice: Random) -> Self {
+    pub(in super::super) async fn start(plane: &ControlPlane, dice: Random, rate: Rate) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
         let (client, done) = (plane.client(None).await, Mutex::default());
-        let doer = Arc::new(Doer { dice: Mutex::new(dice), done, stopped: AtomicBool::new(false) });
+        let doer = Arc::new(Doer { rate, dice: Mutex::new(dice), done, stopped: AtomicBool::new(false) });
         let harming = doer.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -112,7 +125,7 @@ impl Proxy {
     }
 
     /// From now on everything arrives as it was sent. What was done until now.
-    pub(super) fn stop(&self) -> BTreeMap<&'static str, usize> {
+    pub(in super::super) fn stop(&self) -> BTreeMap<&'static str, usize> {
         self.doer.stopped.store(true, Ordering::Relaxed);
         self.doer.done.lock().unwrap().clone()
     }
@@ -187,6 +200,9 @@ async fn pass_line(line: Vec<u8>, lines: &Lines, doer: &Doer) -> Option<()> {
         Harm::Duplicated => {
             send(&line).await?;
             send(&line).await
+        }
+        Harm::Unreadable => {
+            send(String::from_utf8_lossy(&line).replacen(r#""labels":{"#, r#""labels":7,"was":{"#, 1).as_bytes()).await
         }
     }
 }
