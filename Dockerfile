@@ -34,8 +34,8 @@ ENV RUSTFLAGS="-C target-feature=+crt-static" \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target,id=nodegate-target-$TARGETARCH \
-    cargo build --release --locked --bin nodegate --target "$(cat /target)"; \
-    install -D "target/$(cat /target)/release/nodegate" /image/nodegate; \
+    cargo build --profile dist --locked --bin nodegate --target "$(cat /target)"; \
+    install -D "target/$(cat /target)/dist/nodegate" /image/nodegate; \
     if readelf --program-headers /image/nodegate | grep INTERP; then echo "the program is not static" >&2; exit 1; fi; \
     install -d /image/tmp /image/var/lib/nodegate
 
@@ -50,8 +50,10 @@ COPY --from=build --chown=65532:65532 /image/var/lib/nodegate /var/lib/nodegate
 COPY --from=build --chown=65532:65532 /image/tmp /tmp
 WORKDIR /var/lib/nodegate
 USER 65532:65532
-# In a container, loopback is not reachable from outside.
-ENV NODEGATE_LISTEN=0.0.0.0:8443 \
+# In a container, loopback is not reachable from outside. Memory that is freed goes back to the system at once: without that, the
+# largest reviews that anyone can send take twice as much of the pod's limit.
+ENV MIMALLOC_PURGE_DELAY=0 \
+    NODEGATE_LISTEN=0.0.0.0:8443 \
     NODEGATE_PROBE_LISTEN=0.0.0.0:8080
 EXPOSE 8443 8080
 ENTRYPOINT ["/nodegate"]

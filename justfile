@@ -1,27 +1,37 @@
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
-# List the recipes
+# List what a contributor needs
+[private]
 default:
+    @just --list --unsorted --group contribute
+
+# List all recipes
+[group('contribute')]
+all:
     @just --list --unsorted
 
 # Run the tests that need no cluster
+[group('contribute')]
 test *args:
     cargo test {{ args }}
 
 # Run the tests that need a cluster, or those whose names contain what is given; needs the control plane
+[group('contribute')]
 cluster-tests *args:
     @.ci/cluster-tests {{ args }}
 
 # Check the format, and every lint as an error
+[group('contribute')]
 lint:
     cargo fmt --all --check
     cargo fmt --check --manifest-path fuzz/Cargo.toml
     cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null
     cargo clippy --locked --workspace --all-targets -- -D warnings
 
-# Check what is depended on: banned crates, licenses, sources (deny.toml)
+# Check what is depended on: banned crates, licenses, sources (deny.toml), and whether it is used
 deny:
     cargo deny --locked check bans licenses sources
+    cargo shear
 
 # Look up known vulnerabilities of what is depended on; needs the network
 advisories:
@@ -32,6 +42,7 @@ workflows:
     @.ci/workflows
 
 # Write the files that are rendered from the code: CRD, manifests, references of the command line, of JSON output and of metrics. Those that helm renders from the chart need helm, or Go to build it
+[group('contribute')]
 generate: _cli_reference _json_reference _metrics_reference (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/files/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass") _chart_files
 
 # Write also what comes from the API server (the fields of a Node) and from the CEL specification (its conformance tests): needs the control plane, and Go
@@ -66,6 +77,10 @@ cel-conformance:
     @mkdir -p target
     go -C tests/tools/cel-conformance run . > target/cel-conformance.jsonl
     @mv target/cel-conformance.jsonl crates/nodegate-cel/src/tests/conformance.jsonl
+
+# Build the documents as a site with search, in target/book/html
+book:
+    @docs/book
 
 # Draw the README's picture from what the demo prints
 picture:
@@ -115,6 +130,10 @@ soak minutes="12":
 bench *args:
     cargo bench {{ args }}
 
+# Count the instructions and cache lines of a review, and fail if they have risen by more than 2 %; `write` writes benches/instructions.json; needs valgrind
+bench-instructions write="":
+    {{ if write == "write" { "NODEGATE_GENERATE=1" } else { "" } }} cargo bench --locked --bench instructions
+
 # Measure nodegate beside others that do the same work; the webhook in Go, and `gatekeeper` and `kyverno` if they are named, are built once (benches/peers/build), which takes minutes for the latter
 bench-peers *others:
     benches/peers/build controller-runtime {{ others }}
@@ -129,6 +148,7 @@ mutants *args="nodegate-cel":
     @tests/mutants/run {{ args }}
 
 # Show what nodegate does, on this machine, without a cluster
+[group('contribute')]
 demo *args:
     cargo run --release -- demo {{ args }}
 
@@ -149,8 +169,13 @@ machine:
     @.ci/machine
 
 # Everything a change has to pass, as CI runs it, or only the sections of .ci/run that are named
+[group('contribute')]
 ci *sections:
     .ci/run {{ sections }}
+
+# Run the gate's tests so many times, every second time beside busy processes, and list those that ever failed
+steady runs="10":
+    @.ci/steady {{ runs }}
 
 # What takes too long to be asked of every change, as it runs at night and before a release, or only the sections of .ci/full that are named
 full *sections:

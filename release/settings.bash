@@ -5,7 +5,7 @@
 source .ci/programs.bash
 
 readonly targets=(x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-apple-darwin aarch64-apple-darwin)
-version=$(awk -F '"' '/^\[/ { package = /^\[package\]/ } package && /^version = / { print $2; exit }' Cargo.toml)
+version=$(awk -F '"' '/^\[/ { package = /^\[workspace\.package\]/ } package && /^version = / { print $2; exit }' Cargo.toml)
 # All times in artifacts are the commit's, so that the same commit gives the same files.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
