@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::api::DeleteParams;
-use nodegate_stores::state::{ConfigMaps, StateWriter, WriteError};
 use nodegate_policy::api::state::SavedState;
+use nodegate_stores::state::{ConfigMaps, StateWriter, WriteError};
 use serde_json::{Value, json};
 
 use super::super::control_plane::{ControlPlane, exclusive};
