@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Sourced by `.ci/run` and `.ci/full`: which tests each of them runs, and how.
 
-# What takes minutes, or needs programs that take minutes to build: the full run has them. Of the tests that need a cluster, `.config/nextest.toml` says which.
-readonly full_tests=(hostile_bodies:: monitoring:: page::a_browser metrics::promtool chart::krew firstboot::exported)
+# What needs programs that take minutes to build: the full run has them. Of the tests that need a cluster, `.config/nextest.toml` says which.
+readonly full_tests=(monitoring:: page::a_browser metrics::promtool chart::krew firstboot::exported)
 gate_tests=()
 for test in "${full_tests[@]}"; do gate_tests+=(--skip "$test"); done
 

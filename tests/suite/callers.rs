@@ -28,9 +28,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::authority::{Authority, Identity, client_config};
-
-/// Nothing here may hang: whatever is awaited comes within this, or the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::eventually::{PATIENCE, eventually, for_a_while, holds};
 
 struct Server {
     directory: TempDir,
@@ -95,13 +93,8 @@ impl Server {
         self.events.lock().unwrap().iter().filter(|event| holds(event)).count()
     }
 
-    async fn until(&self, what: &str, holds: impl Fn() -> bool) {
-        let waited = timeout(PATIENCE, async {
-            while !holds() {
-                sleep(Duration::from_millis(10)).await;
-            }
-        });
-        waited.await.unwrap_or_else(|_| panic!("{what}: {:?}", self.events.lock().unwrap()));
+    async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+        eventually(what, async || holds(is_so(), || format!("{:?}", self.events.lock().unwrap()))).await;
     }
 
     /// Replaces the file as a whole and waits until it is taken up.
@@ -289,8 +282,8 @@ async fn a_broken_file_keeps_the_last_good_cas_and_is_reported_once() {
     }
     std::fs::remove_file(server.file()).unwrap();
     server.until("the missing file is reported", || failures() == 5).await;
-    // Several polls later it is still one report.
-    sleep(Duration::from_millis(700)).await;
+    // Several polls later, of which nothing tells, it is still one report.
+    for_a_while(Duration::from_millis(700)).await;
     assert_eq!(failures(), 5);
     server.call(&server.client(Some(&ca.client("x")), &TLS13)).await.unwrap();
     server.trust(&new.pem).await;

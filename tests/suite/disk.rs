@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::authority::ask;
-use crate::serve::{Serve, until};
+use crate::eventually::{eventually_blocking, holds};
+use crate::serve::Serve;
 
 /// Mounts a disk of 64 KiB, in namespaces that need no root, and becomes what follows.
 const ON_SMALL_DISK: [&str; 6] = [
@@ -42,15 +43,18 @@ fn remount(serve: &Serve, how: &str) {
 fn goes_on(serve: &Serve, disk: &Path, reason: &str, heal: impl FnOnce()) {
     let ca = fs::read(disk.join("ca.crt")).unwrap();
     let answers = || ask(&serve.address, &ca, None, "/mutate").unwrap().starts_with("HTTP/1.1 405");
-    until(reason, || {
+    eventually_blocking(reason, || {
         let lines = serve.lines();
         let mut faults = lines.iter().filter_map(|line| line["error"].as_str());
-        faults.any(|fault| fault.contains("tls.key") && fault.contains(reason)).then_some(())
+        holds(faults.any(|fault| fault.contains("tls.key") && fault.contains(reason)), || serve.log())
     });
     assert!(answers() && serve.get("/readyz").starts_with("HTTP/1.1 200"), "{}", serve.log());
     assert!(serve.metric(r#"nodegate_certificate_reloads_total{result="failure"} 0"#).is_none(), "it is counted");
     heal();
-    until("a new certificate", || fs::read(disk.join("tls.crt")).is_ok_and(|text| text != b"damaged").then_some(()));
+    eventually_blocking("a new certificate", || {
+        let is_new = fs::read(disk.join("tls.crt")).is_ok_and(|text| text != b"damaged");
+        holds(is_new, || serve.log())
+    });
     assert!(answers(), "{}", serve.log());
 }
 

@@ -7,9 +7,10 @@ use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::json;
+
+use super::eventually::{eventually_blocking, holds};
 
 pub(crate) const POLICY: &str = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: fleet}\nspec:\n  rules: [{name: gold, labels: {tier: gold}}]\n";
 const TEST: &str = "apiVersion: nodegate.dev/v1alpha1\nkind: PolicyTest\npolicies: [policy.yaml]\ncases: [{name: c, node: {name: n}, expect: {labels: {tier: gold}}}]\n";
@@ -358,11 +359,10 @@ fn a_demo_that_is_ended_leaves_no_files() {
     let temporary = directory.path().join("temporary");
     fs::create_dir(&temporary).unwrap();
     let child = demo.env("TMPDIR", &temporary).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !files(&temporary).iter().any(|file| file.ends_with("review.json")) {
-        assert!(Instant::now() < deadline, "{:?}", files(&temporary));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually_blocking("it writes files", || {
+        let files = files(&temporary);
+        holds(files.iter().any(|file| file.ends_with("review.json")), || format!("{files:?}"))
+    });
     let output = ended(child);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(files(&temporary), BTreeSet::new());

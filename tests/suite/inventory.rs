@@ -1,13 +1,13 @@
 //! Inventories without a cluster: one request answers for all nodes.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::authority;
 use super::authority::Authority;
 use super::cmdb::{Cmdb, Fault, NAME, Proxy};
+use super::eventually::{eventually_blocking, holds};
 use super::serve::Serve;
 
 fn policies(directory: &Path, url: &str) {
@@ -32,12 +32,8 @@ fn patch(serve: &Serve, node: &str) -> String {
     String::from_utf8(base64::prelude::BASE64_STANDARD.decode(patch).unwrap()).unwrap()
 }
 
-fn until(what: &str, serve: &Serve, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}\n{}", serve.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+fn until(what: &str, serve: &Serve, is_so: impl Fn() -> bool) {
+    eventually_blocking(what, || holds(is_so(), || serve.log()));
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod completions;
 mod crowd;
 mod disk;
 mod docs;
+mod eventually;
 mod explain;
 mod export;
 mod failures;

@@ -3,7 +3,8 @@
 use std::fs;
 
 use super::authority::Authority;
-use super::serve::{Serve, policy, until};
+use super::eventually::eventually_blocking;
+use super::serve::{Serve, policy};
 
 #[test]
 fn policies_are_reloaded_when_a_file_changes_and_stay_when_it_becomes_invalid_or_is_deleted() {
@@ -13,19 +14,23 @@ fn policies_are_reloaded_when_a_file_changes_and_stay_when_it_becomes_invalid_or
     });
     serve.metric("nodegate_rules 1").unwrap();
     fs::write(serve.path("policies/b.yaml"), policy("b", "two")).unwrap();
-    until("the second file is in force", || serve.metric("nodegate_rules 2"));
+    eventually_blocking("the second file is in force", || serve.metric("nodegate_rules 2"));
     fs::write(serve.path("policies/b.yaml"), policy("b", "not a key")).unwrap();
-    until("the broken file is counted", || serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 1"#));
+    eventually_blocking("the broken file is counted", || {
+        serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 1"#)
+    });
     serve.metric("nodegate_rules 2").expect("the last good set stays");
     let error = serve.lines().into_iter().find(|line| line["level"] == "ERROR").unwrap();
     let text = error["error"].as_str().unwrap();
     assert!(text.contains("b.yaml:7:") && text.contains("spec.rules[0].labels[\"not a key\"]"), "{text}");
     fs::remove_dir_all(serve.path("policies")).unwrap();
-    until("the missing directory is counted", || serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 2"#));
+    eventually_blocking("the missing directory is counted", || {
+        serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 2"#)
+    });
     serve.metric("nodegate_rules 2").expect("the last good set stays");
     fs::create_dir(serve.path("policies")).unwrap();
     fs::write(serve.path("policies/c.yaml"), policy("c", "three")).unwrap();
-    until("the directory that came back is in force", || serve.metric("nodegate_rules 1"));
+    eventually_blocking("the directory that came back is in force", || serve.metric("nodegate_rules 1"));
     assert!(serve.get("/readyz").starts_with("HTTP/1.1 200"));
 }
 
@@ -46,7 +51,7 @@ fn the_replacement_of_a_config_maps_data_link_is_noticed() {
     std::os::unix::fs::symlink("..v2", serve.path("mount/..data_tmp")).unwrap();
     fs::rename(serve.path("mount/..data_tmp"), serve.path("mount/..data")).unwrap();
     std::os::unix::fs::symlink("..data/b.yaml", serve.path("mount/b.yaml")).unwrap();
-    until("the swap is in force", || serve.metric("nodegate_rules 2"));
+    eventually_blocking("the swap is in force", || serve.metric("nodegate_rules 2"));
 }
 
 #[test]
@@ -62,9 +67,9 @@ fn flat_label_files_are_watched_under_their_old_flag_too() {
     serve.metric("nodegate_rules 1").unwrap();
     fs::create_dir(serve.path("labels/example.com")).unwrap();
     fs::write(serve.path("labels/example.com/fpga"), "vendor.example/fpga\n").unwrap();
-    until("the new namespace is in force", || serve.metric("nodegate_rules 2"));
+    eventually_blocking("the new namespace is in force", || serve.metric("nodegate_rules 2"));
     fs::write(serve.path("labels/example.com/fpga"), "no good key\n").unwrap();
-    until("the bad line is named", || serve.log().contains("labels/example.com/fpga:1:").then_some(()));
+    eventually_blocking("the bad line is named", || serve.log().contains("labels/example.com/fpga:1:"));
     serve.metric("nodegate_rules 2").expect("the last good set stays");
 }
 
@@ -81,9 +86,11 @@ fn saved_state_is_read_when_it_appears_and_an_invalid_file_keeps_the_last_good_s
         r#"{"nodeName": "n1", "labels": {"persist.demo/a": "b"}, "capturedAt": "2026-01-14T17:00:00Z"}"#,
     )
     .unwrap();
-    until("the state is read", || serve.metric("nodegate_saved_states 1"));
+    eventually_blocking("the state is read", || serve.metric("nodegate_saved_states 1"));
     fs::write(serve.path("state/n1.json"), "{").unwrap();
-    until("the bad file is counted", || serve.metric(r#"nodegate_state_reloads_total{result="failure"} 1"#));
+    eventually_blocking("the bad file is counted", || {
+        serve.metric(r#"nodegate_state_reloads_total{result="failure"} 1"#)
+    });
     serve.metric("nodegate_saved_states 1").expect("the last good state stays");
 }
 
@@ -108,5 +115,5 @@ fn directories_beside_a_policy_file_are_not_watched() {
     let watched = watched_directories(serve.process());
     assert!((1..=4).contains(&watched), "{watched} instead of the directory for either file, certs and state");
     fs::write(serve.path("policy.yaml"), policy("a", "not a key")).unwrap();
-    until("the file is watched", || serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 1"#));
+    eventually_blocking("the file is watched", || serve.metric(r#"nodegate_policy_reloads_total{result="failure"} 1"#));
 }

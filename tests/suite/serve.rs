@@ -5,16 +5,15 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::admission;
 use super::authority::{self, Authority, Identity};
-
-const PATIENCE: Duration = Duration::from_secs(30);
+/// As tests of the image call it.
+pub(crate) use super::eventually::eventually_blocking as until;
+use super::eventually::{eventually_blocking, holds};
 
 /// A running server; it ends when this is dropped.
 pub(crate) struct Serve {
@@ -62,17 +61,6 @@ pub(crate) fn policy(name: &str, label: &str) -> String {
     )
 }
 
-pub(crate) fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if let Some(value) = holds() {
-            return value;
-        }
-        sleep(Duration::from_millis(20));
-    }
-    panic!("{what}: not within {PATIENCE:?}");
-}
-
 impl Serve {
     /// Starts on free ports; `prepare` fills the directory that the arguments may name as `DIR`.
     pub(crate) fn start(arguments: &[&str], environment: &[(&str, &str)], prepare: impl FnOnce(&Path)) -> Self {
@@ -96,9 +84,10 @@ impl Serve {
         command.args(arguments.iter().map(here));
         let child = command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let mut serve = Self { child, directory, probe: String::new(), address: String::new() };
-        let ready = until("ready", || {
+        let ready = eventually_blocking("ready", || {
             assert!(serve.child.try_wait().unwrap().is_none(), "{}", serve.log());
-            serve.lines().into_iter().find(|line| line["message"] == "ready" || line["message"] == "listening")
+            let is_ready = |line: &Value| line["message"] == "ready" || line["message"] == "listening";
+            serve.lines().into_iter().find(is_ready).ok_or_else(|| serve.log())
         });
         serve.probe = ready["probe_address"].as_str().unwrap().to_owned();
         serve.address = ready["address"].as_str().unwrap().to_owned();
@@ -145,7 +134,7 @@ impl Serve {
     }
 
     pub(crate) fn end(&mut self) -> ExitStatus {
-        until("the end", || self.child.try_wait().unwrap())
+        eventually_blocking("the end", || self.child.try_wait().unwrap().ok_or_else(|| self.log()))
     }
 }
 
@@ -172,7 +161,7 @@ fn without_policies_it_serves_baseline_and_exits_cleanly_on_sigterm() {
 fn while_it_drains_it_is_not_ready_but_still_accepts() {
     let mut serve = Serve::start(&["--drain-delay", "2s"], &[], |_| {});
     serve.signal("TERM");
-    until("not ready", || serve.get("/readyz").starts_with("HTTP/1.1 503").then_some(()));
+    eventually_blocking("not ready", || serve.get("/readyz").starts_with("HTTP/1.1 503"));
     assert!(serve.get("/readyz").contains("shutting down"));
     TcpStream::connect(&serve.address).expect("still accepting during the delay");
     serve.signal("TERM");
@@ -198,7 +187,7 @@ fn while_it_drains_callers_are_asked_to_reconnect_after_each_response() {
     };
     assert!([head(), head()] == [false, false], "a connection is kept open for the next request");
     serve.signal("TERM");
-    until("not ready", || serve.get("/readyz").starts_with("HTTP/1.1 503").then_some(()));
+    eventually_blocking("not ready", || serve.get("/readyz").starts_with("HTTP/1.1 503"));
     assert!(head(), "a request of a caller that kept its connection would be lost when it is closed");
 }
 
@@ -271,7 +260,9 @@ fn callers_need_a_certificate_and_clients_of_the_probe_address_do_not() {
     ] {
         let error = ask(identity.as_ref()).expect_err(reason).to_string();
         assert!(error.contains("fatal alert"), "{error}");
-        until(reason, || serve.metric(&format!(r#"nodegate_callers_refused_total{{reason="{reason}"}} 1"#)));
+        eventually_blocking(reason, || {
+            serve.metric(&format!(r#"nodegate_callers_refused_total{{reason="{reason}"}} 1"#))
+        });
         assert!(
             serve.lines().iter().any(|line| line["reason"] == reason && line["level"] == "WARN"),
             "{}",
@@ -282,10 +273,14 @@ fn callers_need_a_certificate_and_clients_of_the_probe_address_do_not() {
 
     std::os::unix::fs::symlink("..v2", serve.path("mount/..data_tmp")).unwrap();
     fs::rename(serve.path("mount/..data_tmp"), serve.path("mount/..data")).unwrap();
-    until("the swap is taken up", || serve.metric(r#"nodegate_client_ca_reloads_total{result="success"} 1"#));
+    eventually_blocking("the swap is taken up", || {
+        serve.metric(r#"nodegate_client_ca_reloads_total{result="success"} 1"#)
+    });
     assert!(ask(Some(&new.client("api-server"))).unwrap().starts_with("HTTP/1.1 405"));
     fs::write(serve.path("mount/..v2/ca.crt"), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
-    until("the broken file is counted", || serve.metric(r#"nodegate_client_ca_reloads_total{result="failure"} 1"#));
+    eventually_blocking("the broken file is counted", || {
+        serve.metric(r#"nodegate_client_ca_reloads_total{result="failure"} 1"#)
+    });
     assert!(ask(Some(&new.client("api-server"))).unwrap().starts_with("HTTP/1.1 405"));
 }
 
@@ -304,26 +299,26 @@ fn an_expired_external_certificate_makes_it_unready_until_it_is_renewed() {
         fs::write(directory.join("certs/tls.crt"), identity.certificate).unwrap();
     };
     let serve = Serve::start(&[], &[], |directory| put(directory, jiff::civil::date(2021, 1, 1)));
-    until("not ready", || serve.get("/readyz").starts_with("HTTP/1.1 503").then_some(()));
+    eventually_blocking("not ready", || serve.get("/readyz").starts_with("HTTP/1.1 503"));
     assert!(serve.get("/readyz").contains("the certificate expired at 2021-01-01T00:00:00Z; renew it"));
     assert!(serve.get("/healthz").starts_with("HTTP/1.1 200"), "a restart would not help");
     let said = |level: &str, words: &str| {
         let lines = serve.lines();
         let mut lines = lines.iter().filter(|line| line["level"] == level);
-        lines.any(|line| line["message"].as_str().is_some_and(|message| message.contains(words))).then_some(())
+        holds(lines.any(|line| line["message"].as_str().is_some_and(|message| message.contains(words))), || serve.log())
     };
-    until("the error", || said("ERROR", "expired at 2021-01-01T00:00:00Z"));
+    eventually_blocking("the error", || said("ERROR", "expired at 2021-01-01T00:00:00Z"));
     serve.metric("nodegate_certificate_expiring 1").unwrap();
 
     let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
     let days = |count: i64| today.checked_add(jiff::Span::new().days(count)).unwrap();
     put(serve.directory.path(), days(10));
-    until("ready again", || serve.get("/readyz").starts_with("HTTP/1.1 200").then_some(()));
-    until("the warning", || said("WARN", &format!("expires at {}", days(10))));
+    eventually_blocking("ready again", || serve.get("/readyz").starts_with("HTTP/1.1 200"));
+    eventually_blocking("the warning", || said("WARN", &format!("expires at {}", days(10))));
     serve.metric("nodegate_certificate_expiring 1").expect("still, for it ends soon");
 
     put(serve.directory.path(), days(100));
-    until("all is well", || serve.metric("nodegate_certificate_expiring 0"));
+    eventually_blocking("all is well", || serve.metric("nodegate_certificate_expiring 0"));
     assert!(serve.get("/readyz").starts_with("HTTP/1.1 200"));
 }
 

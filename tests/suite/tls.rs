@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,13 +21,13 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-/// Nothing here may hang: whatever is awaited comes within this, or the test fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::eventually::{PATIENCE, eventually, for_a_while, holds};
 
 /// A path with a large answer…
 const LARGE: &str = "/large";
@@ -41,7 +40,8 @@ struct Server {
     events: Arc<Mutex<Vec<Event>>>,
     shutdown: CancellationToken,
     served: JoinHandle<Drained>,
-    requests: Arc<AtomicUsize>,
+    /// How many requests have come.
+    requests: watch::Receiver<usize>,
 }
 
 fn names() -> Vec<SubjectName> {
@@ -66,10 +66,9 @@ impl Server {
         tokio::spawn(tls::watch(certs, certificate.clone(), poll, Timestamp::now, observer.clone(), shutdown.clone()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let requests: Arc<AtomicUsize> = Arc::default();
-        let counted = requests.clone();
+        let (counted, requests) = watch::channel(0);
         let service = service_fn(move |request: Request<RequestBody>| {
-            counted.fetch_add(1, Ordering::SeqCst);
+            counted.send_modify(|count| *count += 1);
             async move {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 let answer = if request.uri() == LARGE { vec![b'x'; LARGE_BYTES].into() } else { Bytes::from("ok") };
@@ -108,13 +107,12 @@ impl Server {
         self.client(&self.directory.path().join("ca.crt"), "localhost", rustls::ALL_VERSIONS).await.unwrap()
     }
 
-    async fn until(&self, what: &str, holds: impl Fn(&[Event]) -> bool) {
-        let waited = timeout(PATIENCE, async {
-            while !holds(&self.events.lock().unwrap()) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        });
-        waited.await.unwrap_or_else(|_| panic!("{what}: {:?}", self.events.lock().unwrap()));
+    async fn until(&self, what: &str, is_so: impl Fn(&[Event]) -> bool) {
+        eventually(what, async || {
+            let events = self.events.lock().unwrap();
+            holds(is_so(&events), || format!("{events:?}"))
+        })
+        .await;
     }
 }
 
@@ -214,8 +212,8 @@ async fn a_half_written_or_mismatched_pair_keeps_the_last_good_one_and_is_report
     server.until("the mismatch is reported", |events| failures(events) == 1).await;
     std::fs::write(path.join("tls.crt"), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
     server.until("the half-written file is reported", |events| failures(events) == 2).await;
-    // Several polls later it is still one report a fault, and the first certificate.
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    // Several polls later, of which nothing tells, it is still one report a fault, and the first certificate.
+    for_a_while(Duration::from_millis(700)).await;
     assert_eq!(failures(&server.events.lock().unwrap()), 2);
     server.client(&made.path().join("a/ca.crt"), "localhost", rustls::ALL_VERSIONS).await.unwrap();
     std::fs::copy(made.path().join("b/tls.crt"), path.join("tls.crt")).unwrap();
@@ -320,18 +318,12 @@ async fn hundreds_of_idle_connections_do_not_block_a_request() {
 
 #[tokio::test]
 async fn a_drain_finishes_requests_in_progress_and_accepts_no_new_connection() {
-    let server = Server::start(Limits::default()).await;
+    let mut server = Server::start(Limits::default()).await;
     let (mut busy, mut idle) = (server.connect().await, server.connect().await);
     assert_eq!(idle.ask().await.unwrap(), "ok");
-    let requests = server.requests.load(Ordering::SeqCst);
+    server.requests.mark_unchanged();
     let in_flight = tokio::spawn(async move { busy.ask().await });
-    timeout(PATIENCE, async {
-        while server.requests.load(Ordering::SeqCst) == requests {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await
-    .unwrap();
+    timeout(PATIENCE, server.requests.changed()).await.unwrap().unwrap();
     server.shutdown.cancel();
     assert_eq!(in_flight.await.unwrap().unwrap(), "ok");
     let drained = timeout(PATIENCE, server.served).await.unwrap().unwrap();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::time::{Duration, Instant};
 
 use rcgen::{ExtendedKeyUsagePurpose, SanType};
 use serde_json::{Value, json};
@@ -10,7 +11,8 @@ use super::admission::{CREATE, edited};
 use super::authority::{self, Authority};
 use super::cluster::control_plane::free_port;
 use super::collector::{Answer, Arrived, Collector, attributes, hex};
-use super::serve::{Serve, command, until};
+use super::eventually::eventually_blocking;
+use super::serve::{Serve, command};
 
 const POLICY: &str = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: p}\nspec:\n  protect: {keys: [hardware.tier]}\n  rules:\n    - name: tier\n      labels: {hardware.tier: a-value}\n  governance:\n    reserved: [{name: tiers, keys: [hardware.tier], allow: {users: [nobody]}}]\n";
 
@@ -48,9 +50,9 @@ fn review(serve: &Serve, path: &str, headers: &str, review: &str) -> String {
 
 /// The spans of `collector`, once there are so many.
 fn spans(collector: &Collector, serve: &Serve, count: usize) -> Vec<Arrived> {
-    until("spans", || {
+    eventually_blocking("spans", || {
         let arrived = collector.arrived();
-        (arrived.len() >= count).then_some(arrived)
+        if arrived.len() >= count { Ok(arrived) } else { Err(serve.log()) }
     })
     .into_iter()
     .inspect(|arrived| assert!(arrived.span.start_time_unix_nano <= arrived.span.end_time_unix_nano, "{}", serve.log()))
@@ -59,7 +61,15 @@ fn spans(collector: &Collector, serve: &Serve, count: usize) -> Vec<Arrived> {
 
 /// Waits until so many spans ended so.
 fn until_counted(serve: &Serve, result: &str, count: u64) {
-    until(result, || serve.metric(&format!("nodegate_trace_spans_total{{result=\"{result}\"}} {count}")));
+    eventually_blocking(result, || serve.metric(&format!("nodegate_trace_spans_total{{result=\"{result}\"}} {count}")));
+}
+
+/// Ends the server, which must not wait as long as it may wait for spans: a minute.
+fn end_soon(serve: &mut Serve) {
+    let begun = Instant::now();
+    serve.signal("TERM");
+    assert!(serve.end().success());
+    assert!(begun.elapsed() < Duration::from_secs(30), "it took {:?}", begun.elapsed());
 }
 
 fn warnings(serve: &Serve) -> Vec<Value> {
@@ -179,8 +189,7 @@ fn a_collector_that_hangs_delays_neither_reviews_nor_the_end() {
     }
     // One is on its way, and two wait.
     until_counted(&serve, "dropped", 17);
-    serve.signal("TERM");
-    assert!(serve.end().success(), "it waits for less than the timeout of the request");
+    end_soon(&mut serve);
     assert!(
         warnings(&serve).iter().any(|line| line["message"].as_str().unwrap().contains("last spans")),
         "{}",
@@ -217,7 +226,7 @@ fn an_outage_of_the_collector_is_two_log_lines() {
     collector.answer(&[Answer::Take]);
     review(&serve, "/mutate", "", CREATE);
     let again = "the collector of traces takes spans again";
-    let back = until("again", || serve.lines().into_iter().find(|line| line["message"] == again));
+    let back = eventually_blocking("again", || serve.lines().into_iter().find(|line| line["message"] == again));
     assert_eq!(back["lost"], 3);
     assert_eq!(warnings(&serve).len(), 1);
 }
@@ -246,8 +255,7 @@ fn the_last_spans_are_sent_before_the_end() {
     for _ in 0..3 {
         review(&serve, "/mutate", "", CREATE);
     }
-    serve.signal("TERM");
-    assert!(serve.end().success());
+    end_soon(&mut serve);
     assert_eq!((collector.arrived().len(), collector.heads().len()), (3, 1), "in one request: {}", serve.log());
 }
 

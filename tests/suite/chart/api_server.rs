@@ -8,6 +8,7 @@ use serde_json::json;
 use super::definitions::{self, definitions};
 use super::{NAMESPACE, deploy, manifests, value_sets};
 use crate::cluster::control_plane::{ControlPlane, exclusive};
+use crate::eventually::eventually_blocking;
 
 fn shipped(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -37,7 +38,9 @@ fn the_api_server_accepts_every_object_of_the_chart_and_of_the_manifests_without
     plane.kubectl(&["apply", "--server-side", "-f", "-"], Some(&definitions())).unwrap();
     for name in definitions::names() {
         let definition = format!("crd/{name}");
-        plane.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", &definition], None).unwrap();
+        // Right after it was made it has no conditions yet, which `kubectl wait` takes for an error.
+        let wait = ["wait", "--for=condition=Established", "--timeout=5s", &definition];
+        eventually_blocking(&format!("{name} is established"), || plane.kubectl(&wait, None));
     }
     for (name, values) in value_sets() {
         let Some(manifests) = manifests(&values) else { return };

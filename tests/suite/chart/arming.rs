@@ -1,6 +1,6 @@
 //! With `validatingFailurePolicy: Fail` nobody is refused before a pod serves, and everybody is judged afterwards.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -11,6 +11,7 @@ use crate::cluster::control_plane::{ControlPlane, exclusive};
 use crate::cluster::keeping::{node, until_led};
 use crate::cluster::nodegate::{Nodegate, Setup};
 use crate::cluster::requester::Requester;
+use crate::eventually::{eventually, for_a_while};
 
 const ANNOTATION: &str = "nodegate.dev/failure-policy";
 const VALIDATING: &str = "validatingwebhookconfiguration/nodegate";
@@ -96,12 +97,8 @@ fn the_account_may_write_the_validating_configuration_only_if_guard_or_failure_p
 }
 
 /// Waits until the first validating entry has this failure policy.
-fn until_policy(plane: &ControlPlane, nodegate: &Nodegate<'_>, wanted: &str) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while policy(plane) != wanted {
-        assert!(Instant::now() < deadline, "it never becomes {wanted}:\n{}", nodegate.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+async fn until_policy(plane: &ControlPlane, nodegate: &Nodegate<'_>, wanted: &str) {
+    nodegate.eventually(&format!("it becomes {wanted}"), || policy(plane) == wanted).await;
 }
 
 fn policy(plane: &ControlPlane) -> String {
@@ -115,14 +112,15 @@ fn reset(plane: &ControlPlane) {
 
 /// Waits until the API server, which learns of a configuration by watch, refuses an administrator's label.
 async fn until_refused(admin: &Requester, name: &str, key: &str) -> String {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    for turn in 0.. {
-        if let Err(refusal) = admin.label(name, key, json!(format!("t{turn}"))).await {
-            return refusal.message;
+    let mut turn = 0;
+    eventually(&format!("{key} is refused"), async || {
+        turn += 1;
+        match admin.label(name, key, json!(format!("t{turn}"))).await {
+            Err(refusal) => Ok(refusal.message),
+            Ok(node) => Err(format!("{node:#}")),
         }
-        assert!(Instant::now() < deadline, "it is never refused");
-    }
-    unreachable!()
+    })
+    .await
 }
 
 #[tokio::test]
@@ -141,14 +139,14 @@ async fn an_installed_chart_blocks_no_write_before_a_pod_serves_and_an_upgrade_i
     let setup = release.setup();
     let nodegate = Nodegate::start_unregistered(plane, &setup);
     until_led(&nodegate).await;
-    until_policy(plane, &nodegate, "Fail");
+    until_policy(plane, &nodegate, "Fail").await;
     // No pod is behind the Service here: that is as if all were away.
     let refusal = until_refused(&admin, "armed-1", "team").await;
     assert!(refusal.contains("failed calling webhook \"validate.nodegate.dev\""), "{refusal}");
     reset(plane);
-    until_policy(plane, &nodegate, "Fail");
+    until_policy(plane, &nodegate, "Fail").await;
     release.upgrade();
-    until_policy(plane, &nodegate, "Fail");
+    until_policy(plane, &nodegate, "Fail").await;
     let set = nodegate.log().lines().filter(|line| line.contains("failurePolicy is set to Fail")).count();
     assert_eq!(set, 3, "once, after it was reset by hand, and after Helm reset it:\n{}", nodegate.log());
     let refused = nodegate.log().lines().filter(|line| line.contains("orbidden")).count();
@@ -209,17 +207,14 @@ async fn with_a_certificate_in_files_it_fails_closed_when_callers_trust_that_cer
     admin.create(&node("armed-2", json!({}))).await.unwrap();
 
     register(plane, &objects, nodegate.ports().0);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !nodegate.log().contains("caBundle of validate.nodegate.dev does not contain the CA") {
-        assert!(Instant::now() < deadline, "{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let is_waiting = || nodegate.log().contains("caBundle of validate.nodegate.dev does not contain the CA");
+    nodegate.eventually("it waits for the CA", is_waiting).await;
     assert_eq!(policy(plane), "Ignore");
     admin.label("armed-2", "team", json!("before")).await.expect("callers do not trust nodegate, so nobody is asked");
 
     objects = fail(&nodegate.ca()).unwrap();
     register(plane, &objects, nodegate.ports().0);
-    until_policy(plane, &nodegate, "Fail");
+    until_policy(plane, &nodegate, "Fail").await;
     let refusal = until_refused(&admin, "armed-2", "node.kubernetes.io/kind").await;
     assert!(refusal.contains("reserved"), "it is judged: {refusal}");
     admin.label("armed-2", "team", json!("judged")).await.expect("it is no reserved label");
@@ -229,10 +224,11 @@ async fn with_a_certificate_in_files_it_fails_closed_when_callers_trust_that_cer
     // A configuration that does not ask for it is left alone.
     plane.kubectl(&["annotate", VALIDATING, &format!("{ANNOTATION}-")], None).unwrap();
     reset(plane);
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // It says nothing of a configuration that is as it should be.
+    for_a_while(Duration::from_secs(2)).await;
     assert_eq!(policy(plane), "Ignore");
     plane.kubectl(&["annotate", VALIDATING, &format!("{ANNOTATION}=validate.nodegate.dev=Fail")], None).unwrap();
-    until_policy(plane, &nodegate, "Fail");
+    until_policy(plane, &nodegate, "Fail").await;
     nodegate.kill();
     until_refused(&admin, "armed-2", "team").await;
 

@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -13,6 +12,7 @@ use crate::cluster::commands;
 use crate::cluster::control_plane::{Component, ControlPlane, Exclusive, exclusive};
 use crate::cluster::keeping::{is_pending, node};
 use crate::cluster::requester::{Requester, label};
+use crate::eventually::eventually_blocking;
 use crate::tutorials::pod;
 
 const NODES: [&str; 3] = ["life-1", "life-2", "life-3"];
@@ -82,12 +82,13 @@ impl Helm {
             command.arg("--values").arg(file.path());
         }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "{arguments:?} does not end");
-            self.run_pods();
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        eventually_blocking(&format!("helm {} ends", arguments.join(" ")), || {
+            let has_ended = child.try_wait().unwrap().is_some();
+            if !has_ended {
+                self.run_pods();
+            }
+            has_ended
+        });
         let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
         let [printed, errors] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
         if status.success() { Ok(printed) } else { Err(errors) }

@@ -5,8 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -17,6 +16,7 @@ use tempfile::TempDir;
 
 use super::{NAMESPACE, Objects, items, nodegate, value_sets};
 use crate::authority::{Authority, Identity, client_config};
+use crate::eventually::eventually_blocking;
 
 /// A running server; gone when this is dropped.
 struct Pod {
@@ -38,16 +38,13 @@ impl Pod {
         let mut command = nodegate();
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap());
         let mut pod = Self { child: command.spawn().unwrap(), address: String::new(), _root: root };
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while pod.address.is_empty() {
+        pod.address = eventually_blocking("it is ready", || {
             let text = fs::read_to_string(&log).unwrap();
+            assert!(pod.child.try_wait().unwrap().is_none(), "{text}");
             let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            if let Some(ready) = lines.find(|line| line["message"] == "ready") {
-                pod.address = ready["address"].as_str().unwrap().to_owned();
-            }
-            assert!(pod.child.try_wait().unwrap().is_none() && Instant::now() < deadline, "{text}");
-            thread::sleep(Duration::from_millis(20));
-        }
+            let ready = lines.find(|line| line["message"] == "ready");
+            ready.map(|ready| ready["address"].as_str().unwrap().to_owned()).ok_or(text)
+        });
         pod
     }
 }

@@ -1,13 +1,11 @@
 //! What the chart permits is what the controller needs: it runs with exactly that, on an API server with RBAC.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use super::{ACCOUNT, NAMESPACE, Objects, RELEASE, items};
 use crate::cluster::commands;
 use crate::cluster::control_plane::{ControlPlane, exclusive, run};
-use crate::cluster::keeping::{config_maps, is_pending, node, state, until_led};
+use crate::cluster::keeping::{config_maps, eventually_state, is_pending, node, until_led};
 use crate::cluster::nodegate::{Nodegate, Setup};
 use crate::cluster::requester::{Requester, label};
 
@@ -99,38 +97,25 @@ async fn the_account_can_do_its_work_and_nothing_more() {
         })
         .await;
     let maps = config_maps(plane, NAMESPACE).await;
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while state(&maps, "kept-rights").await["labels"]["persist.demo/a"] != "b"
-        || !plane
-            .kubectl(&["get", "npol", "object", "-o", "jsonpath={.status.conditions[*].type}"], None)
-            .unwrap()
-            .contains("Accepted")
-    {
-        assert!(Instant::now() < deadline, "{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    eventually_state(&maps, "kept-rights", "saved", |state| state["labels"]["persist.demo/a"] == "b").await;
+    let conditions = ["get", "npol", "object", "-o", "jsonpath={.status.conditions[*].type}"];
+    let is_accepted = || plane.kubectl(&conditions, None).unwrap().contains("Accepted");
+    nodegate.eventually("the policy has a status", is_accepted).await;
     admin.label("kept-rights", "team", Value::Null).await.unwrap();
     admin.eventually("kept-rights", "removed", |node| label(node, "team.example.com/quota").is_none()).await;
     // What is in force is recorded and published.
     let exists = |kind: &str, part: &str| {
         plane.kubectl(&["get", kind, "-n", NAMESPACE, "-o", "name"], None).unwrap().contains(part)
     };
-    while !exists("controllerrevisions", "nodepolicy-") || !exists("configmaps", "nodegate-in-force") {
-        assert!(Instant::now() < deadline + Duration::from_secs(10), "{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let are_there = || exists("controllerrevisions", "nodepolicy-") && exists("configmaps", "nodegate-in-force");
+    nodegate.eventually("both are there", are_there).await;
     // An event: what cannot be read is told.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "node-labels-kept-gone", "namespace": NAMESPACE},
                      "data": {"state.json": "{"}});
     plane.kubectl(&["apply", "-f", "-"], Some(&map.to_string())).unwrap();
-    while !plane
-        .kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "jsonpath={.items[*].reason}"], None)
-        .unwrap()
-        .contains("UnreadableState")
-    {
-        assert!(Instant::now() < deadline + Duration::from_secs(20), "no event:\n{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let reasons = ["get", "events.events.k8s.io", "-n", "default", "-o", "jsonpath={.items[*].reason}"];
+    let is_told = || plane.kubectl(&reasons, None).unwrap().contains("UnreadableState");
+    nodegate.eventually("an event tells it", is_told).await;
     let refused: Vec<String> =
         nodegate.log().lines().filter(|line| line.contains("orbidden")).map(str::to_owned).collect();
     assert!(refused.is_empty(), "{refused:#?}");

@@ -1,7 +1,7 @@
 //! With everything on enforce and a failure policy of `Fail`, whoever keeps a cluster running keeps doing so: the writes are
 //! those that each of them is known to make, under its own name.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -10,6 +10,7 @@ use super::control_plane::{ControlPlane, exclusive};
 use super::keeping::{is_pending, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label, taints};
+use crate::eventually::{eventually, holds};
 
 const NODE: &str = "actor-1";
 const OTHER: &str = "actor-2";
@@ -200,9 +201,10 @@ async fn node_lifecycle_taints(plane: &ControlPlane, admin: &Requester) {
         ["--controllers=node-lifecycle-controller", "--node-monitor-grace-period=4s", "--node-monitor-period=1s"];
     let _manager = plane.component("kube-controller-manager", &flags);
     let heartbeat = || json!({"status": {"conditions": [condition("Ready", "True")]}});
-    let deadline = Instant::now() + Duration::from_secs(40);
     let mut was_lost = false;
-    loop {
+    eventually("the taints come and go", async || {
+        // How often a kubelet reports.
+        tokio::time::sleep(Duration::from_millis(500)).await;
         other.merge_status(OTHER, heartbeat()).await.unwrap();
         if was_lost {
             kubelet.merge_status(NODE, heartbeat()).await.unwrap();
@@ -211,13 +213,11 @@ async fn node_lifecycle_taints(plane: &ControlPlane, admin: &Requester) {
         was_lost |= ["NoSchedule", "NoExecute"]
             .iter()
             .all(|effect| now.iter().any(|taint| *taint == format!("node.kubernetes.io/unreachable=:{effect}")));
-        if was_lost && !now.iter().any(|taint| taint.contains("node.kubernetes.io/")) {
-            admin.delete(OTHER).await;
-            return;
-        }
-        assert!(Instant::now() < deadline, "lost: {was_lost}, taints: {now:?}");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+        let is_back = was_lost && !now.iter().any(|taint| taint.contains("node.kubernetes.io/"));
+        holds(is_back, || format!("lost: {was_lost}, taints: {now:?}"))
+    })
+    .await;
+    admin.delete(OTHER).await;
 }
 
 #[tokio::test]

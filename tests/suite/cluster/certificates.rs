@@ -16,10 +16,11 @@ use nodegate_controller::cluster::registration::{CaBundle, inject_ca, keep_ca_bu
 use nodegate_webhook::tls::{self, Bundle};
 use serde_json::json;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::control_plane::{ControlPlane, exclusive};
-use super::replica::{Data, PATIENCE, PROPAGATION, Place, Replica, Task, with_due_ca};
+use super::replica::{Data, PROPAGATION, Place, Replica, Task, with_due_ca};
+use crate::eventually::{eventually, for_a_while, holds};
 
 #[tokio::test]
 #[ignore = "needs a control plane: just cluster-tests"]
@@ -42,7 +43,9 @@ async fn the_secret_is_created_and_the_ca_bundles_are_written() {
     assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/tls"));
     let rested = keep_ca_bundle(&place.client, &place.name, &bundle.ca_pem()).await.unwrap();
     assert_eq!(rested, CaBundle::Right);
-    sleep(Duration::from_secs(1)).await;
+    // A look at everything, for which the caBundles are the only thing to write.
+    place.tell("").await;
+    place.settled("").await;
     let again = place.secrets().get("nodegate-tls").await.unwrap();
     assert_eq!(secret.metadata.resource_version, again.metadata.resource_version, "nothing is written at rest");
     place.remove();
@@ -59,13 +62,7 @@ async fn a_deleted_secret_is_created_again_without_a_failed_handshake() {
     let before = place.settled("").await;
     replica.call_on();
     place.secrets().delete("nodegate-tls", &DeleteParams::default()).await.unwrap();
-    timeout(PATIENCE, async {
-        while place.data().await.is_none() {
-            sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await
-    .unwrap();
+    eventually("the Secret is there again", async || place.data().await.is_some()).await;
     let after = place.settled(&before.ca_pem()).await;
     assert!(replica.handshakes() > 20);
     replica.handshake(&after.ca_pem()).await.unwrap();
@@ -85,25 +82,27 @@ async fn a_damaged_secret_is_repaired_without_a_failed_handshake() {
         let before = place.settled("").await;
         replica.call_on();
         place.damage(key).await;
-        timeout(PATIENCE, async {
-            while place.data().await.unwrap().get(key).is_some_and(|text| text == b"junk") {
-                sleep(Duration::from_millis(10)).await;
-            }
+        eventually(&format!("{key} is repaired"), async || {
+            place.data().await.unwrap().get(key).is_none_or(|text| text != b"junk")
         })
-        .await
-        .unwrap();
+        .await;
         // Without its key a CA has to be replaced; everything else is had back.
         let after = place.settled(if key == "ca.key" { before.ca_pem() } else { String::new() }.as_str()).await;
         assert_eq!(after.ca_pem() == before.ca_pem(), key != "ca.key", "{key}");
-        sleep(Duration::from_millis(500)).await;
+        replica.until_serving(&after).await;
+        replica.until_called(20).await;
         assert!(replica.handshakes() > 5, "{key}");
 
         // Nobody mends it now: the last good one stays.
         drop(leader);
-        let (served, pairs) = (replica.serves(), replica.pairs.load(Ordering::SeqCst));
+        let pairs = replica.pairs.load(Ordering::SeqCst);
         place.damage("tls.crt").await;
-        sleep(Duration::from_millis(500)).await;
-        assert!(replica.serves().is_same_as(&served) && replica.pairs.load(Ordering::SeqCst) == pairs);
+        // The next good one that it learns of is also the next that it serves.
+        place.secrets().delete("nodegate-tls", &DeleteParams::default()).await.unwrap();
+        let good = with_due_ca();
+        place.put(good.clone()).await;
+        replica.until_serving(&Bundle::parse(&good)).await;
+        assert_eq!(replica.pairs.load(Ordering::SeqCst), pairs + 1, "{key}");
         place.remove();
     }));
     mended.await;
@@ -137,7 +136,7 @@ async fn a_due_ca_is_replaced_without_a_failed_handshake() {
     let after = tokio::select! { after = place.settled(&old) => after, () = watched => unreachable!() };
     assert!(begun.elapsed() >= PROPAGATION * 2, "both waits");
     assert!(phases.join(" ").contains("announced served"), "{phases:?}");
-    sleep(Duration::from_millis(500)).await;
+    replica.until_called(20).await;
     assert!(replica.handshakes() > 50);
     assert_eq!(replica.pairs.load(Ordering::SeqCst), 2);
     replica.handshake(&before.ca_pem()).await.unwrap_err();
@@ -342,13 +341,11 @@ async fn permissions_on_these_objects_suffice() {
     let before = place.settled("").await;
     place.secrets().delete("nodegate-tls", &DeleteParams::default()).await.unwrap();
     place.tell("").await;
-    timeout(PATIENCE, async {
-        while place.ca_bundles().await.iter().any(String::is_empty) {
-            sleep(Duration::from_millis(10)).await;
-        }
+    eventually("the caBundles are written again", async || {
+        let told = place.ca_bundles().await;
+        holds(!told.iter().any(String::is_empty), || format!("{told:?}"))
     })
-    .await
-    .unwrap();
+    .await;
     place.settled(&before.ca_pem()).await;
     place.remove();
     plane.kubectl(&["delete", "-f", "-"], Some(RIGHTS)).unwrap();
@@ -363,13 +360,11 @@ async fn a_ca_file_is_written_into_the_ca_bundles() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("ca.crt");
     let told = async |text: &str| {
-        timeout(PATIENCE, async {
-            while place.ca_bundles().await.iter().any(|told| told != text) {
-                sleep(Duration::from_millis(20)).await;
-            }
+        eventually("the caBundles are written", async || {
+            let told = place.ca_bundles().await;
+            holds(told.iter().all(|told| told == text), || format!("{told:?} instead of {text}"))
         })
-        .await
-        .unwrap();
+        .await;
     };
     let _injector = Task(tokio::spawn(inject_ca(place.client.clone(), place.name.clone(), file.clone())));
     let (first, second): (Data, Data) = (with_due_ca(), with_due_ca());
@@ -379,7 +374,8 @@ async fn a_ca_file_is_written_into_the_ca_bundles() {
     place.tell("").await;
     told(&first).await;
     std::fs::write(&file, "junk").unwrap();
-    sleep(Duration::from_millis(500)).await;
+    // What is no certificate is only logged.
+    for_a_while(Duration::from_millis(500)).await;
     told(&first).await;
     std::fs::write(&file, &second["ca.crt"]).unwrap();
     told(&String::from_utf8(second["ca.crt"].clone()).unwrap()).await;

@@ -1,12 +1,9 @@
 //! A kubelet that forges what the API server lets it write of its own Node: who claims its keys, and nodegate's own keys.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::control_plane::exclusive;
-use super::keeping::{config_maps, eventually_state, node, until_led};
-use super::last_good::eventually;
+use super::keeping::{config_maps, eventually_state, leading, node, tells, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 
@@ -37,10 +34,7 @@ fn claimants(node: &Value, key: &str) -> Vec<String> {
 #[ignore = "needs a control plane: just cluster-tests"]
 async fn forged_managed_fields_do_not_keep_a_label_whose_rule_is_gone() {
     let cluster = exclusive();
-    let nodegate = Nodegate::start(cluster.plane, &setup());
-    until_led(&nodegate).await;
-    // It was registered when it led already; the leader looks for that at every resync.
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    let nodegate = leading(cluster.plane, &setup()).await;
     let (admin, kubelet) = (Requester::admin(cluster.plane).await, Requester::kubelet(cluster.plane, "forger-1").await);
     let maps = config_maps(cluster.plane, &nodegate.namespace).await;
     admin.delete("forger-1").await;
@@ -79,7 +73,13 @@ async fn wiped_managed_fields_do_not_make_nodegate_remove_foreign_labels() {
     admin.label("forger-2", "node-restriction.kubernetes.io/quarantine", json!("yes")).await.unwrap();
     let wiped = kubelet.merge("forger-2", json!({"metadata": {"managedFields": [{}]}})).await.unwrap();
     assert!(claimants(&wiped, "class.example.com/by-hand").is_empty(), "{wiped:#}");
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // The leader processes the node as it is now.
+    let maps = config_maps(cluster.plane, &nodegate.namespace).await;
+    eventually_state(&maps, "forger-2", "what was set by hand is told", |state| {
+        let by_hand = [("class.example.com/by-hand", "x"), ("node-restriction.kubernetes.io/quarantine", "yes")];
+        by_hand.iter().all(|(key, value)| tells(state, key, None, Some(value)))
+    })
+    .await;
     admin.label("forger-2", "retired", json!("yes")).await.unwrap();
     let left = admin.eventually("forger-2", "removed", |node| label(node, ROLE).is_none()).await;
     assert_eq!(label(&left, TIER), None);
@@ -200,7 +200,7 @@ async fn what_a_joining_kubelet_asserts_in_vain_is_told() {
     Requester::kubelet(cluster.plane, "forger-5").await.create(&many).await.unwrap();
     let of = ["get", "events.events.k8s.io", "-A", "--field-selector", "regarding.name=forger-5,reason=ClaimRejected"];
     let told = || cluster.plane.kubectl(&[&of[..], &["-o", "jsonpath={.items[*].note}"]].concat(), None).unwrap();
-    eventually("told", &nodegate, || told().contains("other values: 17 keys. This was rejected")).await;
+    nodegate.eventually("told", || told().contains("other values: 17 keys. This was rejected")).await;
     let metrics = nodegate.probe("/metrics").unwrap();
     let counted = "nodegate_claims_rejected_total{policy=\"nodegate\",rule=\"unnamed\"} 17";
     assert!(metrics.contains(counted), "{metrics}");

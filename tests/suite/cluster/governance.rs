@@ -6,7 +6,6 @@ use serde_json::json;
 use super::control_plane::exclusive;
 use super::join::example_nodes;
 use super::keeping::until_led;
-use super::last_good::eventually;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 
@@ -156,25 +155,25 @@ async fn a_policy_on_annotations_says_that_the_registration_leaves_them_out_unti
         assert!(success, "{told}");
         told.contains("notes/note: annotation-only writes are not judged")
     };
-    eventually("warned", &nodegate, || is_warned(&["--dry-run=server"])).await;
+    nodegate.eventually("warned", || is_warned(&["--dry-run=server"])).await;
     assert!(is_warned(&[]));
     let condition = || {
         let path = "jsonpath={.status.conditions[?(@.type==\"AnnotationsNotJudged\")].message}";
         plane.kubectl(&["get", "nodepolicy", "notes", "-o", path], None).unwrap()
     };
-    eventually("in the status", &nodegate, || condition().contains("note; set webhooks.governAnnotations=true")).await;
+    nodegate.eventually("in the status", || condition().contains("note; set webhooks.governAnnotations=true")).await;
     let is_logged = || {
         let log = nodegate.log();
         log.lines().any(|line| {
             line.contains("\"WARN\"") && line.contains("only annotations are not judged") && line.contains("notes/note")
         })
     };
-    eventually("logged", &nodegate, is_logged).await;
+    nodegate.eventually("logged", is_logged).await;
     let annotate = |value: &str| json!({"metadata": {"annotations": {"corp.example/note": value}}});
     admin.merge("noted-2", annotate("b")).await.unwrap();
 
     nodegate.register(&Setup { render: &["--govern-annotations"], ..Setup::default() });
-    eventually("resolved", &nodegate, || condition().is_empty() && !is_warned(&["--dry-run=server"])).await;
+    nodegate.eventually("resolved", || condition().is_empty() && !is_warned(&["--dry-run=server"])).await;
     assert_eq!(admin.merge("noted-2", annotate("c")).await.unwrap_err().code, 403);
     admin.delete("noted-2").await;
 }

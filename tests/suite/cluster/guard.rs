@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use super::control_plane::{ControlPlane, POLICIES_ACT, exclusive, run};
+use super::control_plane::{ControlPlane, exclusive, run};
 use super::keeping::{node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Outcome, Requester, Way, label};
 use super::sight::has_metric;
+use crate::eventually::{eventually, holds};
 
 const TIER: &str = "class.example.com/tier";
 const POLICIES: &[&str] = &["tests/suite/cluster/guard.yaml"];
@@ -43,15 +43,18 @@ async fn until_guarded(plane: &ControlPlane, key: &str) {
     let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, name).await);
     admin.delete(name).await;
     admin.create(&node(name, json!({}))).await.unwrap();
-    let deadline = Instant::now() + POLICIES_ACT;
     for key in ["nodegate.dev/probe", key] {
         // Through `nodes/status` no webhook corrects it first.
         let probe = json!({"metadata": {"labels": {key: "x"}}});
-        while !is_native(&kubelet.merge_status(name, probe.clone()).await) {
+        eventually(&format!("{key} is guarded"), async || {
+            let outcome = kubelet.merge_status(name, probe.clone()).await;
+            if is_native(&outcome) {
+                return Ok(());
+            }
             admin.label(name, key, Value::Null).await.unwrap();
-            assert!(Instant::now() < deadline, "{key} was never guarded");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+            Err(format!("{outcome:?}"))
+        })
+        .await;
     }
     admin.delete(name).await;
 }
@@ -60,16 +63,12 @@ async fn until_guarded(plane: &ControlPlane, key: &str) {
 async fn until_stripped(plane: &ControlPlane, key: &str) {
     let name = "guard-probe";
     let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, name).await);
-    let deadline = Instant::now() + POLICIES_ACT;
-    loop {
+    eventually(&format!("{key} is taken out"), async || {
         admin.delete(name).await;
         let created = kubelet.create(&node(name, json!({key: "x"}))).await.unwrap();
-        if label(&created, key).is_none() {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{key} was never taken out");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        holds(label(&created, key).is_none(), || format!("{created:#}"))
+    })
+    .await;
     admin.delete(name).await;
 }
 
@@ -309,33 +308,33 @@ async fn the_parameters_follow_the_policies_and_are_restored() {
         let annotations = &there["metadata"]["annotations"];
         (annotations["nodegate.dev/protected"].clone(), annotations["nodegate.dev/persisted"].clone())
     };
-    let eventually = async |wanted: (&str, &str)| {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while read() != (json!(wanted.0), json!(wanted.1)) {
-            assert!(Instant::now() < deadline, "{:?} is not {wanted:?}", read());
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+    let until = async |wanted: (&str, &str)| {
+        eventually(&format!("{wanted:?}"), async || {
+            let there = read();
+            holds(there == (json!(wanted.0), json!(wanted.1)), || format!("{there:?}"))
+        })
+        .await;
     };
     let (protected, persisted) = (format!("{TIER}\nvault.example.com/\n"), "kept.example.com/\nteam\n");
-    eventually((&protected, persisted)).await;
+    until((&protected, persisted)).await;
     let policy = r#"{"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "more"},
         "spec": {"protect": {"keys": ["aa"]}}}"#;
     plane.kubectl(&["apply", "-f", "-"], Some(policy)).unwrap();
-    eventually((&format!("aa\n{protected}"), persisted)).await;
+    until((&format!("aa\n{protected}"), persisted)).await;
     plane.kubectl(&["delete", "npol", "more"], None).unwrap();
-    eventually((&protected, persisted)).await;
+    until((&protected, persisted)).await;
     // One that is registered anew has no parameters yet, and nobody has changed them.
     let anew = ["get", "validatingwebhookconfiguration", "nodegate", "-o", "json"];
     let mut anew: Value = serde_json::from_str(&plane.kubectl(&anew, None).unwrap()).unwrap();
     anew["metadata"] = json!({"name": "nodegate"});
     plane.kubectl(&["replace", "--force", "-f", "-"], Some(&anew.to_string())).unwrap();
-    eventually((&protected, persisted)).await;
+    until((&protected, persisted)).await;
     let by_others = "the guard's parameters were changed by another writer";
     assert!(!nodegate.log().contains(by_others), "{}", nodegate.log());
     for annotation in ["nodegate.dev/protected=", "nodegate.dev/persisted-", "others=stay"] {
         let arguments = ["annotate", "--overwrite", "validatingwebhookconfiguration", "nodegate", annotation];
         plane.kubectl(&arguments, None).unwrap();
-        eventually((&protected, persisted)).await;
+        until((&protected, persisted)).await;
     }
     let others = ["get", "validatingwebhookconfiguration", "nodegate", "-o", "jsonpath={.metadata.annotations.others}"];
     assert_eq!(plane.kubectl(&others, None).unwrap(), "stay");
@@ -368,22 +367,17 @@ async fn a_policy_whose_keys_the_guard_cannot_be_told_says_so_until_it_can() {
         let path = r#"jsonpath={.status.conditions[?(@.type=="GuardNotCurrent")].message}"#;
         plane.kubectl(&["get", "npol", "many", "-o", path], None).unwrap()
     };
-    let (gauge, deadline) = ("nodegate_guard_not_current", Instant::now() + Duration::from_secs(60));
-    while !told().contains("kubelets can set them while no replica answers") {
-        assert!(Instant::now() < deadline, "{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    let is_told = || told().contains("kubelets can set them while no replica answers");
+    nodegate.eventually("the status tells it", is_told).await;
     assert!(
         told().contains("webhook configuration nodegate: ") && told().contains("metadata.annotations"),
         "{}",
         told()
     );
-    assert!(has_metric(&nodegate, &format!("{gauge} 1")));
+    let gauge = "nodegate_guard_not_current 1";
+    assert!(has_metric(&nodegate, gauge));
     annotated(Value::Null);
-    while !told().is_empty() || has_metric(&nodegate, &format!("{gauge} 1")) {
-        assert!(Instant::now() < deadline, "{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    nodegate.eventually("it is told no more", || told().is_empty() && !has_metric(&nodegate, gauge)).await;
     plane.kubectl(&["delete", "npol", "many"], None).unwrap();
     drop(nodegate);
 }
@@ -404,19 +398,15 @@ async fn a_kubelet_joins_without_the_owners_that_it_names() {
     let name = "guard-owned";
     let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, name).await);
     let guard = Guard::install(plane, &[]);
-    let deadline = Instant::now() + POLICIES_ACT;
-    loop {
+    let created = eventually("the guard drops the owners", async || {
         admin.delete(name).await;
         let created = kubelet.create(&owned(name)).await.unwrap();
-        if created["metadata"]["ownerReferences"].is_null() {
-            // What was dropped is left for the leader, who tells it.
-            let mark = &created["metadata"]["annotations"]["nodegate.dev/admission"];
-            assert_eq!(mark, r#"{"owners":true,"own":0}"#, "{created:#}");
-            break;
-        }
-        assert!(Instant::now() < deadline, "the guard never dropped the owners");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        if created["metadata"]["ownerReferences"].is_null() { Ok(created) } else { Err(format!("{created:#}")) }
+    })
+    .await;
+    // What was dropped is left for the leader, who tells it.
+    let mark = &created["metadata"]["annotations"]["nodegate.dev/admission"];
+    assert_eq!(mark, r#"{"owners":true,"own":0}"#, "{created:#}");
     drop(guard);
     let _nodegate = Nodegate::start(plane, &Setup { policies: POLICIES, ..Setup::default() });
     admin.delete(name).await;

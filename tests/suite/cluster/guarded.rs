@@ -1,13 +1,12 @@
 //! A native policy that fails closed refuses a kubelet's change of a guarded key. It sees the write with nodegate's patch.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
-use super::control_plane::{ControlPlane, POLICIES_ACT, exclusive};
+use super::control_plane::{ControlPlane, exclusive};
 use super::keeping::node;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
+use crate::eventually::{eventually, holds};
 
 const POLICY: &str = r#"
 apiVersion: nodegate.dev/v1alpha1
@@ -57,13 +56,13 @@ impl<'a> NativeGuard<'a> {
         plane.kubectl(&["apply", "-f", "-"], Some(&objects.to_string())).unwrap();
         // Removed whatever happens next: it would refuse writes of other tests.
         let guard = Self(plane);
-        let deadline = Instant::now() + POLICIES_ACT;
-        while kubelet.label(node, "persist.example.com/probe", json!("x")).await.is_ok() {
+        eventually("the native policy acts", async || {
+            let written = kubelet.label(node, "persist.example.com/probe", json!("x")).await;
             // It may begin to act between the two.
             let _ = kubelet.label(node, "persist.example.com/probe", Value::Null).await;
-            assert!(Instant::now() < deadline, "the native policy does not act");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+            holds(written.is_err(), || format!("{written:?}"))
+        })
+        .await;
         guard
     }
 }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -51,16 +50,6 @@ fn differing(nodegate: &Nodegate<'_>) -> Option<String> {
     line.split(' ').nth(1).map(str::to_owned)
 }
 
-async fn eventually(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..300 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{what}");
-}
-
 #[tokio::test]
 #[ignore = "needs a control plane: just cluster-tests"]
 async fn a_gpu_that_its_driver_does_not_see_is_told_by_an_event_and_a_metric() {
@@ -80,17 +69,17 @@ async fn a_gpu_that_its_driver_does_not_see_is_told_by_an_event_and_a_metric() {
         json!({"metadata": {"labels": labels}})
     };
     admin.merge(name, reported("8")).await.unwrap();
-    eventually("the metric exists", || differing(&nodegate).as_deref() == Some("0")).await;
+    nodegate.eventually("the metric exists", || differing(&nodegate).as_deref() == Some("0")).await;
     assert_eq!(events(plane, name), Vec::<String>::new());
 
     admin.merge(name, reported("7")).await.unwrap();
-    eventually("the metric tells", || differing(&nodegate).as_deref() == Some("1")).await;
-    eventually("an event tells", || !events(plane, name).is_empty()).await;
+    nodegate.eventually("the metric tells", || differing(&nodegate).as_deref() == Some("1")).await;
+    nodegate.eventually("an event tells", || !events(plane, name).is_empty()).await;
     let note = "GPU count: probe found 8, GPU feature discovery reports 7; check the hardware, the driver and the age of the labels";
     assert_eq!(events(plane, name), [note]);
 
     admin.merge(name, reported("8")).await.unwrap();
-    eventually("the GPU is back", || differing(&nodegate).as_deref() == Some("0")).await;
+    nodegate.eventually("the GPU is back", || differing(&nodegate).as_deref() == Some("0")).await;
     assert_eq!(events(plane, name).len(), 1);
     admin.delete(name).await;
 }

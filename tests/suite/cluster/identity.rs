@@ -1,7 +1,5 @@
 //! Which machine gets what was saved.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::control_plane::exclusive;
@@ -69,7 +67,6 @@ async fn with_an_id_alone_the_record_follows_the_machine_to_another_name() {
     let renamed = create("new-name").await;
     assert_eq!(label(&renamed, "persist.demo/type"), Some("expensive"));
     // The record follows: it stands where it stood, with the new name in it.
-    tokio::time::sleep(Duration::from_millis(200)).await;
     let uid = renamed["metadata"]["uid"].clone();
     eventually_state(&maps, "old-name", "of the new name", |state| {
         state["nodeUID"] == uid && state["nodeName"] == "new-name"

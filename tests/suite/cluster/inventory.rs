@@ -1,6 +1,6 @@
 //! Inventories at a real API server: what they give, and that their faults change nothing.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -10,6 +10,7 @@ use super::keeping::{is_pending, leading, node};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label, taints};
 use crate::cmdb::{Cmdb, Fault};
+use crate::eventually::for_a_while;
 
 const ROW: &str = "rack.example.com/row";
 const ROLE: &str = "node-role.kubernetes.io/rack";
@@ -66,15 +67,6 @@ fn is_failing(nodegate: &Nodegate<'_>) -> bool {
     metric(nodegate, "nodegate_inventory_failing{").as_deref() == Some("1")
 }
 
-async fn until(what: &str, nodegate: &Nodegate<'_>, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        let metrics = || nodegate.probe("/metrics").unwrap_or_default();
-        assert!(Instant::now() < deadline, "{what}\n{}\n{}", metrics(), nodegate.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
 /// Waits until nodegate says why the inventory does not answer, in what it logs after `before`. A sentence that ends with `…`
 /// has a variable end.
 async fn until_told(nodegate: &Nodegate<'_>, before: &str, why: &str) {
@@ -86,7 +78,7 @@ async fn until_told(nodegate: &Nodegate<'_>, before: &str, why: &str) {
         logged.contains("\"the inventory does not answer; its last answers stay in force\"") && logged.contains(&line)
     };
     let is_told = || nodegate.log().strip_prefix(before).is_some_and(|new| new.lines().any(is_it));
-    until(&format!("it says: {why}"), nodegate, || is_failing(nodegate) && is_told()).await;
+    nodegate.eventually(&format!("it says: {why}"), || is_failing(nodegate) && is_told()).await;
 }
 
 #[tokio::test]
@@ -116,10 +108,11 @@ async fn faults_of_an_inventory_leave_every_node_as_it_was() {
             .await;
         before.push(state(&given));
     }
-    until("ETags are used", &nodegate, || {
-        cmdb.requests().iter().any(|head| head.to_lowercase().contains("if-none-match"))
-    })
-    .await;
+    nodegate
+        .eventually("ETags are used", || {
+            cmdb.requests().iter().any(|head| head.to_lowercase().contains("if-none-match"))
+        })
+        .await;
 
     let elsewhere = Cmdb::start();
     let to = |path: &str| Fault::Redirect(path.to_owned());
@@ -154,7 +147,7 @@ async fn faults_of_an_inventory_leave_every_node_as_it_was() {
         until_told(&nodegate, &log, why).await;
         in_force(&admin, &names, &before, &format!("{fault:?}")).await;
         cmdb.fail(Fault::None);
-        until(&format!("{fault:?} is over"), &nodegate, || !is_failing(&nodegate)).await;
+        nodegate.eventually(&format!("{fault:?} is over"), || !is_failing(&nodegate)).await;
     }
     assert!(elsewhere.requests().is_empty(), "nobody followed the redirect");
     assert!(cmdb.sent() < 64 * 1024 * 1024, "{} bytes were sent of bodies that nobody reads", cmdb.sent());
@@ -168,7 +161,7 @@ async fn faults_of_an_inventory_leave_every_node_as_it_was() {
         until_told(&nodegate, &log, why).await;
         in_force(&admin, &names, &before, which).await;
         cmdb.certificate("good");
-        until(which, &nodegate, || !is_failing(&nodegate)).await;
+        nodegate.eventually(which, || !is_failing(&nodegate)).await;
     }
 
     let own = format!("https://127.0.0.1:{}/", cmdb.port);
@@ -181,7 +174,7 @@ async fn faults_of_an_inventory_leave_every_node_as_it_was() {
         until_told(&nodegate, &log, &refused).await;
         in_force(&admin, &names, &before, other).await;
         place.write(&url(&cmdb), "");
-        until(&format!("{other} is over"), &nodegate, || !is_failing(&nodegate)).await;
+        nodegate.eventually(&format!("{other} is over"), || !is_failing(&nodegate)).await;
     }
     // Without credentials, the name of the host is looked up.
     std::fs::remove_dir_all(place.0.path().join("credentials/cmdb")).unwrap();
@@ -236,12 +229,13 @@ async fn a_node_waits_for_a_required_answer_and_answers_outlive_nodegate() {
         assert!(is_pending(&created), "nothing has answered: {created:#}");
     }
     // A 404 is no answer, so the taint stays.
-    until("it is asked", &nodegate, || cmdb.requests().len() > 4).await;
+    nodegate.eventually("it is asked", || cmdb.requests().len() > 4).await;
     assert!(is_pending(&admin.get("required-1").await));
-    until("404 about all nodes is reported", &nodegate, || {
-        is_failing(&nodegate) && nodegate.log().contains("404 about all nodes")
-    })
-    .await;
+    nodegate
+        .eventually("404 about all nodes is reported", || {
+            is_failing(&nodegate) && nodegate.log().contains("404 about all nodes")
+        })
+        .await;
     for name in names {
         cmdb.answer(&format!("/nodes/{name}"), Some(&row("7")));
         admin
@@ -261,13 +255,13 @@ async fn a_node_waits_for_a_required_answer_and_answers_outlive_nodegate() {
 
     // All answers become empty at once: that is an answer, but the limit on removals holds.
     let before = [state(&admin.get(names[0]).await), state(&admin.get(names[1]).await)];
-    let emptied = Instant::now();
     names.iter().for_each(|name| cmdb.answer(&format!("/nodes/{name}"), Some("{}")));
     let held_back =
         "2 nodes would lose labels or taints that nodegate owns; one change may affect at most 1 node (--max-removals)";
-    until("the limit holds", &nodegate, || nodegate.log().contains(held_back)).await;
-    let grace = Duration::from_secs(60);
-    tokio::time::sleep((grace + Duration::from_secs(10)).saturating_sub(emptied.elapsed())).await;
+    nodegate.eventually("the limit holds", || nodegate.log().contains(held_back)).await;
+    // Nothing tells that the grace of what is held back has passed.
+    for_a_while(Duration::from_secs(60)).await;
+    nodegate.until_resynced(2).await;
     unchanged(&admin, &names, &before, "empty answers").await;
     names.iter().for_each(|name| cmdb.answer(&format!("/nodes/{name}"), Some(&row("9"))));
     for name in names {

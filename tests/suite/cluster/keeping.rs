@@ -1,7 +1,5 @@
 //! The controller at a real API server: what is deferred, repaired, removed, and what comes back.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use serde_json::{Value, json};
@@ -9,6 +7,7 @@ use serde_json::{Value, json};
 use super::control_plane::{ControlPlane, exclusive};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label, taints};
+use crate::eventually::eventually;
 
 const POLICY: &[&str] = &["tests/suite/cluster/keeping.yaml"];
 
@@ -39,39 +38,34 @@ pub(crate) async fn eventually_state(
     what: &str,
     holds: impl Fn(&Value) -> bool,
 ) -> Value {
-    for _ in 0..300 {
+    eventually(&format!("the state of {node}: {what}"), async || {
         let state = state(maps, node).await;
-        if holds(&state) {
-            return state;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("the state of {node} never got so: {what}\n{:#}", state(maps, node).await);
+        if holds(&state) { Ok(state) } else { Err(format!("{state:#}")) }
+    })
+    .await
+}
+
+/// Whether the history of a state tells a change of a key. It does so when the leader has processed the node after that.
+pub(crate) fn tells(state: &Value, key: &str, old: Option<&str>, new: Option<&str>) -> bool {
+    state["history"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|change| change["key"] == key && (change["old"].as_str(), change["new"].as_str()) == (old, new))
 }
 
 /// Starts a server that leads, and that has seen every node that is created from now on join.
 pub(crate) async fn leading<'a>(plane: &'a ControlPlane, setup: &Setup<'_>) -> Nodegate<'a> {
     let nodegate = Nodegate::start(plane, setup);
     until_led(&nodegate).await;
-    // Times of objects have seconds: what is created in the second of the registration counts as older.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    nodegate.until_nodes_are_younger().await;
     nodegate
 }
 
 /// Waits until somebody leads, so that `--pending-taint auto` sets the taint.
 pub(crate) async fn until_led(nodegate: &Nodegate<'_>) {
-    led_within(nodegate, Duration::from_secs(20)).await;
-}
-
-/// The same where a Lease holds for long: a third of that may go by until its first renewal is seen.
-pub(crate) async fn led_within(nodegate: &Nodegate<'_>, patience: Duration) {
-    for _ in 0..patience.as_millis() / 100 {
-        if nodegate.probe("/metrics").is_some_and(|text| text.contains("\nnodegate_leading 1\n")) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("nobody leads:\n{}", nodegate.log());
+    let leads = || nodegate.probe("/metrics").is_some_and(|text| text.contains("\nnodegate_leading 1\n"));
+    nodegate.eventually("somebody leads", leads).await;
 }
 
 #[tokio::test]
@@ -110,10 +104,12 @@ async fn drift_and_existing_nodes_are_repaired_and_a_second_pass_writes_nothing(
     // A status write reaches the node behind the mutating webhook's back.
     admin.merge_status("kept-2", json!({"metadata": {"labels": {"hardware.tier": "forged"}}})).await.unwrap();
     admin.eventually("kept-2", "repaired", |node| label(node, "hardware.tier") == Some("standard")).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // Both are told together, when nothing is left to be written.
+    let is_told = |state: &Value| tells(state, "hardware.tier", Some("forged"), Some("standard"));
+    eventually_state(&maps, "kept-2", "the repair is told", is_told).await;
     let quiet = admin.get("kept-2").await["metadata"]["resourceVersion"].clone();
     let version = maps.get("node-labels-kept-2").await.unwrap().metadata.resource_version;
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    nodegate.until_resynced(1).await;
     assert_eq!(admin.get("kept-2").await["metadata"]["resourceVersion"], quiet, "a resync wrote to the node");
     assert_eq!(maps.get("node-labels-kept-2").await.unwrap().metadata.resource_version, version, "or to its state");
     admin.delete("kept-2").await;
@@ -140,7 +136,8 @@ async fn owned_keys_are_removed_when_their_rule_is_false_and_foreign_ones_stay()
         admin.label(name, "team", Value::Null).await.unwrap();
     }
     admin.eventually("own-1", "removed", |node| label(node, "team.example.com/quota").is_none()).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // What happened to the other one is told later than the rule's removals are due.
+    eventually_state(&maps, "foreign-1", "its change is told", |state| tells(state, "team", Some("ml"), None)).await;
     assert_eq!(label(&admin.get("foreign-1").await, "team.example.com/quota"), Some("large"));
     for name in ["own-1", "foreign-1"] {
         admin.delete(name).await;
@@ -162,12 +159,7 @@ async fn saved_state_of_a_deleted_node_is_kept_for_the_retention_and_no_longer()
         eventually_state(&maps, name, "saved", |state| state["labels"]["persist.demo/type"] == "expensive").await;
     }
     admin.delete("gone-1").await;
-    let mut waited = 0;
-    while maps.get_opt("node-labels-gone-1").await.unwrap().is_some() {
-        assert!(waited < 300, "it was never collected");
-        waited += 1;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually("it is collected", async || maps.get_opt("node-labels-gone-1").await.unwrap().is_none()).await;
     assert!(maps.get_opt("node-labels-stays-1").await.unwrap().is_some(), "its node lives");
     admin.delete("stays-1").await;
 }
@@ -217,19 +209,18 @@ async fn a_node_that_is_pending_for_too_long_gets_an_event_and_is_released_if_co
     let nodegate =
         Nodegate::start(cluster.plane, &Setup { policies: POLICY, cluster: true, serve, ..Setup::default() });
     until_led(&nodegate).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    admin.create(&node("stuck-probe", json!({"stuck": "yes"}))).await.unwrap();
+    let probe = ["label", "--dry-run=server", "node", "stuck-probe", "node-role.kubernetes.io/worker="];
+    let is_refused = || cluster.plane.kubectl(&probe, None).is_err_and(|error| error.contains("no-workers"));
+    nodegate.eventually("the other policy acts", is_refused).await;
+    admin.delete("stuck-probe").await;
     let kubelet = Requester::kubelet(cluster.plane, "kept-stuck").await;
     let created = kubelet.create(&node("kept-stuck", json!({"stuck": "yes"}))).await.unwrap();
     assert!(is_pending(&created));
     let released = admin.eventually("kept-stuck", "released", |node| !is_pending(node)).await;
     assert_eq!(label(&released, "node-role.kubernetes.io/worker"), None, "it was refused");
     let events = || cluster.plane.kubectl(&["get", "events", "-A", "-o", "jsonpath={.items[*].reason}"], None).unwrap();
-    let mut waited = 0;
-    while !events().contains("PendingTooLong") {
-        assert!(waited < 100, "no event");
-        waited += 1;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    nodegate.eventually("an event tells it", || events().contains("PendingTooLong")).await;
     cluster.plane.kubectl(&["delete", "-f", "-"], Some(refusal)).unwrap();
     admin.eventually("kept-stuck", "made up for", |node| label(node, "node-role.kubernetes.io/worker").is_some()).await;
     admin.delete("kept-stuck").await;

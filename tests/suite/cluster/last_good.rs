@@ -1,11 +1,9 @@
 //! `NodePolicy` objects with faults: refused when they are written, and without effect where they are stored all the same.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
-use super::keeping::{node, until_led};
+use super::keeping::{config_maps, eventually_state, node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label, taints};
 
@@ -36,14 +34,6 @@ fn object(plane: &ControlPlane, name: &str) -> Value {
     serde_json::from_str(&plane.kubectl(&["get", "nodepolicy", name, "-o", "json"], None).unwrap()).unwrap()
 }
 
-pub(super) async fn eventually(what: &str, nodegate: &Nodegate<'_>, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < deadline, "never {what}:\n{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
 /// Takes the entry for policies out of the registration, as where it was never applied.
 pub(super) async fn leave_policies_unjudged(plane: &ControlPlane, nodegate: &Nodegate<'_>) {
     const REGISTRATION: &str = "validatingwebhookconfiguration/nodegate";
@@ -53,14 +43,14 @@ pub(super) async fn leave_policies_unjudged(plane: &ControlPlane, nodegate: &Nod
     plane.kubectl(&["patch", REGISTRATION, "--type=json", "-p", &patch], None).unwrap();
     let probe =
         policy("probe", &json!({"rules": [{"name": "r", "match": {"expression": "1 +"}, "labels": {"a": "b"}}]}));
-    eventually("unregistered", nodegate, || plane.kubectl(DRY_RUN, Some(&probe)).is_ok()).await;
+    nodegate.eventually("unregistered", || plane.kubectl(DRY_RUN, Some(&probe)).is_ok()).await;
 }
 
 /// Waits until the API server asks nodegate about policies.
 async fn until_policies_are_judged(plane: &ControlPlane, nodegate: &Nodegate<'_>) {
     let probe =
         policy("probe", &json!({"rules": [{"name": "r", "match": {"expression": "1 +"}, "labels": {"a": "b"}}]}));
-    eventually("asked", nodegate, || plane.kubectl(DRY_RUN, Some(&probe)).is_err()).await;
+    nodegate.eventually("asked", || plane.kubectl(DRY_RUN, Some(&probe)).is_err()).await;
 }
 
 #[tokio::test]
@@ -77,7 +67,7 @@ async fn an_invalid_update_changes_nothing_even_after_restarts_until_it_is_fixed
     let apply = |spec: &Value| plane.kubectl(&["apply", "-f", "-"], Some(&policy("tiers", spec))).unwrap();
     apply(&tiers("from-object"));
     let in_force = || object(plane, "tiers")["status"]["generationInForce"].clone();
-    eventually("in force", &nodegate, || in_force() == 1).await;
+    nodegate.eventually("in force", || in_force() == 1).await;
     admin.create(&node("guarded-1", json!({"tier": "gold"}))).await.unwrap();
     let is_guarded = |node: &Value| {
         label(node, "from-object") == Some("x") && taints(node).contains(&"guarded=yes:NoSchedule".to_owned())
@@ -87,13 +77,13 @@ async fn an_invalid_update_changes_nothing_even_after_restarts_until_it_is_fixed
         let list = ["get", "controllerrevisions", "-n", &namespace, "-o", "jsonpath={.items[*].revision}"];
         plane.kubectl(&list, None).unwrap()
     };
-    eventually("recorded", &nodegate, || revisions() == "1").await;
+    nodegate.eventually("recorded", || revisions() == "1").await;
     let refused = async || admin.label("guarded-1", "tier", json!("tin")).await.unwrap_err().code == 403;
     assert!(refused().await);
 
     apply(&faulty());
     let status = || object(plane, "tiers")["status"].clone();
-    eventually("told", &nodegate, || status()["observedGeneration"] == 2).await;
+    nodegate.eventually("told", || status()["observedGeneration"] == 2).await;
     assert_eq!((in_force(), status()["conditions"][0]["status"].clone()), (json!(1), json!("False")));
     let table = plane.kubectl(&["get", "npol"], None).unwrap();
     for part in
@@ -109,11 +99,11 @@ async fn an_invalid_update_changes_nothing_even_after_restarts_until_it_is_fixed
                 == (&json!("Faulty"), &json!("NodePolicy"), &json!("tiers"))
         })
     };
-    eventually("told by an event", &nodegate, has_event).await;
+    nodegate.eventually("told by an event", has_event).await;
     let metric = |nodegate: &Nodegate<'_>, line: &str| nodegate.probe("/metrics").unwrap_or_default().contains(line);
     assert!(metric(&nodegate, "\nnodegate_policy_faulty{policy=\"tiers\"} 1\n"));
-    // Long after the grace of one second and several resyncs.
-    tokio::time::sleep(Duration::from_secs(12)).await;
+    // One resync would begin the grace of a second, and the work after that would remove what it gave.
+    nodegate.until_resynced(1).await;
     assert!(is_guarded(&admin.get("guarded-1").await));
     assert!(refused().await);
 
@@ -123,7 +113,13 @@ async fn an_invalid_update_changes_nothing_even_after_restarts_until_it_is_fixed
     until_led(&nodegate).await;
     admin.merge_status("guarded-1", json!({"metadata": {"labels": {"from-object": null}}})).await.unwrap();
     admin.eventually("guarded-1", "repaired", is_guarded).await;
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    let maps = config_maps(plane, &namespace).await;
+    let is_told = |state: &Value| {
+        let mut history = state["history"].as_array().into_iter().flatten();
+        history.any(|change| change["key"] == "from-object" && change["how"] == "controller")
+    };
+    eventually_state(&maps, "guarded-1", "its repair is told", is_told).await;
+    nodegate.until_resynced(1).await;
     assert!(is_guarded(&admin.get("guarded-1").await) && refused().await);
     assert_eq!(in_force(), 1);
 
@@ -133,13 +129,13 @@ async fn an_invalid_update_changes_nothing_even_after_restarts_until_it_is_fixed
             label(node, "mended") == Some("x") && label(node, "from-object").is_none()
         })
         .await;
-    eventually("accepted", &nodegate, || in_force() == 3).await;
+    nodegate.eventually("accepted", || in_force() == 3).await;
     assert!(metric(&nodegate, "\nnodegate_policy_faulty{policy=\"tiers\"} 0\n"));
     assert!(refused().await);
 
     // Deleting is deleting.
     plane.kubectl(&["delete", "nodepolicy", "tiers"], None).unwrap();
-    eventually("gone", &nodegate, || !metric(&nodegate, "policy_faulty{")).await;
+    nodegate.eventually("gone", || !metric(&nodegate, "policy_faulty{")).await;
     admin.label("guarded-1", "tier", json!("tin")).await.unwrap();
     admin.delete("guarded-1").await;
 }
@@ -162,7 +158,7 @@ async fn a_stored_policy_that_takes_too_much_ends_no_replica_and_the_last_good_g
         plane.kubectl(&[verb, "-f", "-"], Some(&policy("tiers", spec))).unwrap()
     };
     put(&tiers("from-object"));
-    eventually("in force", &nodegate, || object(plane, "tiers")["status"]["generationInForce"] == 1).await;
+    nodegate.eventually("in force", || object(plane, "tiers")["status"]["generationInForce"] == 1).await;
     admin.create(&node("guarded-2", json!({"tier": "gold"}))).await.unwrap();
     let refused = async || admin.label("guarded-2", "tier", json!("tin")).await.unwrap_err().code == 403;
     assert!(refused().await);
@@ -178,7 +174,7 @@ async fn a_stored_policy_that_takes_too_much_ends_no_replica_and_the_last_good_g
             let is_seen = status["observedGeneration"] == generation && status["generationInForce"] == 1;
             is_seen && status.to_string().contains(why)
         };
-        eventually("told", &nodegate, is_told).await;
+        nodegate.eventually("told", is_told).await;
         assert!(refused().await, "{}", nodegate.log());
     }
     let rise = nodegate.peak_memory().saturating_sub(idle);
@@ -229,12 +225,12 @@ async fn a_policy_that_does_not_compile_is_refused_with_every_error_and_its_fiel
 
     // Together with the others: a cycle is refused, another value for a key is told.
     apply("tiers", &tiers("from-object")).unwrap();
-    eventually("in force", &nodegate, || nodegate.log().contains("of-a-file, tiers")).await;
+    nodegate.eventually("in force", || nodegate.log().contains("of-a-file, tiers")).await;
     let cycle = json!({"rules": [
         {"name": "a", "match": {"selector": {"matchExpressions": [{"key": "q", "operator": "DoesNotExist"}]}}, "labels": {"p": "x"}},
     ]});
     apply("half", &cycle).unwrap();
-    eventually("in force", &nodegate, || nodegate.log().contains("half, of-a-file, tiers")).await;
+    nodegate.eventually("in force", || nodegate.log().contains("half, of-a-file, tiers")).await;
     let other_half = json!({"rules": [
         {"name": "b", "match": {"selector": {"matchExpressions": [{"key": "p", "operator": "DoesNotExist"}]}}, "labels": {"q": "x"}},
     ]});
@@ -253,6 +249,6 @@ async fn a_policy_that_does_not_compile_is_refused_with_every_error_and_its_fiel
     let nodegate = Nodegate::start(plane, &setup);
     until_policies_are_judged(plane, &nodegate).await;
     plane.kubectl(&["label", "nodepolicy", "tiers", "team=a"], None).unwrap();
-    eventually("its status written", &nodegate, || object(plane, "tiers")["status"]["observedGeneration"] == 2).await;
+    nodegate.eventually("its status written", || object(plane, "tiers")["status"]["observedGeneration"] == 2).await;
     plane.kubectl(&["delete", "nodepolicy", "--all"], None).unwrap();
 }

@@ -1,7 +1,5 @@
 //! What is kept of nodes that leave, and what happens to nodes while replicas admit and nobody leads.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
@@ -74,8 +72,13 @@ async fn what_admission_restored_and_people_changed_since_the_next_leader_leaves
         eventually_state(&maps, name, "recorded", |state| state["nodeUID"] == *uid).await;
     }
     admin.eventually("gap-forged", "restored", |node| label(node, TYPE) == Some("expensive")).await;
-    // Longer than a resync.
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    for name in names {
+        eventually_state(&maps, name, "its return is told", |state| {
+            state["history"].as_array().into_iter().flatten().any(|change| change["how"] == "returned")
+        })
+        .await;
+    }
+    nodegate.until_resynced(4).await;
     for (name, expected) in names.iter().zip([Some("cheap"), None, Some("expensive"), Some("expensive")]) {
         let found = admin.get(name).await;
         assert_eq!(label(&found, TYPE), expected, "{name}: {found:#}");

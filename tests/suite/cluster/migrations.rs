@@ -1,6 +1,6 @@
 //! Migrations at a real API server: each phase, and a server that is killed in each of them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -9,6 +9,7 @@ use super::control_plane::{ControlPlane, exclusive};
 use super::keeping::{config_maps, eventually_state, node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
+use crate::eventually::eventually;
 
 const OLD: &str = "moving.example/tier";
 const NEW: &str = "moved.example/tier";
@@ -25,37 +26,33 @@ fn values(node: &Value) -> (Option<&str>, Option<&str>) {
     (label(node, OLD), label(node, NEW))
 }
 
-async fn eventually(admin: &Requester, name: &str, expected: (Option<&str>, Option<&str>)) -> Value {
+async fn until_values(admin: &Requester, name: &str, expected: (Option<&str>, Option<&str>)) -> Value {
     admin.eventually(name, &format!("{expected:?}"), |node| values(node) == expected).await
 }
 
 /// Waits until a policy that was applied is in force at the webhook.
 async fn until_denied(admin: &Requester, name: &str) -> String {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    for number in 0.. {
+    let mut number = 0;
+    eventually("the old key is refused", async || {
         // A value that the node has already is no change.
+        number += 1;
         match admin.label(name, OLD, json!(format!("bronze-{number}"))).await {
             Err(refusal) => {
                 assert_eq!(refusal.code, 403, "{}", refusal.message);
-                return refusal.message;
+                Ok(refusal.message)
             }
-            Ok(_) => assert!(Instant::now() < deadline, "the old key is never refused"),
+            Ok(node) => Err(format!("{node:#}")),
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    unreachable!("numbers do not end")
+    })
+    .await
 }
 
 async fn until_held_back(nodegate: &Nodegate<'_>, expected: bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
     let held_back = || {
         let text = nodegate.probe("/metrics").unwrap_or_default();
         text.lines().any(|line| line.starts_with("nodegate_removals_held_back_nodes") && !line.ends_with(" 0"))
     };
-    while held_back() != expected {
-        assert!(Instant::now() < deadline, "whether removals are held back is not {expected}:\n{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    nodegate.eventually(&format!("removals are held back: {expected}"), || held_back() == expected).await;
 }
 
 #[tokio::test]
@@ -75,8 +72,8 @@ async fn a_label_moves_through_all_phases() {
     until_led(&nodegate).await;
 
     // Existing nodes get the other key, in both directions, and a new one has it when its CREATE returns.
-    eventually(&admin, "moving-1", (Some("gold"), Some("gold"))).await;
-    eventually(&admin, "moving-2", (Some("tin"), Some("tin"))).await;
+    until_values(&admin, "moving-1", (Some("gold"), Some("gold"))).await;
+    until_values(&admin, "moving-2", (Some("tin"), Some("tin"))).await;
     let kubelet = Requester::kubelet(plane, "moving-3").await;
     let created = kubelet.create(&node("moving-3", json!({OLD: "iron"}))).await.unwrap();
     assert_eq!(values(&created), (Some("iron"), Some("iron")));
@@ -110,7 +107,7 @@ async fn a_label_moves_through_all_phases() {
     }
     run(plane, None, &["apply", "--confirm", "--namespace", &nodegate.namespace]).with(0);
     for (name, value) in [("moving-1", "copper"), ("moving-2", "tin"), ("moving-3", "iron")] {
-        eventually(&admin, name, (None, Some(value))).await;
+        until_values(&admin, name, (None, Some(value))).await;
     }
     until_held_back(&nodegate, false).await;
     // A kubelet that still sends the old key gets the new one instead. So there is nothing to remove.
@@ -161,7 +158,7 @@ async fn a_server_that_is_killed_in_any_phase_goes_on_where_it_stopped() {
             nodegate = Nodegate::start(plane, &Setup { namespace: Some(&namespace), ..setup.clone() });
         }
         for name in &names {
-            eventually(&admin, name, expected).await;
+            until_values(&admin, name, expected).await;
             // The labels are the same in dualWrite and in cutover; the record tells which phase the controller has reached.
             eventually_state(&maps, name, phase, |state| match recorded {
                 Some((field, key)) => state["owned"][field].as_array().is_some_and(|keys| keys.contains(&json!(key))),
@@ -173,15 +170,12 @@ async fn a_server_that_is_killed_in_any_phase_goes_on_where_it_stopped() {
     // The new key is nobody's copy anymore: it stays when the migration is deleted.
     plane.kubectl(&["delete", "nodepolicy", "move"], None).unwrap();
     // Until the deletion is seen, the policies in force are not those that the command finds.
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
+    eventually("the deletion is seen", async || {
         let ran = run(plane, None, &["apply", "--confirm", "--namespace", &namespace]);
-        if ran.code == 0 {
-            break;
-        }
-        assert!(ran.errors.contains("differ from the ones in force") && Instant::now() < deadline, "{}", ran.errors);
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+        assert!(ran.code == 0 || ran.errors.contains("differ from the ones in force"), "{}", ran.errors);
+        if ran.code == 0 { Ok(()) } else { Err(ran.errors) }
+    })
+    .await;
     for name in &names {
         assert_eq!(values(&admin.get(name).await), (None, Some("gold")), "{name}");
         admin.delete(name).await;

@@ -4,8 +4,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -17,6 +15,7 @@ use super::join::example_nodes;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 use crate::authority::{self, Authority, Identity};
+use crate::eventually::{eventually, holds};
 
 const DOCUMENTED: &str = include_str!("../../../docs/guides/mutual-tls.md");
 /// Where the documentation has the API server's files.
@@ -104,20 +103,12 @@ fn refused(nodegate: &Nodegate<'_>, reason: &str) -> u64 {
     metric(nodegate, &format!("nodegate_callers_refused_total{{reason=\"{reason}\"}}"))
 }
 
-fn until(what: &str, nodegate: &Nodegate<'_>, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}:\n{}", nodegate.log());
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// Has nodegate trust other CAs, and waits until it does.
-fn trust(files: &Files, nodegate: &Nodegate<'_>, bundle: &str) {
+async fn trust(files: &Files, nodegate: &Nodegate<'_>, bundle: &str) {
     let taken = r#"nodegate_client_ca_reloads_total{result="success"}"#;
     let before = metric(nodegate, taken);
     files.put("callers.pem", bundle);
-    until("the CAs are taken up", nodegate, || metric(nodegate, taken) > before);
+    nodegate.eventually("the CAs are taken up", || metric(nodegate, taken) > before).await;
 }
 
 /// Joins a node of the example as its kubelet: the value of its tier.
@@ -156,26 +147,28 @@ async fn only_the_api_server_is_answered_and_the_ca_changes_without_a_restart() 
     ] {
         let error = call(plane, &nodegate, identity.as_ref()).expect_err(reason);
         assert!(error.contains(alert), "{reason}: {error}");
-        until(reason, &nodegate, || refused(&nodegate, reason) == 1);
+        nodegate.eventually(reason, || refused(&nodegate, reason) == 1).await;
     }
     call(plane, &nodegate, Some(&old.client("api-server"))).unwrap();
 
-    trust(&files, &nodegate, &format!("{}{}", old.pem, new.pem));
+    trust(&files, &nodegate, &format!("{}{}", old.pem, new.pem)).await;
     call(plane, &nodegate, Some(&new.client("api-server"))).unwrap();
     assert_eq!(join(plane, "pgmac01").await.as_deref(), Some("high-performance"), "still with the old certificate");
     files.show(&new.client("api-server"));
-    trust(&files, &nodegate, &new.pem);
-    until("the old certificate's connection ends", &nodegate, || nodegate.log().contains("no longer accepted"));
+    trust(&files, &nodegate, &new.pem).await;
+    let is_ended = || nodegate.log().contains("no longer accepted");
+    nodegate.eventually("the old certificate's connection ends", is_ended).await;
     // The API server closes its connections when it notices its new certificate, the one at which it does so included. How
     // soon that is depends on when it looks next.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while join(plane, "pgmac02").await.as_deref() != Some("high-performance") {
-        assert!(Instant::now() < deadline, "with the new certificate:\n{}", nodegate.log());
-    }
+    eventually("it is answered with the new certificate", async || {
+        let tier = join(plane, "pgmac02").await;
+        holds(tier.as_deref() == Some("high-performance"), || nodegate.log())
+    })
+    .await;
     call(plane, &nodegate, Some(&old.client("api-server"))).expect_err("the old CA is out");
 
     // And nobody is answered for being the API server: neither with another certificate nor without one.
-    trust(&files, &nodegate, &other.pem);
+    trust(&files, &nodegate, &other.pem).await;
     for (api_server, reason) in [(&**plane, "unknown_ca"), (cluster.plane, "no_certificate")] {
         let before = refused(&nodegate, reason);
         assert_eq!(join(api_server, "pglenovo01").await, None, "without its labels, as the failure policy says");

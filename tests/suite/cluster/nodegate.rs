@@ -5,11 +5,12 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::control_plane::{ControlPlane, free_port, run};
+use crate::eventually::{eventually, eventually_blocking, holds};
 
 const SERVICE: &str = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "nodegate", "namespace": "nodegate"},
     "spec": {"type": "ExternalName", "externalName": "localhost"}}"#;
@@ -176,17 +177,13 @@ impl<'a> Nodegate<'a> {
     }
 
     fn wait_until_ready(&mut self) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while Instant::now() < deadline {
+        eventually_blocking("nodegate is ready", || {
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("nodegate ended with {status}:\n{}", self.log());
             }
-            if self.probe("/readyz").is_some_and(|answer| answer.starts_with("HTTP/1.1 200")) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        panic!("nodegate is not ready:\n{}", self.log());
+            let is_ready = self.probe("/readyz").is_some_and(|answer| answer.starts_with("HTTP/1.1 200"));
+            holds(is_ready, || self.log())
+        });
     }
 
     pub(crate) fn register(&mut self, setup: &Setup<'_>) {
@@ -222,19 +219,44 @@ impl<'a> Nodegate<'a> {
     pub(crate) fn wait_until_called(&self) {
         let probe = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "registration-probe"}}"#;
         let (mutate, validate) = (self.requests("mutate"), self.requests("validate"));
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while Instant::now() < deadline {
+        eventually_blocking("the API server calls nodegate", || {
             self.plane.kubectl(&["create", "--dry-run=server", "-f", "-"], Some(probe)).unwrap_or_default();
-            if self.requests("mutate") > mutate && self.requests("validate") > validate {
-                return;
-            }
-            thread::sleep(Duration::from_millis(100));
-        }
-        panic!(
-            "the API server does not call nodegate:\n{}\n{}",
-            self.log(),
-            self.probe("/metrics").unwrap_or_default()
-        );
+            let is_called = self.requests("mutate") > mutate && self.requests("validate") > validate;
+            holds(is_called, || self.state())
+        });
+    }
+
+    /// Waits until nodes that are created count as younger than the registration: times of objects have whole seconds.
+    pub(crate) async fn until_nodes_are_younger(&self) {
+        let path = "jsonpath={.metadata.creationTimestamp}";
+        let made = self.plane.kubectl(&["get", "mutatingwebhookconfiguration", "nodegate", "-o", path], None).unwrap();
+        let made: jiff::Timestamp = made.parse().unwrap();
+        eventually("a new second begins", async || jiff::Timestamp::now().as_second() > made.as_second()).await;
+    }
+
+    /// Waits until something is so, by what this server does or knows.
+    pub(crate) async fn eventually(&self, what: &str, is_so: impl Fn() -> bool) {
+        eventually(what, async || holds(is_so(), || self.state())).await;
+    }
+
+    /// Its metrics and its log, to be shown if a test fails.
+    fn state(&self) -> String {
+        format!("{}\n{}", self.probe("/metrics").unwrap_or_default(), self.log())
+    }
+
+    /// Waits until the leader has reconciled each of so many nodes once more, where nothing happens to them: it does that at every
+    /// resync, to one after the other. One more, because it may be busy with one of them now.
+    pub(crate) async fn until_resynced(&self, nodes: u64) {
+        let before = self.reconciles().unwrap();
+        let are_done = || self.reconciles().is_some_and(|now| now > before + nodes);
+        self.eventually("every node is reconciled again", are_done).await;
+    }
+
+    /// How often a node was reconciled so far.
+    fn reconciles(&self) -> Option<u64> {
+        let metrics = self.probe("/metrics")?;
+        let begin = r#"nodegate_reconciles_total{result="success"} "#;
+        metrics.lines().find_map(|line| line.strip_prefix(begin)?.parse().ok())
     }
 
     /// How many reviews of an endpoint were answered so far.
@@ -297,11 +319,7 @@ impl<'a> Nodegate<'a> {
     /// Ends the server as Kubernetes ends a pod, and waits for it.
     pub(crate) fn terminate(&mut self) {
         self.signal("-TERM");
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "it does not end:\n{}", self.log());
-            thread::sleep(Duration::from_millis(20));
-        }
+        eventually_blocking("it ends", || holds(self.has_ended(), || self.log()));
     }
 
     /// Sends the server a signal.

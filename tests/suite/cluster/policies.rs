@@ -1,7 +1,5 @@
 //! `NodePolicy` objects at a real API server.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
@@ -9,6 +7,7 @@ use super::keeping::{node, until_led};
 use super::last_good::leave_policies_unjudged;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
+use crate::eventually::{eventually, holds};
 
 fn policy(name: &str, spec: &Value) -> String {
     json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": name}, "spec": spec})
@@ -31,16 +30,22 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 async fn eventually_status(plane: &ControlPlane, name: &str, kind: &str, status: &str) -> Value {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
+    eventually(&format!("{name} has {kind}={status}"), async || {
         let object = object(plane, name);
-        let holds = condition(&object, kind).is_some_and(|condition| condition["status"] == status);
-        if holds && object["status"]["observedGeneration"] == object["metadata"]["generation"] {
-            return object;
-        }
-        assert!(Instant::now() < deadline, "{name} never got {kind}={status}:\n{object:#}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        let is_so = condition(&object, kind).is_some_and(|condition| condition["status"] == status);
+        let is_current = object["status"]["observedGeneration"] == object["metadata"]["generation"];
+        if is_so && is_current { Ok(object) } else { Err(format!("{object:#}")) }
+    })
+    .await
+}
+
+/// Waits until the status of a policy tells that it has given something to one node. Only a survey of all nodes finds that out.
+async fn until_matched(plane: &ControlPlane, name: &str) {
+    eventually(&format!("{name} gives something to a node"), async || {
+        let status = object(plane, name)["status"].clone();
+        holds(status["matchedNodes"] == 1, || format!("{status:#}"))
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -60,11 +65,7 @@ async fn objects_are_in_force_while_they_exist_and_an_invalid_one_does_not_affec
     apply("good", &rule("absent", "from-object")).unwrap();
     admin.eventually("object-1", "labelled", |node| label(node, "from-object") == Some("given")).await;
     let good = eventually_status(plane, "good", "Accepted", "True").await;
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while object(plane, "good")["status"]["matchedNodes"] != 1 {
-        assert!(Instant::now() < deadline, "{:#}", object(plane, "good")["status"]);
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    until_matched(plane, "good").await;
     assert_eq!(good["metadata"]["generation"], 1);
 
     // What the schema and its CEL can tell is refused at once.
@@ -83,10 +84,15 @@ async fn objects_are_in_force_while_they_exist_and_an_invalid_one_does_not_affec
     let newer = eventually_status(plane, "newer", "Accepted", "False").await;
     assert!(condition(&newer, "Accepted").unwrap()["message"].as_str().unwrap().contains("together"));
 
-    // Nothing is written when nothing has changed.
+    // Nothing is written when nothing has changed: a survey that finds out something about another one, too.
+    let other = json!({"rules": [{"name": "r", "match": {"names": ["other-*"]}, "labels": {"other": "given"}}]});
+    apply("other", &other).unwrap();
+    eventually_status(plane, "other", "Accepted", "True").await;
     let version = object(plane, "good")["metadata"]["resourceVersion"].clone();
-    tokio::time::sleep(Duration::from_secs(12)).await;
+    admin.create(&node("other-1", json!({}))).await.unwrap();
+    until_matched(plane, "other").await;
     assert_eq!(object(plane, "good")["metadata"]["resourceVersion"], version);
+    admin.delete("other-1").await;
 
     // An edit is taken up, a deletion too: what it gave goes.
     plane.kubectl(&["delete", "nodepolicy", "newer", "bad"], None).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use super::control_plane::{Exclusive, exclusive};
 use super::keeping::{config_maps, eventually_state, node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label, taints};
+use crate::eventually::eventually;
 
 /// Persists `persist.demo/*` and the taint `dedicated`; looks at every node again after five seconds.
 fn setup() -> Setup<'static> {
@@ -67,10 +68,25 @@ fn operators(name: &str) -> String {
         .to_string()
 }
 
-async fn made(led: &Led<'_>, map: &ConfigMap) {
+/// Makes the ConfigMap of a node, and waits until admission, which reads from memory, would restore what it says.
+async fn made(cluster: &Exclusive, led: &Led<'_>, map: &ConfigMap, name: &str) {
     led.maps.create(&PostParams::default(), map).await.unwrap();
-    // Admission reads from memory, which follows by watch.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let user = format!("system:node:{name}");
+    let nodes = Api::<Node>::all(cluster.plane.client(Some((&user, &["system:nodes", "system:authenticated"]))).await);
+    let joining: Node = serde_json::from_value(node(name, json!({}))).unwrap();
+    let trying = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(&format!("{name} would get its labels"), async || {
+        let labels = nodes.create(&trying, &joining).await.unwrap().metadata.labels.unwrap_or_default();
+        if labels.contains_key("persist.demo/type") { Ok(()) } else { Err(format!("{labels:?}")) }
+    })
+    .await;
+}
+
+/// Makes a ConfigMap, and waits until it is logged that it is not used.
+async fn made_in_vain(led: &Led<'_>, map: &ConfigMap) {
+    led.maps.create(&PostParams::default(), map).await.unwrap();
+    let name = map.metadata.name.as_deref().unwrap();
+    led.nodegate.eventually(&format!("{name} is read"), || led.nodegate.log().contains(name)).await;
 }
 
 #[tokio::test]
@@ -78,7 +94,7 @@ async fn made(led: &Led<'_>, map: &ConfigMap) {
 async fn a_new_node_has_what_the_operators_config_map_says_in_the_object_the_create_returns() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
-    made(&led, &config_map("ref-new", &operators("ref-new"))).await;
+    made(&cluster, &led, &config_map("ref-new", &operators("ref-new")), "ref-new").await;
     let created = led.join(&cluster, "ref-new", json!({"persist.demo/own": "x"})).await;
     assert_eq!(label(&created, "persist.demo/type"), Some("expensive"));
     assert_eq!(label(&created, "persist.demo/own"), Some("x"));
@@ -155,7 +171,7 @@ async fn a_deleted_node_leaves_its_config_map() {
 async fn an_invalid_config_map_counts_as_empty_and_is_logged_and_kept() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
-    made(&led, &config_map("ref-corrupt", "{nonsense")).await;
+    made_in_vain(&led, &config_map("ref-corrupt", "{nonsense")).await;
     let created = led.join(&cluster, "ref-corrupt", json!({"persist.demo/own": "x"})).await;
     assert_eq!(label(&created, "persist.demo/type"), None);
     led.saved("ref-corrupt", json!({"persist.demo/own": "x"})).await;
@@ -265,7 +281,7 @@ async fn a_copy_of_a_record_is_neither_used_nor_changed_and_its_deletion_forgets
     let led = Led::start(&cluster).await;
     led.admin.delete("ref-copied").await;
     // Its name sorts before that of the record.
-    made(&led, &config_map("a-copy", &operators("ref-copied"))).await;
+    made_in_vain(&led, &config_map("a-copy", &operators("ref-copied"))).await;
     let kubelet = Requester::kubelet(cluster.plane, "ref-copied").await;
     let created = kubelet.create(&node("ref-copied", json!({}))).await.unwrap();
     assert_eq!(label(&created, "persist.demo/type"), None, "the copy is not the record");
@@ -291,8 +307,8 @@ async fn a_resync_finds_changes_without_an_event() {
     let cluster = exclusive();
     let led = Led::start(&cluster).await;
     // The record may have a name with a hash, which does not say whose it is: its deletion wakes no node.
-    made(&led, &config_map(RECORD, &operators("ref-resync"))).await;
     led.admin.delete("ref-resync").await;
+    made(&cluster, &led, &config_map(RECORD, &operators("ref-resync")), "ref-resync").await;
     let kubelet = Requester::kubelet(cluster.plane, "ref-resync").await;
     let created = kubelet.create(&node("ref-resync", json!({}))).await.unwrap();
     assert_eq!(label(&created, "persist.demo/type"), Some("expensive"));

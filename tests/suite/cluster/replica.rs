@@ -30,9 +30,8 @@ use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
 use super::control_plane::ControlPlane;
+use crate::eventually::{PATIENCE, eventually, holds};
 
-/// Nothing here may hang: whatever is awaited comes within this, or the test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Long enough for a watch event and a handshake on a busy machine.
 pub(crate) const PROPAGATION: Duration = Duration::from_secs(3);
 
@@ -147,30 +146,21 @@ impl Place {
 
     /// Waits until nothing is changing and everybody is told of one CA, which is not one of `before`.
     pub(crate) async fn settled(&self, before: &str) -> Bundle {
-        let mut seen = String::new();
-        let waited = timeout(PATIENCE, async {
-            loop {
-                let bundle = Bundle::parse(&self.data().await.unwrap_or_default());
-                let (ca_pem, told) = (bundle.ca_pem(), self.ca_bundles().await);
-                let one = tls::certificates(&ca_pem).len() == 1 && (before.is_empty() || !before.contains(&ca_pem));
-                if bundle.phase() == Phase::Settled
-                    && bundle.is_sound(Timestamp::now())
-                    && one
-                    && told.iter().all(|told| *told == ca_pem)
-                {
-                    return bundle;
-                }
-                seen = format!(
-                    "{bundle:?}, caBundles of {:?} certificates",
-                    told.iter().map(|text| tls::certificates(text).len()).collect::<Vec<_>>()
-                );
-                sleep(Duration::from_millis(50)).await;
+        eventually(&format!("{} is settled", self.name), async || {
+            let bundle = Bundle::parse(&self.data().await.unwrap_or_default());
+            let (ca_pem, told) = (bundle.ca_pem(), self.ca_bundles().await);
+            let one = tls::certificates(&ca_pem).len() == 1 && (before.is_empty() || !before.contains(&ca_pem));
+            if bundle.phase() == Phase::Settled
+                && bundle.is_sound(Timestamp::now())
+                && one
+                && told.iter().all(|told| *told == ca_pem)
+            {
+                return Ok(bundle);
             }
-        });
-        match waited.await {
-            Ok(bundle) => bundle,
-            Err(_) => panic!("{}: not settled: {seen}", self.name),
-        }
+            let counts: Vec<usize> = told.iter().map(|text| tls::certificates(text).len()).collect();
+            Err(format!("{bundle:?}, caBundles of {counts:?} certificates"))
+        })
+        .await
     }
 }
 
@@ -244,6 +234,26 @@ impl Replica {
 
     pub(crate) fn serves(&self) -> Arc<Pair> {
         self.certificate.current().expect("a certificate is served")
+    }
+
+    /// Waits until the certificate of this bundle is served.
+    pub(crate) async fn until_serving(&self, bundle: &Bundle) {
+        let wanted = bundle.choose(None, Timestamp::now()).unwrap().unwrap();
+        eventually(&format!("{}: the certificate is served", self.place.name), async || {
+            holds(self.serves().is_same_as(&wanted), || format!("{bundle:?}"))
+        })
+        .await;
+    }
+
+    /// Waits until the caller has connected so many times more.
+    pub(crate) async fn until_called(&self, times: usize) {
+        let (_, outcomes) = self.caller.as_ref().expect("the caller was started");
+        let count = || outcomes.lock().unwrap().len();
+        let before = count();
+        eventually(&format!("{}: {times} more handshakes", self.place.name), async || {
+            holds(count() >= before + times, || format!("{before}, then {}", count()))
+        })
+        .await;
     }
 
     /// Connects again and again, each time trusting what a webhook is told at that moment, and nothing else.

@@ -8,6 +8,7 @@ use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 
 use super::control_plane::ControlPlane;
+use crate::eventually::eventually;
 
 /// Somebody who writes to nodes. Objects are plain JSON, so that nothing is lost on the way.
 pub(crate) struct Requester {
@@ -79,15 +80,11 @@ impl Requester {
 
     /// Waits until a node is as it should be.
     pub(crate) async fn eventually(&self, name: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-        loop {
+        eventually(&format!("{name}: {what}"), async || {
             let node = self.get(name).await;
-            if holds(&node) {
-                return node;
-            }
-            assert!(std::time::Instant::now() < deadline, "{name} never got so: {what}\n{node:#}");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
+            if holds(&node) { Ok(node) } else { Err(format!("{node:#}")) }
+        })
+        .await
     }
 
     /// A merge patch of `nodes`.

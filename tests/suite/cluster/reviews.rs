@@ -8,6 +8,7 @@ use super::control_plane::{ControlPlane, exclusive};
 use super::keeping::node;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
+use crate::eventually::{eventually, holds};
 
 /// Nearly as much as etcd takes. The API server writes each character with six bytes, in both objects of an UPDATE.
 const CHARACTERS: usize = 1_250_000;
@@ -65,13 +66,7 @@ async fn writes_of_large_nodes_are_judged_and_an_administrators_are_not_refused_
     assert!(told.lines().any(|line| line.contains("unusually large") && line.contains(&name)), "{told}");
     let about = format!("involvedObject.name={name},reason=ReadInPart");
     let events = || cluster.plane.kubectl(&["get", "events", "-A", "--field-selector", &about, "-o", "name"], None);
-    for _ in 0..100 {
-        if !events().unwrap().is_empty() {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    assert!(!events().unwrap().is_empty(), "{told}");
+    nodegate.eventually("an event tells it", || !events().unwrap().is_empty()).await;
     assert!(!nodegate.probe("/metrics").unwrap().contains("nodegate_large_reviews_total 0\n"));
     admin.delete(&name).await;
 }
@@ -134,14 +129,13 @@ async fn a_registration_for_every_operation_does_not_block_deletion_of_nodes() {
     // The API server has learnt of it when a CONNECT comes here: it is allowed, and there is no kubelet behind it.
     let requests = || nodegate.requests("validate");
     let before = requests();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while requests() == before {
-        assert!(std::time::Instant::now() < deadline, "no CONNECT came");
+    eventually("a CONNECT comes", async || {
         let refused =
             cluster.plane.kubectl(&["get", "--raw", "/api/v1/nodes/deleted-1/proxy/healthz"], None).unwrap_err();
         assert!(!refused.contains("nodegate"), "{refused}");
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    }
+        holds(requests() > before, || refused)
+    })
+    .await;
     let deleted = cluster.plane.kubectl(&["delete", "node", "deleted-1"], None);
     assert!(deleted.is_ok(), "{deleted:?}");
 }

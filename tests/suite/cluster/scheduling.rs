@@ -1,7 +1,5 @@
 //! Pods that wait for a node, and a node that joins, before the real scheduler.
 
-use std::time::{Duration, Instant};
-
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::core::DynamicObject;
@@ -64,15 +62,6 @@ impl Waiting {
         let pods = self.pods.list(&ListParams::default()).await.unwrap();
         let is_there = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
         pods.items.iter().filter(is_there).count()
-    }
-
-    /// Waits until all pods are bound to a node.
-    pub(crate) async fn until_all_bound(&self, node: &str) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while self.bound(node).await < PODS {
-            assert!(Instant::now() < deadline, "the scheduler has bound {} of {PODS}", self.bound(node).await);
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
     }
 
     /// Removes the pods and these nodes.

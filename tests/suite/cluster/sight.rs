@@ -5,9 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
-use super::keeping::{config_maps, eventually_state, is_pending, led_within, node, until_led};
+use super::keeping::{config_maps, eventually_state, is_pending, leading, node, tells, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label, taints};
+use crate::eventually::for_a_while;
 
 const POLICY: &[&str] = &["tests/suite/cluster/keeping.yaml"];
 const ROLE: &str = "node-role.kubernetes.io/worker";
@@ -27,16 +28,6 @@ async fn send(plane: &ControlPlane, kubelet: &str, method: &str, path: &str, bod
 
 fn read_by_kubectl(plane: &ControlPlane, name: &str, what: &str) -> String {
     plane.kubectl(&["get", "node", name, "-o", &format!("jsonpath={what}")], None).unwrap()
-}
-
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..300 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("it never got so: {what}");
 }
 
 pub(super) fn has_metric(nodegate: &Nodegate<'_>, line: &str) -> bool {
@@ -90,7 +81,7 @@ async fn deeply_nested_managed_fields_of_a_node_do_not_stop_a_new_leader() {
     assert!(label(&new, ROLE).is_some());
     // It is itself kept like any other.
     let labels = || read_by_kubectl(cluster.plane, "kept-deep", "{.metadata.labels}");
-    eventually("the deep node is kept as well", || labels().contains(ROLE)).await;
+    nodegate.eventually("the deep node is kept as well", || labels().contains(ROLE)).await;
     assert!(has_metric(&nodegate, "nodegate_unreadable_nodes 0"));
     assert_brief(&nodegate);
     for name in ["kept-deep", "kept-beside", "kept-new"] {
@@ -112,8 +103,8 @@ async fn a_node_with_many_empty_images_does_not_exhaust_the_leaders_memory() {
     admin.eventually("kept-images", "kept", |node| label(node, ROLE).is_some()).await;
     let images = format!(r#"{{"status":{{"images":[{}]}}}}"#, vec!["{}"; 390_000].join(","));
     send(cluster.plane, "kept-images", "PATCH", "/api/v1/nodes/kept-images/status", images).await;
-    eventually("it is counted", || has_metric(&nodegate, "nodegate_nodes_read_in_part 1")).await;
-    eventually("and named", || events(cluster.plane, "kept-images").contains("ReadInPart")).await;
+    nodegate.eventually("it is counted", || has_metric(&nodegate, "nodegate_nodes_read_in_part 1")).await;
+    nodegate.eventually("and named", || events(cluster.plane, "kept-images").contains("ReadInPart")).await;
     // What it holds is in the way of nothing, its own repair neither.
     send(
         cluster.plane,
@@ -124,7 +115,7 @@ async fn a_node_with_many_empty_images_does_not_exhaust_the_leaders_memory() {
     )
     .await;
     let tier = || read_by_kubectl(cluster.plane, "kept-images", "{.metadata.labels.hardware\\.tier}");
-    eventually("it is repaired", || tier() == "standard").await;
+    nodegate.eventually("it is repaired", || tier() == "standard").await;
     Requester::kubelet(cluster.plane, "kept-beside").await.create(&node("kept-beside", json!({}))).await.unwrap();
     admin.eventually("kept-beside", "kept", |node| label(node, ROLE).is_some() && !is_pending(node)).await;
     let peak = nodegate.peak_memory();
@@ -161,22 +152,24 @@ async fn a_leader_that_cannot_watch_nodes_releases_its_lease_and_strands_no_node
     let setup =
         Setup { policies: POLICY, namespace: Some(namespace), own_rights: true, lease_seconds: 20, ..Setup::default() };
     let nodegate = Nodegate::start(plane, &setup);
-    led_within(&nodegate, Duration::from_secs(30)).await;
+    until_led(&nodegate).await;
     plane.kubectl(&["delete", "clusterrolebinding", "seeing"], None).unwrap();
     // Rights are asked for when a watch begins: the one there is goes on until its connection ends.
     tokio::task::block_in_place(|| plane.restart_api_server(Duration::ZERO));
-    eventually("readiness tells", || nodegate.probe("/readyz").is_some_and(|text| text.contains("cannot watch nodes")))
-        .await;
+    let is_told = || nodegate.probe("/readyz").is_some_and(|text| text.contains("cannot watch nodes"));
+    nodegate.eventually("readiness tells", is_told).await;
     let holder =
         || plane.kubectl(&["-n", namespace, "get", "lease", "nodegate", "-o", "jsonpath={.spec.holderIdentity}"], None);
-    eventually("the Lease is given up", || holder().is_ok_and(|holder| holder.is_empty())).await;
+    nodegate.eventually("the Lease is given up", || holder().is_ok_and(|holder| holder.is_empty())).await;
     assert!(has_metric(&nodegate, "nodegate_node_watch_failing 1") && has_metric(&nodegate, "nodegate_leading 0"));
-    eventually("it goes on serving", || nodegate.probe("/readyz").is_some_and(|text| text.starts_with("HTTP/1.1 200")))
-        .await;
+    let attempts = || nodegate.log().matches("this replica does not try to become leader").count();
+    let before = attempts();
+    let is_ready = || nodegate.probe("/readyz").is_some_and(|text| text.starts_with("HTTP/1.1 200"));
+    nodegate.eventually("it goes on serving", is_ready).await;
     let kubelet = Requester::kubelet(plane, "kept-unseen").await;
     let created = kubelet.create(&node("kept-unseen", json!({}))).await.unwrap();
     assert!(!is_pending(&created) && taints(&created).contains(&"fleet=kept:NoSchedule".to_owned()), "{created:#}");
-    tokio::time::sleep(Duration::from_secs(8)).await;
+    nodegate.eventually("it would lead if it saw nodes", || attempts() > before).await;
     assert!(holder().unwrap().is_empty(), "it leads again although it sees nothing");
     assert_brief(&nodegate);
 
@@ -201,8 +194,7 @@ async fn taints_set_at_admission_right_after_the_registration_are_owned() {
     let mut nodegate = Nodegate::start_unregistered(cluster.plane, &setup());
     until_led(&nodegate).await;
     nodegate.register(&setup());
-    // Times of creation have whole seconds, and a node of the same second may be older.
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    nodegate.until_nodes_are_younger().await;
     let kubelet = Requester::kubelet(cluster.plane, "kept-first").await;
     let created = kubelet.create(&node("kept-first", json!({}))).await.unwrap();
     assert!(taints(&created).contains(&"fleet=kept:NoSchedule".to_owned()), "{created:#}");
@@ -232,7 +224,8 @@ async fn a_taint_set_by_a_rule_is_removed_with_its_label_and_one_set_by_hand_sta
     let by_hand = "dedicated=ml:NoSchedule".to_owned();
     let set = json!([{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]);
     admin.merge("older-2", json!({"spec": {"taints": set}})).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let is_told = |state: &Value| tells(state, "dedicated:NoSchedule", None, Some("ml"));
+    eventually_state(&maps, "older-2", "its taint is told", is_told).await;
     for name in ["older-1", "older-2"] {
         let labelled = admin.label(name, "team", json!("ml")).await.unwrap();
         assert!(taints(&labelled).contains(&by_hand), "{name}: {labelled:#}");
@@ -258,11 +251,9 @@ async fn nodes_and_changes_admitted_while_every_replica_was_down_are_reported_an
         admin.delete(name).await;
     }
     let setup = Setup { policies: &["tests/suite/cluster/unseen.yaml"], ..setup() };
-    let mut nodegate = Nodegate::start(cluster.plane, &setup);
-    until_led(&nodegate).await;
+    let mut nodegate = leading(cluster.plane, &setup).await;
     let namespace = nodegate.namespace.clone();
     let maps = config_maps(cluster.plane, &namespace).await;
-    tokio::time::sleep(Duration::from_millis(1100)).await;
     for name in ["guarded-1", "guarded-3"] {
         Requester::kubelet(cluster.plane, name).await.create(&node(name, json!({}))).await.unwrap();
         eventually_state(&maps, name, "recorded", |state| state["nodeUID"].is_string()).await;
@@ -275,7 +266,7 @@ async fn nodes_and_changes_admitted_while_every_replica_was_down_are_reported_an
 
     let back = Nodegate::start(cluster.plane, &Setup { namespace: Some(&namespace), ..setup });
     for name in ["guarded-1", "guarded-2"] {
-        eventually(name, || events(cluster.plane, name).contains("AdmittedUnseen")).await;
+        back.eventually(name, || events(cluster.plane, name).contains("AdmittedUnseen")).await;
         admin.eventually(name, "repaired", |node| label(node, "class.example.com/tier") == Some("gold")).await;
     }
     assert!(!events(cluster.plane, "guarded-3").contains("AdmittedUnseen"), "nothing happened to it");
@@ -290,7 +281,7 @@ async fn nodes_and_changes_admitted_while_every_replica_was_down_are_reported_an
     assert!(has_metric(&back, "nodegate_admitted_unseen_total 2"));
     // What the node violates since is counted, and `report --violations` shows it.
     let violating = r#"nodegate_violating_nodes{policy="unseen",rule="colours",mode="enforce"} 1"#;
-    eventually("the violation is counted", || has_metric(&back, violating)).await;
+    back.eventually("the violation is counted", || has_metric(&back, violating)).await;
     for name in ["guarded-1", "guarded-2", "guarded-3"] {
         admin.delete(name).await;
     }
@@ -307,8 +298,9 @@ async fn a_missing_right_is_one_line_with_the_command_that_grants_it() {
     let lease = format!(
         "kubectl -n {namespace} create role nodegate-list-leases --verb=list --resource=leases.coordination.k8s.io"
     );
-    eventually(&namespace, || nodegate.log().contains(&lease)).await;
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    nodegate.eventually("the command is logged", || nodegate.log().contains(&lease)).await;
+    // It tries again all the time, and says nothing of that.
+    for_a_while(Duration::from_secs(20)).await;
     let log = nodegate.log();
     let lines: Vec<&str> = log.lines().collect();
     assert!(lines.iter().all(|line| !line.contains("is forbidden") && !line.contains("Api(Status")), "{log}");

@@ -5,12 +5,13 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::control_plane::{ControlPlane, exclusive, free_port};
 use crate::authority::Authority;
+use crate::eventually::{eventually_blocking, for_a_while_blocking, holds};
 
 /// The real API server behind a port where nothing listens at first.
 struct Door {
@@ -79,13 +80,12 @@ impl Serve {
         Some(answer)
     }
 
-    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !holds(self) {
-            assert!(self.child.try_wait().unwrap().is_none(), "{what}: it ended\n{}", self.log());
-            assert!(Instant::now() < deadline, "{what}:\n{}", self.log());
-            thread::sleep(Duration::from_millis(50));
-        }
+    fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        eventually_blocking(what, || {
+            let is_so = is_so(self);
+            assert!(is_so || self.child.try_wait().unwrap().is_none(), "{what}: it ended\n{}", self.log());
+            holds(is_so, || self.log())
+        });
     }
 
     fn says(&self, path: &str, status: &str, words: &str) -> bool {
@@ -111,8 +111,8 @@ fn it_waits_for_the_api_server_and_for_its_namespace_and_logs_what_is_missing() 
     serve.until("the log says why it waits", |serve| serve.log().contains("Connection refused"));
     serve.until("it lives", |serve| serve.says("/healthz", "200", ""));
     assert!(serve.says("/readyz", "503", "the cluster has not been reached"));
-    // It tries again and again meanwhile, and says so once.
-    thread::sleep(Duration::from_secs(3));
+    // It tries again and again meanwhile, where nobody listens, and says so once.
+    for_a_while_blocking(Duration::from_secs(3));
     assert_eq!(serve.log().matches("Connection refused").count(), 1, "{}", serve.log());
 
     door.open();

@@ -1,16 +1,18 @@
 //! Commands tell what came of what they did, and by which policies.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
-use super::keeping::{config_maps, leading, led_within, node, setup, state, until_led};
-use super::last_good::{eventually, leave_policies_unjudged};
+use super::keeping::{config_maps, eventually_state, leading, node, setup, until_led};
+use super::last_good::leave_policies_unjudged;
 use super::native::Removed;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
+use crate::eventually::{eventually, for_a_while, holds};
 
 /// Runs `nodegate` as an administrator, whose writes admission decides on, to its end: exit code, output and errors.
 fn command(plane: &ControlPlane, namespace: &str, arguments: &[&str]) -> (i32, String, String) {
@@ -35,17 +37,14 @@ fn tier(value: &str) -> Value {
 }
 
 async fn published(plane: &ControlPlane, namespace: &str, policies: &str) -> Value {
-    let maps = config_maps(plane, namespace).await;
-    for _ in 0..300 {
+    let (maps, names) = (config_maps(plane, namespace).await, serde_json::from_str::<Value>(policies).unwrap());
+    eventually(&format!("{policies} are published"), async || {
         let map = maps.get_opt("nodegate-in-force").await.unwrap();
         let text = map.and_then(|map| map.data?.get("policies.json").cloned()).unwrap_or_default();
         let told: Value = serde_json::from_str(&text).unwrap_or_default();
-        if told["names"] == serde_json::from_str::<Value>(policies).unwrap() {
-            return told;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{policies} were never published");
+        if told["names"] == names { Ok(told) } else { Err(format!("{told:#}")) }
+    })
+    .await
 }
 
 /// The lines of a log with this message.
@@ -65,18 +64,15 @@ async fn events_and_logs_tell_what_a_node_got_and_who_was_denied() {
     let created = kubelet.create(&node("kept-told", json!({}))).await.unwrap();
     let uid = created["metadata"]["uid"].as_str().unwrap().to_owned();
     let selector = format!("--field-selector=involvedObject.uid={uid},type=Normal");
-    let mut notes = std::collections::BTreeMap::new();
-    for _ in 0..200 {
+    let notes = eventually("three events tell it", async || {
         let text = plane.kubectl(&["get", "events", "-n", "default", &selector, "-o", "json"], None).unwrap();
         let events: Value = serde_json::from_str(&text).unwrap();
         let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
         let all = events["items"].as_array().unwrap().iter();
-        notes = all.map(|event| (text(event, "reason"), text(event, "message"))).collect();
-        if notes.len() == 3 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        let notes: BTreeMap<_, _> = all.map(|event| (text(event, "reason"), text(event, "message"))).collect();
+        if notes.len() == 3 { Ok(notes) } else { Err(format!("{notes:#?}\n{}", nodegate.log())) }
+    })
+    .await;
     let by = |key: &str| format!("{key} (policy keeping, rule role)");
     let admitted = format!("set at admission: {}, {}", by("hardware.tier=standard"), by("fleet=kept:NoSchedule"));
     let completed = format!("set by the controller after admission: {}", by("node-role.kubernetes.io/worker="));
@@ -113,7 +109,6 @@ async fn an_existing_node_has_an_event_for_each_change_of_the_policies_and_none_
     // One that was there before nodegate is no exception.
     admin.delete("kept-before").await;
     admin.create(&node("kept-before", json!({}))).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
     let nodegate = leading(plane, &setup()).await;
     let before = [
         "get",
@@ -123,36 +118,34 @@ async fn an_existing_node_has_an_event_for_each_change_of_the_policies_and_none_
         "--field-selector=involvedObject.name=kept-before,reason=PolicyApplied",
         "-o=name",
     ];
-    eventually("told", &nodegate, || !plane.kubectl(&before, None).unwrap().is_empty()).await;
+    nodegate.eventually("it is told", || !plane.kubectl(&before, None).unwrap().is_empty()).await;
     admin.create(&node("told-events", json!({}))).await.unwrap();
     let of = "--field-selector=involvedObject.name=told-events,reason=PolicyApplied";
     let notes = || {
         let path = "-o=jsonpath={range .items[*]}{.message}{\"\\n\"}{end}";
         let text = plane.kubectl(&["get", "events", "-n", "default", of, path], None).unwrap();
-        text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<String>>()
+        text.lines().map(str::to_owned).collect::<BTreeSet<String>>()
     };
-    let wait = async |expected: &[&str]| {
-        let expected: std::collections::BTreeSet<String> = expected.iter().map(|note| (*note).to_owned()).collect();
-        for _ in 0..200 {
-            if notes() == expected {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        panic!("{:#?}\n{}", notes(), nodegate.log());
+    let until = async |expected: &[&str]| {
+        let expected: BTreeSet<String> = expected.iter().map(|note| (*note).to_owned()).collect();
+        eventually("these events, and no others", async || {
+            let notes = notes();
+            holds(notes == expected, || format!("{notes:#?}\n{}", nodegate.log()))
+        })
+        .await;
     };
     let apply = |value: &str| plane.kubectl(&["apply", "-f", "-"], Some(&policy("told-events", &tier(value)))).unwrap();
     let set =
         |value: &str| format!("set because of the policies in force: tier={value} (policy told-events, rule tier)");
     apply("gold");
-    wait(&[&set("gold")]).await;
+    until(&[&set("gold")]).await;
     admin.label("told-events", "tier", json!("forged")).await.unwrap();
     admin.label("told-events", "tier", Value::Null).await.unwrap();
     admin.eventually("told-events", "repaired", |node| label(node, "tier") == Some("gold")).await;
     apply("silver");
-    wait(&[&set("gold"), &set("silver")]).await;
+    until(&[&set("gold"), &set("silver")]).await;
     plane.kubectl(&["delete", "nodepolicy", "told-events"], None).unwrap();
-    wait(&[&set("gold"), &set("silver"), "removed because of the policies in force: tier"]).await;
+    until(&[&set("gold"), &set("silver"), "removed because of the policies in force: tier"]).await;
     admin.delete("told-events").await;
     admin.delete("kept-before").await;
     drop(nodegate);
@@ -169,20 +162,15 @@ async fn history_reports_policy_and_rule_of_a_revert_that_a_rule_undoes() {
     until_led(&nodegate).await;
     admin.create(&node("told-1", json!({"tier": "tin"}))).await.unwrap();
     let maps = config_maps(plane, &nodegate.namespace).await;
-    while state(&maps, "told-1").await["nodeUID"].is_null() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually_state(&maps, "told-1", "recorded", |state| state["nodeUID"].is_string()).await;
     plane.kubectl(&["apply", "-f", "-"], Some(&policy("fleet", &tier("gold")))).unwrap();
     admin.eventually("told-1", "gold", |node| label(node, "tier") == Some("gold")).await;
-    let mut id = Value::Null;
-    for _ in 0..300 {
-        let history = state(&maps, "told-1").await["history"].as_array().cloned().unwrap_or_default();
-        if let Some(change) = history.iter().find(|change| change["new"] == "gold") {
-            id = change["id"].clone();
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let gold = |state: &Value| {
+        let history = state["history"].as_array()?;
+        Some(history.iter().find(|change| change["new"] == "gold")?["id"].clone())
+    };
+    let told = eventually_state(&maps, "told-1", "its history tells it", |state| gold(state).is_some()).await;
+    let id = gold(&told).unwrap();
     let revert = || command(plane, &nodegate.namespace, &["history", "told-1", "--revert", &id.to_string()]);
     let (code, text, errors) = revert();
     assert_eq!(code, 1, "{text}{errors}");
@@ -192,16 +180,12 @@ async fn history_reports_policy_and_rule_of_a_revert_that_a_rule_undoes() {
     // Where admission was not asked the controller does it later.
     let registrations = ["delete", "mutatingwebhookconfiguration", "nodegate"];
     plane.kubectl(&registrations, None).unwrap();
-    let mut told = String::new();
-    for _ in 0..100 {
+    let told = eventually("it is told that it will not last", async || {
         let (code, text, errors) = revert();
         assert_eq!(code, 1, "{text}{errors}");
-        told = text;
-        if told.contains("but nodegate will change it") {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        if text.contains("but nodegate will change it") { Ok(text) } else { Err(text) }
+    })
+    .await;
     assert!(told.contains(r#"is "tin" now, but nodegate will change it: rule fleet/tier sets it to "gold""#), "{told}");
     admin.delete("told-1").await;
     drop(nodegate);
@@ -292,25 +276,20 @@ async fn an_outage_of_the_api_server_is_two_lines() {
         ..Setup::default()
     };
     let nodegate = Nodegate::start(cluster.plane, &setup);
-    led_within(&nodegate, Duration::from_secs(40)).await;
-    // Until the first certificates and native policies are written.
+    until_led(&nodegate).await;
+    // Until the first certificates and native policies are written. Nothing tells that a log goes no further.
     let quiet = async || {
-        loop {
+        eventually("the log rests", async || {
             let before = nodegate.log().lines().count();
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            if nodegate.log().lines().count() == before {
-                return before;
-            }
-        }
+            for_a_while(Duration::from_secs(3)).await;
+            if nodegate.log().lines().count() == before { Ok(before) } else { Err(nodegate.log()) }
+        })
+        .await
     };
     let before = quiet().await;
     cluster.plane.restart_api_server(Duration::from_secs(8));
-    for _ in 0..300 {
-        if !lines(&nodegate.log(), "the API server answers again").is_empty() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let is_over = || !lines(&nodegate.log(), "the API server answers again").is_empty();
+    nodegate.eventually("the end of the outage is told", is_over).await;
     quiet().await;
     let log = nodegate.log();
     let told: Vec<Value> = log.lines().skip(before).map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -2,8 +2,6 @@
 #![allow(clippy::await_holding_lock, reason = "one test at a time uses the control plane")]
 
 use std::fs;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use kube::Client;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -13,9 +11,7 @@ use super::control_plane::{exclusive, free_port};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 use crate::collector::{Collector, attributes, hex};
-
-/// How long a span may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::eventually::eventually;
 
 /// The trace that the client of the test begins.
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -38,17 +34,13 @@ async fn label_in_a_trace(client: &Client, node: &str, key: &str) {
 }
 
 /// The first span that is so, once it is there.
-fn found(collector: &Collector, what: &str, is_it: impl Fn(&Span, &Value) -> bool) -> Span {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+async fn found(collector: &Collector, what: &str, is_it: impl Fn(&Span, &Value) -> bool) -> Span {
+    eventually(what, async || {
         let spans: Vec<Span> = collector.arrived().into_iter().map(|arrived| arrived.span).collect();
-        if let Some(span) = spans.iter().find(|span| is_it(span, &attributes(&span.attributes))) {
-            return span.clone();
-        }
-        let names: Vec<&str> = spans.iter().map(|span| span.name.as_str()).collect();
-        assert!(Instant::now() < deadline, "{what} is not among {names:?}");
-        thread::sleep(Duration::from_millis(20));
-    }
+        let found = spans.iter().find(|span| is_it(span, &attributes(&span.attributes))).cloned();
+        found.ok_or_else(|| format!("{:?}", spans.iter().map(|span| &span.name).collect::<Vec<_>>()))
+    })
+    .await
 }
 
 #[tokio::test]
@@ -83,16 +75,18 @@ async fn reviews_join_the_api_servers_trace_and_its_reviews_of_our_writes_join_t
     let role = "node-role.kubernetes.io/worker";
     admin.eventually(NODE, "it has its role", |node| label(node, role).is_some()).await;
     let of_node = |told: &Value| told["k8s.node.name"] == NODE;
-    let write = found(&collector, "a write of the node", |span, _| span.name == "write node");
-    let root = found(&collector, "its reconcile", |span, told| span.span_id == write.parent_span_id && of_node(told));
+    let write = found(&collector, "a write of the node", |span, _| span.name == "write node").await;
+    let is_parent = |span: &Span, told: &Value| span.span_id == write.parent_span_id && of_node(told);
+    let root = found(&collector, "its reconcile", is_parent).await;
     assert_eq!((root.name.as_str(), root.parent_span_id.len(), &root.trace_id), ("reconcile", 0, &write.trace_id));
     for step in ["plan", "write record"] {
-        found(&collector, step, |span, _| span.name == step && span.parent_span_id == root.span_id);
+        found(&collector, step, |span, _| span.name == step && span.parent_span_id == root.span_id).await;
     }
     // The API server passed the trace of the write on, in the calls that the write caused.
     let review = found(&collector, "the review of this write", |span, told| {
         span.name == "POST /mutate" && of_node(told) && span.trace_id == root.trace_id
-    });
+    })
+    .await;
     assert!(
         review.parent_span_id != write.span_id && !review.parent_span_id.is_empty(),
         "the API server's span is between"
@@ -100,7 +94,7 @@ async fn reviews_join_the_api_servers_trace_and_its_reviews_of_our_writes_join_t
 
     label_in_a_trace(&plane.client(None).await, NODE, "team").await;
     for endpoint in ["POST /mutate", "POST /validate"] {
-        let review = found(&collector, endpoint, |span, _| span.name == endpoint && hex(&span.trace_id) == TRACE);
+        let review = found(&collector, endpoint, |span, _| span.name == endpoint && hex(&span.trace_id) == TRACE).await;
         let parent = hex(&review.parent_span_id);
         assert!(!parent.is_empty() && parent != CLIENT, "the API server's span is between: {parent}");
         assert_eq!(review.flags, 0x301, "sampled, with a parent in another process");

@@ -1,11 +1,9 @@
 //! An upgrade from the program of an older version, which `just upgrade-test` builds, and the way back.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
-use super::keeping::{config_maps, eventually_state, is_pending, node, setup, until_led};
+use super::keeping::{config_maps, eventually_state, is_pending, leading, node, setup};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label, taints};
 
@@ -16,11 +14,7 @@ const OBJECT: &str = r#"{"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePol
 
 /// Starts a version of nodegate where another one ran before.
 async fn started<'a>(plane: &'a ControlPlane, program: Option<&str>) -> Nodegate<'a> {
-    let nodegate = Nodegate::start(plane, &Setup { namespace: Some(NAMESPACE), program, ..setup() });
-    until_led(&nodegate).await;
-    // Times of objects have whole seconds. A taint of a node that is as old as the registration may be somebody else's.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    nodegate
+    leading(plane, &Setup { namespace: Some(NAMESPACE), program, ..setup() }).await
 }
 
 /// What must be the same whichever version wrote the record last.

@@ -4,8 +4,6 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,10 +13,9 @@ use crate::cluster::control_plane::{ControlPlane, exclusive, free_port, run};
 use crate::cluster::keeping::{leading, node};
 use crate::cluster::nodegate::{Nodegate, Setup};
 use crate::cluster::requester::Requester;
+use crate::eventually::{eventually, eventually_blocking, holds};
 use crate::metrics::promtool_complaints;
 use crate::tutorials::{there, tool};
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Queries that return nothing here, and why.
 const EMPTY: [(&str, &str); 2] = [
@@ -75,11 +72,10 @@ impl Prometheus {
             .spawn()
             .unwrap();
         let started = Self { child, port, directory };
-        let deadline = Instant::now() + PATIENCE;
-        while started.get("/-/ready").is_none_or(|answer| !answer.starts_with("HTTP/1.0 200")) {
-            assert!(Instant::now() < deadline, "{}", fs::read_to_string(started.directory.path().join("log")).unwrap());
-            sleep(Duration::from_millis(100));
-        }
+        eventually_blocking("Prometheus is ready", || {
+            let is_ready = started.get("/-/ready").is_some_and(|answer| answer.starts_with("HTTP/1.0 200"));
+            holds(is_ready, || fs::read_to_string(started.directory.path().join("log")).unwrap())
+        });
         started
     }
 
@@ -137,16 +133,14 @@ fn fail(plane: &ControlPlane) {
     for (name, configuration) in [("fails-open", open), ("fails-closed", closed)] {
         plane.kubectl(&["create", "namespace", name], None).unwrap();
         plane.kubectl(&["apply", "-f", "-"], Some(&configuration)).unwrap();
-        let deadline = Instant::now() + PATIENCE;
         let mut write = 0;
         let counted = format!("name=\"{name}.nodegate.dev\"");
-        while !plane.kubectl(&["get", "--raw", "/metrics"], None).unwrap().contains(&counted) {
-            assert!(Instant::now() < deadline, "the API server does not count {name}");
+        eventually_blocking(&format!("the API server counts {name}"), || {
             write += 1;
             // It may be refused, which is what is to be counted.
             let _ = plane.kubectl(&["create", "configmap", &format!("write-{write}"), "-n", name], None);
-            sleep(Duration::from_millis(200));
-        }
+            plane.kubectl(&["get", "--raw", "/metrics"], None).unwrap().contains(&counted)
+        });
     }
 }
 
@@ -174,31 +168,27 @@ fn clean(plane: &ControlPlane) {
     let _ = plane.kubectl(&[&["delete", "--ignore-not-found", "node"], &names[..]].concat(), None);
 }
 
-/// Each query that has no value within the patience, with its panel.
-async fn without_values(prometheus: &Prometheus, admin: &Requester) -> Vec<String> {
+/// Waits until each query has a value, but for those that return nothing here.
+async fn until_all_have_values(prometheus: &Prometheus, nodegate: &Nodegate<'_>, admin: &Requester) {
     let targets = panels().into_iter().flat_map(|panel| {
         let title = text(&panel, "title").to_owned();
         let targets = panel["targets"].as_array().unwrap().clone();
         targets.into_iter().map(move |target| (title.clone(), sent(text(&target, "expr"))))
     });
     let mut missing: Vec<(String, String)> = targets.collect();
-    let deadline = Instant::now() + PATIENCE;
     let mut round = 0;
-    let expected = |title: &str| EMPTY.iter().any(|(empty, _)| *empty == title);
-    while missing.iter().any(|(title, _)| !expected(title)) && Instant::now() < deadline {
+    eventually("every query has a value", async || {
         round += 1;
         admin.label("pgbee", "hardware.tier", json!(format!("drift-{round}"))).await.unwrap();
         missing.retain(|(_, query)| prometheus.values(query).is_empty());
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    }
+        let unexpected = missing.iter().filter(|(title, _)| !EMPTY.iter().any(|(empty, _)| empty == title));
+        let lacking: String = unexpected.map(|(title, query)| format!("{title}: {query}\n")).collect();
+        holds(lacking.is_empty(), || lacking + &nodegate.probe("/metrics").unwrap())
+    })
+    .await;
     for (empty, why) in EMPTY {
         assert!(missing.iter().any(|(title, _)| title == empty), "{empty} has values, although {why}");
     }
-    missing
-        .into_iter()
-        .filter(|(title, _)| !expected(title))
-        .map(|(title, query)| format!("{title}: {query}"))
-        .collect()
 }
 
 /// All rules as Prometheus evaluated them last, none of which failed, and the names of the alerts that fire.
@@ -231,30 +221,19 @@ async fn every_query_of_the_dashboard_and_every_rule_works_in_a_real_prometheus(
     let prometheus = Prometheus::start(plane, &nodegate);
     let led =
         || prometheus.values("nodegate_leading") == [1.0] && !prometheus.values("up{job=\"apiserver\"}").is_empty();
-    let deadline = Instant::now() + PATIENCE;
-    while !led() {
-        assert!(Instant::now() < deadline, "{}", prometheus.api("targets"));
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually("both are scraped", async || holds(led(), || prometheus.api("targets"))).await;
     work(plane, &admin).await;
     fail(plane);
-    let missing = without_values(&prometheus, &admin).await;
-    assert!(
-        missing.is_empty(),
-        "queries without a value:\n{}\n{}",
-        missing.join("\n"),
-        nodegate.probe("/metrics").unwrap()
-    );
+    until_all_have_values(&prometheus, &nodegate, &admin).await;
     facts(&prometheus);
     // An alert fires when its rule is evaluated next.
-    let deadline = Instant::now() + PATIENCE;
-    while let (evaluated, alerts) = firing(&prometheus)
-        && alerts != ["LabelDrift", "ClaimsRejected", "WebhookFailsOpen", "WebhookRefusesWrites"]
-    {
+    eventually("just what happened is told", async || {
+        let (evaluated, alerts) = firing(&prometheus);
+        let is_right = alerts == ["LabelDrift", "ClaimsRejected", "WebhookFailsOpen", "WebhookRefusesWrites"];
         let metrics = || nodegate.probe("/metrics").unwrap();
-        assert!(Instant::now() < deadline, "{}\n{}\n{evaluated}\n{alerts:?} fire", nodegate.log(), metrics());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        holds(is_right, || format!("{}\n{}\n{evaluated}\n{alerts:?} fire", nodegate.log(), metrics()))
+    })
+    .await;
     apply(plane, &nodegate, policies);
     drop(nodegate);
     clean(plane);

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::fleet::{self, create_pod, eventually, pod, ready_node};
+use super::fleet::{self, create_pod, pod, ready_node};
 use super::job;
 use super::pod::Release;
 use super::script::Tutorial;
@@ -14,6 +14,7 @@ use crate::cluster::commands::finish;
 use crate::cluster::control_plane::{ControlPlane, exclusive};
 use crate::cluster::keeping::node;
 use crate::cluster::requester::{Requester, label};
+use crate::eventually::eventually_blocking;
 
 const NODES: [&str; 7] = ["yeezyai", "pgbee", "pgmac01", "pgmac02", "pglenovo01", "pglenovo02", "thinkpad01"];
 const GPU: [&str; 9] = [
@@ -84,7 +85,7 @@ fn workloads_are_scheduled_by_the_labels(plane: &ControlPlane) {
     let affinity = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}});
     create_pod(plane, "voice", json!({"nodeSelector": {"voice-pipeline": "enabled"}, "affinity": affinity}));
     let node_of = |name: &str| pod(plane, name)["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
-    eventually("scheduled", || !node_of("gpu").is_empty() && !node_of("voice").is_empty());
+    eventually_blocking("scheduled", || !node_of("gpu").is_empty() && !node_of("voice").is_empty());
     assert_eq!(node_of("gpu"), "yeezyai");
     assert!(["pgbee", "pgmac01", "pgmac02"].contains(&node_of("voice").as_str()), "{}", node_of("voice"));
     drop(scheduler);

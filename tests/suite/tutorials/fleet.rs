@@ -1,8 +1,5 @@
 //! Nodes of somebody who moves to nodegate.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use crate::cluster::control_plane::ControlPlane;
@@ -38,15 +35,6 @@ pub(super) fn ready_node(plane: &ControlPlane, name: &str, labels: Value, taints
     // The API server adds node.kubernetes.io/not-ready, which a controller removes elsewhere.
     let taints = json!({"spec": {"taints": taints}}).to_string();
     plane.kubectl(&["patch", "node", name, "--type=merge", "-p", &taints], None).unwrap();
-}
-
-/// Waits until something holds.
-pub(super) fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "never {what}");
-        thread::sleep(Duration::from_millis(200));
-    }
 }
 
 /// Creates a pod with this `spec`, which needs no container to run.

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::fleet::{self, eventually, ready_node};
+use super::fleet::{self, ready_node};
 use super::pod::Release;
 use super::script::Tutorial;
 use super::there;
 use crate::cluster::control_plane::{ControlPlane, exclusive};
+use crate::eventually::eventually_blocking;
 
 const USB: &str = "feature.node.kubernetes.io/usb-fe_1a6e_089a.present";
 const DEVICE_TREE: &str = "beta.devicetree.org/fsl-imx8mq-phanbell";
@@ -109,8 +110,8 @@ async fn a_user_of_k8s_auto_labeller_takes_over_its_labels_moves_stranded_pods_a
     replica(plane, "intolerant", "plain-1", &json!({}));
     plane.kubectl(&["taint", "node", "plain-1", "maintenance=soon:NoSchedule"], None).unwrap();
     tutorial.until("descheduler --policy-config-file");
-    eventually("evicted by the descheduler", || !pods(plane).contains("detector-a"));
-    eventually("evicted for a taint", || !pods(plane).contains("intolerant"));
+    eventually_blocking("evicted by the descheduler", || !pods(plane).contains("detector-a"));
+    eventually_blocking("evicted for a taint", || !pods(plane).contains("intolerant"));
 
     detector(plane, "detector-b", "edge-1");
     let plan = tutorial.until("nodegate plan --policy edgetpu-gone.yaml");
@@ -119,7 +120,7 @@ async fn a_user_of_k8s_auto_labeller_takes_over_its_labels_moves_stranded_pods_a
     let eviction =
         plane.component("kube-controller-manager", &["--controllers=taint-eviction-controller,daemonset-controller"]);
     tutorial.until("kubectl apply -f edgetpu-gone.yaml");
-    eventually("evicted for the taint", || !pods(plane).contains("detector-b"));
+    eventually_blocking("evicted for the taint", || !pods(plane).contains("detector-b"));
     drop(eviction);
     tutorial.until("kubectl delete -f k8s-auto-labeller.yaml");
     let gone = plane.kubectl(&["-n", "kube-system", "get", "deployment", "k8s-auto-labeller"], None).unwrap_err();

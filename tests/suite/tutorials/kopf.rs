@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::fleet::{self, eventually, ready_node};
+use super::fleet::{self, ready_node};
 use super::pod::Release;
 use super::script::Tutorial;
 use super::{metrics_named_in, there};
@@ -12,6 +12,7 @@ use crate::cluster::control_plane::{ControlPlane, exclusive};
 use crate::cluster::keeping::node;
 use crate::cluster::nodegate::Nodegate;
 use crate::cluster::requester::{Requester, label};
+use crate::eventually::eventually_blocking;
 
 const NAMESPACE: &str = "node-label-operator";
 
@@ -51,7 +52,7 @@ fn metrics_exist(plane: &ControlPlane, nodegate: &Nodegate<'_>) {
         "spec": {"governance": {"required": [{"keys": ["rack"], "mode": "audit"}]}}});
     plane.kubectl(&["apply", "-f", "-"], Some(&policy.to_string())).unwrap();
     let scraped = || nodegate.probe("/metrics").unwrap();
-    eventually("violations counted", || scraped().contains("nodegate_violating_nodes{policy=\"audited\""));
+    eventually_blocking("violations counted", || scraped().contains("nodegate_violating_nodes{policy=\"audited\""));
     let metrics = before + &scraped();
     plane.kubectl(&["delete", "nodepolicy", "audited"], None).unwrap();
     let named = metrics_named_in("docs/migrating/kopf-node-label-operator.md");
@@ -90,7 +91,7 @@ async fn a_user_of_the_label_operator_takes_over_its_config_maps_and_goes_back()
     metrics_exist(plane, &pod.nodegate);
     // The history is written after the labels, for several changes at once.
     let state = ["get", "configmap", "node-labels-worker-1", "-n", NAMESPACE, "-o", r"jsonpath={.data.state\.json}"];
-    eventually("recorded", || plane.kubectl(&state, None).unwrap().contains("\"restored\""));
+    eventually_blocking("recorded", || plane.kubectl(&state, None).unwrap().contains("\"restored\""));
     let history = tutorial.until("nodegate history worker-1");
     assert!(history.contains("persist.demo/type"), "{history}");
     let maps = tutorial.until("kubectl delete -f operator.yaml");

@@ -99,11 +99,13 @@ async fn changes_of_files_reach_existing_nodes_without_a_restart() {
     let _nodes = Nodes::new(plane, &["edge-1"]);
     let admin = Requester::admin(plane).await;
     admin.create(&node("edge-1", json!({"vendor.example/one": "1"}))).await.unwrap();
-    let directory = tempfile::tempdir().unwrap();
+    let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // Whole at any moment: it is read whenever something changes.
     let write = |path: &str, text: &str| {
-        let path = directory.path().join(path);
+        let (next, path) = (elsewhere.path().join("next"), directory.path().join(path));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        fs::write(&next, text).unwrap();
+        fs::rename(next, path).unwrap();
     };
     write("a/first", "vendor.example/other\n");
     let labels_dir = ["--labels-dir", directory.path().to_str().unwrap()];
@@ -115,10 +117,19 @@ async fn changes_of_files_reach_existing_nodes_without_a_restart() {
     admin.eventually("edge-1", "a changed file", |node| label(node, "a/first") == Some("true")).await;
     write("b.example/second", "vendor.example/one\n");
     admin.eventually("edge-1", "a new namespace", |node| label(node, "b.example/second") == Some("true")).await;
+    let reloads = |result: &str| {
+        let metrics = nodegate.probe("/metrics").unwrap_or_default();
+        let begin = format!("nodegate_policy_reloads_total{{result=\"{result}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&begin)?.parse::<u64>().ok())
+    };
+    let loaded = reloads("success");
+    // The broken file keeps all others as they were. Its second fault is told once the other file has been read, too.
     write("a/third", "not a key\n");
+    nodegate.eventually("the broken file is refused", || reloads("failure") == Some(1)).await;
     write("b.example/second", "vendor.example/other\n");
-    // The broken file keeps all others as they were.
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    write("a/third", "not a key\nnor this\n");
+    nodegate.eventually("it is refused again", || reloads("failure") == Some(2)).await;
+    assert_eq!(reloads("success"), loaded, "nothing else is in force");
     assert_eq!(label(&admin.get("edge-1").await, "b.example/second"), Some("true"));
     fs::remove_file(directory.path().join("a/third")).unwrap();
     admin.eventually("edge-1", "a source removed from a file", |node| label(node, "b.example/second").is_none()).await;

@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::fleet::{self, create_pod, eventually, pod, ready_node};
+use super::fleet::{self, create_pod, pod, ready_node};
 use super::pod::Release;
 use super::script::Tutorial;
 use super::there;
 use crate::cluster::control_plane::{ControlPlane, exclusive};
 use crate::cluster::requester::{Requester, taints};
+use crate::eventually::eventually_blocking;
 
 const NODES: [&str; 6] = ["gpu-worker-0", "gpu-worker-1", "gpu-worker-2", "master-0", "master-1", "master-2"];
 const TAINT: &str = "llm-d-lab=control-plane:NoSchedule";
@@ -88,10 +89,12 @@ async fn a_user_of_the_preparation_job_taints_control_planes_before_any_driver_a
     driver(plane, "driver-master", "master-2");
     network_driver(plane, "network-driver");
     let node_of = |name: &str| pod(plane, name)["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
-    eventually("scheduled on a worker", || node_of("network-driver").starts_with("gpu-worker-"));
-    eventually("scheduled on the worker", || pod(plane, "driver-worker")["spec"]["nodeName"] == "gpu-worker-2");
+    eventually_blocking("scheduled on a worker", || node_of("network-driver").starts_with("gpu-worker-"));
+    eventually_blocking("scheduled on the worker", || {
+        pod(plane, "driver-worker")["spec"]["nodeName"] == "gpu-worker-2"
+    });
     let refused = |pod: &Value| pod["status"]["conditions"].to_string().contains("had untolerated taint");
-    eventually("refused by the control plane", || refused(&pod(plane, "driver-master")));
+    eventually_blocking("refused by the control plane", || refused(&pod(plane, "driver-master")));
     assert!(pod(plane, "driver-master")["spec"]["nodeName"].is_null());
     drop(scheduler);
     plane.kubectl(&["delete", "pod", "driver-worker", "driver-master", "network-driver", "--force"], None).unwrap();

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -10,6 +9,7 @@ use tempfile::TempDir;
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::keeping::until_led;
 use crate::cluster::nodegate::{Nodegate, Setup};
+use crate::eventually::eventually_blocking;
 
 /// Flags of the chart that a pod on this machine gets from the test instead.
 const OWN: [&str; 5] = ["--listen", "--probe-listen", "--namespace", "--resync-interval-seconds", "--drain-delay"];
@@ -98,18 +98,14 @@ impl<'a> Release<'a> {
 
     fn lead(&self, to: impl Fn(&mut serde_json::Map<String, Value>)) {
         for kind in ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"] {
-            let deadline = Instant::now() + Duration::from_secs(10);
-            loop {
+            eventually_blocking(&format!("{kind} is replaced"), || {
                 let mut configuration = self.object(kind, "nodegate");
                 for entry in configuration["webhooks"].as_array_mut().unwrap() {
                     to(entry["clientConfig"].as_object_mut().unwrap());
                 }
                 // The leader may write it at the same time.
-                match self.plane.kubectl(&["replace", "-f", "-"], Some(&configuration.to_string())) {
-                    Ok(_) => break,
-                    Err(error) => assert!(Instant::now() < deadline, "{error}"),
-                }
-            }
+                self.plane.kubectl(&["replace", "-f", "-"], Some(&configuration.to_string()))
+            });
         }
     }
 }

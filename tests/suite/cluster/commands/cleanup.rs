@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -12,10 +11,11 @@ use serde_json::{Value, json};
 
 use super::super::control_plane::{ControlPlane, exclusive};
 use super::super::gate::Gate;
-use super::super::keeping::{config_maps, eventually_state, leading, node, state, until_led};
-use super::super::nodegate::{Nodegate, Setup};
+use super::super::keeping::{config_maps, eventually_state, leading, node, state};
+use super::super::nodegate::Setup;
 use super::super::requester::{Requester, label, taints};
 use super::{Ran, run};
+use crate::eventually::eventually;
 use crate::output::assert_conforms;
 
 const POLICY: &[&str] = &["tests/suite/cluster/keeping.yaml"];
@@ -92,11 +92,7 @@ async fn cleanup_refuses_while_nodegate_runs_and_then_removes_everything_that_it
     }
     let kept_by = format!("nodegate.dev/kept-by={namespace}");
     let native = || plane.kubectl(&["get", NATIVE, "-l", &kept_by, "-o", "name"], None).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while native().is_empty() {
-        assert!(Instant::now() < deadline, "no native policies:\n{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    nodegate.eventually("there are native policies", || !native().is_empty()).await;
 
     // While it runs, everything stays.
     let dry = cleanup(plane, &namespace, &["--exit-code"]);
@@ -262,13 +258,11 @@ async fn what_cannot_be_written_fails_with_its_node_and_its_record_stays() {
 async fn a_part_is_cleaned_up_while_nodegate_runs_as_far_as_no_rule_assigns_it() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
-    let mut nodegate = Nodegate::start(plane, &Setup { policies: POLICY, cluster: true, ..Setup::default() });
+    let mut nodegate = leading(plane, &Setup { policies: POLICY, cluster: true, ..Setup::default() }).await;
     let namespace = nodegate.namespace.clone();
     let maps = config_maps(plane, &namespace).await;
     let gone = json!({"nodeName": "kept-gone-long-ago", "nodeUID": "x", "labels": {"persist.demo/a": "b"}});
     store(&maps, "node-labels-kept-gone-long-ago", &[("state.json", gone.to_string())]).await;
-    until_led(&nodegate).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
     admin.delete("kept-part").await;
     admin.create(&node("kept-part", json!({"old.test/tier": "gold"}))).await.unwrap();
     let owns = |state: &Value| state["owned"]["taints"][0]["key"] == "fleet" && state["nodeUID"].is_string();
@@ -282,9 +276,7 @@ async fn a_part_is_cleaned_up_while_nodegate_runs_as_far_as_no_rule_assigns_it()
         let map = maps.get_opt("nodegate-in-force").await.unwrap();
         map.and_then(|map| map.data).is_some_and(|data| data.contains_key("policies.json"))
     };
-    while !published().await {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    eventually("the policies in force are published", published).await;
 
     let unknown = cleanup(plane, &namespace, &["--policy", "nothing", "--confirm"]);
     assert!(unknown.code == 2 && unknown.errors.contains("policy nothing is not in force"), "{}", unknown.errors);

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -11,6 +10,7 @@ use super::super::gate::Gate;
 use super::super::keeping::{config_maps, node, state};
 use super::super::requester::{Requester, label};
 use super::{Ran, finish};
+use crate::eventually::eventually_blocking;
 use crate::failures::{OF_A_CLUSTER, POLICY};
 use crate::output::assert_conforms;
 
@@ -114,17 +114,12 @@ async fn without_some_rights(plane: &ControlPlane, at: &Path) {
     permit(plane, "no-pods", &json!([nodes, policies]));
     permit(plane, "only-sets", &json!([nodes, policies, may_read("apps", &["daemonsets"])]));
     permit(plane, "only-nodes", &json!([may_read("", &["nodes"]), policies]));
+    // The API server learns of rights by a watch.
     let eventually = |user: &str, line: &str, holds: &dyn Fn(&Ran) -> bool| {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
+        eventually_blocking(&format!("{user}: {line}"), || {
             let ran = run(plane, Some(user), at, line);
-            if holds(&ran) {
-                return ran;
-            }
-            // The API server learns of rights by a watch.
-            assert!(Instant::now() < deadline, "{user}: {line}: {}{}", ran.output, ran.errors);
-            std::thread::sleep(Duration::from_millis(200));
-        }
+            if holds(&ran) { Ok(ran) } else { Err(format!("{}{}", ran.output, ran.errors)) }
+        })
     };
     let table = "plan --policy policy.yaml";
     // Pods that cannot be read are said to be unknown: "0 affected" would be wrong.

@@ -1,7 +1,6 @@
 //! `nodegate plan` in a cluster.
 
 use std::fs;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -10,6 +9,7 @@ use super::super::keeping::{config_maps, eventually_state, is_pending, node, unt
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::Requester;
 use super::run;
+use crate::eventually::eventually;
 use crate::output::assert_conforms;
 
 const HEAD: &str = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: planned}\nspec:\n  rules:\n";
@@ -131,15 +131,12 @@ async fn a_plan_shows_what_then_happens_to_nodes_and_pods() {
     let bare = |node: &Value| labels(node, "tier").is_none() && labels(node, "pool").is_none();
     admin.eventually("plan-2", "as planned", bare).await;
     let in_force = ["plan", "--namespace", &nodegate.namespace, "--exit-code"];
-    let mut settled = run(plane, None, &in_force);
-    for _ in 0..50 {
-        if settled.code == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        settled = run(plane, None, &in_force);
-    }
-    assert!(settled.with(0).starts_with("policies: planned (as in force)\n"));
+    let settled = eventually("nothing remains to be changed", async || {
+        let ran = run(plane, None, &in_force);
+        if ran.code == 0 { Ok(ran.output) } else { Err(format!("{}{}", ran.output, ran.errors)) }
+    })
+    .await;
+    assert!(settled.starts_with("policies: planned (as in force)\n"), "{settled}");
     for name in ["plan-evicted", "plan-stays", "plan-stranded", "plan-waits"] {
         plane.kubectl(&["delete", "pod", name, "--force", "--ignore-not-found"], None).unwrap();
     }

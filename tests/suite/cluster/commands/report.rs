@@ -1,15 +1,14 @@
 //! `nodegate report` in a cluster.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::super::control_plane::exclusive;
-use super::super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
+use super::super::keeping::{config_maps, eventually_state, is_pending, leading, node, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::Requester;
 use super::init::kubectl;
 use super::run;
+use crate::eventually::eventually;
 use crate::output::assert_conforms;
 use crate::plugin::plugin_in;
 
@@ -19,10 +18,7 @@ async fn a_report_shows_the_fleet_by_label_and_the_pods_whose_label_has_gone() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     let policies: &[&str] = &["tests/suite/cluster/keeping.yaml"];
-    let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, ..Setup::default() });
-    until_led(&nodegate).await;
-    // Times of objects have whole seconds; the nodes are created after the registration.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let nodegate = leading(plane, &Setup { policies, cluster: true, ..Setup::default() }).await;
     let maps = config_maps(plane, &nodegate.namespace).await;
     for name in ["kept-r1", "other-r2"] {
         admin.delete(name).await;
@@ -99,17 +95,12 @@ async fn violations_are_judged_by_the_policies_in_force_in_the_namespace_that_th
     let directory = tempfile::tempdir().unwrap();
     plugin_in(directory.path());
     let note = format!(" and namespace {}\n", nodegate.namespace);
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    let found = loop {
+    let found = eventually("the leader publishes its policies", async || {
         let ran = kubectl(plane, directory.path(), &["nodegate", "report", "--violations"]);
         assert!(ran.errors.contains(&note), "{}", ran.errors);
-        // The leader publishes them once it leads.
-        if ran.errors.lines().count() == 1 {
-            break ran;
-        }
-        assert!(std::time::Instant::now() < deadline, "{}{}", ran.output, ran.errors);
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    };
+        if ran.errors.lines().count() == 1 { Ok(ran) } else { Err(format!("{}{}", ran.output, ran.errors)) }
+    })
+    .await;
     let table = found.with(1);
     // With a file it finds the same namespace.
     let of_file = run(plane, None, &["report", "--violations"]);

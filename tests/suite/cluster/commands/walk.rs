@@ -1,7 +1,7 @@
 //! `nodegate migrate OLD NEW` beside a running `serve`: all phases, consumers, and a command that is killed.
 
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -10,6 +10,7 @@ use super::super::keeping::{node, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, label};
 use super::{Ran, run};
+use crate::eventually::eventually;
 
 const OLD: &str = "walked.example/tier";
 const NEW: &str = "arrived.example/tier";
@@ -39,12 +40,37 @@ fn migrate(plane: &ControlPlane, namespace: &str, more: &[&str]) -> Ran {
     run(plane, None, &[&["migrate", OLD, NEW, "--namespace", namespace], more].concat())
 }
 
-/// Starts the command, and does not wait for it.
-fn begin(plane: &ControlPlane, namespace: &str) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-    command.args(["migrate", OLD, NEW, "--confirm", "--namespace", namespace, "--kubeconfig"]);
-    command.arg(plane.kubeconfig_file("commands-admin", None));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+/// The command while it runs. It is killed when this is dropped, and if the test has failed, what it said is shown.
+struct Begun(Option<Child>);
+
+impl Begun {
+    /// Starts it, and does not wait for it.
+    fn new(plane: &ControlPlane, namespace: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        command.args(["migrate", OLD, NEW, "--confirm", "--namespace", namespace, "--kubeconfig"]);
+        command.arg(plane.kubeconfig_file("commands-admin", None));
+        Self(Some(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
+    }
+
+    fn child(&mut self) -> &mut Child {
+        self.0.as_mut().unwrap()
+    }
+
+    /// Waits for its end.
+    fn end(mut self) -> Output {
+        self.0.take().unwrap().wait_with_output().unwrap()
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let Some(mut child) = self.0.take() else { return };
+        let _ = child.kill();
+        let output = child.wait_with_output();
+        if std::thread::panicking() {
+            eprintln!("the command: {output:?}");
+        }
+    }
 }
 
 /// The policy of the migration, if it exists.
@@ -143,18 +169,14 @@ async fn a_command_that_is_killed_anywhere_goes_on_from_the_phase_in_force() {
 
     // Nobody puts the policy in force, so the command waits until it is ended.
     nodegate.kill();
-    let mut waiting = begin(plane, &namespace);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while policy(plane).is_none() {
-        let has_ended = waiting.try_wait().unwrap().is_some();
-        if has_ended || Instant::now() > deadline {
-            let _ = waiting.kill();
-            panic!("the policy is not written: {:?}", waiting.wait_with_output());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let sent = Command::new("kill").args(["-TERM", &waiting.id().to_string()]).status().unwrap();
-    let ended = waiting.wait_with_output().unwrap();
+    let mut waiting = Begun::new(plane, &namespace);
+    eventually("the policy is written", async || {
+        assert_eq!(waiting.child().try_wait().unwrap(), None, "it has ended");
+        policy(plane)
+    })
+    .await;
+    let sent = Command::new("kill").args(["-TERM", &waiting.child().id().to_string()]).status().unwrap();
+    let ended = waiting.end();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(sent.success() && ended.status.code() == Some(2), "{said}");
     assert!(
@@ -165,10 +187,9 @@ async fn a_command_that_is_killed_anywhere_goes_on_from_the_phase_in_force() {
     let nodegate = Nodegate::start(plane, &Setup { unregistered: true, namespace: Some(&namespace), ..SERVE.clone() });
     until_led(&nodegate).await;
     for delay in [100, 400, 800, 1_600, 2_500] {
-        let mut command = begin(plane, &namespace);
+        let command = Begun::new(plane, &namespace);
         tokio::time::sleep(Duration::from_millis(delay)).await;
-        let _ = command.kill();
-        command.wait().unwrap();
+        drop(command);
         // In every phase each node has one of the keys, with its value.
         for (old, new) in values(&admin, &names).await {
             assert_eq!(new.or(old).as_deref(), Some("gold"));

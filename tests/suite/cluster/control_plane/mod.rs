@@ -26,11 +26,6 @@ pub(crate) use started::{Exclusive, exclusive};
 const ADMIN_TOKEN: &str = "admin-token";
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long tests wait until an admission policy acts. An API server that was interrupted may look for policies again only
-/// after a minute.
-#[allow(dead_code, reason = "benches install none")]
-pub(crate) const POLICIES_ACT: Duration = Duration::from_secs(120);
-
 /// The running control plane.
 pub(crate) struct ControlPlane {
     /// `https://127.0.0.1:PORT` of the API server.

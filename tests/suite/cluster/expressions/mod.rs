@@ -6,13 +6,13 @@
 mod generator;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
 use nodegate_cel::{Expression, Schema, Variables, Yields};
 use serde_json::{Value, json};
 
 use super::control_plane::{Exclusive, exclusive};
 use super::random::Random;
+use crate::eventually::{eventually_blocking, holds};
 
 /// How many expressions are compared.
 const COUNT: usize = 2_400;
@@ -152,9 +152,8 @@ fn theirs(cluster: &Exclusive, sources: &[String]) -> BTreeMap<usize, Answer> {
         install(&batches).unwrap();
     }
     let mut answers = BTreeMap::new();
-    let deadline = Instant::now() + Duration::from_secs(120);
-    // A policy is in force some time after it is stored.
-    while !batches.is_empty() && Instant::now() < deadline {
+    let expected: usize = batches.iter().map(Vec::len).sum();
+    eventually_blocking("every policy is in force", || {
         let maps: Vec<Value> = (0..batches.len())
             .map(|batch| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name(batch), "namespace": "default"}}))
             .collect();
@@ -171,12 +170,8 @@ fn theirs(cluster: &Exclusive, sources: &[String]) -> BTreeMap<usize, Answer> {
             let answer = (answer != "fails").then(|| answer.to_owned());
             answers.insert(number.parse().unwrap(), answer);
         }
-        let expected: usize = batches.iter().map(Vec::len).sum();
-        if answers.len() == expected {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(500));
-    }
+        holds(answers.len() == expected, || format!("{} of {expected} answers", answers.len()))
+    });
     let names: Vec<String> = (0..batches.len()).map(name).collect();
     for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
         let arguments: Vec<&str> =

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::super::control_plane::{ControlPlane, exclusive};
-use super::super::keeping::{config_maps, eventually_state, is_pending, led_within, until_led};
+use super::super::keeping::{config_maps, eventually_state, is_pending, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, taints};
 use super::{POLICY, all_right, delete_all, join_all, names};
+use crate::eventually::{PATIENCE, eventually, holds};
 
 #[tokio::test]
 #[ignore = "needs a control plane: just cluster-tests"]
@@ -43,10 +47,10 @@ async fn a_leader_stops_while_etcd_hangs_and_nodes_are_reconciled_afterwards() {
     delete_all(&admin, &nodes).await;
 }
 
-/// Takes the one place that a priority level without shares has, for up to 30 s: a write that waits for a webhook which
-/// accepts connections and says nothing.
-async fn occupy(plane: &ControlPlane, user: &str) -> (std::net::TcpListener, tokio::task::JoinHandle<()>) {
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+/// Takes the one place that a priority level without shares has, for 30 s at a time: a write that waits for a webhook which
+/// accepts connections and says nothing. Returns once the first one waits.
+async fn occupy(plane: &ControlPlane, user: &str) -> ((TcpListener, TcpStream), JoinHandle<()>) {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let webhook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "silent"}, "webhooks": [{
             "name": "silent.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
@@ -58,8 +62,23 @@ async fn occupy(plane: &ControlPlane, user: &str) -> (std::net::TcpListener, tok
     let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
         kube::Api::default_namespaced(plane.client(Some((user, &["system:authenticated"]))).await);
     let occupant = serde_json::from_value(json!({"metadata": {"name": "occupant"}})).unwrap();
-    let task = tokio::spawn(async move { drop(maps.create(&kube::api::PostParams::default(), &occupant).await) });
-    (silent, task)
+    let dry_run = kube::api::PostParams { dry_run: true, ..Default::default() };
+    let task = tokio::spawn(async move {
+        // Nothing holds one before the API server knows the webhook.
+        loop {
+            drop(maps.create(&dry_run, &occupant).await);
+        }
+    });
+    let (called, _) = timeout(PATIENCE, silent.accept()).await.expect("the API server calls the webhook").unwrap();
+    ((silent, called), task)
+}
+
+/// How many requests of the flow schema `nothing` were turned away.
+fn turned_away(plane: &ControlPlane) -> f64 {
+    let counted = plane.kubectl(&["get", "--raw", "/metrics"], None).unwrap();
+    let rejected = "apiserver_flowcontrol_rejected_requests_total{flow_schema=\"nothing\"";
+    let lines = counted.lines().filter(|line| line.starts_with(rejected));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,22 +108,25 @@ async fn nodes_are_reconciled_after_the_api_server_answered_429() {
                                                 "clusterScope": true, "namespaces": ["*"]}]}]}}]})
     .to_string();
     cluster.plane.kubectl(&["apply", "-f", "-"], Some(&throttle)).unwrap();
-    // The webhook and the priority level are in force a moment later than they are written.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // The API server says so once it goes by the schema and its level.
+    let path = "jsonpath={.status.conditions[?(@.type==\"Dangling\")].status}";
+    eventually("the priority level is in force", async || {
+        let dangles = cluster.plane.kubectl(&["get", "flowschema", "nothing", "-o", path], None);
+        holds(dangles == Ok("False".to_owned()), || format!("{dangles:?}"))
+    })
+    .await;
     let (silent, occupant) = occupy(cluster.plane, &user).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = turned_away(cluster.plane);
     join_all(cluster.plane, &nodes).await;
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    // Each of the writes that they wait for was tried again.
+    let least = before + 2.0 * nodes.len() as f64;
+    nodegate.eventually("nodegate is answered 429", || turned_away(cluster.plane) >= least).await;
     let held = admin.get(&nodes[0]).await;
     assert!(is_pending(&held), "it was not turned away, so nothing is shown: {:?}", taints(&held));
-    let counted = cluster.plane.kubectl(&["get", "--raw", "/metrics"], None).unwrap();
-    let rejected = "apiserver_flowcontrol_rejected_requests_total{flow_schema=\"nothing\"";
-    assert!(counted.lines().any(|line| line.starts_with(rejected)), "nobody was answered 429");
     cluster.plane.kubectl(&["delete", "-f", "-"], Some(&throttle)).unwrap();
     drop(silent);
     occupant.abort();
     cluster.plane.kubectl(&["delete", "validatingwebhookconfiguration/silent"], None).unwrap();
-    let _ = cluster.plane.kubectl(&["delete", "configmap/occupant"], None);
     all_right(&admin, &nodes).await;
     delete_all(&admin, &nodes).await;
     cluster.plane.kubectl(&["delete", "clusterrolebinding", "throttled"], None).unwrap();
@@ -120,7 +142,7 @@ async fn an_expired_watch_is_restarted_with_a_new_listing() {
     // The term outlives the pause, and its watch of nodes with it.
     let setup = Setup { policies: POLICY, cluster: true, lease_seconds: 90, ..Setup::default() };
     let nodegate = Nodegate::start(cluster.plane, &setup);
-    led_within(&nodegate, Duration::from_secs(60)).await;
+    until_led(&nodegate).await;
     let maps = config_maps(cluster.plane, &nodegate.namespace).await;
     join_all(cluster.plane, &nodes[..4]).await;
     all_right(&admin, &nodes[..4]).await;

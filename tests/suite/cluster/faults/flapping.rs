@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::super::commands::run;
-use super::super::control_plane::{ControlPlane, exclusive};
+use super::super::control_plane::exclusive;
 use super::super::keeping::{config_maps, eventually_state, node, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, label};
-use super::POLICY;
+use super::{POLICY, events, until_told};
+use crate::eventually::{eventually, holds};
 
 /// Undoes a label for so long, under a new name of a field manager each time; answers how often it was repaired.
 async fn undo(admin: &Requester, name: &str, key: &str, right: &str, length: Duration) -> usize {
@@ -24,24 +25,6 @@ async fn undo(admin: &Requester, name: &str, key: &str, right: &str, length: Dur
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     repaired
-}
-
-fn events(plane: &ControlPlane, reason: &str) -> String {
-    let path =
-        format!("jsonpath={{range .items[?(@.reason==\"{reason}\")]}}{{.involvedObject.name}}: {{.message}} {{end}}");
-    plane.kubectl(&["get", "events", "-A", "-o", &path], None).unwrap()
-}
-
-async fn until_told(plane: &ControlPlane, nodegate: &Nodegate<'_>, node: &str, reason: &str) -> String {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        let told = events(plane, reason);
-        if told.contains(&format!("{node}: ")) {
-            return told;
-        }
-        assert!(Instant::now() < deadline, "no event {reason} names {node}:\n{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }
 
 #[tokio::test]
@@ -61,16 +44,11 @@ async fn a_key_is_no_longer_repaired_after_five_reverts_by_a_writer_that_changes
     let told = until_told(cluster.plane, &nodegate, "kept-names", "LeftAlone").await;
     assert!(["writer-3", "writer-4", "writer-5"].iter().all(|writer| told.contains(writer)), "{told:?}");
     let arguments = ["explain", "kept-names", "hardware.tier", "--namespace", &nodegate.namespace, "-o", "json"];
-    let mut why = String::new();
-    for _ in 0..50 {
+    eventually("the controller publishes what it leaves alone", async || {
         let explained: serde_json::Value = serde_json::from_str(&run(cluster.plane, None, &arguments).with(0)).unwrap();
-        why = explained["missing"][0]["why"].as_str().unwrap_or_default().to_owned();
-        if why == "fight" {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    assert_eq!(why, "fight", "the controller publishes what it leaves alone");
+        holds(explained["missing"][0]["why"] == "fight", || format!("{explained:#}"))
+    })
+    .await;
     admin.delete("kept-names").await;
 }
 

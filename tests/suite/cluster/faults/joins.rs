@@ -11,7 +11,7 @@ use super::super::control_plane::{ControlPlane, exclusive};
 use super::super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, label};
-use super::{POLICY, all_right, delete_all, join_all, names};
+use super::{POLICY, all_right, delete_all, join_all, names, until_denied};
 
 /// A node that its kubelet registers with the pending taint, as admission would have set it.
 fn pending(name: &str, labels: Value) -> Value {
@@ -131,12 +131,14 @@ async fn a_joining_node_does_not_wait_for_repairs_of_others() {
     delete_all(&admin, &new).await;
 }
 
-/// Somebody else's policy that refuses nodegate one kind of write to what is named so.
-fn refusal(name: &str, resource: &str, operations: &[&str], prefix: &str) -> String {
+/// Somebody else's policy that refuses nodegate one kind of write to what is named so; and a ConfigMap named `mark`, to ask
+/// whether it acts.
+fn refusal(name: &str, resource: &str, operations: &[&str], prefix: &str, mark: &str) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
          "spec": {"matchConstraints": {"resourceRules": [
-                      {"apiGroups": [""], "apiVersions": ["v1"], "operations": operations, "resources": [resource]}]},
+                      {"apiGroups": [""], "apiVersions": ["v1"], "operations": operations, "resources": [resource]},
+                      {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"], "resourceNames": [mark]}]},
                   "matchConditions": [{"name": "nodegate", "expression": "request.userInfo.username.endsWith(':nodegate')"}],
                   "validations": [{"expression": format!("!request.name.startsWith('{prefix}')"), "message": "not now"}]}},
         {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
@@ -154,19 +156,20 @@ async fn killed_where_it_is_refused(name: &str, resource: &str, operations: &[&s
     let mut nodegate = Nodegate::start(cluster.plane, &setup);
     let namespace = nodegate.namespace.clone();
     until_led(&nodegate).await;
-    let refusal = refusal(name, resource, operations, prefix);
+    let mark = format!("{prefix}-mark");
+    let refusal = refusal(name, resource, operations, prefix, &mark);
     cluster.plane.kubectl(&["apply", "-f", "-"], Some(&refusal)).unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    until_denied(cluster.plane, Some("system:serviceaccount:marked:nodegate"), &mark).await;
     for name in &nodes {
         let kubelet = Requester::kubelet(cluster.plane, name).await;
         kubelet.create(&pending(name, json!({"persist.demo/own": name}))).await.unwrap();
     }
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while !nodegate.log().contains("not now") {
-        assert!(std::time::Instant::now() < deadline, "nothing was refused:\n{}", nodegate.log());
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let are_refused = || {
+        let log = nodegate.log();
+        let refused: String = log.lines().filter(|line| line.contains("not now")).collect();
+        nodes.iter().all(|name| refused.contains(name.as_str()))
+    };
+    nodegate.eventually("each of them is refused", are_refused).await;
     nodegate.kill();
     cluster.plane.kubectl(&["delete", "-f", "-"], Some(&refusal)).unwrap();
     let _next = Nodegate::start(cluster.plane, &Setup { namespace: Some(&namespace), ..setup });

@@ -1,16 +1,14 @@
 //! People: policies that go too far, changes to be taken back, somebody who undoes every repair.
 
-use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::control_plane::{ControlPlane, exclusive};
-use super::super::keeping::{config_maps, node, state, until_led};
+use super::super::keeping::{config_maps, eventually_state, node, tells, until_led};
 use super::super::nodegate::{Nodegate, Setup, with_cluster};
 use super::super::requester::{Requester, label};
-use super::{POLICY, delete_all, names};
+use super::{POLICY, delete_all, names, until_told};
 
 /// Runs `nodegate` with the cluster, to its end.
 fn command(plane: &ControlPlane, namespace: &str, arguments: &[&str]) -> (i32, String) {
@@ -52,21 +50,15 @@ async fn a_policy_that_would_remove_keys_from_too_many_nodes_removes_none_until_
     }
     let maps = config_maps(cluster.plane, &nodegate.namespace).await;
     for name in &nodes {
-        while state(&maps, name).await["owned"]["labels"]["tier"] != "gold" {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        eventually_state(&maps, name, "owned", |state| state["owned"]["labels"]["tier"] == "gold").await;
     }
     policy(r#"{name: other, labels: {other: x}}"#);
-    let held = |count: &str| {
+    let are_held = || {
         let text = nodegate.probe("/metrics").unwrap_or_default();
-        text.contains(&format!("\nnodegate_removals_held_back_nodes {count}\n"))
+        text.contains("\nnodegate_removals_held_back_nodes 12\n")
     };
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !held("12") {
-        assert!(Instant::now() < deadline, "the brake did not come:\n{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    nodegate.eventually("the brake comes", are_held).await;
+    nodegate.until_resynced(nodes.len() as u64).await;
     for name in &nodes {
         assert_eq!(label(&admin.get(name).await, "tier"), Some("gold"));
     }
@@ -94,20 +86,16 @@ async fn history_shows_who_changed_what_and_reverts_it() {
     until_led(&nodegate).await;
     admin.create(&node("history-1", json!({"color": "red"}))).await.unwrap();
     let maps = config_maps(cluster.plane, &nodegate.namespace).await;
-    while state(&maps, "history-1").await["nodeUID"].is_null() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually_state(&maps, "history-1", "recorded", |state| !state["nodeUID"].is_null()).await;
     cluster.plane.kubectl(&["label", "node", "history-1", "color=blue", "--overwrite"], None).unwrap();
-    let history = async || state(&maps, "history-1").await["history"].as_array().cloned().unwrap_or_default();
-    while history().await.is_empty() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let has_history = |state: &Value| state["history"].as_array().is_some_and(|history| !history.is_empty());
+    let state = eventually_state(&maps, "history-1", "the change is recorded", has_history).await;
     let (code, text) = command(cluster.plane, &nodegate.namespace, &["history", "history-1"]);
     assert_eq!(code, 0, "{text}");
     for part in ["(kubectl-label)", "user", "color", r#""red" → "blue""#] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
-    let id = history().await[0]["id"].to_string();
+    let id = state["history"][0]["id"].to_string();
     let (code, text) = command(cluster.plane, &nodegate.namespace, &["history", "history-1", "--revert", &id]);
     assert_eq!(code, 0, "{text}");
     assert_eq!(label(&admin.get("history-1").await, "color"), Some("red"));
@@ -126,9 +114,7 @@ async fn a_key_that_is_reverted_repeatedly_is_no_longer_repaired() {
     until_led(&nodegate).await;
     admin.create(&node("kept-f", json!({}))).await.unwrap();
     let maps = config_maps(cluster.plane, &nodegate.namespace).await;
-    while state(&maps, "kept-f").await["owned"]["labels"]["hardware.tier"].is_null() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually_state(&maps, "kept-f", "owned", |state| !state["owned"]["labels"]["hardware.tier"].is_null()).await;
     // Through nodes/status, which no mutating webhook may see.
     for turn in 0..5 {
         admin.eventually("kept-f", "repaired", |node| label(node, "hardware.tier") == Some("standard")).await;
@@ -138,16 +124,13 @@ async fn a_key_that_is_reverted_repeatedly_is_no_longer_repaired() {
             admin.eventually("kept-f", "repaired", |node| label(node, "hardware.tier") == Some("standard")).await;
         }
     }
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let events = || cluster.plane.kubectl(&["get", "events", "-A", "-o", "jsonpath={.items[*].reason}"], None).unwrap();
-    while !events().split(' ').collect::<BTreeSet<_>>().contains("LeftAlone") {
-        assert!(Instant::now() < deadline, "no event:\n{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    // The fifth revert was still repaired; from now on it is not.
+    until_told(cluster.plane, &nodegate, "kept-f", "LeftAlone").await;
+    // The fifth revert was still repaired; from now on it is not. What the leader makes of a change it tells later.
+    let are_told =
+        |from: &'static str, to: &'static str| move |state: &Value| tells(state, "hardware.tier", Some(from), Some(to));
+    eventually_state(&maps, "kept-f", "the last repair is told", are_told("mine-4", "standard")).await;
     admin.merge_status("kept-f", json!({"metadata": {"labels": {"hardware.tier": "mine"}}})).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    eventually_state(&maps, "kept-f", "the change is told", are_told("standard", "mine")).await;
     assert_eq!(label(&admin.get("kept-f").await, "hardware.tier"), Some("mine"));
     admin.delete("kept-f").await;
 }

@@ -2,32 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::api::DeleteParams;
 use nodegate_policy::api::state::SavedState;
 use nodegate_stores::state::{ConfigMaps, StateWriter, WriteError};
 use serde_json::{Value, json};
 
-use super::super::control_plane::{ControlPlane, exclusive};
+use super::super::control_plane::exclusive;
 use super::super::keeping::{config_maps, eventually_state, is_pending, node, state, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, label};
-use super::{POLICY, delete_all, is_right, names};
+use super::{POLICY, delete_all, is_right, names, until_denied, until_told};
 
 /// Forges an enforced label behind the webhook's back, and waits until it is repaired.
 async fn is_repaired(admin: &Requester, name: &str) {
     admin.merge_status(name, json!({"metadata": {"labels": {"hardware.tier": "forged"}}})).await.unwrap();
     admin.eventually(name, "repaired", |node| label(node, "hardware.tier") == Some("standard")).await;
-}
-
-async fn until_told(plane: &ControlPlane, nodegate: &Nodegate<'_>, node: &str, reason: &str) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let path = "jsonpath={range .items[*]}{.involvedObject.name}/{.reason} {end}";
-    while !plane.kubectl(&["get", "events", "-A", "-o", path], None).unwrap().contains(&format!("{node}/{reason} ")) {
-        assert!(Instant::now() < deadline, "no event {reason} names {node}:\n{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }
 
 fn metric(nodegate: &Nodegate<'_>, name: &str) -> f64 {
@@ -119,16 +110,12 @@ async fn a_deletion_that_cannot_be_recorded_is_tried_again() {
     eventually_state(&maps, "kept-gone", "recorded", |state| state["labels"]["persist.demo/a"] == "1").await;
     let refusal = refusal("node-labels-kept-gone");
     plane.kubectl(&["apply", "-f", "-"], Some(&refusal)).unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    until_denied(plane, None, "node-labels-kept-gone-mark").await;
     admin.label("kept-gone", "persist.demo/a", json!("2")).await.unwrap();
     admin.delete("kept-gone").await;
     let deleted = jiff::Timestamp::now();
-    let is_told = |nodegate: &Nodegate<'_>| nodegate.log().contains("could not record the deletion of the node");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_told(&nodegate) {
-        assert!(Instant::now() < deadline, "{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let is_told = || nodegate.log().contains("could not record the deletion of the node");
+    nodegate.eventually("the deletion cannot be recorded", is_told).await;
     plane.kubectl(&["delete", "-f", "-"], Some(&refusal)).unwrap();
     let recorded = |state: &Value| state["labels"]["persist.demo/a"] == "2" && state["deletedAt"].is_string();
     let state = eventually_state(&maps, "kept-gone", "recorded again", recorded).await;
@@ -147,7 +134,7 @@ async fn nodes_are_reconciled_while_their_records_are_refused_and_their_keys_sta
     until_led(&nodegate).await;
     let quota = refusal("node-labels-kept-deny");
     plane.kubectl(&["apply", "-f", "-"], Some(&quota)).unwrap();
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    until_denied(plane, None, "node-labels-kept-deny-mark").await;
     for name in &nodes {
         let kubelet = Requester::kubelet(plane, name).await;
         let created = kubelet.create(&node(name, json!({"team": "ml"}))).await.unwrap();
@@ -163,11 +150,7 @@ async fn nodes_are_reconciled_while_their_records_are_refused_and_their_keys_sta
     plane.kubectl(&["delete", "-f", "-"], Some(&quota)).unwrap();
     // What admission and the controller gave is known to be owned: it goes with its rule.
     let owned = |state: &Value| state["owned"]["labels"]["team.example.com/quota"] == "large";
-    let deadline = Instant::now() + Duration::from_secs(90);
-    while !owned(&super::super::keeping::state(&maps, &nodes[0]).await) {
-        assert!(Instant::now() < deadline, "the record is not tried again:\n{}", nodegate.log());
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    eventually_state(&maps, &nodes[0], "the record is tried again", owned).await;
     admin.label(&nodes[0], "team", Value::Null).await.unwrap();
     admin.eventually(&nodes[0], "removed", |node| label(node, "team.example.com/quota").is_none()).await;
     delete_all(&admin, &nodes).await;

@@ -1,12 +1,12 @@
 //! Replicas of nodegate that are killed, away, or have much to do at once.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::control_plane::exclusive;
-use super::super::keeping::{config_maps, node, state, until_led};
+use super::super::keeping::{config_maps, eventually_state, node, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, taints};
 use super::{POLICY, all_right, delete_all, is_right, join_all, names};
@@ -61,11 +61,8 @@ async fn a_leader_killed_between_any_two_writes_is_continued_by_the_next() {
     all_right(&admin, &nodes).await;
     let maps = config_maps(cluster.plane, &namespace).await;
     for name in &nodes {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while state(&maps, name).await["owned"]["labels"]["hardware.tier"] != "standard" {
-            assert!(Instant::now() < deadline, "{name}: what was written is not owned: {:#}", state(&maps, name).await);
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let owned = |state: &Value| state["owned"]["labels"]["hardware.tier"] == "standard";
+        eventually_state(&maps, name, "what was written is owned", owned).await;
     }
     delete_all(&admin, &nodes).await;
 }
@@ -83,9 +80,7 @@ async fn nodes_that_join_or_are_recreated_while_nodegate_is_down_are_repaired() 
     join_all(cluster.plane, &nodes[..1]).await;
     all_right(&admin, &nodes[..1]).await;
     let maps = config_maps(cluster.plane, &namespace).await;
-    while state(&maps, &nodes[0]).await["labels"]["persist.demo/own"] != "kept-w-0" {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually_state(&maps, &nodes[0], "saved", |state| state["labels"]["persist.demo/own"] == "kept-w-0").await;
     nodegate.kill();
     admin.delete(&nodes[0]).await;
     let kubelet = Requester::kubelet(cluster.plane, &nodes[0]).await;
@@ -111,12 +106,8 @@ async fn a_thousand_concurrently_joining_nodes_get_their_labels_and_taints() {
         assert!(taints(&created).contains(&"fleet=kept:NoSchedule".to_owned()), "{name}");
     });
     joins.buffer_unordered(50).collect::<Vec<()>>().await;
-    let deadline = Instant::now() + Duration::from_secs(120);
     for name in &nodes {
-        while !is_right(&admin.get(name).await) {
-            assert!(Instant::now() < deadline, "{name} is not as it should be:\n{}", admin.get(name).await);
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        admin.eventually(name, "exactly as it should be", is_right).await;
     }
     let deletions = futures_util::stream::iter(&nodes).map(|name| admin.delete(name));
     deletions.buffer_unordered(50).collect::<Vec<()>>().await;

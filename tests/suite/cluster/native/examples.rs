@@ -3,13 +3,13 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::super::control_plane::exclusive;
-use super::super::requester::{Requester, label, taints};
+use super::super::requester::{Outcome, Refusal, Requester, label, taints};
 use super::Removed;
+use crate::eventually::{eventually, eventually_blocking, holds};
 
 /// What `nodegate export admission-policies` prints, and what it says of what is not in it.
 fn exported(arguments: &[&str]) -> (String, String) {
@@ -50,8 +50,7 @@ fn examples_are_applied_and_their_expressions_have_the_right_types() {
     let (objects, left_out) = exported(&["--policy", file.to_str().unwrap(), "--name", "native-kinds"]);
     assert_eq!(left_out, "");
     cluster.plane.kubectl(&["apply", "-f", "-"], Some(&objects)).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
+    eventually_blocking("types are checked", || {
         let list = cluster.plane.kubectl(&["get", "validatingadmissionpolicies", "-o", "json"], None).unwrap();
         let list: Value = serde_json::from_str(&list).unwrap();
         let policies = list["items"].as_array().unwrap();
@@ -61,11 +60,15 @@ fn examples_are_applied_and_their_expressions_have_the_right_types() {
             assert!(remarks.is_null(), "{}: {remarks:#}", policy["metadata"]["name"]);
         }
         let checked = |policy: &Value| policy["status"]["observedGeneration"] == policy["metadata"]["generation"];
-        if policies.iter().all(checked) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "types are not checked: {list:#}");
-        std::thread::sleep(Duration::from_millis(200));
+        holds(policies.iter().all(checked), || format!("{list:#}"))
+    });
+}
+
+/// The refusal of a write, or the node that was written.
+fn refused(outcome: Outcome) -> Result<Refusal, String> {
+    match outcome {
+        Err(refusal) => Ok(refusal),
+        Ok(node) => Err(format!("{node:#}")),
     }
 }
 
@@ -95,16 +98,12 @@ async fn a_table_of_machines_stays_within_the_limits_of_expressions() {
     let admin = Requester::admin(cluster.plane).await;
     let node =
         |number: u32| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("table-{number}-a")}});
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let made = loop {
+    let made = eventually("the mutating policies act", async || {
         admin.delete("table-398-a").await;
         let made = admin.create(&node(398)).await.unwrap();
-        if label(&made, "tier").is_some() {
-            break made;
-        }
-        assert!(Instant::now() < deadline, "never in force: {made:#}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    };
+        if label(&made, "tier").is_some() { Ok(made) } else { Err(format!("{made:#}")) }
+    })
+    .await;
     assert_eq!((label(&made, "tier"), label(&made, "top")), (Some("tier-6"), Some("true")));
     assert!(taints(&made).contains(&"t2=:NoSchedule".to_owned()), "{made:#}");
     // What a rule gives is set back, and not held against the requester.
@@ -113,29 +112,27 @@ async fn a_table_of_machines_stays_within_the_limits_of_expressions() {
     let other = |value: &str| json!({"metadata": {"labels": {"top": value}}});
     // The validating policies may be in force later than the mutating ones.
     let mut count = 0;
-    let refusal = loop {
+    let refusal = eventually("another value is refused", async || {
         count += 1;
-        match admin.merge_status("table-398-a", other(&format!("no-{count}"))).await {
-            Err(refusal) => break refusal,
-            Ok(node) => assert!(Instant::now() < deadline, "never refused: {node:#}"),
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    };
+        refused(admin.merge_status("table-398-a", other(&format!("no-{count}"))).await)
+    })
+    .await;
     assert!(refusal.code == 403 && refusal.message.contains("rule tiers"), "{refusal:?}");
     // Nor do many labels lead beyond the limits of what CEL may cost.
     let many: serde_json::Map<String, Value> = (0..300).map(|at| (format!("label-{at}"), json!("x"))).collect();
     for (key, entry) in [("forbidden", "rule whole"), ("Not_Kebab", "rule words")] {
         let mut labels = many.clone();
         labels.insert(key.to_owned(), json!("x"));
-        let refusal = loop {
-            match admin.merge_status("table-398-a", json!({"metadata": {"labels": labels}})).await {
-                Err(refusal) => break refusal,
-                Ok(_) => assert!(Instant::now() < deadline, "{entry} never refuses"),
+        let gone: serde_json::Map<String, Value> = labels.keys().map(|key| (key.clone(), Value::Null)).collect();
+        let (labels, gone) = (json!({"metadata": {"labels": labels}}), json!({"metadata": {"labels": gone}}));
+        let refusal = eventually(&format!("{entry} refuses"), async || {
+            let refusal = refused(admin.merge_status("table-398-a", labels.clone()).await);
+            if refusal.is_err() {
+                admin.merge_status("table-398-a", gone.clone()).await.unwrap();
             }
-            let gone: serde_json::Map<String, Value> = labels.keys().map(|key| (key.clone(), Value::Null)).collect();
-            admin.merge_status("table-398-a", json!({"metadata": {"labels": gone}})).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        };
+            refusal
+        })
+        .await;
         assert!(refusal.code == 403 && refusal.message.contains(entry), "{refusal:?}");
     }
     admin.delete("table-398-a").await;

@@ -1,15 +1,15 @@
 //! Native policies that the leader keeps: equal to the export of what is in force, and in force without it.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::{KINDS, Removed};
-use crate::cluster::control_plane::{ControlPlane, POLICIES_ACT, exclusive, run};
+use crate::cluster::control_plane::{ControlPlane, exclusive, run};
 use crate::cluster::keeping::{node, until_led};
 use crate::cluster::nodegate::{Nodegate, Setup};
 use crate::cluster::requester::{Requester, label};
+use crate::eventually::{eventually, holds};
 
 fn policy(tier: &str, more: &str) -> String {
     format!(
@@ -54,12 +54,14 @@ fn exported(policy: &str, keeper: &str) -> Vec<Value> {
     sorted(list["items"].as_array().unwrap().clone())
 }
 
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + POLICIES_ACT;
-    while !holds().await {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+/// Waits until what is kept is what an export of the policy has.
+async fn until_kept(plane: &ControlPlane, keeper: &str, what: &str, policy: &str) {
+    let wanted = exported(policy, keeper);
+    eventually(what, async || {
+        let kept = kept(plane, keeper);
+        holds(kept == wanted, || format!("{:#} instead of {:#}", Value::Array(kept), json!(wanted)))
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -79,12 +81,16 @@ async fn native_policies_follow_the_policies_in_force_and_are_enforced_without_a
     let mut nodegate = Nodegate::start(plane, &setup);
     until_led(&nodegate).await;
     let keeper = nodegate.namespace.clone();
-    eventually("the export", async || kept(plane, &keeper) == exported(&policy("first", ""), &keeper)).await;
+    until_kept(plane, &keeper, "the export", &policy("first", "")).await;
     let status = || {
         let text = plane.kubectl(&["get", "npol", "kept", "-o", "jsonpath={.status.native}"], None).unwrap();
         serde_json::from_str::<Value>(&text).unwrap_or_default()
     };
-    eventually("the status", async || status()["holding"] == 2 && status()["notHolding"] == 1).await;
+    eventually("the status", async || {
+        let status = status();
+        holds(status["holding"] == 2 && status["notHolding"] == 1, || status)
+    })
+    .await;
     let rules = status()["rules"].as_array().unwrap().clone();
     assert!(rules[0]["rule"].as_str().unwrap().contains("computed") && rules[0]["holds"] == false, "{rules:?}");
     assert!(rules[0]["reason"].as_str().unwrap().contains("computed"), "{rules:?}");
@@ -92,7 +98,7 @@ async fn native_policies_follow_the_policies_in_force_and_are_enforced_without_a
     // Policies change: the native ones follow, and what is no longer wanted goes.
     let second = policy("second", r#", "kept.test/more""#);
     plane.kubectl(&["apply", "-f", "-"], Some(&second)).unwrap();
-    eventually("the change", async || kept(plane, &keeper) == exported(&second, &keeper)).await;
+    until_kept(plane, &keeper, "the change", &second).await;
     // Drift: changed, added to, deleted.
     let versions = || {
         plane
@@ -131,24 +137,17 @@ async fn native_policies_follow_the_policies_in_force_and_are_enforced_without_a
         vec!["delete", "mutatingadmissionpolicybinding", "nodegate"],
     ] {
         plane.kubectl(&arguments, None).unwrap();
-        eventually(&arguments.join(" "), async || kept(plane, &keeper) == exported(&second, &keeper)).await;
+        until_kept(plane, &keeper, &arguments.join(" "), &second).await;
     }
     assert_ne!(versions(), before);
     let settled = versions();
     // Nothing is written where nothing differs: a rule that changes nothing native, and looks by the way.
     let same = second.replace("node.metadata.name", "string(node.metadata.name)");
     plane.kubectl(&["apply", "-f", "-"], Some(&same)).unwrap();
-    let generation = || {
-        plane
-            .kubectl(
-                &["get", "npol", "kept", "-o", "jsonpath={.status.observedGeneration} {.metadata.generation}"],
-                None,
-            )
-            .unwrap()
-    };
+    let path = "jsonpath={.status.observedGeneration} {.metadata.generation}";
     eventually("the policy was taken up", async || {
-        let text = generation();
-        text.split_once(' ').is_some_and(|(seen, there)| seen == there)
+        let text = plane.kubectl(&["get", "npol", "kept", "-o", path], None).unwrap();
+        holds(text.split_once(' ').is_some_and(|(seen, there)| seen == there), || text)
     })
     .await;
     assert_eq!(versions(), settled);

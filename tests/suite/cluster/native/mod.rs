@@ -15,14 +15,14 @@ mod kept;
 mod writer;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use nodegate_policy::api::policy::NodePolicySpec;
 use nodegate_policy::native::{LeftOut, NativeOptions, export};
 use nodegate_policy::{Exemptions, Identities, Origin, PolicyDocument, PolicySet};
 use serde_json::{Value, json};
 
-use super::control_plane::{ControlPlane, POLICIES_ACT, exclusive};
+use super::control_plane::{ControlPlane, exclusive};
+use crate::eventually::eventually;
 use expected::{Expected, Hidden};
 use generator::Random;
 use writer::{Outcome, Who, Writer};
@@ -248,11 +248,7 @@ async fn apply(writer: &Writer, sets: &[Exported]) {
             assert!(outcome.code < 300, "{} of {object:#} for {:#}", outcome.body, exported.spec);
         }
     }
-    let deadline = Instant::now() + POLICIES_ACT;
-    while let Err(why) = acts(writer, &last).await {
-        assert!(Instant::now() < deadline, "the policies are not in force: {why}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    eventually("the policies are in force", async || acts(writer, &last).await).await;
 }
 
 /// Whether the policies of [`Exported::last`] act.
