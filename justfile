@@ -49,7 +49,7 @@ generate: _cli_reference _json_reference _metrics_reference (_render "webhook-co
 generate-all: generate _node_fields cel-conformance
 
 _node_fields:
-    NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --ignored --exact cluster::node_fields::expressions_know_the_fields_of_the_api_servers_nodes
+    NODEGATE_GENERATE=1 cargo test --quiet --test cluster -- --exact node_fields::expressions_know_the_fields_of_the_api_servers_nodes
 
 _cli_reference:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact docs::the_cli_reference_is_what_help_prints
@@ -60,14 +60,14 @@ _json_reference:
 _chart_files:
     @if ! command -v helm go > /dev/null; then echo 'not written: what helm renders from the chart, because there is neither helm nor Go to build it; only a change of the chart needs it' >&2; exit; fi; \
     command -v helm > /dev/null || PATH=$(tests/tools/build helm | tail -n 1):$PATH; \
-    NODEGATE_GENERATE=1 NODEGATE_REQUIRE=gate cargo test --quiet --test suite -- --exact chart::snapshots::the_chart_renders_what_is_committed chart::deploy::the_manifests_without_helm_are_what_the_chart_renders
+    NODEGATE_GENERATE=1 NODEGATE_REQUIRE=gate cargo test --quiet --test cluster -- --exact chart::snapshots::the_chart_renders_what_is_committed chart::deploy::the_manifests_without_helm_are_what_the_chart_renders
 
 # Write the definitions (CRDs) of the Prometheus operator and of cert-manager that the tests of the chart apply, of these versions of their Go modules
 definitions prometheus-operator="v0.85.0" cert-manager="v1.19.1":
     directory() { go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'; }; \
     NODEGATE_PROMETHEUS_OPERATOR=$(directory github.com/prometheus-operator/prometheus-operator@{{ prometheus-operator }})/example/prometheus-operator-crd \
     NODEGATE_CERT_MANAGER=$(directory github.com/cert-manager/cert-manager@{{ cert-manager }})/deploy/crds \
-    cargo test --quiet --test suite -- --exact chart::definitions::the_definitions_of_other_projects_are_those_of_the_kinds_that_the_chart_uses
+    cargo test --quiet --test cluster -- --exact chart::definitions::the_definitions_of_other_projects_are_those_of_the_kinds_that_the_chart_uses
 
 _metrics_reference:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact metrics::the_tables_of_the_reference_are_what_the_code_registers
@@ -94,7 +94,7 @@ page-pictures:
 
 # Compare expressions made at random from a seed with the API server's answers
 cel-differential seed="20261121":
-    NODEGATE_SEED={{ seed }} cargo test --test suite -- --nocapture --include-ignored cluster::expressions
+    NODEGATE_SEED={{ seed }} cargo test --test cluster -- --nocapture expressions
 
 # A failed command must not leave an empty file behind.
 _render file args:
@@ -120,11 +120,11 @@ systemd:
 
 # Break replicas, connections, watches, records, Leases, certificates, clocks, disks, memory, the API server and etcd at random for so many seconds while nodes are written: no write fails, and no label is lost. NODEGATE_OLDER=$(release/older COMMIT) adds the program of the version before
 chaos seconds="300" seed="20261123":
-    NODEGATE_SEED={{ seed }} NODEGATE_CHAOS_SECONDS={{ seconds }} cargo test --test suite -- --nocapture --ignored --exact cluster::faults::chaos::random_faults_lose_no_label_and_stop_no_write
+    NODEGATE_SEED={{ seed }} NODEGATE_CHAOS_SECONDS={{ seconds }} cargo test --test cluster -- --nocapture --exact faults::chaos::random_faults_lose_no_label_and_stop_no_write
 
 # Keep a server under constant load for so many minutes, at least 12, with nodes and policies that come and go: after the warm-up its memory does not grow
 soak minutes="12":
-    NODEGATE_SOAK_MINUTES={{ minutes }} cargo test --test suite -- --nocapture --ignored --exact cluster::faults::soak::under_constant_load_memory_does_not_grow_after_the_warm_up
+    NODEGATE_SOAK_MINUTES={{ minutes }} cargo test --test cluster -- --nocapture --ignored --exact faults::soak::under_constant_load_memory_does_not_grow_after_the_warm_up
 
 # Run the benchmarks
 bench *args:
@@ -162,7 +162,7 @@ release *args:
 
 # Upgrade from an older commit, or from the last release, and go back in a real cluster: its program, with the state that it saved, and a release of its chart; the older program is built once, in the cache
 upgrade-test commit="":
-    older=$(release/older {{ commit }}) && chart=$(release/older --chart {{ commit }}) && NODEGATE_OLDER=$older NODEGATE_OLDER_CHART=$chart NODEGATE_REQUIRE=gate cargo test --locked --test suite -- --ignored cluster::upgrade chart::upgrade
+    older=$(release/older {{ commit }}) && chart=$(release/older --chart {{ commit }}) && NODEGATE_OLDER=$older NODEGATE_OLDER_CHART=$chart NODEGATE_REQUIRE=gate cargo test --locked --test cluster -- --ignored upgrade
 
 # Install Debian's packages that `just full`, `just image` and `just release` need besides the toolchains; needs root
 machine:

@@ -2,7 +2,7 @@
 # Sourced by `.ci/run` and `.ci/full`: which tests each of them runs, and how.
 
 # What needs programs that take minutes to build: the full run has them. Of the tests that need a cluster, `.config/nextest.toml` says which.
-readonly full_tests=(monitoring:: page::a_browser metrics::promtool chart::krew firstboot::exported)
+readonly full_tests=(monitoring:: page::a_browser metrics::promtool firstboot::exported)
 gate_tests=()
 for test in "${full_tests[@]}"; do gate_tests+=(--skip "$test"); done
 
@@ -25,7 +25,7 @@ run_cluster_tests() {
     ((status != 124)) || note "the tests were ended after 40 minutes"
     while read -r line; do note "$line"; done < <(
         echo 'the slowest tests at control planes:'
-        sed -n 's/^ *PASS \[ *\([0-9.]*\)s\].* \([a-z_0-9:]*\)$/\1 s \2/p' "$output" | sort -rn | head -n 10
+        sed -n 's/^ *PASS \[ *\([0-9.]*\)s\].* \([a-z_0-9:]*\)$/\1 s \2/p' "$output" | sort -rn | awk 'NR <= 10'
         sed -n '/^ *Summary/,$p' "$output" | grep -E '^ *(FLAKY|FAIL|TIMEOUT|SIG|TRY)' || true
     )
     rm -f "$output"

@@ -18,7 +18,7 @@ use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 
-#[path = "../tests/suite/cluster/control_plane/mod.rs"]
+#[path = "../tests/cluster/control_plane/mod.rs"]
 mod control_plane;
 #[path = "support/probe.rs"]
 mod probe;

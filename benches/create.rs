@@ -19,7 +19,7 @@ use kube::discovery::ApiResource;
 use nodegate_webhook::tls::Directory;
 use serde_json::{Value, json};
 
-#[path = "../tests/suite/cluster/control_plane/mod.rs"]
+#[path = "../tests/cluster/control_plane/mod.rs"]
 mod control_plane;
 #[path = "support/load.rs"]
 mod load;

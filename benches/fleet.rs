@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 #[path = "support/burst.rs"]
 mod burst;
-#[path = "../tests/suite/cluster/control_plane/mod.rs"]
+#[path = "../tests/cluster/control_plane/mod.rs"]
 mod control_plane;
 #[path = "support/inventory.rs"]
 mod inventory;
@@ -34,7 +34,7 @@ mod probe;
 mod process;
 #[path = "support/review.rs"]
 mod review;
-#[path = "../tests/suite/cluster/scheduling.rs"]
+#[path = "../tests/cluster/scheduling.rs"]
 mod scheduling;
 
 use control_plane::{ControlPlane, exclusive};

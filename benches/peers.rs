@@ -15,7 +15,7 @@ use hyper::body::Bytes;
 use nodegate_webhook::tls::Directory;
 use tokio::runtime::Runtime;
 
-#[path = "../tests/suite/cluster/control_plane/mod.rs"]
+#[path = "../tests/cluster/control_plane/mod.rs"]
 mod control_plane;
 #[path = "support/creates.rs"]
 mod creates;

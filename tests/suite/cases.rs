@@ -3,19 +3,11 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use nodegate_policy::api::policy::{ConditionsSpec, GovernanceSpec};
+use nodegate_policy::api::policy::GovernanceSpec;
 use nodegate_policy::api::schema::schema_of;
 use serde_json::Value;
 
-/// The names of the fields of an object in a schema.
-fn fields_of(schema: &Value) -> BTreeSet<String> {
-    schema["properties"].as_object().unwrap().keys().cloned().collect()
-}
-
-/// The fields of a `match` that are conditions.
-pub(crate) fn condition_fields() -> BTreeSet<String> {
-    fields_of(&schema_of::<ConditionsSpec>())
-}
+use crate::shared::fields::{condition_fields, fields_of};
 
 fn passes(path: &str) {
     let output = Command::new(env!("CARGO_BIN_EXE_nodegate"))

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::output::assert_conforms;
+use crate::shared::output::assert_conforms;
 
 /// `create`, `show` or `renew`, and flags.
 fn certs(at: &Path, arguments: &[&str]) -> Output {

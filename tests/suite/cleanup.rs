@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::output::assert_conforms;
+use crate::shared::output::assert_conforms;
 
 fn node(name: &str, tier: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node",

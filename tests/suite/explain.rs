@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::output::assert_conforms;
+use crate::shared::output::assert_conforms;
 
 const POLICY: &str = "\
 apiVersion: nodegate.dev/v1alpha1

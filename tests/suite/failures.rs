@@ -11,8 +11,8 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::json;
 
 use super::eventually::{eventually_blocking, holds};
+use crate::shared::commands::{OF_A_CLUSTER, POLICY};
 
-pub(crate) const POLICY: &str = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: fleet}\nspec:\n  rules: [{name: gold, labels: {tier: gold}}]\n";
 const TEST: &str = "apiVersion: nodegate.dev/v1alpha1\nkind: PolicyTest\npolicies: [policy.yaml]\ncases: [{name: c, node: {name: n}, expect: {labels: {tier: gold}}}]\n";
 /// A cluster of which no API server answers.
 const NOWHERE: &str = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n";
@@ -148,31 +148,6 @@ fn a_missing_file_is_an_error_that_names_it() {
         assert!(code == Some(2) && output.is_empty() && errors.contains("file"), "{line}: {errors}");
     }
 }
-
-/// Commands that use a cluster, without the flags that select it.
-pub(crate) const OF_A_CLUSTER: &[&str] = &[
-    "plan",
-    "plan --policy policy.yaml --only",
-    "init",
-    "explain n",
-    "explain n --why-not tier",
-    "apply",
-    "report",
-    "report --stranded-pods",
-    "report --violations",
-    "history n",
-    "history --all",
-    "history n --revert 1",
-    "migrate old new",
-    "migrate old new --confirm",
-    "migrate status",
-    "migrate status old new -o json",
-    "cleanup",
-    "cleanup --confirm",
-    "cleanup --node n --confirm",
-    "cleanup --decommissioned",
-    "verify",
-];
 
 #[test]
 fn a_cluster_that_does_not_answer_is_an_error() {

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::output::assert_conforms;
+use crate::shared::output::assert_conforms;
 
 /// Two nodes with a history. The first entries are as an older version wrote them.
 fn history(directory: &Path, arguments: &[&str]) -> Output {

@@ -2,21 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod admission;
-mod authority;
 mod callers;
 mod cases;
 mod certs;
-mod chart;
 mod check;
 mod cleanup;
-mod cluster;
-mod cmdb;
-mod collector;
 mod completions;
 mod crowd;
 mod disk;
 mod docs;
-mod eventually;
 mod explain;
 mod export;
 mod failures;
@@ -33,6 +27,7 @@ mod large_nodes;
 mod layering;
 mod man;
 mod metrics;
+mod migrating;
 mod monitoring;
 mod output;
 mod page;
@@ -41,13 +36,19 @@ mod plugin;
 mod probe;
 mod reload;
 mod report;
-mod required;
 mod runner;
 mod security;
 mod serve;
 mod terminal;
 mod tls;
 mod traces;
-mod tutorials;
 mod workflows;
 mod wrong_policies;
+
+#[path = "../cluster/control_plane/programs.rs"]
+#[allow(dead_code, reason = "the cluster tests use the rest")]
+mod programs;
+#[path = "../shared/mod.rs"]
+mod shared;
+
+use shared::{authority, cmdb, collector, eventually, required};

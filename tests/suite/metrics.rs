@@ -16,9 +16,9 @@ use nodegate_webhook::admission::{Bounds, Context};
 use serde_json::{Value, json};
 
 use super::admission::{CREATE, context, send_to};
-use super::cluster::control_plane::free_port;
+use super::programs::free_port;
 use super::serve::Serve;
-use super::tutorials::{there, tool};
+use super::shared::tools::{promtool_complaints, there};
 
 const REFERENCE: &str = "docs/reference/metrics.md";
 
@@ -285,20 +285,6 @@ fn a_scraper_gets_open_metrics_if_it_asks_for_it_and_text_otherwise() {
             && value("process_threads") > 1.0
     );
     assert!(value("process_cpu_seconds_total") >= 0.0 && value("process_max_fds") >= value("process_open_fds"));
-}
-
-/// What `promtool check metrics` complains about.
-pub(crate) fn promtool_complaints(exposition: &str) -> String {
-    let mut promtool = Command::new(tool("promtool"))
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    promtool.stdin.take().unwrap().write_all(exposition.as_bytes()).unwrap();
-    let output = promtool.wait_with_output().unwrap();
-    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
 #[test]

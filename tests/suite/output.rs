@@ -1,33 +1,16 @@
 //! What commands print for other programs conforms to its schema.
 
 use std::fmt::Write as _;
-use std::process::Command;
 
-use nodegate_policy::api::schema::check;
-use nodegate_policy::api::source::{FieldPath, parse_documents};
 use serde_json::Value;
+
+use crate::shared::output::{assert_conforms, schema};
 
 /// The commands that a text of `--help` lists, in its order.
 pub(crate) fn commands(help: &str) -> impl Iterator<Item = &str> {
     let listed = help.split("Usage:").nth(1).and_then(|rest| rest.split("\nOptions:").next()).unwrap_or_default();
     let names = listed.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     names.filter(|name| name.starts_with(|letter: char| letter.is_ascii_lowercase()) && *name != "help")
-}
-
-/// The schema that `nodegate render schema` prints for a command.
-pub(crate) fn schema(command: &str) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).args(["render", "schema", command]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// Asserts that `printed` has every required field of the command's schema, no other field, and only documented values.
-pub(crate) fn assert_conforms(command: &str, printed: &Value) {
-    let mut documents = parse_documents(&printed.to_string()).unwrap();
-    let mut faults = Vec::new();
-    check(&mut documents[0], &schema(command), &FieldPath::root(), &mut faults);
-    let faults: Vec<String> = faults.iter().map(|fault| format!("{}: {}", fault.path, fault.problem)).collect();
-    assert!(faults.is_empty(), "{command}: {faults:#?}\n{printed:#}");
 }
 
 #[test]

@@ -2,15 +2,9 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program under the plugin's name.
-pub(crate) fn plugin_in(directory: &Path) -> PathBuf {
-    let plugin = directory.join("kubectl-nodegate");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_nodegate"), &plugin).unwrap();
-    plugin
-}
+use crate::shared::commands::plugin_in;
 
 /// A configuration of kubectl with two contexts, of which no server answers.
 const KUBECONFIG: &str = "

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::output::assert_conforms;
+use crate::shared::output::assert_conforms;
 
 const MACHINES: &str = "tests/data/machines.txt";
 const FEATURE_FILE_MAX: usize = 65_536;

@@ -11,9 +11,8 @@ use tempfile::TempDir;
 
 use super::admission;
 use super::authority::{self, Authority, Identity};
-/// As tests of the image call it.
-pub(crate) use super::eventually::eventually_blocking as until;
 use super::eventually::{eventually_blocking, holds};
+use super::shared::memory::peak_memory;
 
 /// A running server; it ends when this is dropped.
 pub(crate) struct Serve {
@@ -21,18 +20,6 @@ pub(crate) struct Serve {
     directory: TempDir,
     pub(crate) probe: String,
     pub(crate) address: String,
-}
-
-/// Begins a new peak of a process (`proc(5)`, `clear_refs`).
-pub(crate) fn forget_peak(process: u32) {
-    std::fs::write(format!("/proc/{process}/clear_refs"), "5").unwrap();
-}
-
-/// The most memory that a process has held so far, in bytes.
-pub(crate) fn peak_memory(process: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    peak.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
 }
 
 pub(crate) fn command() -> Command {

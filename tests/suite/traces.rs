@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::admission::{CREATE, edited};
 use super::authority::{self, Authority};
-use super::cluster::control_plane::free_port;
 use super::collector::{Answer, Arrived, Collector, attributes, hex};
 use super::eventually::eventually_blocking;
+use super::programs::free_port;
 use super::serve::{Serve, command};
 
 const POLICY: &str = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: p}\nspec:\n  protect: {keys: [hardware.tier]}\n  rules:\n    - name: tier\n      labels: {hardware.tier: a-value}\n  governance:\n    reserved: [{name: tiers, keys: [hardware.tier], allow: {users: [nobody]}}]\n";

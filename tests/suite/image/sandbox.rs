@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::layout::Platform;
-use crate::serve::until;
+use crate::eventually::eventually_blocking;
 
 /// The user of the image.
 pub(super) const USER: u32 = 65532;
@@ -79,7 +79,7 @@ impl Sandbox {
     pub(super) fn start(self, arguments: &[&str]) -> Running {
         let (mut command, info) = self.command(arguments);
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let process = until("bubblewrap starts the program", || {
+        let process = eventually_blocking("bubblewrap starts the program", || {
             let text = fs::read_to_string(info.path().join("info")).ok()?;
             serde_json::from_str::<Value>(&text).ok()?["child-pid"].as_u64()
         });

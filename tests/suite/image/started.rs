@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::layout::Image;
 use super::sandbox::{Sandbox, USER, give_to_user, shared_directory};
-use crate::serve::until;
+use crate::eventually::eventually_blocking;
 
 const POLICY: &str = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: p}\nspec: {rules: [{name: r, labels: {a: b}}]}\n";
 
@@ -70,7 +70,7 @@ fn it_serves_without_rights_network_or_a_place_to_write_and_ends_when_it_is_told
         let mounted = mounted();
         let sandbox = Sandbox::of(&platform).mount(mounted.path(), "/var/lib/nodegate");
         let running = sandbox.start(&["serve", "--policy", "policy.yaml"]);
-        let answer = until("it is ready", || running.get(8080, "/readyz"));
+        let answer = eventually_blocking("it is ready", || running.get(8080, "/readyz"));
         assert_eq!(answer, "HTTP/1.1 200 OK", "{}", platform.architecture);
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             assert_eq!(running.status(set), "0000000000000000", "{set}");

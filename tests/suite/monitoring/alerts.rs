@@ -6,10 +6,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{ALERTS, at, read, rules, text};
-use crate::cluster::control_plane::run;
+use crate::programs::run;
 use crate::serve::Serve;
-use crate::tutorials::{there, tool};
+use crate::shared::monitoring::{ALERTS, at, read, rules, text};
+use crate::shared::tools::{there, tool};
 
 const RUNBOOKS: &str = "docs/runbooks.md";
 

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{DASHBOARD, at, panels, read, text};
-use crate::cluster::control_plane::run;
+use crate::programs::run;
 use crate::required::{Run, required};
+use crate::shared::monitoring::{DASHBOARD, at, panels, read, text};
 
 /// Grafana's types and the compiler, where `tests/grafana/install` has put them.
 fn packages() -> Option<PathBuf> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nodegate_base::metrics::{Entry, Metrics};
 use regex::Regex;
 
-use super::expressions;
+use crate::shared::monitoring::expressions;
 
 /// Metrics that are not nodegate's, with the labels that rules and panels use of them.
 const OTHERS: [(&str, &[&str]); 4] = [

@@ -1,5 +1,5 @@
 //! What native policies evaluate to, by the engine of this workspace, without an API server.
-//! `tests/suite/cluster/native` compares them with `decide` and `judge` on a real one.
+//! `tests/cluster/native` compares them with `decide` and `judge` on a real one.
 
 use std::collections::BTreeMap;
 

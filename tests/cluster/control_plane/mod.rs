@@ -1,0 +1,257 @@
+//! A real kube-apiserver and etcd on free loopback ports.
+//!
+//! `tests/control-plane/keep` keeps them running until whoever they belong to ends. Other programs are started through `setpriv
+//! --pdeathsig` from a thread that lives as long as the test process, so the kernel ends them with it, however it ends.
+
+mod empty;
+pub(crate) mod programs;
+mod started;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::{LazyLock, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+#[allow(unused_imports, reason = "benches do not need all of them")]
+pub(crate) use programs::{assets, free_port, kubectl_program, run};
+use programs::{kubectl_command, spawn, tail};
+#[allow(unused_imports, reason = "benches do not need all of them")]
+pub(crate) use started::{Exclusive, exclusive};
+
+const ADMIN_TOKEN: &str = "admin-token";
+const START_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// The running control plane.
+pub(crate) struct ControlPlane {
+    /// `https://127.0.0.1:PORT` of the API server.
+    pub(crate) server: String,
+    /// `http://127.0.0.1:PORT` of etcd.
+    etcd: String,
+    /// What its programs write, and who keeps them running (`tests/control-plane/keep`).
+    directory: PathBuf,
+}
+
+/// Starts a program from a thread that lives as long as the process, so that it ends with the process and not before.
+fn spawn_here(program: &'static str, arguments: Vec<String>, log: PathBuf) -> Child {
+    type Request = (&'static str, Vec<String>, PathBuf, mpsc::Sender<Result<Child, String>>);
+    static REQUESTS: LazyLock<Mutex<mpsc::Sender<Request>>> = LazyLock::new(|| {
+        let (requests, wanted) = mpsc::channel::<Request>();
+        thread::spawn(move || {
+            while let Ok((program, arguments, log, answer)) = wanted.recv() {
+                let _ = answer.send(spawn(&assets().join(program), &arguments, &log));
+            }
+        });
+        Mutex::new(requests)
+    });
+    let (answer, started) = mpsc::channel();
+    REQUESTS.lock().unwrap().send((program, arguments, log, answer)).unwrap();
+    started.recv().unwrap().unwrap()
+}
+
+impl ControlPlane {
+    fn new(server: String, etcd: String, directory: PathBuf) -> Self {
+        Self { server, etcd, directory }
+    }
+
+    /// Sends a signal to one of the programs that are kept running.
+    fn signal(&self, program: &str, name: &str) {
+        let process = self.process(program).to_string();
+        let sent = Command::new("kill").args([name, &process]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill {name} {process}, which is {program}");
+    }
+
+    fn process(&self, program: &str) -> u32 {
+        let file = self.directory.join(format!("{program}.pid"));
+        fs::read_to_string(&file).unwrap().trim().parse().unwrap()
+    }
+
+    /// Ends the API server as a crash would, and after `outage` starts it again at the same address.
+    pub(crate) fn restart_api_server(&self, outage: Duration) {
+        let ended = self.process("kube-apiserver");
+        fs::write(self.directory.join("stopped"), "").unwrap();
+        self.signal("kube-apiserver", "-KILL");
+        thread::sleep(outage);
+        self.start_api_server();
+        let deadline = Instant::now() + START_TIMEOUT;
+        while self.process("kube-apiserver") == ended {
+            assert!(Instant::now() < deadline, "the API server is not started again");
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.wait_until_ready().unwrap();
+    }
+
+    /// Has the API server started if it was stopped.
+    fn start_api_server(&self) {
+        let _ = fs::remove_file(self.directory.join("stopped"));
+    }
+
+    /// Starts one more API server before the same etcd, with further arguments; it ends when it is dropped. This one goes
+    /// on undisturbed.
+    pub(crate) fn another_api_server(&self, arguments: &[String]) -> ApiServer {
+        let port = free_port();
+        let directory = self.directory.join(format!("api-server-{port}"));
+        fs::create_dir(&directory).unwrap();
+        let usual = fs::read_to_string(self.directory.join("kube-apiserver.arguments")).unwrap();
+        // The last one of a flag counts.
+        let own = [format!("--secure-port={port}"), format!("--cert-dir={}", directory.display())];
+        let all = usual.lines().map(str::to_owned).chain(own).chain(arguments.iter().cloned()).collect();
+        let process = spawn_here("kube-apiserver", all, directory.join("kube-apiserver.log"));
+        let plane = Self::new(format!("https://127.0.0.1:{port}"), self.etcd.clone(), directory);
+        plane.wait_until_ready().unwrap();
+        ApiServer { plane, _process: Component(process) }
+    }
+
+    /// Installs the `NodePolicy` definition and waits until it is served.
+    pub(crate) fn install_definition(&self) {
+        let crd = concat!(env!("CARGO_MANIFEST_DIR"), "/webhook-config/nodepolicies.yaml");
+        self.kubectl(&["apply", "--server-side", "-f", crd], None).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        // Right after it was made it has no conditions yet, which `kubectl wait` takes for an error.
+        let wait = ["wait", "--for=condition=Established", "--timeout=5s", "crd/nodepolicies.nodegate.dev"];
+        while let Err(error) = self.kubectl(&wait, None) {
+            assert!(Instant::now() < deadline, "{error}");
+            thread::sleep(Duration::from_millis(200));
+        }
+        // Right after a definition of this name was deleted, its objects may not be served yet.
+        while let Err(error) = self.kubectl(&["get", "nodepolicies.nodegate.dev"], None) {
+            assert!(Instant::now() < deadline, "{error}");
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Has etcd stand still for a while, as on a disk that hangs.
+    pub(crate) fn stall_etcd(&self, length: Duration) {
+        self.signal("etcd", "-STOP");
+        thread::sleep(length);
+        self.signal("etcd", "-CONT");
+        self.wait_until_ready().unwrap();
+    }
+
+    /// What the API server logged since it was started last.
+    pub(crate) fn api_server_log(&self) -> String {
+        fs::read_to_string(self.directory.join("kube-apiserver.log")).unwrap()
+    }
+
+    /// Starts kube-scheduler or kube-controller-manager, which ends when this is dropped.
+    pub(crate) fn component(&self, program: &'static str, arguments: &[&str]) -> Component {
+        let own = [
+            format!("--kubeconfig={}", self.kubeconfig_file("admin", None).display()),
+            "--leader-elect=false".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", free_port()),
+            format!("--cert-dir={}", self.directory.join(program).display()),
+        ];
+        let all = own.into_iter().chain(arguments.iter().map(|text| (*text).to_owned())).collect();
+        Component(spawn_here(program, all, self.directory.join(format!("{program}.log"))))
+    }
+
+    fn wait_until_ready(&self) -> Result<(), String> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        let kubeconfig = self.kubeconfig_file("admin", None);
+        while Instant::now() < deadline {
+            let ready = kubectl_command(&kubeconfig).args(["get", "--raw", "/readyz"]).output();
+            if ready.is_ok_and(|output| output.status.success()) {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        let (api, etcd) = (self.directory.join("kube-apiserver.log"), self.directory.join("etcd.log"));
+        Err(format!("not ready after {START_TIMEOUT:?}:\n{}\n{}", tail(&api), tail(&etcd)))
+    }
+
+    /// A kubeconfig for an administrator, or for somebody he impersonates.
+    pub(crate) fn kubeconfig(&self, impersonate: Option<(&str, &[&str])>) -> Kubeconfig {
+        serde_json::from_value(json_kubeconfig(&self.server, impersonate)).unwrap()
+    }
+
+    /// The same as a file, for `kubectl` and `helm`.
+    pub(crate) fn kubeconfig_file(&self, name: &str, impersonate: Option<(&str, &[&str])>) -> PathBuf {
+        let path = self.directory.join(format!("{name}.kubeconfig"));
+        let text = serde_json::to_string(&json_kubeconfig(&self.server, impersonate)).unwrap();
+        // Whole at any moment: other tests read it meanwhile.
+        let mut file = tempfile::NamedTempFile::new_in(&self.directory).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.persist(&path).unwrap();
+        path
+    }
+
+    /// The same for an administrator through something that stands before the API server.
+    pub(crate) fn kubeconfig_file_through(&self, name: &str, server: &str) -> PathBuf {
+        let through = Self::new(server.to_owned(), self.etcd.clone(), self.directory.clone());
+        through.kubeconfig_file(&format!("{name}-through"), None)
+    }
+
+    /// A client of an administrator, or of somebody he impersonates.
+    pub(crate) async fn client(&self, impersonate: Option<(&str, &[&str])>) -> kube::Client {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let config = kube::Config::from_custom_kubeconfig(self.kubeconfig(impersonate), &KubeConfigOptions::default())
+            .await
+            .unwrap();
+        kube::Client::try_from(config).unwrap()
+    }
+
+    /// The processes of the API server and of etcd.
+    #[allow(dead_code, reason = "only benches ask for it")]
+    pub(crate) fn processes(&self) -> [u32; 2] {
+        ["kube-apiserver", "etcd"].map(|program| self.process(program))
+    }
+
+    /// Runs `kubectl` as an administrator; `input` goes to its standard input.
+    pub(crate) fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String, String> {
+        run(kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments), input)
+    }
+
+    /// The token of the administrator.
+    pub(crate) fn admin_token(&self) -> &'static str {
+        ADMIN_TOKEN
+    }
+
+    /// Runs kubectl as the administrator: whether it did what it should, and what it told people.
+    pub(crate) fn kubectl_with_stderr(&self, arguments: &[&str]) -> (bool, String) {
+        let output = kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+/// One more API server; it ends when this is dropped.
+pub(crate) struct ApiServer {
+    plane: ControlPlane,
+    _process: Component,
+}
+
+impl std::ops::Deref for ApiServer {
+    type Target = ControlPlane;
+
+    fn deref(&self) -> &ControlPlane {
+        &self.plane
+    }
+}
+
+/// A running part of the control plane.
+pub(crate) struct Component(Child);
+
+impl Drop for Component {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn json_kubeconfig(server: &str, impersonate: Option<(&str, &[&str])>) -> serde_json::Value {
+    let mut user = serde_json::json!({"token": ADMIN_TOKEN});
+    if let Some((name, groups)) = impersonate {
+        user["as"] = name.into();
+        user["as-groups"] = groups.into();
+    }
+    serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": server, "insecure-skip-tls-verify": true}}],
+        "users": [{"name": "user", "user": user}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
+    })
+}

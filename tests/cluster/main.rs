@@ -1,0 +1,58 @@
+//! The tests that need a cluster, or programs besides Rust: a real kube-apiserver with NodeRestriction, helm, promtool. They are
+//! a target of their own, which `cargo test` does not compile; `just cluster-tests` runs them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
+
+mod actors;
+mod certificates;
+mod chart;
+mod commands;
+mod conditions;
+mod control_plane;
+mod expressions;
+mod faults;
+mod fence;
+mod forgery;
+mod gate;
+mod governance;
+mod guard;
+mod guarded;
+mod hardware;
+mod identity;
+mod inventory;
+mod isolation;
+mod join;
+mod keeping;
+mod large_nodes;
+mod last_good;
+mod leaderless;
+mod limits;
+mod migrations;
+mod mutual_tls;
+mod native;
+mod node_fields;
+mod nodegate;
+mod outage;
+mod policies;
+mod prometheus;
+mod race;
+mod random;
+mod reference;
+mod replica;
+mod reports;
+mod requester;
+mod reviews;
+mod rolling;
+mod scheduling;
+mod sight;
+mod start;
+mod told;
+mod traces;
+mod tutorials;
+mod upgrade;
+mod verdicts;
+
+#[path = "../shared/mod.rs"]
+mod shared;
+
+use control_plane::programs;
+use shared::{authority, cmdb, collector, eventually, required};
