@@ -68,6 +68,15 @@ pub(crate) async fn until_led(nodegate: &Nodegate<'_>) {
     nodegate.eventually("somebody leads", leads).await;
 }
 
+/// Waits until the leader has published which policies are in force, for commands that judge by them.
+pub(crate) async fn until_published(maps: &Api<ConfigMap>) {
+    eventually("the policies in force are published", async || {
+        let map = maps.get_opt("nodegate-in-force").await.unwrap();
+        map.and_then(|map| map.data).is_some_and(|data| data.contains_key("policies.json"))
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn deferred_keys_are_set_and_then_the_pending_taint_is_removed() {
     let cluster = exclusive();

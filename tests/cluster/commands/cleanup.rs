@@ -11,11 +11,10 @@ use serde_json::{Value, json};
 
 use super::super::control_plane::{ControlPlane, exclusive};
 use super::super::gate::Gate;
-use super::super::keeping::{config_maps, eventually_state, leading, node, state};
+use super::super::keeping::{config_maps, eventually_state, leading, node, state, until_published};
 use super::super::nodegate::Setup;
 use super::super::requester::{Requester, label, taints};
 use super::{Ran, run};
-use crate::eventually::eventually;
 use crate::shared::output::assert_conforms;
 
 const POLICY: &[&str] = &["tests/cluster/keeping.yaml"];
@@ -268,11 +267,7 @@ async fn a_part_is_cleaned_up_while_nodegate_runs_as_far_as_no_rule_assigns_it()
     let patch = json!({"data": {"state.json": record.to_string()}}).to_string();
     plane.kubectl(&["-n", &namespace, "patch", "configmap", "node-labels-kept-part", "-p", &patch], None).unwrap();
 
-    let published = async || {
-        let map = maps.get_opt("nodegate-in-force").await.unwrap();
-        map.and_then(|map| map.data).is_some_and(|data| data.contains_key("policies.json"))
-    };
-    eventually("the policies in force are published", published).await;
+    until_published(&maps).await;
 
     let unknown = cleanup(plane, &namespace, &["--policy", "nothing", "--confirm"]);
     assert!(unknown.code == 2 && unknown.errors.contains("policy nothing is not in force"), "{}", unknown.errors);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::super::control_plane::{ControlPlane, exclusive};
-use super::super::keeping::{config_maps, node, until_led};
+use super::super::keeping::{config_maps, node, until_led, until_published};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::{Requester, label};
 use super::{Ran, run};
@@ -166,12 +166,7 @@ async fn a_command_that_is_killed_anywhere_goes_on_from_the_phase_in_force() {
     let (names, namespace) = (nodes(&admin, "walk-k", 6).await, nodegate.namespace.clone());
 
     // The command has to know which policies are in force.
-    let maps = config_maps(plane, &namespace).await;
-    eventually("published", async || {
-        let map = maps.get_opt("nodegate-in-force").await.unwrap();
-        map.and_then(|map| map.data).is_some_and(|data| data.contains_key("policies.json"))
-    })
-    .await;
+    until_published(&config_maps(plane, &namespace).await).await;
     // Nobody puts the policy in force, so the command waits until it is ended.
     nodegate.kill();
     let mut waiting = Begun::new(plane, &namespace);

@@ -164,7 +164,7 @@ impl ControlPlane {
         Err(format!("not ready after {START_TIMEOUT:?}:\n{}\n{}", tail(&api), tail(&etcd)))
     }
 
-    /// A kubeconfig for an administrator, or for somebody he impersonates.
+    /// A kubeconfig for an administrator, or for somebody they impersonate.
     pub(crate) fn kubeconfig(&self, impersonate: Option<(&str, &[&str])>) -> Kubeconfig {
         serde_json::from_value(json_kubeconfig(&self.server, impersonate)).unwrap()
     }
@@ -186,7 +186,7 @@ impl ControlPlane {
         through.kubeconfig_file(&format!("{name}-through"), None)
     }
 
-    /// A client of an administrator, or of somebody he impersonates.
+    /// A client of an administrator, or of somebody they impersonate.
     pub(crate) async fn client(&self, impersonate: Option<(&str, &[&str])>) -> kube::Client {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let config = kube::Config::from_custom_kubeconfig(self.kubeconfig(impersonate), &KubeConfigOptions::default())
