@@ -6,7 +6,7 @@ chosen='' names=() results=() times=()
 
 # run_sections FIRST_FAILURE SECTION…: runs functions, as far as they are chosen. FIRST_FAILURE is `stops` or `goes-on`.
 run_sections() {
-    local first_failure=$1 section started status=0 all=0
+    local first_failure=$1 section started status=0 failed=0
     shift
     trap print_table EXIT
     for section in "$@"; do
@@ -26,11 +26,11 @@ run_sections() {
             results+=(passed)
         else
             results+=(FAILED)
-            all=1
+            failed=1
             [[ $first_failure != stops ]] || break
         fi
     done
-    return $all
+    return $failed
 }
 
 print_table() {

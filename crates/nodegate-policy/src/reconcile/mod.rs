@@ -119,7 +119,7 @@ pub struct ReconcilePlan {
 pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan {
     let uid = stored.node.uid.as_deref();
     let first_sight = stored.saved.node_uid.as_deref() != uid || uid.is_none();
-    let (settled, under_way) = settle(stored, first_sight);
+    let (settled, under_way) = settle(set, stored, first_sight);
     let stored = &StoredNode { saved: settled.as_ref().unwrap_or(stored.saved), ..*stored };
     let admitted = Admitted::of(stored, first_sight);
     let write = Write {

@@ -7,7 +7,6 @@ use crate::api::policy::MigrationPhase;
 use crate::api::state::Owned;
 use crate::decide::view::View;
 use crate::keys::Field;
-use crate::keys::restriction::is_restricted;
 use crate::set::PolicySet;
 use crate::set::migration::Ownership;
 
@@ -54,8 +53,7 @@ fn is_anothers(set: &PolicySet, stored: &StoredNode<'_>, before: &Owned, key: &s
         && before.labels.get(key).map(String::as_str) == stored.node.label(key)
         && stored.node.label(source.as_str()).is_none()
         && stored.claims.others_have_label(key)
-        && !set.is_protected(key)
-        && !is_restricted(key)
+        && !set.is_beyond_kubelets(key)
 }
 
 /// Keeps what is recorded about the origin of an owned label.

@@ -10,6 +10,7 @@ use super::StoredNode;
 use crate::api::names::TaintId;
 use crate::api::state::{Owned, SavedState, SavedTaint, Unsettled};
 use crate::decide::decision::NodeChange;
+use crate::set::PolicySet;
 
 /// The values that changes under way may set, by key.
 type Values = BTreeMap<String, BTreeSet<String>>;
@@ -69,7 +70,11 @@ impl UnderWay {
 
 /// The record with what the node shows of the changes that were under way, and with what may still arrive. The record of an
 /// earlier node object of this name says nothing about what is on this one.
-pub(super) fn settle(stored: &StoredNode<'_>, first_sight: bool) -> (Option<SavedState>, UnderWay) {
+///
+/// A key with the value that a change sets was set by it unless others claim it, and who could claim it to keep it is not
+/// believed. So a label beyond kubelets that an administrator sets, to the very value that a rule gives and in the moment
+/// before nodegate's own change is refused, counts as nodegate's.
+pub(super) fn settle(set: &PolicySet, stored: &StoredNode<'_>, first_sight: bool) -> (Option<SavedState>, UnderWay) {
     let (node, claims, version) = (stored.node, stored.claims, stored.version.map(str::to_owned));
     let nothing = Owned::default();
     let owned = stored.saved.owned.as_ref().unwrap_or(&nothing);
@@ -82,7 +87,8 @@ pub(super) fn settle(stored: &StoredNode<'_>, first_sight: bool) -> (Option<Save
     let may_arrive = stored.version == Some(unsettled.resource_version.as_str());
     let mut settled = Owned { unsettled: None, ..owned.clone() };
     // The same for a key that is claimed by nobody: claims may have been deleted.
-    let is_ours = |key: &str| claims.controller_has_label(key) || !claims.has_label(key);
+    let is_unclaimed = |key: &str| claims.controller_has_label(key) || !claims.has_label(key);
+    let is_ours = |key: &str| set.is_beyond_kubelets(key) || is_unclaimed(key);
     let labels = Change { sets: &unsettled.labels, replaced: &unsettled.replaced_labels, may_arrive };
     settled.labels = labels.settle(settled.labels, |key| node.label(key), is_ours);
     let value = |id: &str| {

@@ -21,6 +21,7 @@ use crate::api::presets::document_name;
 use crate::cel::{ReadPaths, SharedPaths};
 use crate::keys::never_persisted;
 use crate::keys::pattern::KeySet;
+use crate::keys::restriction::is_restricted;
 use crate::set::governance::Governance;
 use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
@@ -104,6 +105,12 @@ impl PolicySet {
     /// Whether a kubelet may not set this label on its own node.
     pub fn is_protected(&self, key: &str) -> bool {
         self.parts.protected.contains(key)
+    }
+
+    /// The same, or the API server refuses it to kubelets anyway. Only what a field manager claims of other keys can be
+    /// believed: a kubelet can write any claim into its node, and remove any.
+    pub(crate) fn is_beyond_kubelets(&self, key: &str) -> bool {
+        self.is_protected(key) || is_restricted(key)
     }
 
     /// The paths that expressions read of `node`.

@@ -63,6 +63,21 @@ fn what_others_set_while_a_change_was_under_way_is_theirs() {
 }
 
 #[test]
+fn claims_that_a_kubelet_could_forge_do_not_make_a_change_under_way_anothers() {
+    let role = "node-role.kubernetes.io/worker";
+    let rule = json!({"name": "r", "labels": {"class.example.com/tier": "a", role: "", "fleet": "a"}});
+    let policy = set(json!({"protect": {"keys": ["class.example.com/*"]}, "rules": [rule]}));
+    let scene = Scene::new(json!({})).owning(json!({}));
+    let record = scene.keep(&policy, |plan| plan.record_before(plan.change(|_| true, |_, _| false).as_ref()));
+    let made = Scene { saved: record, version: "2", ..scene };
+    // nodegate's own claim is gone: a kubelet has replaced all of managedFields.
+    let keys = ["class.example.com/tier", role, "fleet"];
+    let mut forged = made.claimed_by("kubectl", &keys);
+    forged.node["metadata"]["labels"] = json!({keys[0]: "a", role: "", "fleet": "a"});
+    assert_eq!(owned_labels(&forged.settle(&policy)), [keys[0], role], "anybody may set the third");
+}
+
+#[test]
 fn a_record_says_what_is_under_way_as_long_as_it_may_arrive() {
     let unsettled = |scene: &Scene| scene.saved.owned.as_ref().and_then(|owned| owned.unsettled.clone());
     let recorded = before_change(None, json!({}), "a");
