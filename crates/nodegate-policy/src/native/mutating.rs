@@ -192,5 +192,8 @@ fn add_corrected(selection: &Selection<'_>, field: Field, (plural, title): (&str
 /// A kubelet may not change the taints of an existing node.
 const NEW_TAINTS: &str = r#"variables.kubelet && !variables.create ? [] : variables.desiredTaints.filter(d, !variables.taints.exists(t, t.key == d.key && t.effect == d.effect && t.?value.orValue("") == d.value))"#;
 
-/// Plain maps in a plain list: a list of `Object…{}` initialisers panics the request.
-const PATCH_TAINTS: &str = r#"(variables.newTaints.size() > 0 ? [JSONPatch{op: "add", path: "/spec/taints", value: variables.taints.filter(t, !variables.newTaints.exists(n, n.key == t.key && n.effect == t.effect)) + variables.newTaints}] : [])"#;
+/// Only what is new, each taint for itself: from Kubernetes 1.37 a patch with one of the object's own taints in it fails, because
+/// those have a type, which has no JSON. A list of `Object…{}` initialisers panics the request in 1.36.
+const PATCH_TAINTS: &str = r#"(!has(object.spec.taints) && variables.newTaints.size() > 0 ? [JSONPatch{op: "add", path: "/spec/taints", value: []}] : []) +
+lists.range(variables.taints.size()).filter(i, variables.newTaints.exists(n, n.key == variables.taints[i].key && n.effect == variables.taints[i].effect)).map(i, JSONPatch{op: "replace", path: "/spec/taints/" + string(i), value: variables.newTaints.filter(n, n.key == variables.taints[i].key && n.effect == variables.taints[i].effect)[0]}) +
+variables.newTaints.filter(n, !variables.taints.exists(t, t.key == n.key && t.effect == n.effect)).map(n, JSONPatch{op: "add", path: "/spec/taints/-", value: n})"#;
