@@ -64,5 +64,13 @@ pub(super) fn writes(name: &str) -> Vec<Value> {
     }
     writes.push(json!({"spec": {"taints": []}}));
     writes.push(json!({"spec": {"taints": [{"key": "given", "effect": "NoSchedule"}]}}));
+    // A rule adds its taint to others, of which one is older than a second, and changes the value of one.
+    let evicting = json!({"key": "x", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"});
+    for given in [json!([]), json!([{"key": "given", "value": "other", "effect": "NoSchedule"}])] {
+        let mut taints = vec![json!({"key": "before", "value": "v", "effect": "NoSchedule"}), evicting.clone()];
+        taints.extend(given.as_array().unwrap().iter().cloned());
+        writes.push(json!({"metadata": {"labels": {"trigger": null}}, "spec": {"taints": taints}}));
+        writes.push(label("trigger", json!("x")));
+    }
     writes
 }

@@ -28,7 +28,7 @@ struct Case {
     summary: &'static str,
 }
 
-const CASES: [Case; 26] = [
+const CASES: [Case; 28] = [
     Case {
         alert: "NodeMissingLabels",
         series: &[
@@ -203,6 +203,38 @@ const CASES: [Case; 26] = [
         fires: 23,
         labels: &[("name", "nodes.nodegate.dev")],
         summary: "The API server could not call nodes.nodegate.dev and admitted writes without it",
+    },
+    Case {
+        alert: "NativePolicyFails",
+        series: &[
+            (
+                "apiserver_mutating_admission_policy_check_total{policy=\"nodegate-1\",policy_binding=\"nodegate-1\",error_type=\"invalid_error\"}",
+                "_x5 1x30",
+            ),
+            (
+                "apiserver_mutating_admission_policy_check_total{policy=\"nodegate-1\",policy_binding=\"nodegate-1\",error_type=\"no_error\"}",
+                "0+5x30",
+            ),
+            (
+                "apiserver_mutating_admission_policy_check_total{policy=\"others\",policy_binding=\"others\",error_type=\"invalid_error\"}",
+                "0+5x30",
+            ),
+        ],
+        quiet: 4,
+        fires: 7,
+        labels: &[("policy", "nodegate-1"), ("error_type", "invalid_error")],
+        summary: "The API server cannot evaluate the native policy nodegate-1 (invalid_error)",
+    },
+    Case {
+        alert: "NativePolicyFails",
+        series: &[(
+            "apiserver_validating_admission_policy_check_total{policy=\"nodegate-guard\",policy_binding=\"nodegate-guard\",error_type=\"out_of_budget\",enforcement_action=\"deny\"}",
+            "3x20 4x30",
+        )],
+        quiet: 19,
+        fires: 23,
+        labels: &[("policy", "nodegate-guard"), ("error_type", "out_of_budget")],
+        summary: "The API server cannot evaluate the native policy nodegate-guard (out_of_budget)",
     },
     Case {
         alert: "WebhookRefusesWrites",

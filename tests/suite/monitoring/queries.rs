@@ -8,11 +8,13 @@ use regex::Regex;
 use crate::shared::monitoring::expressions;
 
 /// Metrics that are not nodegate's, with the labels that rules and panels use of them.
-const OTHERS: [(&str, &[&str]); 4] = [
+const OTHERS: [(&str, &[&str]); 6] = [
     ("kube_node_info", &["node"]),
     ("kube_node_labels", &["node", "label_hardware_tier"]),
     ("apiserver_admission_webhook_fail_open_count", &["name"]),
     ("apiserver_admission_webhook_rejection_count", &["name", "error_type"]),
+    ("apiserver_mutating_admission_policy_check_total", &["policy", "error_type"]),
+    ("apiserver_validating_admission_policy_check_total", &["policy", "error_type"]),
 ];
 /// Labels that Prometheus adds to what it scrapes.
 const TARGET: [&str; 2] = ["instance", "job"];
