@@ -1,6 +1,7 @@
 //! The saved state of nodes, for commands.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use nodegate_policy::api::state::SavedState;
 use nodegate_stores::state::{
-    self, ConfigMaps, Identity, Machine, NAME_PREFIX, Problem, STATE_KEY, SavedStates, Unused,
+    self, ConfigMaps, Identity, Machine, NAME_PREFIX, Precedence, Problem, STATE_KEY, SavedStates, Unused,
 };
 
 /// Number of ConfigMaps in one page of a list.
@@ -95,7 +96,7 @@ fn document(map: &ConfigMap) -> Option<Result<SavedState, String>> {
 }
 
 /// The saved state of all nodes in the ConfigMaps of `namespace`, with their histories. Calls `report` for each that cannot be
-/// read.
+/// read, or is a copy.
 ///
 /// # Errors
 /// Returns an error if the API server refuses or cannot be reached.
@@ -112,7 +113,9 @@ pub(in crate::cli) async fn all_in_cluster(
         for map in page.items {
             let name = map.name_any();
             match (name.strip_prefix(NAME_PREFIX), document(&map)) {
-                (Some(_), Some(Ok(state))) if state::is_record(&name, &state) => found.push(state),
+                (Some(_), Some(Ok(state))) if state::is_record(&name, &state) => {
+                    found.push((Precedence::of(&map, &state.node_name), state));
+                }
                 (Some(_), Some(Ok(state))) => report(Problem::copy(name, &state.node_name)),
                 (Some(node), Some(Err(why))) => {
                     report(Problem { node: node.to_owned(), config_map: name, why: Unused::Unreadable(why) });
@@ -122,9 +125,26 @@ pub(in crate::cli) async fn all_in_cluster(
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(found),
+            None => return Ok(each_once(found, report)),
         }
     }
+}
+
+/// The records without copies of them, as `serve` finds them when it starts.
+fn each_once(mut found: Vec<(Precedence, SavedState)>, mut report: impl FnMut(Problem)) -> Vec<SavedState> {
+    found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    let mut records: HashMap<String, String> = HashMap::new();
+    found.retain(|(place, state)| match records.entry(Identity::key(state)) {
+        Entry::Vacant(free) => {
+            free.insert(place.config_map().to_owned());
+            true
+        }
+        Entry::Occupied(record) => {
+            report(Problem::copy_of(record.get().clone(), place.config_map().to_owned(), &state.node_name));
+            false
+        }
+    });
+    found.into_iter().map(|(_, state)| state).collect()
 }
 
 /// The saved state of all nodes in a directory of `<node>.json` files, by node.
@@ -138,4 +158,30 @@ pub(in crate::cli) fn in_directory(directory: &Path) -> anyhow::Result<HashMap<S
         return Err(error.into());
     }
     Ok(states.iter().map(|(node, state)| (node.to_string(), (**state).clone())).collect())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_a_record_and_its_copies_the_oldest_is_found_and_of_one_second_the_one_named_after_the_node() {
+        for (seconds, expected) in [([1, 2], "node-labels-a"), ([2, 1], "node-labels-n1"), ([1, 1], "node-labels-n1")] {
+            let found = ["node-labels-a", "node-labels-n1"].into_iter().zip(seconds).map(|(name, second)| {
+                let created = format!("2026-01-01T00:00:0{second}Z");
+                let map = json!({"metadata": {"name": name, "creationTimestamp": created}});
+                let state = json!({"nodeName": "n1", "identity": "systemUUID=C", "labels": {"in": name}});
+                let map: ConfigMap = serde_json::from_value(map).unwrap();
+                (Precedence::of(&map, "n1"), serde_json::from_value::<SavedState>(state).unwrap())
+            });
+            let mut copies = Vec::new();
+            let records = each_once(found.collect(), |problem| copies.push(problem));
+            assert_eq!(records.iter().map(|state| &*state.labels["in"]).collect::<Vec<_>>(), [expected]);
+            assert!(copies.len() == 1 && copies[0].config_map != expected, "{copies:?}");
+            assert_eq!(copies[0].why, Unused::Copy { node: "n1".to_owned(), record: expected.to_owned() });
+        }
+    }
 }

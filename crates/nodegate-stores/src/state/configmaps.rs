@@ -2,9 +2,10 @@
 //! operator.
 //!
 //! A record is in the ConfigMap that has its own name: `node-labels-<node>` or, if that is too long or used by another
-//! node's document, with a hash behind it. Copies under other names are reported and left alone.
+//! node's document, with a hash behind it. A machine that is found by its ID alone keeps its record under any name. Copies
+//! are reported and left alone ([`Index`]).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
@@ -13,6 +14,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
 use parking_lot::Mutex;
 
+use super::index::{DocumentLocation, Index, Read};
 use super::stored_map::StoredMap;
 use super::{Identity, Machine, SavedStates};
 use crate::touched::Touched;
@@ -52,8 +54,21 @@ impl Problem {
         Self::copy_of(record, config_map, node)
     }
 
-    fn copy_of(record: String, config_map: String, node: &str) -> Self {
+    /// A copy of the record of `node`, which is in the ConfigMap `record`.
+    pub fn copy_of(record: String, config_map: String, node: &str) -> Self {
         Self { config_map, node: node.to_owned(), why: Unused::Copy { node: node.to_owned(), record } }
+    }
+
+    /// The reason and the note of the event about it.
+    pub fn event(&self) -> (&'static str, String) {
+        let (reason, note) = match &self.why {
+            Unused::Unreadable(why) => {
+                let note = format!("it is unreadable: {why}; nodegate treats it as empty and keeps a copy of its text");
+                ("UnreadableState", note)
+            }
+            copy @ Unused::Copy { .. } => ("CopiedState", copy.to_string()),
+        };
+        (reason, format!("ConfigMap {}: {note}", self.config_map))
     }
 }
 
@@ -71,46 +86,6 @@ pub enum Unused {
         /// The ConfigMap of the record.
         record: String,
     },
-}
-
-/// Where a ConfigMap was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Read {
-    /// In an event of the watch.
-    Watched,
-    /// In a listing that began in this phase. It replaces what was known before, whatever its version says: after etcd was
-    /// restored from a backup, versions are older than what is remembered.
-    Listed,
-    /// In an answer of the API server to a request that was sent when this version was known. Such an answer is never older
-    /// than the stored state was then.
-    Answered {
-        /// The version, if there was one.
-        known: Option<u64>,
-    },
-}
-
-/// The location of a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DocumentLocation {
-    pub(super) config_map: String,
-    pub(super) data_key: String,
-}
-
-/// What is known about one ConfigMap.
-#[derive(Clone, Debug, Default)]
-struct Known {
-    version: u64,
-    keys: Vec<String>,
-    /// The listing in or after which it was read.
-    listing: u64,
-}
-
-#[derive(Debug, Default)]
-struct Index {
-    config_maps: HashMap<String, Known>,
-    /// How many listings have begun.
-    listings: u64,
-    places: HashMap<String, DocumentLocation>,
 }
 
 /// The ConfigMaps of one namespace, mirrored in [`SavedStates`].
@@ -153,7 +128,7 @@ impl ConfigMaps {
             match event {
                 Ok(Event::Init) => {
                     listed.clear();
-                    self.index.lock().listings += 1;
+                    self.index.lock().begin_listing();
                 }
                 Ok(Event::InitApply(config_map)) => {
                     listed.push(config_map.name_any());
@@ -161,6 +136,7 @@ impl ConfigMaps {
                 }
                 Ok(Event::InitDone) => {
                     self.forget_all_but(&listed);
+                    self.index.lock().end_listing();
                     failing = None;
                     if let Some(synced) = synced.take() {
                         synced();
@@ -226,7 +202,7 @@ impl ConfigMaps {
         mut each: impl FnMut(&ConfigMap),
     ) -> Result<(), kube::Error> {
         let mut next = kube::api::ListParams::default().limit(500);
-        self.index.lock().listings += 1;
+        self.index.lock().begin_listing();
         loop {
             let page = self.api.list(&next).await?;
             for config_map in &page.items {
@@ -235,9 +211,11 @@ impl ConfigMaps {
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => next = next.continue_token(&token),
-                None => return Ok(()),
+                None => break,
             }
         }
+        self.index.lock().end_listing();
+        Ok(())
     }
 
     /// Processes a ConfigMap that may have been written by others.
@@ -256,47 +234,20 @@ impl ConfigMaps {
     ) -> Option<String> {
         let name = config_map.name_any();
         let node = name.strip_prefix(NAME_PREFIX)?;
-        let version = version(config_map);
         let mut index = self.index.lock();
-        if index.config_maps.get(&name).is_some_and(|known| known.is_kept(version, read, index.listings)) {
+        if index.is_kept(config_map, read) {
             return None;
         }
         let (documents, mut problems) = documents(config_map, node);
-        let keys: Vec<String> = documents.iter().map(|(_, state)| Identity::key(state)).collect();
-        let known = Known { version, keys: keys.clone(), listing: index.listings };
-        let before = index.config_maps.insert(name.clone(), known).unwrap_or_default();
-        let gone = before.keys.iter().filter(|key| !keys.contains(key));
-        gone.for_each(|key| self.drop_document(&mut index, &name, key));
-        for ((data_key, state), key) in documents.into_iter().zip(keys) {
-            // The plain name and one with a hash may both have the record. The plain one is it, so that the result does not
-            // depend on the order.
-            let other = index.places.get(&key).map(|known| &known.config_map).filter(|known| **known != name);
-            let is_copy = other.is_some_and(|other| *other < name);
-            if let Some(other) = other.cloned() {
-                let (record, copy) = if is_copy { (other, name.clone()) } else { (name.clone(), other) };
-                problems.push(Problem::copy_of(record, copy, &state.node_name));
-            }
-            if !is_copy {
-                index.places.insert(key, DocumentLocation { config_map: name.clone(), data_key });
-                self.states.put(state);
-            }
-        }
+        problems.extend(index.take_up(&self.states, config_map, documents, read));
         drop(index);
         problems.into_iter().for_each(report);
         Some(node.to_owned())
     }
 
-    /// Forgets a document that was in the ConfigMap `name`, unless it is in another one as well.
-    fn drop_document(&self, index: &mut Index, name: &str, key: &str) {
-        if index.places.get(key).is_some_and(|place| place.config_map == name) {
-            index.places.remove(key);
-            self.states.remove(key);
-        }
-    }
-
     /// The version of a ConfigMap that is known now, for [`Read::Answered`].
     pub(super) fn known_version(&self, name: &str) -> Option<u64> {
-        self.index.lock().config_maps.get(name).map(|known| known.version)
+        self.index.lock().version(name)
     }
 
     /// Processes that a ConfigMap does not exist, unless another version than `known` has been seen meanwhile.
@@ -307,50 +258,24 @@ impl ConfigMaps {
     }
 
     fn forget(&self, name: &str) {
-        let mut index = self.index.lock();
-        let known = index.config_maps.remove(name).unwrap_or_default();
-        known.keys.iter().for_each(|key| self.drop_document(&mut index, name, key));
-        drop(index);
+        self.index.lock().forget(&self.states, name);
         self.touched.tell([name.strip_prefix(NAME_PREFIX).unwrap_or(name).into()]);
     }
 
     fn forget_all_but(&self, listed: &[String]) {
-        let listed: std::collections::HashSet<&str> = listed.iter().map(String::as_str).collect();
-        let gone: Vec<String> =
-            self.index.lock().config_maps.keys().filter(|name| !listed.contains(name.as_str())).cloned().collect();
+        let gone = self.index.lock().all_but(listed);
         gone.iter().for_each(|name| self.forget(name));
     }
 
     /// The location of the document with this key, if there is one.
     pub(super) fn place(&self, key: &str) -> Option<DocumentLocation> {
-        self.index.lock().places.get(key).cloned()
+        self.index.lock().place(key)
     }
 
     /// Whether a ConfigMap with this name contains only documents of other nodes.
     pub(super) fn is_of_another(&self, name: &str, node: &str) -> bool {
-        let index = self.index.lock();
-        let keys = index.config_maps.get(name).map(|known| known.keys.as_slice()).unwrap_or_default();
-        let states: Vec<_> = keys.iter().filter_map(|key| self.states.by_key(key)).collect();
-        !states.is_empty() && states.iter().all(|state| state.node_name != node)
+        self.index.lock().is_of_another(&self.states, name, node)
     }
-}
-
-impl Known {
-    /// Whether this stays although `version` was read.
-    fn is_kept(&self, version: u64, read: Read, listings: u64) -> bool {
-        // A version that is not a number counts as the newest.
-        let is_older = self.version < version || version == u64::MAX;
-        match read {
-            Read::Listed if self.listing < listings => false,
-            Read::Answered { known: Some(known) } if known > version && self.version >= known => false,
-            Read::Listed | Read::Answered { .. } | Read::Watched => !is_older,
-        }
-    }
-}
-
-/// Resource versions increase (KEP-5504); one that is not a number counts as the newest.
-fn version(config_map: &ConfigMap) -> u64 {
-    config_map.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// All documents of a ConfigMap with their data keys, without the history, which only the writer and `history` need.
@@ -393,8 +318,8 @@ pub(super) fn name_for(node: &str, identity: &str, taken: bool) -> String {
     format!("{}-{hash}", head.trim_end_matches(['.', '-']))
 }
 
-/// Whether a document in a ConfigMap with this name can be the record of its node, and is no copy. A machine that is found by its ID
-/// alone keeps its record when its node gets another name.
+/// Whether a document in a ConfigMap with this name can be the record of its node. A machine that is found by its ID alone keeps its
+/// record when its node gets another name. Of several such ConfigMaps, [`super::Precedence`] says which has the record.
 pub fn is_record(config_map: &str, state: &SavedState) -> bool {
     is_record_of(config_map, &state.node_name) || Identity::is_without_name(state)
 }

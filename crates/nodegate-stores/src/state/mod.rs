@@ -4,6 +4,7 @@ mod configmaps;
 mod directory;
 mod error;
 mod identity;
+mod index;
 mod merge;
 mod stored_map;
 mod writer;
@@ -21,6 +22,7 @@ pub use configmaps::{ConfigMaps, NAME_PREFIX, Problem, STATE_KEY, Unused, is_rec
 pub use directory::{StateError, StateObserver, read, watch};
 pub use error::WriteError;
 pub use identity::{Identity, Machine};
+pub use index::Precedence;
 pub use stored_map::{Deletion, StoredMap};
 pub use writer::{StateWriter, Written};
 
@@ -97,9 +99,8 @@ impl SavedStates {
         }
     }
 
-    fn put(&self, state: SavedState) {
+    fn put(&self, state: Arc<SavedState>) {
         let key = Identity::key(&state);
-        let state = Arc::new(state);
         self.shard(&key).rcu(|shard| {
             let mut shard = Shard::clone(shard);
             shard.insert(key.as_str().into(), state.clone());

@@ -8,8 +8,9 @@ use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Resource as _, ResourceExt as _};
 
 use super::Identity;
-use super::configmaps::{ConfigMaps, DocumentLocation, Read, data, name_for, parse};
+use super::configmaps::{ConfigMaps, data, name_for, parse};
 use super::error::{WriteError, code};
+use super::index::{DocumentLocation, Read};
 use super::merge::{is_based_on, merged};
 use nodegate_base::traces::Ended;
 use nodegate_policy::api::state::{Change, SavedState};

@@ -10,11 +10,15 @@ fn names_are_those_of_the_label_operator_if_possible() {
     assert!(name.len() <= NAME_MAX && name != name_for(&long, "y", false), "{name}");
 }
 
-fn maps() -> ConfigMaps {
+fn maps_by(identity: Identity) -> ConfigMaps {
     let service = tower::service_fn(|_: axum::http::Request<kube::client::Body>| async {
         Err::<axum::http::Response<kube::client::Body>, _>(std::io::Error::other("not asked"))
     });
-    ConfigMaps::new(Client::new(service, "default"), "nodegate", Arc::new(SavedStates::new(Identity::Name)))
+    ConfigMaps::new(Client::new(service, "default"), "nodegate", Arc::new(SavedStates::new(identity)))
+}
+
+fn maps() -> ConfigMaps {
+    maps_by(Identity::Name)
 }
 
 fn record(name: &str, version: u64, node: &str, value: &str) -> ConfigMap {
@@ -25,8 +29,18 @@ fn record(name: &str, version: u64, node: &str, value: &str) -> ConfigMap {
     .unwrap()
 }
 
+/// The record of a machine with an ID, in a ConfigMap that was created in this second.
+fn record_with_id(name: &str, second: u32, value: &str) -> ConfigMap {
+    let mut config_map = record(name, 1, "n1", value);
+    let text = config_map.data.as_mut().unwrap().get_mut(STATE_KEY).unwrap();
+    *text = text.replacen('{', r#"{"identity":"systemUUID=C","#, 1);
+    let created = serde_json::json!(format!("2026-01-01T00:00:{second:02}Z"));
+    config_map.metadata.creation_timestamp = serde_json::from_value(created).unwrap();
+    config_map
+}
+
 fn value(maps: &ConfigMaps) -> Option<String> {
-    let state = maps.states.get(Machine { name: "n1", provider_id: None, system_uuid: None })?;
+    let state = maps.states.get(Machine { name: "n1", provider_id: None, system_uuid: Some("C") })?;
     state.labels.get("persist.demo/a").cloned()
 }
 
@@ -38,7 +52,7 @@ async fn a_listing_replaces_what_was_known_and_an_answer_is_never_older_than_mem
     take(100, Read::Watched, "late event");
     assert_eq!(value(&maps).as_deref(), Some("of the future"));
     // etcd was restored from a backup: the same object has an older version.
-    maps.index.lock().listings += 1;
+    maps.index.lock().begin_listing();
     take(100, Read::Listed, "restored");
     assert_eq!(value(&maps).as_deref(), Some("restored"));
     // What was written while the listing was under way is newer than the listing.
@@ -77,12 +91,80 @@ async fn a_copy_under_another_name_is_reported_and_its_deletion_forgets_nothing(
     assert_eq!(problems[2], Problem::copy_of("node-labels-n1".to_owned(), hashed.to_owned(), "n1"));
     maps.forget("node-labels-n1");
     assert_eq!(value(&maps), None);
-    // Whichever comes first.
+    // It is the only one, and stays the record.
     maps.take_up(&record(hashed, 1, "n1", "copied"), Read::Watched, &mut |problem| problems.push(problem));
-    assert_eq!((value(&maps).as_deref(), problems.len()), (Some("copied"), 3), "it is the only one");
+    assert_eq!((value(&maps).as_deref(), problems.len()), (Some("copied"), 3));
     maps.take_up(&record("node-labels-n1", 2, "n1", "own"), Read::Watched, &mut |problem| problems.push(problem));
-    assert_eq!((value(&maps).as_deref(), problems.len()), (Some("own"), 4));
-    assert_eq!(problems[3], problems[2]);
+    assert_eq!((value(&maps).as_deref(), problems.len()), (Some("copied"), 4));
+    assert_eq!(problems[3], Problem::copy_of(hashed.to_owned(), "node-labels-n1".to_owned(), "n1"));
+}
+
+#[tokio::test]
+async fn of_records_of_one_machine_the_older_one_is_in_force_and_a_copy_takes_its_place_when_it_is_deleted() {
+    let (original, copy) = (record_with_id("node-labels-n1", 1, "own"), record_with_id("node-labels-a", 2, "copied"));
+    let told = Problem::copy_of("node-labels-n1".to_owned(), "node-labels-a".to_owned(), "n1");
+    for order in [[&original, &copy], [&copy, &original]] {
+        let (maps, mut problems) = (maps_by(Identity::SystemUuid), Vec::new());
+        // The first listing breaks off, and begins anew.
+        for _ in 0..2 {
+            maps.index.lock().begin_listing();
+            problems.clear();
+            for config_map in order {
+                maps.take_up(config_map, Read::Listed, &mut |problem| problems.push(problem));
+            }
+            assert_eq!(value(&maps).as_deref(), Some("own"), "{problems:?}");
+            assert_eq!(problems, std::slice::from_ref(&told));
+        }
+        maps.index.lock().end_listing();
+        maps.forget("node-labels-a");
+        assert_eq!(value(&maps).as_deref(), Some("own"), "the copy is deleted");
+        maps.take_up(&copy, Read::Watched, &mut |problem| problems.push(problem));
+        assert_eq!((value(&maps).as_deref(), problems.last()), (Some("own"), Some(&told)), "the copy is made again");
+        maps.forget("node-labels-n1");
+        assert_eq!(value(&maps).as_deref(), Some("copied"), "the original is deleted");
+        let place = maps.place("systemUUID=C").unwrap();
+        assert_eq!((place.config_map.as_str(), place.data_key.as_str()), ("node-labels-a", STATE_KEY));
+        maps.forget("node-labels-a");
+        assert_eq!((value(&maps), maps.place("systemUUID=C")), (None, None));
+    }
+}
+
+#[tokio::test]
+async fn a_record_stays_where_it_is_while_its_config_map_has_it() {
+    let maps = maps_by(Identity::SystemUuid);
+    let mut problems = Vec::new();
+    let mut take = |config_map: &ConfigMap, read| {
+        maps.take_up(config_map, read, &mut |problem| problems.push(problem.config_map));
+    };
+    take(&record_with_id("node-labels-n1", 2, "own"), Read::Watched);
+    // Somebody writes the document into an older ConfigMap.
+    let older = record_with_id("node-labels-a", 1, "copied");
+    take(&older, Read::Watched);
+    assert_eq!(value(&maps).as_deref(), Some("own"));
+    maps.index.lock().end_listing();
+    maps.index.lock().begin_listing();
+    take(&older, Read::Listed);
+    take(&record_with_id("node-labels-n1", 2, "own"), Read::Listed);
+    assert_eq!(value(&maps).as_deref(), Some("own"), "also when everything is listed again");
+    // The ConfigMap has another machine's record now.
+    let mut another = record("node-labels-n1", 7, "n1", "another");
+    another.metadata.creation_timestamp = older.metadata.creation_timestamp.clone();
+    take(&another, Read::Watched);
+    assert_eq!(maps.place("systemUUID=C").unwrap().config_map, "node-labels-a");
+    assert_eq!(problems, ["node-labels-a", "node-labels-a"]);
+}
+
+#[test]
+fn what_is_not_used_is_told_with_its_config_map_and_what_to_do() {
+    let (reason, note) = Problem::copy("node-labels-n1-old".to_owned(), "n1").event();
+    assert_eq!(reason, "CopiedState");
+    let expected = "ConfigMap node-labels-n1-old: it is a copy, because the record of node n1 is ConfigMap node-labels-n1; delete the copy";
+    assert_eq!(note, expected);
+    let why = Unused::Unreadable("EOF".to_owned());
+    let problem = Problem { config_map: "node-labels-n1".to_owned(), node: "n1".to_owned(), why };
+    let (reason, note) = problem.event();
+    assert_eq!(reason, "UnreadableState");
+    assert!(note.starts_with("ConfigMap node-labels-n1: it is unreadable: EOF; "), "{note}");
 }
 
 #[test]

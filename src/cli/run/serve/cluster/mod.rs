@@ -186,18 +186,13 @@ impl Cluster {
         };
         let (events, publishing) = Events::new(self.client.clone(), &identity());
         let problem = |problem: Problem| {
-            let (reason, note) = match &problem.why {
-                Unused::Unreadable(why) => {
-                    metrics.controller.unreadable_states.inc();
-                    metrics.state_reloaded(Reload::Failure);
-                    let note =
-                        format!("it is unreadable: {why}; nodegate treats it as empty and keeps a copy of its text");
-                    ("UnreadableState", note)
-                }
-                copy @ Unused::Copy { .. } => ("CopiedState", copy.to_string()),
-            };
-            tracing::error!(config_map = problem.config_map, "saved state is not used: {note}");
-            events.later_about(&problem.node, reason, format!("ConfigMap {}: {note}", problem.config_map));
+            if matches!(problem.why, Unused::Unreadable(_)) {
+                metrics.controller.unreadable_states.inc();
+                metrics.state_reloaded(Reload::Failure);
+            }
+            let (reason, note) = problem.event();
+            tracing::error!(node = problem.node, "saved state is not used: {note}");
+            events.later_about(&problem.node, reason, note);
         };
         let counting = async {
             loop {
