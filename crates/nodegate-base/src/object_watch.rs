@@ -9,29 +9,37 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Config, DefaultBackoff, Event, watcher};
 use kube::{Api, Error, Resource};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
-/// The delay when the usual ones are used up.
-const DELAY_MAX: Duration = Duration::from_secs(30);
+/// The longest delay before objects are listed again that were listed in vain, as they would be after each damaged event.
+const RELIST_MAX: Duration = Duration::from_secs(30);
 
-/// The longest delay after a failed request. A leader must see its Lease again before it ends, also after API servers were
-/// restarted one after the other.
+/// The longest delay after a failed request, also after API servers were restarted one after the other.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The usual delays, with [`LONGEST`] as their limit.
-#[derive(Default)]
-struct Delays(DefaultBackoff);
+/// The usual delays, none longer than a limit.
+struct Delays {
+    usual: DefaultBackoff,
+    longest: Duration,
+}
+
+impl Delays {
+    fn new(longest: Duration) -> Self {
+        Self { usual: DefaultBackoff::default(), longest }
+    }
+}
 
 impl Iterator for Delays {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        self.0.next().map(|delay| delay.min(LONGEST))
+        Some(self.usual.next().map_or(self.longest, |delay| delay.min(self.longest)))
     }
 }
 
 impl Backoff for Delays {
     fn reset(&mut self) {
-        self.0.reset();
+        self.usual.reset();
     }
 }
 
@@ -44,27 +52,51 @@ pub fn watch_objects<K>(api: Api<K>, config: Config) -> impl Stream<Item = watch
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
+    watch_with(api, config, LONGEST, RELIST_MAX)
+}
+
+/// As [`watch_objects`], for what has to be known in time: no delay is longer than `longest`.
+pub fn watch_objects_within<K>(
+    api: Api<K>,
+    config: Config,
+    longest: Duration,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    watch_with(api, config, longest, longest)
+}
+
+fn watch_with<K>(
+    api: Api<K>,
+    config: Config,
+    longest: Duration,
+    relist_max: Duration,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
     let begin = move || watcher(api.clone(), config.clone()).boxed();
-    let first = (begin(), false, DefaultBackoff::default());
+    let first = (begin(), None, Delays::new(relist_max));
     let events = stream::unfold(first, move |(mut events, lost, mut delays)| {
-        if lost {
+        if lost.is_some() {
             events = begin();
         }
         async move {
-            if lost {
-                // The delays below begin anew with every listing.
-                tokio::time::sleep(delays.next().unwrap_or(DELAY_MAX)).await;
+            if let Some(lost) = lost {
+                // The delays below begin anew with every listing, and have passed by now.
+                tokio::time::sleep_until(lost + delays.next().unwrap_or(relist_max)).await;
             }
             let event = events.next().await?;
             if matches!(event, Ok(Event::Apply(_) | Event::Delete(_))) {
-                delays = DefaultBackoff::default();
+                delays.reset();
             }
             // Any JSON object that is no event counts as an answer of the API server in kube's client.
-            let lost = matches!(event, Err(watcher::Error::WatchFailed(Error::SerdeError(_) | Error::Api(_))));
-            Some((event, (events, lost, delays)))
+            let is_lost = matches!(event, Err(watcher::Error::WatchFailed(Error::SerdeError(_) | Error::Api(_))));
+            Some((event, (events, is_lost.then(Instant::now), delays)))
         }
     });
-    events.backoff(Delays::default())
+    events.backoff(Delays::new(longest))
 }
 
 #[cfg(test)]
@@ -135,11 +167,30 @@ mod tests {
 
     #[test]
     fn a_long_outage_makes_no_delay_longer_than_a_leader_can_wait() {
-        let mut delays = Delays::default();
-        assert!(delays.by_ref().take(20).all(|delay| delay <= LONGEST));
-        assert_eq!(delays.next(), Some(LONGEST));
-        delays.reset();
-        assert!(delays.next().unwrap() < LONGEST);
+        for longest in [LONGEST, Duration::from_secs(2)] {
+            let mut delays = Delays::new(longest);
+            assert!(delays.by_ref().take(20).all(|delay| delay <= longest));
+            assert_eq!(delays.next(), Some(longest));
+            delays.reset();
+            assert!(delays.next().unwrap() < longest);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_to_be_known_in_time_is_asked_for_within_the_longest_delay_whatever_fails() {
+        let longest = Duration::from_secs(1);
+        let damaged = std::iter::repeat_n([LISTED, "#\n"], 8).flatten();
+        let refused = r#"{"kind": "Status", "status": "Failure", "message": "not now", "reason": "X", "code": 503}"#;
+        let refused = std::iter::once(LISTED).chain(std::iter::repeat_n(refused, 8));
+        for answers in [damaged.collect::<Vec<_>>(), refused.collect()] {
+            let api = Api::<ConfigMap>::default_namespaced(scripted(&answers));
+            let mut events = pin!(watch_objects_within(api, Config::default(), longest));
+            let (mut failures, begun) = (0_u32, tokio::time::Instant::now());
+            while failures < 8 {
+                failures += u32::from(events.next().await.unwrap().is_err());
+            }
+            assert!(begun.elapsed() <= longest * failures, "{:?}: {answers:?}", begun.elapsed());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::registration::write_to;
 use nodegate_base::kube_error::in_words;
-use nodegate_base::object_watch::watch_objects;
+use nodegate_base::object_watch::watch_objects_within;
 use nodegate_base::telemetry::brief;
 
 /// The name of the Lease.
@@ -36,6 +36,17 @@ pub const LEASE: &str = "nodegate";
 
 /// Timeout for releasing the Lease.
 const RELEASE: Duration = Duration::from_secs(2);
+
+/// The longest delay before a watch that a leader depends on is tried again, for a Lease of this duration: several attempts fit into
+/// it.
+pub fn longest_delay(lease: Duration) -> Duration {
+    lease / 3
+}
+
+/// For how long nodes may not have been watched before another replica should lead.
+fn blind_after(lease: Duration) -> Duration {
+    lease * 2
+}
 
 /// The configuration of the Lease.
 #[derive(Clone, Debug)]
@@ -154,7 +165,7 @@ impl LeaseView {
     pub async fn follow(&self, client: Client, namespace: &str) {
         let api: Api<Lease> = Api::namespaced(client, namespace);
         let only = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
-        let mut stream = std::pin::pin!(watch_objects(api, only));
+        let mut stream = std::pin::pin!(watch_objects_within(api, only, longest_delay(self.duration)));
         while let Some(event) = stream.next().await {
             match event {
                 Ok(Event::Apply(lease)) => self.note(Some(&lease), false, Instant::now()),
@@ -299,6 +310,13 @@ mod tests {
     use super::*;
 
     const DURATION: Duration = Duration::from_secs(15);
+
+    #[test]
+    fn several_attempts_to_watch_fit_into_the_duration_of_the_lease() {
+        let seconds = Duration::from_secs;
+        assert_eq!([15, 3].map(|lease| longest_delay(seconds(lease))), [5, 1].map(seconds));
+        assert!(longest_delay(DURATION) * 3 <= DURATION && blind_after(DURATION) > DURATION);
+    }
 
     /// A Lease that `holder` renewed in this second.
     fn lease(holder: &str, second: u8) -> Lease {

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::cluster::registration;
 use crate::leader::watch_health::{WatchHandler, WatchHealth};
+use crate::leader::{blind_after, longest_delay};
 use crate::memory::fleet;
 use crate::memory::history::Sight;
 use crate::node::queue::{self, Again, Queue, Urgency, Wakes};
@@ -37,8 +38,8 @@ pub struct LeaderSessionConfig {
     pub namespace: String,
     /// Whether `ClusterReport` objects are written.
     pub reports: bool,
-    /// A session ends if the watch of nodes has failed for this long.
-    pub blind_after: Duration,
+    /// How long the Lease is valid without being renewed. A session ends if the watch of nodes has failed for twice as long.
+    pub lease: Duration,
     /// Whether the API server leaves out writes that change only annotations.
     pub annotations_left_out: watch::Receiver<bool>,
     /// Why the guard lacks keys of the policies in force.
@@ -112,8 +113,8 @@ impl LeaderSession {
             () = Box::pin(self.ask_inventories(store.clone())) => Ended::Anew,
             () = self.follow_answers(&store, &queue) => Ended::Anew,
             () = registration::follow_created(&self.client, configuration, |since| reconciler.registered(since)) => Ended::Anew,
-            () = self.watch_health.failing_for(self.config.blind_after) => {
-                tracing::error!("could not watch nodes for {:?}; releasing the Lease so that another replica can lead", self.config.blind_after);
+            () = self.watch_health.failing_for(blind_after(self.config.lease)) => {
+                tracing::error!("could not watch nodes for {:?}; releasing the Lease so that another replica can lead", blind_after(self.config.lease));
                 Ended::Blind
             }
         }
@@ -137,8 +138,7 @@ impl LeaderSession {
             queue.wake(node.name(), self.reconciler.urgency(node));
         };
         let mut handler = WatchHandler::new(&self.watch_health, &self.reconciler, writer, wake);
-        // Several attempts fit into the time after which another replica should lead.
-        let longest = self.config.blind_after / 6;
+        let longest = longest_delay(self.config.lease);
         node::follow(self.reconciler.nodes(), longest, |seen| handler.handle(seen)).await;
     }
 

@@ -314,4 +314,27 @@ mod tests {
         assert!(pauses[8] >= longest, "they increase: {pauses:?}");
         assert!(pauses[12] < Duration::from_secs(2), "they begin anew: {pauses:?}");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_the_api_server_answers_again_the_watch_does_not_wait() {
+        let listed = list(r#"{"resourceVersion":"9"}"#, &[node("a", 1)]);
+        let (nodes, script) = scripted(&[(200, &listed), (429, r#"{"kind":"Status","message":"busy","code":429}"#)]);
+        let mut following = std::pin::pin!(follow(&nodes, Duration::from_secs(30), |_| {}));
+        let mut asked_within = async |turns: usize| {
+            for _ in 0..turns {
+                assert!(following.as_mut().now_or_never().is_none());
+                tokio::task::yield_now().await;
+            }
+            script.lock().unwrap().1.len()
+        };
+        let begun = tokio::time::Instant::now();
+        assert_eq!(asked_within(200).await, 2, "it sleeps after the failure");
+        // Before the first answer nothing counts as a failure.
+        api_server::answered();
+        assert_eq!(asked_within(200).await, 2, "nothing has changed");
+        api_server::failed(&"refused");
+        api_server::answered();
+        assert_eq!(asked_within(200).await, 3);
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
 }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -19,7 +20,7 @@ use super::stored_map::StoredMap;
 use super::{Identity, Machine, SavedStates};
 use crate::touched::Touched;
 use nodegate_base::kube_error::{in_words, is_expired};
-use nodegate_base::object_watch::watch_objects;
+use nodegate_base::object_watch::watch_objects_within;
 use nodegate_base::telemetry::brief;
 use nodegate_policy::api::state::SavedState;
 
@@ -114,14 +115,14 @@ impl ConfigMaps {
         &self.touched
     }
 
-    /// Updates the states from the ConfigMaps; runs until dropped.
+    /// Updates the states from the ConfigMaps; runs until dropped. What fails is tried again after `longest` at the latest.
     ///
     /// Calls `synced` once after the first complete listing, and `report` for every document that cannot be read,
     /// which counts as empty.
-    pub async fn follow(&self, synced: impl FnOnce(), mut report: impl FnMut(Problem)) {
+    pub async fn follow(&self, longest: Duration, synced: impl FnOnce(), mut report: impl FnMut(Problem)) {
         let mut synced = Some(synced);
         let mut listed: Vec<String> = Vec::new();
-        let stream = watch_objects(self.api.clone(), watcher::Config::default());
+        let stream = watch_objects_within(self.api.clone(), watcher::Config::default(), longest);
         let mut stream = std::pin::pin!(stream);
         let mut failing: Option<String> = None;
         while let Some(event) = stream.next().await {

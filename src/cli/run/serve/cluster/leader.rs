@@ -183,7 +183,7 @@ impl Cluster {
             configuration: self.config.webhook_configuration.clone(),
             namespace: self.config.place.namespace.clone(),
             reports: self.config.cluster_reports,
-            blind_after: self.config.lease * 2,
+            lease: self.config.lease,
             annotations_left_out: shared.left_out.subscribe(),
             guard_fault: shared.guard_fault.subscribe(),
         };

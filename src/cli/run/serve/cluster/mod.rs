@@ -25,7 +25,7 @@ use nodegate_base::metrics::Reload;
 use nodegate_controller::Events;
 use nodegate_controller::cluster::annotation_calls;
 use nodegate_controller::cluster::certificates::ClusterCertificates;
-use nodegate_controller::leader::LeaseView;
+use nodegate_controller::leader::{LeaseView, longest_delay};
 use nodegate_controller::policies::{self, Combined};
 use nodegate_policy::Exemptions;
 use nodegate_policy::api::names::TaintId;
@@ -205,7 +205,7 @@ impl Cluster {
             synced();
         };
         tokio::join!(
-            self.maps.follow(state_read, problem),
+            self.maps.follow(longest_delay(self.config.lease), state_read, problem),
             inventory::follow(
                 self.client.clone(),
                 &self.config.place.namespace,
