@@ -247,14 +247,16 @@ impl History {
 
     /// Forgets what is known by a node's name.
     pub(crate) fn forget(&mut self, node: &str) {
-        self.seen.remove(node);
-        self.pending.remove(node);
-        self.making.remove(node);
+        let Self { records_last_change: _, seen, pending, arrived: _, making } = self;
+        seen.remove(node);
+        pending.remove(node);
+        making.remove(node);
     }
 
     /// Forgets what is known by the uid of a node object.
     pub(crate) fn forget_uid(&mut self, uid: &str) {
-        self.arrived.remove(uid);
+        let Self { records_last_change: _, seen: _, pending: _, arrived, making: _ } = self;
+        arrived.remove(uid);
     }
 }
 

@@ -134,26 +134,66 @@ impl Memory {
         }
     }
 
+    /// Every field is named, so that the compiler asks what becomes of a new one.
     fn forget(&mut self, uid: &str, name: &str) {
-        self.history.forget(name);
-        self.failures.remove(name);
-        self.arrivals.forget(name);
-        self.fleet.forget(name);
+        let Self {
+            history,
+            failures,
+            arrivals,
+            fleet,
+            // Only the watch changes these.
+            living: _,
+            departures: _,
+            // By uid.
+            told: _,
+            removals: _,
+            reverts: _,
+            replaced: _,
+            looked_at: _,
+            joined: _,
+            budgets: _,
+            unrecorded: _,
+            refusals: _,
+            hardware: _,
+        } = self;
+        history.forget(name);
+        failures.remove(name);
+        arrivals.forget(name);
+        fleet.forget(name);
         self.forget_uid(uid);
     }
 
     fn forget_uid(&mut self, uid: &str) {
-        self.history.forget_uid(uid);
-        self.removals.forget(uid);
-        self.reverts.forget(uid);
-        self.replaced.remove(uid);
-        self.looked_at.remove(uid);
-        self.joined.remove(uid);
-        self.told.remove(uid);
-        self.budgets.forget(uid);
-        self.unrecorded.forget(uid);
-        self.refusals.forget(uid);
-        self.hardware.forget(uid);
+        let Self {
+            history,
+            told,
+            removals,
+            reverts,
+            replaced,
+            looked_at,
+            joined,
+            budgets,
+            unrecorded,
+            refusals,
+            hardware,
+            // By name.
+            living: _,
+            departures: _,
+            failures: _,
+            arrivals: _,
+            fleet: _,
+        } = self;
+        history.forget_uid(uid);
+        told.remove(uid);
+        removals.forget(uid);
+        reverts.forget(uid);
+        replaced.remove(uid);
+        looked_at.remove(uid);
+        joined.remove(uid);
+        budgets.forget(uid);
+        unrecorded.forget(uid);
+        refusals.forget(uid);
+        hardware.forget(uid);
     }
 
     /// Records that nodegate has written to this version of a node.

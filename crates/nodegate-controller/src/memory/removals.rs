@@ -191,8 +191,10 @@ impl Removals {
 
     /// Forgets a node that was deleted.
     pub(crate) fn forget(&mut self, uid: &str) {
-        self.since.remove(uid);
-        self.answered.remove(uid);
+        // What a node has lost counts on when it is gone.
+        let Self { maximum: _, fleet: _, since, done: _, answered, refresh: _, brake: _ } = self;
+        since.remove(uid);
+        answered.remove(uid);
     }
 }
 

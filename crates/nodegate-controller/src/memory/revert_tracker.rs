@@ -174,8 +174,9 @@ impl RevertTracker {
 
     /// Forgets a node that was deleted.
     pub(crate) fn forget(&mut self, uid: &str) {
-        self.total -= self.nodes.remove(uid).map_or(0, |counts| counts.len());
-        self.reported_uncounted.remove(uid);
+        let Self { nodes, total, swept: _, reported_uncounted } = self;
+        *total -= nodes.remove(uid).map_or(0, |counts| counts.len());
+        reported_uncounted.remove(uid);
     }
 }
 
