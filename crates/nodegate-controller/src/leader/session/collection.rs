@@ -72,13 +72,7 @@ impl LeaderSession {
             let ended = SavedState { deleted_at: Some(at.to_string()), ..state.clone() };
             return self.reconciler.writer().write(state, &ended, &[deletion(at)]).await.map(drop);
         };
-        let gone_for = u64::try_from(now.as_second() - deleted.as_second()).unwrap_or_default();
-        let retention = if keeps_nothing(state) {
-            Some(retention.map_or(EMPTY_RETENTION, |retention| retention.min(EMPTY_RETENTION)))
-        } else {
-            retention
-        };
-        if retention.is_some_and(|retention| gone_for >= retention.as_secs()) {
+        if is_over(state, deleted, now, retention) {
             self.reconciler.turn(Urgency::Routine).await;
             tracing::info!(
                 node = state.node_name,
@@ -88,6 +82,18 @@ impl LeaderSession {
         }
         Ok(())
     }
+}
+
+/// Whether the time is over for which the state of a node is kept that was `deleted`. Without a `retention`, state with labels or
+/// taints is kept for ever.
+fn is_over(state: &SavedState, deleted: Timestamp, now: Timestamp, retention: Option<Duration>) -> bool {
+    let kept = if keeps_nothing(state) {
+        Some(retention.map_or(EMPTY_RETENTION, |retention| retention.min(EMPTY_RETENTION)))
+    } else {
+        retention
+    };
+    let gone_for = u64::try_from(now.as_second() - deleted.as_second()).unwrap_or_default();
+    kept.is_some_and(|kept| gone_for >= kept.as_secs())
 }
 
 fn keeps_nothing(state: &SavedState) -> bool {
@@ -105,6 +111,31 @@ fn surplus(gone: &[Arc<SavedState>]) -> HashSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn state_that_keeps_nothing_goes_after_a_week_and_other_state_after_the_retention() {
+        let days = |days: u64| Duration::from_secs(days * 24 * 3600);
+        let with = |labels: &[(&str, &str)]| SavedState {
+            labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            ..SavedState::default()
+        };
+        let (empty, full) = (with(&[]), with(&[("team", "ml")]));
+        let deleted = Timestamp::UNIX_EPOCH;
+        for (state, retention, gone_for, expected) in [
+            (&empty, None, 6, false),
+            (&empty, None, 8, true),
+            (&empty, Some(days(90)), 6, false),
+            (&empty, Some(days(90)), 8, true),
+            (&empty, Some(days(2)), 3, true),
+            (&full, None, 8, false),
+            (&full, Some(days(90)), 89, false),
+            (&full, Some(days(90)), 90, true),
+        ] {
+            let now = deleted + days(gone_for);
+            assert_eq!(is_over(state, deleted, now, retention), expected, "{state:?} {retention:?} {gone_for}");
+        }
+        assert!(!is_over(&empty, deleted + days(9), deleted, Some(days(1))), "the clock was set back");
+    }
 
     #[test]
     fn of_states_that_keep_nothing_the_oldest_beyond_the_limit_go() {
