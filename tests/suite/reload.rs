@@ -35,6 +35,27 @@ fn policies_are_reloaded_when_a_file_changes_and_stay_when_it_becomes_invalid_or
 }
 
 #[test]
+fn a_persist_section_without_a_retention_is_told_when_it_is_loaded() {
+    let persisting =
+        |name: &str, retention: &str| format!("{}  persist: {{labels: [\"a/*\"]{retention}}}\n", policy(name, "one"));
+    let serve = Serve::start(&["--policy", "DIR/policies"], &[], |directory| {
+        fs::create_dir(directory.join("policies")).unwrap();
+        fs::write(directory.join("policies/a.yaml"), persisting("a", ", retention: 24h")).unwrap();
+    });
+    let told = || {
+        let lines = serve.lines().into_iter();
+        let mut about = lines.filter(|line| line["message"].as_str().is_some_and(|text| text.contains("no retention")));
+        let line = about.next_back()?;
+        assert!(line["level"] == "INFO" && line["message"].as_str().unwrap().contains("90 days"), "{line}");
+        Some(line["rules"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(told(), None, "{}", serve.log());
+    fs::write(serve.path("policies/b.yaml"), persisting("b", "")).unwrap();
+    let rules = eventually_blocking("it is told", || told().ok_or_else(|| serve.log()));
+    assert!(rules.starts_with("b/") && !rules.contains("a/"), "{rules}");
+}
+
+#[test]
 fn the_replacement_of_a_config_maps_data_link_is_noticed() {
     let serve = Serve::start(&["--policy", "DIR/mount"], &[], |directory| {
         for (version, names) in [("..v1", &["a"] as &[&str]), ("..v2", &["a", "b"])] {

@@ -87,22 +87,44 @@ async fn a_conflict_with_a_policy_in_force_is_a_warning() {
 }
 
 #[tokio::test]
+async fn a_reserved_entry_that_covers_what_the_control_plane_writes_is_a_warning() {
+    let warnings = async |keys: &str| {
+        let entry = json!({"name": "r", "namespaces": [keys], "allow": {"groups": ["platform-team"]}});
+        let policy = policy_object(&json!({"governance": {"reserved": [entry]}}));
+        let reply = reply("/validate", &policy_review("CREATE", &policy, &Value::Null)).await;
+        assert_eq!(reply["allowed"], true, "{reply}");
+        let lines = reply["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.map(|line| line.trim_start_matches("nodegate: ")).collect::<Vec<_>>().join(" ")
+    };
+    let told = warnings("node.kubernetes.io").await;
+    for part in ["spec.governance.reserved[0]", "the control plane writes \"node.kubernetes.io/", "add allow:"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert_eq!(warnings("example.com").await, "");
+}
+
+#[tokio::test]
 async fn a_policy_on_annotations_is_accepted_with_a_warning_if_the_registration_leaves_them_out() {
-    let note =
-        |of: &str| json!({"governance": {"immutable": [{"name": "note", "keys": ["corp.example/note"], "of": [of]}]}});
-    let warnings = async |of: &str, left_out: bool| {
+    let immutable = |of: &str| json!({"immutable": [{"name": "note", "keys": ["corp.example/note"], "of": [of]}]});
+    let reserved = |of: &str| {
+        let allow = json!({"groups": ["platform-team"]});
+        json!({"reserved": [{"name": "note", "keys": ["corp.example/note"], "of": [of], "allow": allow}]})
+    };
+    let warnings = async |governance: Value, left_out: bool| {
         let annotation_calls = AnnotationCalls::new(tokio::sync::watch::channel(left_out).1);
         let context = Arc::new(Context { annotation_calls, ..context(POLICY) });
-        let review = policy_review("CREATE", &policy_object(&note(of)), &Value::Null);
+        let review = policy_review("CREATE", &policy_object(&json!({"governance": governance})), &Value::Null);
         let (status, text) = send_to(&context, Bounds::default(), post("/validate", review)).await;
         let reply: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((status, &reply["response"]["allowed"]), (StatusCode::OK, &json!(true)), "{text}");
         reply["response"]["warnings"].clone()
     };
-    let told = warnings("annotations", true).await;
-    for part in ["fleet/note", "governAnnotations", "--govern-annotations"] {
-        assert!(told[0].as_str().unwrap().contains(part), "{part}: {told}");
+    for entry in [&immutable as &dyn Fn(&str) -> Value, &reserved] {
+        let told = warnings(entry("annotations"), true).await;
+        for part in ["fleet/note", "governAnnotations", "--govern-annotations"] {
+            assert!(told[0].as_str().unwrap().contains(part), "{part}: {told}");
+        }
+        assert_eq!(warnings(entry("annotations"), false).await, Value::Null);
+        assert_eq!(warnings(entry("labels"), true).await, Value::Null);
     }
-    assert_eq!(warnings("annotations", false).await, Value::Null);
-    assert_eq!(warnings("labels", true).await, Value::Null);
 }

@@ -112,3 +112,89 @@ impl Planner<'_> {
         (labels.chain(taints).chain(owners).collect(), mark.more.saturating_add(mark.own))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+    use crate::facts::managed_fields::Claims;
+    use crate::reconcile::tests::scene::Scene;
+
+    /// A node whose CREATE carried its saved labels and taints, and what became of them. The record has the token `t`.
+    fn scene(mark: &Json) -> Scene {
+        let mut scene = Scene::new(json!({
+            "a/unchanged": "saved",
+            "a/changed-by-a-user": "new",
+            "a/changed-by-the-kubelet": "new",
+            "node-restriction.kubernetes.io/changed": "new",
+        }))
+        .saved(json!({
+            "a/unchanged": "saved",
+            "a/removed": "saved",
+            "a/changed-by-a-user": "saved",
+            "a/changed-by-the-kubelet": "saved",
+            "node-restriction.kubernetes.io/absent": "saved",
+            "node-restriction.kubernetes.io/changed": "saved",
+        }))
+        .tainted(json!([
+            {"key": "unchanged", "value": "saved", "effect": "NoSchedule"},
+            {"key": "changed", "value": "new", "effect": "NoSchedule"},
+            {"key": "other-effect", "effect": "NoExecute"},
+        ]));
+        let saved = json!([
+            {"key": "unchanged", "value": "saved", "effect": "NoSchedule"},
+            {"key": "changed", "value": "saved", "effect": "NoSchedule"},
+            {"key": "other-effect", "effect": "NoSchedule"},
+            {"key": "removed", "effect": "NoSchedule"},
+        ]);
+        scene.saved.taints = serde_json::from_value(saved).unwrap();
+        scene.saved.restore_token = Some("t".to_owned());
+        let claim = |manager: &str, key: &str| {
+            let labels = json!({format!("f:{key}"): {}});
+            json!({"manager": manager, "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": labels}}})
+        };
+        let claims = json!([
+            claim("kubectl-label", "a/changed-by-a-user"),
+            claim("kubelet", "a/changed-by-the-kubelet"),
+            claim("kubectl-label", "node-restriction.kubernetes.io/changed"),
+        ]);
+        scene.claims = Claims::parse(&claims.to_string());
+        scene.node["metadata"]["annotations"] = json!({"nodegate.dev/admission": mark.to_string()});
+        scene
+    }
+
+    #[test]
+    fn what_others_changed_or_removed_since_admission_restored_it_is_not_left_to_restore() {
+        scene(&json!({"restored": "t"})).with_stored(|stored| {
+            let admitted = Admitted::of(stored, true);
+            assert!(admitted.is_proven());
+            let left = admitted.left_to_restore(stored);
+            let labels: Vec<&str> = left.labels.keys().map(String::as_str).collect();
+            assert_eq!(
+                labels,
+                ["a/changed-by-the-kubelet", "a/unchanged", "node-restriction.kubernetes.io/absent"],
+                "what the kubelet changed is set back, and what its CREATE may not carry is still to come"
+            );
+            let taints: Vec<&str> = left.taints.iter().map(|taint| &*taint.key).collect();
+            assert_eq!(taints, ["unchanged"]);
+        });
+    }
+
+    #[test]
+    fn without_proof_that_admission_restored_it_everything_is_left_to_restore() {
+        for (mark, first_sight) in
+            [(json!({"restored": "t"}), false), (json!({"restored": "of an earlier record"}), true), (json!({}), true)]
+        {
+            scene(&mark).with_stored(|stored| {
+                let admitted = Admitted::of(stored, first_sight);
+                assert!(!admitted.is_proven(), "{mark}");
+                assert_eq!(admitted.left_to_restore(stored), stored.saved, "{mark}");
+            });
+        }
+        let mut unmarked = scene(&json!({}));
+        unmarked.saved.restore_token = None;
+        unmarked.with_stored(|stored| assert!(!Admitted::of(stored, true).is_proven(), "neither has a token"));
+    }
+}
