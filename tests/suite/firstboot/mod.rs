@@ -2,6 +2,7 @@
 
 mod attacks;
 mod exported;
+mod links;
 mod live;
 mod machine;
 mod table;
