@@ -62,6 +62,19 @@ fn violations_of_nodes_in_files_are_listed_and_are_findings() {
 }
 
 #[test]
+fn violations_are_judged_by_a_policy_from_another_programs_output() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("nodes.yaml"), NODES).unwrap();
+    let mut shell = Command::new("bash");
+    shell.args(["-c", "exec \"$1\" report --violations --policy <(printf %s \"$2\") nodes.yaml", "-"]);
+    shell.args([env!("CARGO_BIN_EXE_nodegate"), POLICY]).current_dir(directory.path());
+    let output = shell.output().unwrap();
+    let (table, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{table}{errors}");
+    assert!(table.contains("policies: fleet (sha256:"), "{table}{errors}");
+}
+
+#[test]
 fn an_expression_that_fails_to_evaluate_is_a_finding() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("policy.yaml"), POLICY).unwrap();

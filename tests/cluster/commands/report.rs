@@ -104,6 +104,15 @@ async fn violations_are_judged_by_the_policies_in_force_in_the_namespace_that_th
     let of_file = run(plane, None, &["report", "--violations"]);
     assert_eq!(of_file.errors, format!("note: using namespace {}\n", nodegate.namespace));
     assert_eq!(of_file.with(1), table);
+    // So it does with policies, which differ from the ones in force there.
+    let given = ["report", "--violations", "--policy", "tests/cluster/keeping.yaml"];
+    let other = run(plane, None, &given);
+    let note = format!("note: using namespace {}\n", nodegate.namespace);
+    assert!(other.code == 2 && other.errors.starts_with(&note), "{}", other.errors);
+    assert_eq!(other.errors.matches("note:").count(), 1, "{}", other.errors);
+    assert!(other.errors.contains("differ from the ones in force"), "{}", other.errors);
+    let same = run(plane, None, &["report", "--violations", "--policy", "tests/cluster/unseen.yaml"]);
+    assert_eq!((same.errors.as_str(), same.output.as_str(), same.code), (note.as_str(), table.as_str(), 1));
     assert!(
         table.contains("report-v1") && table.contains("colours") && table.contains("policies: unseen ("),
         "{table}"

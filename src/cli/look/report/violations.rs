@@ -59,8 +59,8 @@ struct Gathered {
 /// Reads the policies and the nodes.
 async fn gather(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Gathered> {
     let sources = args.files.sources();
+    // Once: a pipe cannot be read again.
     let loaded = sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
-    let from_files = || sources.load().map_err(|errors| output::load_errors(&errors));
     let (mut found, mut unreadable): (Vec<Json>, Vec<Violation>) = Default::default();
     if !args.nodes.is_empty() {
         found.extend(node_files::read(&args.nodes)?.into_iter().map(|found| found.node));
@@ -73,7 +73,7 @@ async fn gather(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Gat
                 "no nodes are selected; pass files with nodes (- for standard input), or select a cluster with --kubeconfig"
             );
         }
-        let set = from_files()?;
+        let set = loaded.set;
         return Ok(Gathered { policies: Published::of(&set), set, nodes: found, unreadable });
     };
     let client = place.client().await?;
@@ -85,20 +85,12 @@ async fn gather(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<Gat
         return Ok(Gathered { policies: Published::of(&set), set, nodes: found, unreadable });
     }
     let set = if args.files.policies.is_empty() {
-        let read = effective_policies::combined(&client, args.connect.namespace.as_deref(), &loaded).await;
+        let read = effective_policies::combined(&client, Some(&place.namespace), &loaded).await;
         read.context("could not read the NodePolicy objects")?.set
     } else {
-        from_files()?
+        loaded.set
     };
-    let policies = match &args.connect.namespace {
-        Some(_) => effective_policies::compare(&client, &place, &set, args.force).await?,
-        None => {
-            output::note(
-                "note: set --namespace to nodegate's namespace to compare these policies with the ones in force",
-            );
-            Published::of(&set)
-        }
-    };
+    let policies = effective_policies::compare(&client, &place, &set, args.force).await?;
     if args.nodes.is_empty() {
         (found, unreadable) = of_cluster(client).await?;
     }
