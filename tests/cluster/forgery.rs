@@ -178,7 +178,7 @@ async fn what_a_joining_kubelet_asserts_in_vain_is_told() {
     assert!(nodegate.log().contains("what the kubelet claimed when the node joined was rejected"));
     let arguments = |command: &'static str| [command, "--namespace", &nodegate.namespace];
     let report = super::commands::run(cluster.plane, None, &arguments("report"));
-    let line = r#"class.example.com/tier="dual-gpu" (policy forgery, rule in-service): forger-4"#;
+    let line = r#"class.example.com/tier="dual-gpu" (forgery/in-service): forger-4"#;
     assert!(report.output.contains(line), "{}{}", report.output, report.errors);
     let history =
         super::commands::run(cluster.plane, None, &[&arguments("history")[..], &["forger-4"]].concat()).with(0);

@@ -179,6 +179,54 @@ Stranded pods:
 }
 
 #[test]
+fn rejected_claims_of_kubelets_are_told_as_labels_taints_and_owners() {
+    let directory = tempfile::tempdir().unwrap();
+    let mark = json!({"rejected": {"node-type": "forged"}, "rejectedTaints": {"dedicated:NoSchedule": ""}, "owners": true});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1", "uid": "u",
+        "annotations": {"nodegate.dev/admission": mark.to_string()}, "labels": {"node-type": "gpu"}},
+        "spec": {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}});
+    let rule = json!({"name": "named", "match": {"names": ["gpu-*"]}, "labels": {"node-type": "gpu"},
+        "taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]});
+    let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "fleet"},
+        "spec": {"rules": [rule]}});
+    std::fs::write(directory.path().join("policy.json"), policy.to_string()).unwrap();
+    std::fs::write(directory.path().join("node.json"), node.to_string()).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        command.args(["report", "--policy", "policy.json", "node.json"]).args(arguments).current_dir(directory.path());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let text = run(&[]);
+    let expected = "\nRejected claims of kubelets:\n  metadata.ownerReferences (nodegate/owners): gpu-1\n  \
+        node-type=\"forged\" (fleet/named): gpu-1\n  taint dedicated:NoSchedule with \"\" (fleet/named): gpu-1\n";
+    assert!(text.contains(expected), "{text}");
+    let report: Value = serde_json::from_str(&run(&["-o", "json"])).unwrap();
+    assert_conforms("report", &report);
+    let claim = |key: &str, asserted: &str, rule: &str| {
+        let policy = if rule == "named" { "fleet" } else { "nodegate" };
+        json!({"node": "gpu-1", "key": key, "asserted": asserted, "policy": policy, "rule": rule})
+    };
+    let of_field = |field: &str, mut claim: Value| {
+        claim["field"] = json!(field);
+        claim
+    };
+    let expected = [
+        claim("metadata.ownerReferences", "", "owners"),
+        of_field("label", claim("node-type", "forged", "named")),
+        of_field("taint", claim("dedicated:NoSchedule", "", "named")),
+    ];
+    assert_eq!(report["rejected"], json!(expected));
+    let page = run(&["--html", "-"]);
+    for cell in [
+        "<td>taint <code>dedicated:NoSchedule</code></td><td><code>&quot;&quot;</code></td><td>fleet/named</td>",
+        "<td>label <code>node-type</code></td><td><code>forged</code></td><td>fleet/named</td>",
+        "<td><code>metadata.ownerReferences</code></td><td></td><td>nodegate/owners</td>",
+    ] {
+        assert!(page.contains(cell), "{cell}\n{page}");
+    }
+}
+
+#[test]
 fn an_empty_value_is_shown_as_quotes() {
     let directory = tempfile::tempdir().unwrap();
     let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"team": ""}}}"#;

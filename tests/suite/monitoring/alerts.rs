@@ -151,7 +151,7 @@ const CASES: [Case; 28] = [
         quiet: 4,
         fires: 7,
         labels: &[("policy", "hardware"), ("rule", "tier")],
-        summary: "A kubelet asserted labels that hardware/tier does not let it set; they were rejected",
+        summary: "Claims of a joining kubelet were rejected by hardware/tier",
     },
     Case {
         alert: "GuardNotCurrent",

@@ -36,7 +36,7 @@ pub(crate) struct Report {
     pub(super) unmanaged: Vec<String>,
     /// The nodes that were written without nodegate's admission, as far as it can be detected and was not recorded yet.
     pub(super) missed: Vec<Missed>,
-    /// The labels that kubelets claimed when their nodes joined, and that were rejected.
+    /// What kubelets claimed when their nodes joined, and what was rejected of it.
     pub(super) rejected: Vec<Rejected>,
     /// Running pods that their nodes would not accept again (`--stranded-pods`).
     pub(super) stranded: Vec<AffectedPod>,
@@ -198,6 +198,9 @@ pub(crate) enum MissedWrite {
 pub(crate) struct Rejected {
     /// The node.
     pub(super) node: String,
+    /// The part of the node. Absent for its owners.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) field: Option<FieldName>,
     /// The key of the label; of a taint `key:Effect`; `metadata.ownerReferences` if it named owners of its node.
     pub(super) key: String,
     /// The value that the kubelet claimed; empty for owners.
@@ -206,6 +209,9 @@ pub(crate) struct Rejected {
     pub(super) policy: String,
     /// The rule in it, or its `protect` section.
     pub(super) rule: String,
+    /// The claim as people read it.
+    #[serde(skip)]
+    pub(super) text: String,
 }
 
 /// The resources and the price of some nodes.

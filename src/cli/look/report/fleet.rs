@@ -24,6 +24,7 @@ use nodegate_controller::tell::observed;
 use nodegate_controller::tell::published::Published;
 use nodegate_policy::api::names::TaintId;
 use nodegate_policy::api::state::SavedState;
+use nodegate_policy::explain::FieldName;
 use nodegate_policy::simulate::node_name;
 use nodegate_policy::{NodeFacts, PolicySet, ReconcilePlan, Unseen, plan_reconcile};
 
@@ -223,10 +224,12 @@ impl<'a> Gathering<'a> {
         }
         self.report.rejected.extend(plan.rejected.iter().map(|claim| Rejected {
             node: node.to_owned(),
+            field: claim.field.map(FieldName::from),
             key: claim.key.clone(),
             asserted: claim.asserted.clone(),
             policy: claim.by.policy.to_string(),
             rule: claim.by.rule.to_string(),
+            text: claim.to_string(),
         }));
         self.set_labels.extend(decision.labels.keys().cloned());
         let (what, keys) = match unseen {

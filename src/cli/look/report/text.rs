@@ -106,8 +106,8 @@ fn missed(Missed { node, what, keys }: &Missed) -> String {
     }
 }
 
-fn rejected(Rejected { node, key, asserted, policy, rule }: &Rejected) -> (String, &str) {
-    (format!("{key}={asserted:?} (policy {policy}, rule {rule})"), node)
+fn rejected(Rejected { node, text, .. }: &Rejected) -> (String, &str) {
+    (text.clone(), node)
 }
 
 fn cost(costs: &[Cost]) -> String {

@@ -1,6 +1,7 @@
 //! `nodegate report --html`: the report as one page, which needs nothing else: no script, no font and no network.
 
 mod charts;
+mod claims;
 mod history;
 mod sections;
 mod table;

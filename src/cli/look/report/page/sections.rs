@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use maud::{Markup, PreEscaped, html};
 
 use crate::cli::look::report::cost::HOURS_A_MONTH;
-use crate::cli::look::report::document::{Conflict, Cost, LeftAlone, Missed, MissedWrite, Rejected, Report, Violation};
+use crate::cli::look::report::document::{Conflict, Cost, LeftAlone, Missed, MissedWrite, Report, Violation};
 use crate::cli::look::report::page::charts::{self, Bar};
 use crate::cli::look::report::page::table::{Column, Rows, nodes, table};
-use crate::cli::look::report::page::{Page, Section, Tile, history, text};
+use crate::cli::look::report::page::{Page, Section, Tile, claims, history, text};
 use crate::cli::look::report::{self, Source};
 use crate::cli::policies::plan::text::with_rule;
 use nodegate_base::text::counted;
@@ -28,7 +28,7 @@ pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
     if let Source::Cluster { left_alone_unknown, .. } = page.source {
         sections.extend([left_alone(report, left_alone_unknown.as_deref()), missed(report)]);
     }
-    sections.push(rejected(report));
+    sections.push(claims::rejected(report));
     sections.push(unmanaged(report));
     sections.extend(page.stranded.then(|| stranded(report)));
     if let Some(recorded) = &page.recorded {
@@ -144,24 +144,24 @@ fn violations_tile(found: &[Violation]) -> Tile {
 }
 
 /// A rule as `policy/rule`. A node that cannot be read violates none.
-fn ruled(policy: &str, rule: &str) -> String {
+pub(super) fn ruled(policy: &str, rule: &str) -> String {
     if policy.is_empty() { "(node unreadable)".to_owned() } else { text(&format!("{policy}/{rule}")) }
 }
 
 /// A section with one table.
-struct Listed<'a, I> {
-    id: &'static str,
-    title: &'static str,
-    tile: Tile,
+pub(super) struct Listed<'a, I> {
+    pub(super) id: &'static str,
+    pub(super) title: &'static str,
+    pub(super) tile: Tile,
     /// What is said if there are no rows.
-    nothing: &'a str,
-    caption: &'a str,
-    columns: &'a [Column<'a>],
-    rows: Rows<I>,
+    pub(super) nothing: &'a str,
+    pub(super) caption: &'a str,
+    pub(super) columns: &'a [Column<'a>],
+    pub(super) rows: Rows<I>,
 }
 
 impl<I: Iterator<Item = Vec<Markup>>> Listed<'_, I> {
-    fn section(self) -> Section {
+    pub(super) fn section(self) -> Section {
         let Self { id, title, tile, nothing, caption, columns, rows } = self;
         let content = html! {
             @if rows.count == 0 { p { (nothing) } }
@@ -171,7 +171,7 @@ impl<I: Iterator<Item = Vec<Markup>>> Listed<'_, I> {
     }
 }
 
-fn of_report<I: ExactSizeIterator>(rows: I) -> Rows<I> {
+pub(super) fn of_report<I: ExactSizeIterator>(rows: I) -> Rows<I> {
     Rows { count: rows.len(), rows, all: REPORT.to_owned() }
 }
 
@@ -272,27 +272,6 @@ fn missed(report: &Report) -> Section {
         nothing: "No writes without nodegate’s admission were detected.",
         caption: "Writes that the webhook did not see",
         columns: &["Node", "What happened", "Labels"].map(Column::Text),
-        rows: of_report(rows),
-    }
-    .section()
-}
-
-fn rejected(report: &Report) -> Section {
-    let rows = report.rejected.iter().map(|Rejected { node, key, asserted, policy, rule }| {
-        vec![
-            html! { (text(node)) },
-            html! { code { (text(key)) } },
-            html! { code { (text(asserted)) } },
-            html! { (ruled(policy, rule)) },
-        ]
-    });
-    Listed {
-        id: "rejected",
-        title: "Rejected claims of kubelets",
-        tile: Tile::alert(report.rejected.len(), "rejected claim", "rejected claims"),
-        nothing: "No kubelet asserted a label that it may not set.",
-        caption: "Labels that kubelets asserted when their nodes joined, and that were rejected",
-        columns: &["Node", "Label", "Asserted value", "Rejected by"].map(Column::Text),
         rows: of_report(rows),
     }
     .section()
