@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use document::{AffectedDaemonSet, AffectedPod, Cause, CauseKind, Effect};
 pub use impact::{DaemonSet, Impact, Pod, Transition};
 pub use label_use::{ConsumerKind, LabelUse, listed_owner};
+use nodegate_base::text::or_quotes;
 
 /// The parts of a node that decide which pods it accepts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,7 +81,7 @@ pub enum Mismatch {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NodeSelector { key, value } => write!(f, "nodeSelector {key}={value} does not match"),
+            Self::NodeSelector { key, value } => write!(f, "nodeSelector {key}={} does not match", or_quotes(value)),
             Self::NodeAffinity => f.write_str("the required node affinity does not match"),
             Self::Taint(taint) => write!(f, "taint {} is not tolerated", taint_text(taint)),
             Self::TopologyKey(key) => write!(f, "the node lacks the topology key {key}"),

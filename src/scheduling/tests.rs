@@ -71,6 +71,7 @@ fn a_node_accepts_a_pod_as_the_scheduler_decides() {
     let taint = "taint dedicated=gpu:NoSchedule is not tolerated";
     for (spec, reason) in [
         (json!({"nodeSelector": {"zone": "b"}}), "nodeSelector zone=b does not match"),
+        (json!({"nodeSelector": {"zone": ""}}), "nodeSelector zone=\"\" does not match"),
         (expression("zone", "In", &["b"]), affine),
         (expression("zone", "NotIn", &["a"]), affine),
         (expression("absent", "Exists", &[]), affine),

@@ -74,12 +74,12 @@ async fn events_and_logs_tell_what_a_node_got_and_who_was_denied() {
     .await;
     let by = |key: &str| format!("{key} (policy keeping, rule role)");
     let admitted = format!("set at admission: {}, {}", by("hardware.tier=standard"), by("fleet=kept:NoSchedule"));
-    let completed = format!("set by the controller after admission: {}", by("node-role.kubernetes.io/worker="));
+    let completed = format!("set by the controller after admission: {}", by("node-role.kubernetes.io/worker=\"\""));
     assert_eq!(notes.get("Admitted"), Some(&admitted), "{notes:#?}\n{}", nodegate.log());
     assert_eq!(notes.get("Completed"), Some(&completed), "{notes:#?}");
     assert!(notes.contains_key("Released"), "{notes:#?}");
     let changes = lines(&nodegate.log(), "changed");
-    let change = format!("+{} -nodegate.dev/pending:NoSchedule", by("node-role.kubernetes.io/worker="));
+    let change = format!("+{} -nodegate.dev/pending:NoSchedule", by("node-role.kubernetes.io/worker=\"\""));
     assert!(changes.iter().any(|line| line["change"] == change && line["level"] == "INFO"), "{changes:#?}");
 
     // The kubelet asserts a persisted key again and again; others are still told.

@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+pub use nodegate_policy::api::names::or_quotes;
+
 /// Whether a terminal may interpret this character instead of showing it: control characters (C0, DEL, C1), line
 /// separators, characters that change the writing direction (Unicode's `Bidi_Control`), and characters without a width
 /// that nobody needs to tell words apart.
@@ -94,11 +96,6 @@ pub fn wrapped(line: &str, width: usize, indent: usize) -> String {
         column += length;
     }
     text
-}
-
-/// A value as a person reads it: `""` if it is empty.
-pub fn or_quotes(value: &str) -> &str {
-    if value.is_empty() { "\"\"" } else { value }
 }
 
 /// A number of things: `1 node`, `2 nodes`.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::memory::revert_tracker::RevertKey;
 use crate::node::NodeObject;
 use crate::reconcile::outcome::Done;
-use nodegate_base::text::cut;
+use nodegate_base::text::{cut, or_quotes};
 use nodegate_policy::api::names::TaintId;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{Claim, Field, NodeChange, NodeFacts, ReconcilePlan, RuleId};
@@ -152,7 +152,7 @@ const VALUE_MAX: usize = 128;
 pub(crate) fn pair(key: &str, value: &str) -> String {
     let mut value = value.to_owned();
     cut(&mut value, VALUE_MAX);
-    format!("{key}={value}")
+    format!("{key}={}", or_quotes(&value))
 }
 
 /// A taint, as people write it.
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_change_is_described_with_its_values_and_the_rules_that_assign_them() {
         let set = policies(
-            json!({"rules": [{"name": "net", "labels": {"net.class": "x"}, "annotations": {"long": "y".repeat(500)},
+            json!({"rules": [{"name": "net", "labels": {"net.class": "x", "none": ""}, "annotations": {"long": "y".repeat(500)},
             "taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}]}),
         );
         let node =
@@ -241,7 +241,7 @@ mod tests {
         });
         let rule = "(policy fleet, rule net)";
         let long = format!("{}…", "y".repeat(VALUE_MAX - 3));
-        assert_eq!(text, format!("+net.class=x {rule} -old +long={long} {rule} +dedicated=gpu:NoSchedule {rule}"));
-        assert!(describe(&change, None).starts_with("+net.class=x -old "));
+        assert_eq!(text, format!("+net.class=x {rule} +none=\"\" {rule} -old +long={long} {rule} +dedicated=gpu:NoSchedule {rule}"));
+        assert!(describe(&change, None).starts_with("+net.class=x +none=\"\" -old "));
     }
 }

@@ -313,6 +313,11 @@ impl fmt::Display for Taint {
     }
 }
 
+/// A value as a person reads it: `""` if it is empty.
+pub fn or_quotes(value: &str) -> &str {
+    if value.is_empty() { "\"\"" } else { value }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

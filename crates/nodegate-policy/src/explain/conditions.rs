@@ -2,6 +2,7 @@
 
 #![warn(clippy::wildcard_enum_match_arm, reason = "a new condition must be handled here")]
 
+use crate::api::names::or_quotes;
 use crate::api::policy::Operator;
 use crate::decide::view::View;
 use crate::facts::Readiness;
@@ -93,9 +94,9 @@ fn label(set: &PolicySet, subject: &Subject<'_>, view: &View<'_>, key: &str) -> 
     match (view.label(key), there) {
         (Some(value), _) if given.is_some_and(|given| given.value == value && given.strength.is_kept()) => {
             let by = given.map(|given| set.rule(given.rule).id.to_string()).unwrap_or_default();
-            format!("label {key}={value}, assigned by rule {by}")
+            format!("label {key}={}, assigned by rule {by}", or_quotes(value))
         }
-        (Some(value), _) => format!("label {key}={value}"),
+        (Some(value), _) => format!("label {key}={}", or_quotes(value)),
         (None, Some(value)) => {
             let owned = subject.stored.saved.owned.as_ref().is_some_and(|owned| owned.labels.contains_key(key));
             let why = if owned {
@@ -103,7 +104,7 @@ fn label(set: &PolicySet, subject: &Subject<'_>, view: &View<'_>, key: &str) -> 
             } else {
                 "a kubelet may have set it"
             };
-            format!("label {key}={value} is not read: {why}")
+            format!("label {key}={} is not read: {why}", or_quotes(value))
         }
         (None, None) if view.publisher_is_gone(key) => {
             format!("label {key} is absent, with all labels of the daemon that publishes it, which may have restarted")

@@ -290,7 +290,7 @@ fn walked(scene: &Scene, of_match: Json) -> Vec<String> {
 
 #[test]
 fn each_condition_is_shown_with_its_result_and_the_fact_behind_it() {
-    let mut scene = Scene::new(json!({"zone": "a", "mine": "z", "node.kubernetes.io/instance-type": "p4d.24xlarge"}))
+    let mut scene = Scene::new(json!({"zone": "a", "none": "", "mine": "z", "node.kubernetes.io/instance-type": "p4d.24xlarge"}))
         .owning(json!({"labels": {"mine": "z"}, "taints": [{"key": "own", "effect": "NoSchedule"}]}))
         .tainted(json!([{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}, {"key": "own", "effect": "NoSchedule"}]));
     scene.node["status"] = json!({"capacity": {"cpu": "8", "memory": "lots"}, "nodeInfo": {"osImage": "Ubuntu 22.04"},
@@ -301,6 +301,7 @@ fn each_condition_is_shown_with_its_result_and_the_fact_behind_it() {
         (json!({"names": ["n1", "gpu-*"]}), "true names [n1, gpu-*]: the node is named n1"),
         (requirement("zone", "In", json!(["b", "c"])), "false label zone In [b, c]: label zone=a"),
         (requirement("zone", "NotIn", json!(["b"])), "true label zone NotIn [b]: label zone=a"),
+        (requirement("none", "Exists", json!([])), r#"true label none Exists: label none="""#),
         (requirement("gone", "Exists", json!([])), "false label gone Exists: label gone is absent"),
         (
             requirement("given", "Exists", json!([])),

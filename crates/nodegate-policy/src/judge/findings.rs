@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use super::changes::{self, KeyChange, NodeKey, past};
 use super::parts::Part;
 use super::snapshot::NodeSnapshot;
+use crate::api::names::or_quotes;
 use crate::api::policy::{ChangeOperation, NamedPart};
 use crate::keys::Field;
 use crate::keys::pattern::KeySet;
@@ -249,8 +250,9 @@ fn unmet(dependency: &Dependency, snapshot: &NodeSnapshot<'_>) -> Vec<Finding> {
     if !dependency.when.iter().all(is) {
         return Vec::new();
     }
-    let written =
-        |key: &str, value: Option<&str>| value.map_or_else(|| key.to_owned(), |value| format!("{key}={value}"));
+    let written = |key: &str, value: Option<&str>| {
+        value.map_or_else(|| key.to_owned(), |value| format!("{key}={}", or_quotes(value)))
+    };
     let when: Vec<String> =
         dependency.when.iter().map(|(key, _)| written(key, snapshot.value(Field::Label, key))).collect();
     let (labels, require, forbid) = dependency.verbs();

@@ -18,6 +18,7 @@ use fleet::FLEETS;
 
 use crate::cli::run::serve::{PendingTaintMode, Running, ServeConfig, start};
 use crate::cli::{Findings, shared::output};
+use nodegate_base::text::or_quotes;
 use nodegate_policy::Exemptions;
 use nodegate_policy::simulate::{identity, node_name, taints};
 use nodegate_stores::files::Sources;
@@ -127,7 +128,7 @@ fn added(before: &Json, after: &Json) -> (String, String) {
     let labels = after["metadata"]["labels"].as_object().into_iter().flatten();
     let labels = labels.filter(|(key, value)| before["metadata"]["labels"].get(*key) != Some(value));
     let labels: Vec<String> =
-        labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+        labels.map(|(key, value)| format!("{key}={}", or_quotes(value.as_str().unwrap_or_default()))).collect();
     let known: BTreeSet<String> = taints(before).into_iter().collect();
     let taints: Vec<String> = taints(after).into_iter().filter(|taint| !known.contains(taint)).collect();
     (labels.join("\n"), taints.join("\n"))

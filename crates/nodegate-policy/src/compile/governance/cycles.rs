@@ -6,6 +6,7 @@ use petgraph::algo::kosaraju_scc;
 use petgraph::graph::DiGraph;
 
 use crate::api::document::{PolicyDocument, PolicyError};
+use crate::api::names::or_quotes;
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::compile::{add, of_all};
@@ -124,7 +125,7 @@ fn further(asking: &HashMap<&str, Vec<&Dependency>>, entry: &Dependency) -> Vec<
                     continue;
                 }
                 found.push(match &label.1 {
-                    Some(value) => format!("{}={value}", label.0),
+                    Some(value) => format!("{}={}", label.0, or_quotes(value)),
                     None => label.0.to_string(),
                 });
                 there.push(label);

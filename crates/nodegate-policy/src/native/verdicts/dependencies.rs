@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::api::names::or_quotes;
 use crate::api::policy::ChangeOperation;
 use crate::native::terms::formula::{Formula, quote};
 use crate::set::governance::{Dependency, Entry};
@@ -51,7 +52,7 @@ pub(in crate::native) fn findings(dependency: &Dependency, entry: &Entry) -> Vec
 
 fn in_words((key, value): &(Box<str>, Option<Box<str>>)) -> String {
     match value {
-        Some(value) => format!("{}={value}", quote(key)),
+        Some(value) => format!("{}={}", quote(key), or_quotes(value)),
         None => quote(key),
     }
 }
