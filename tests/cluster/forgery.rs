@@ -199,5 +199,13 @@ async fn what_a_joining_kubelet_asserts_in_vain_is_told() {
     let metrics = nodegate.probe("/metrics").unwrap();
     let counted = "nodegate_claims_rejected_total{policy=\"nodegate\",rule=\"unnamed\"} 17";
     assert!(metrics.contains(counted), "{metrics}");
+    eventually_state(&maps, "forger-5", "its history tells it", |state| {
+        state["history"].as_array().into_iter().flatten().any(|change| {
+            change["how"] == "rejected" && change["key"] == "17 keys" && change["rule"] == "nodegate/unnamed"
+        })
+    })
+    .await;
+    let report = super::commands::run(cluster.plane, None, &arguments("report"));
+    assert!(report.output.contains("17 keys (nodegate/unnamed): forger-5"), "{}{}", report.output, report.errors);
     admin.delete("forger-5").await;
 }

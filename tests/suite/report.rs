@@ -181,7 +181,7 @@ Stranded pods:
 #[test]
 fn rejected_claims_of_kubelets_are_told_as_labels_taints_and_owners() {
     let directory = tempfile::tempdir().unwrap();
-    let mark = json!({"rejected": {"node-type": "forged"}, "rejectedTaints": {"dedicated:NoSchedule": ""}, "owners": true});
+    let mark = json!({"rejected": {"node-type": "forged"}, "rejectedTaints": {"dedicated:NoSchedule": ""}, "owners": true, "more": 2, "own": 1});
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1", "uid": "u",
         "annotations": {"nodegate.dev/admission": mark.to_string()}, "labels": {"node-type": "gpu"}},
         "spec": {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}});
@@ -197,7 +197,7 @@ fn rejected_claims_of_kubelets_are_told_as_labels_taints_and_owners() {
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
     let text = run(&[]);
-    let expected = "\nRejected claims of kubelets:\n  metadata.ownerReferences (nodegate/owners): gpu-1\n  \
+    let expected = "\nRejected claims of kubelets:\n  3 more keys (nodegate/unnamed): gpu-1\n  metadata.ownerReferences (nodegate/owners): gpu-1\n  \
         node-type=\"forged\" (fleet/named): gpu-1\n  taint dedicated:NoSchedule with \"\" (fleet/named): gpu-1\n";
     assert!(text.contains(expected), "{text}");
     let report: Value = serde_json::from_str(&run(&["-o", "json"])).unwrap();
@@ -211,6 +211,7 @@ fn rejected_claims_of_kubelets_are_told_as_labels_taints_and_owners() {
         claim
     };
     let expected = [
+        claim("3 more keys", "", "unnamed"),
         claim("metadata.ownerReferences", "", "owners"),
         of_field("label", claim("node-type", "forged", "named")),
         of_field("taint", claim("dedicated:NoSchedule", "", "named")),
@@ -220,6 +221,7 @@ fn rejected_claims_of_kubelets_are_told_as_labels_taints_and_owners() {
     for cell in [
         "<td>taint <code>dedicated:NoSchedule</code></td><td><code>&quot;&quot;</code></td><td>fleet/named</td>",
         "<td>label <code>node-type</code></td><td><code>forged</code></td><td>fleet/named</td>",
+        "<td><code>3 more keys</code></td><td></td><td>nodegate/unnamed</td>",
         "<td><code>metadata.ownerReferences</code></td><td></td><td>nodegate/owners</td>",
     ] {
         assert!(page.contains(cell), "{cell}\n{page}");

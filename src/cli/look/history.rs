@@ -213,7 +213,7 @@ pub(in crate::cli) fn keyed(entry: &Entry) -> String {
 pub(in crate::cli) fn changed(entry: &Entry) -> String {
     let quoted = |value: &Option<String>| value.as_deref().map_or("-".to_owned(), |value| format!("{value:?}"));
     match (entry.field, entry.how) {
-        (FieldName::Node, How::Rejected) => "kubelet named owners of the node".to_owned(),
+        (FieldName::Node, How::Rejected) => "claimed by the kubelet".to_owned(),
         (FieldName::Node, _) => "-".to_owned(),
         (_, How::Rejected) => format!("kubelet asserted {}", quoted(&entry.value)),
         _ => format!("{} → {}", quoted(&entry.was), quoted(&entry.value)),

@@ -149,7 +149,7 @@ impl History {
         node: &NodeObject,
         facts: &NodeFacts<'_>,
         arrival: &Arrival<'_>,
-        rejected: &[RejectedClaim],
+        rejected: impl IntoIterator<Item = RejectedClaim>,
     ) {
         if !self.arrived.insert(node.uid().to_owned()) {
             return;
@@ -169,9 +169,9 @@ impl History {
             changes.push(entry(How::Returned, String::new(), "node", String::new(), None));
         }
         for RejectedClaim { field, key, asserted, by } in rejected {
-            let value = field.is_some().then(|| asserted.clone());
+            let value = field.is_some().then_some(asserted);
             let field = field.map_or_else(|| "node".to_owned(), |field| field.to_string());
-            changes.push(entry(How::Rejected, by.to_string(), &field, key.clone(), value));
+            changes.push(entry(How::Rejected, by.to_string(), &field, key, value));
         }
         let how = |desired: &Desired| if desired.strength == Strength::Saved { How::Restored } else { How::Admission };
         for (key, desired) in &arrival.decision.labels {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use crate::node::NodeObject;
 use crate::reconcile::Reconciler;
 use crate::reconcile::change::{Revert, assignment, pair, taint};
-use nodegate_base::text::counted;
-use nodegate_policy::{Claims, Desired, Field, NodeChange, NodeFacts, PolicySet, ReconcilePlan, RuleId, Strength};
+use nodegate_policy::{Claims, Desired, Field, NodeChange, NodeFacts, PolicySet, ReconcilePlan, Strength};
 
 /// What a node got when it joined, as people read it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -67,15 +66,13 @@ impl Reconciler {
             return;
         }
         let mut claims: Vec<String> = plan.rejected.iter().map(ToString::to_string).collect();
-        if plan.rejected_more > 0 {
-            let [one, many] = if claims.is_empty() { ["key", "keys"] } else { ["more key", "more keys"] };
-            claims.push(counted(plan.rejected_more, one, many));
-        }
+        let unnamed = plan.rejected_unnamed();
+        claims.extend(unnamed.iter().map(|unnamed| unnamed.key.clone()));
         let claims = claims.join(", ");
         tracing::warn!(node = node.name(), claims, "what the kubelet claimed when the node joined was rejected");
         plan.rejected.iter().for_each(|claim| self.metrics().controller.rejected(&claim.by, 1));
-        if plan.rejected_more > 0 {
-            self.metrics().controller.rejected(&RuleId::own("unnamed"), plan.rejected_more);
+        if let Some(unnamed) = unnamed {
+            self.metrics().controller.rejected(&unnamed.by, plan.rejected_more);
         }
         let note = format!(
             "the kubelet of this node claimed what it may not set, or what rules set to other values: {claims}. \

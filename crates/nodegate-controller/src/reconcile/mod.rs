@@ -273,7 +273,8 @@ impl Reconciler {
             let admitted = self.was_admitted(node);
             let returned = saved.node_uid.as_deref().is_some_and(|uid| uid != node.uid());
             let arrival = Arrival { decision: &plan.decision, returned, admitted };
-            self.memory().history.arrived(node, &facts, &arrival, &plan.rejected);
+            let rejected = plan.rejected.iter().cloned().chain(plan.rejected_unnamed());
+            self.memory().history.arrived(node, &facts, &arrival, rejected);
         }
         let reverts = if plan.first_sight { Vec::new() } else { reverts(node, &facts, &saved) };
         let (change, again) = self.admissible(node, &set, &plan, &reverts);

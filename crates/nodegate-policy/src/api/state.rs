@@ -87,9 +87,11 @@ pub struct Change {
     /// The rule of a change that nodegate made, as `policy/rule`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rule: String,
-    /// `label`, `annotation` or `taint`; `node` if the node was deleted or has returned.
+    /// `label`, `annotation` or `taint`; `node` if the node was deleted or has returned, or a
+    /// claim about it was rejected.
     pub field: String,
-    /// The key; for a taint `key:Effect`. Empty if the field is `node`.
+    /// The key; for a taint `key:Effect`. Empty if the node was deleted or has returned; what was claimed if a claim about
+    /// the node was rejected.
     pub key: String,
     /// The value before; absent if the key was absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

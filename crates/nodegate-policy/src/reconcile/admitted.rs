@@ -1,6 +1,6 @@
 //! What admission did when the node joined, as far as the stored node shows it.
 
-use super::{Planner, StoredNode};
+use super::{Planner, ReconcilePlan, StoredNode};
 use crate::api::state::SavedState;
 use crate::decide::admission_mark::AdmissionMark;
 use crate::facts::managed_fields::Claim;
@@ -11,11 +11,11 @@ use crate::set::rule::RuleId;
 /// A claim of a joining kubelet that was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectedClaim {
-    /// The part of the node; `None` for its owners, `metadata.ownerReferences`.
+    /// The part of the node; `None` for its owners, `metadata.ownerReferences`, and for [`ReconcilePlan::rejected_unnamed`].
     pub field: Option<Field>,
     /// The key of the label; of a taint `key:Effect`; of owners [`OWNERS`].
     pub key: String,
-    /// The value that the kubelet asserted; empty for owners.
+    /// The value that the kubelet asserted; empty without a field.
     pub asserted: String,
     /// The rule that sets another value, or the `protect` section that names the key.
     pub by: RuleId,
@@ -32,6 +32,23 @@ impl std::fmt::Display for RejectedClaim {
             Some(Field::Taint) => write!(f, "taint {key} with {asserted:?} ({by})"),
             Some(Field::Label | Field::Annotation) => write!(f, "{key}={asserted:?} ({by})"),
         }
+    }
+}
+
+impl ReconcilePlan {
+    /// The claims of which only the number is known, as one claim with the number for its key, such as `17 more keys`. `None` if
+    /// there are none.
+    pub fn rejected_unnamed(&self) -> Option<RejectedClaim> {
+        let (more, keys) = (
+            if self.rejected.is_empty() { "" } else { "more " },
+            if self.rejected_more == 1 { "key" } else { "keys" },
+        );
+        (self.rejected_more > 0).then(|| RejectedClaim {
+            field: None,
+            key: format!("{} {more}{keys}", self.rejected_more),
+            asserted: String::new(),
+            by: RuleId::own("unnamed"),
+        })
     }
 }
 

@@ -90,7 +90,7 @@ pub struct ReconcilePlan {
     pub forged: Vec<String>,
     /// The rejected claims of the node's kubelet when it joined.
     pub rejected: Vec<RejectedClaim>,
-    /// How many more claims were rejected, which are not listed.
+    /// How many more claims were rejected, which are not listed; [`Self::rejected_unnamed`] stands for them.
     pub rejected_more: usize,
     /// Whether a pending taint is removed.
     pub lifts_pending: bool,

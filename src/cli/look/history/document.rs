@@ -19,7 +19,8 @@ pub(crate) struct Entry {
     pub(in crate::cli) op: Option<Op>,
     /// The part of the node.
     pub(in crate::cli) field: FieldName,
-    /// The key. Absent if the node itself was deleted or has returned.
+    /// The key. Absent if the node itself was deleted or has returned. Of a rejected claim about the node, what was claimed:
+    /// `metadata.ownerReferences`, or how many keys of which only the number is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) key: Option<String>,
     /// The effect of a taint.
@@ -68,7 +69,7 @@ pub(crate) enum FieldName {
     Annotation,
     /// `spec.taints`.
     Taint,
-    /// The node as a whole: it was deleted or has returned.
+    /// The node as a whole: it was deleted or has returned, or a claim about it was rejected.
     Node,
 }
 
@@ -99,7 +100,7 @@ impl Entry {
     pub(in crate::cli) fn new(node: &str, change: &Change) -> Self {
         let Change { id, time, by, by_requester, how: _, rule, field, key, old, new } = change;
         let (field, key, effect) = match field.as_str() {
-            "node" => (FieldName::Node, None, None),
+            "node" => (FieldName::Node, Some(key.as_str()).filter(|key| !key.is_empty()), None),
             "annotation" => (FieldName::Annotation, Some(key.as_str()), None),
             "taint" => match key.rsplit_once(':') {
                 Some((key, effect)) => (FieldName::Taint, Some(key), Some(effect)),

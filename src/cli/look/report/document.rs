@@ -198,12 +198,13 @@ pub(crate) enum MissedWrite {
 pub(crate) struct Rejected {
     /// The node.
     pub(super) node: String,
-    /// The part of the node. Absent for its owners.
+    /// The part of the node. Absent for its owners, and if only the number of keys is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) field: Option<FieldName>,
-    /// The key of the label; of a taint `key:Effect`; `metadata.ownerReferences` if it named owners of its node.
+    /// The key of the label; of a taint `key:Effect`; `metadata.ownerReferences` if it named owners of its node;
+    /// how many keys, if only their number is known.
     pub(super) key: String,
-    /// The value that the kubelet claimed; empty for owners.
+    /// The value that the kubelet claimed; empty without a field.
     pub(super) asserted: String,
     /// The policy that rejected it.
     pub(super) policy: String,

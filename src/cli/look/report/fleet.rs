@@ -222,14 +222,15 @@ impl<'a> Gathering<'a> {
         if decision.labels.is_empty() && decision.annotations.is_empty() && decision.taints.is_empty() {
             self.report.unmanaged.push(node.to_owned());
         }
-        self.report.rejected.extend(plan.rejected.iter().map(|claim| Rejected {
+        let claims = plan.rejected.iter().cloned().chain(plan.rejected_unnamed());
+        self.report.rejected.extend(claims.map(|claim| Rejected {
             node: node.to_owned(),
             field: claim.field.map(FieldName::from),
-            key: claim.key.clone(),
-            asserted: claim.asserted.clone(),
             policy: claim.by.policy.to_string(),
             rule: claim.by.rule.to_string(),
             text: claim.to_string(),
+            key: claim.key,
+            asserted: claim.asserted,
         }));
         self.set_labels.extend(decision.labels.keys().cloned());
         let (what, keys) = match unseen {

@@ -98,6 +98,32 @@ fn a_value_that_changes_in_somebody_elses_write_is_not_the_claimants() {
 }
 
 #[test]
+fn rejected_claims_are_recorded_with_the_number_of_those_without_a_name() {
+    use nodegate_policy::{Field, RuleId};
+    let claim = |field, key: &str, asserted: &str, by| RejectedClaim {
+        field,
+        key: key.to_owned(),
+        asserted: asserted.to_owned(),
+        by: RuleId::own(by),
+    };
+    let rejected = [claim(Some(Field::Label), "tier", "", "rule"), claim(None, "17 more keys", "", "unnamed")];
+    let (node, decision) = (written(&json!({}), &[]), Decision::default());
+    let arrival = Arrival { decision: &decision, returned: false, admitted: true };
+    let mut history = History::new(false);
+    for _ in 0..2 {
+        history.arrived(&node, &node.facts().unwrap(), &arrival, rejected.clone());
+    }
+    let rows = history.pending.remove("n1").unwrap().changes.into_iter();
+    let rows: Vec<_> = rows.map(|row| (row.how, row.field, row.key, row.new, row.rule)).collect();
+    let row = |field: &str, key: &str, new: Option<&str>, rule: &str| {
+        ("rejected".to_owned(), field.to_owned(), key.to_owned(), new.map(str::to_owned), rule.to_owned())
+    };
+    let expected =
+        [row("label", "tier", Some(""), "nodegate/rule"), row("node", "17 more keys", None, "nodegate/unnamed")];
+    assert_eq!(rows, expected);
+}
+
+#[test]
 fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
     use nodegate_policy::{PolicyDocument, PolicySet, StoredNode, plan_reconcile};
     let spec = json!({"rules": [{"name": "tier", "labels": {"tier": "gold"}}]});
