@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::names::TaintId;
 use crate::decide::decision::{Desired, Note};
+use crate::decide::guard::Guard;
+use crate::decide::last_change::LAST_CHANGE;
 use crate::decide::{DecisionBuilder, PatchScope};
 use crate::facts::NodeFacts;
-use crate::facts::request::{DecideContext, Operation};
+use crate::facts::request::{DecideContext, Operation, Write};
 use crate::set::migration::Ownership;
 use crate::set::rule::{REMOVE_AFTER, RuleId, Strength};
 
@@ -39,7 +41,7 @@ pub struct AdmissionMark {
     /// How many more labels and taints there were.
     #[serde(skip_serializing_if = "is_zero")]
     pub more: usize,
-    /// How many of nodegate's own labels and annotations the guard has removed.
+    /// How many of nodegate's own annotations were removed, and of its labels, if the guard removed them.
     #[serde(skip_serializing_if = "is_zero")]
     pub own: usize,
     /// Whether the kubelet named owners of its node.
@@ -119,6 +121,8 @@ impl DecisionBuilder<'_> {
         if joins {
             self.rejected().for_each(|(key, value)| mark.reject(Claimed::Label, key, value));
             self.rejected_taints().for_each(|(id, value)| mark.reject(Claimed::Taint, &id, value));
+            // The guard has counted what it removed itself, and a second review finds nothing anymore.
+            mark.own = mark.own.max(self.own_annotations(context));
         }
         let wanted = if mark.is_empty() { None } else { serde_json::to_string(&mark).ok() };
         if node.annotation(ADMISSION) == wanted.as_deref() {
@@ -150,6 +154,15 @@ impl DecisionBuilder<'_> {
         changed.filter_map(|id| Some((id.to_string(), self.write.node.taint(id.key.as_str(), id.effect)?)))
     }
 
+    /// The number of nodegate's own annotations that a joining kubelet sends, without those that an earlier review has set.
+    fn own_annotations(&self, context: &DecideContext<'_>) -> usize {
+        let Write { node, requester, .. } = self.write;
+        let stamp = Some(&*requester.username).filter(|_| context.records_last_change);
+        let is_ours = |key: &str| key == ADMISSION || (key == LAST_CHANGE && node.annotation(LAST_CHANGE) == stamp);
+        let asserted = self.guard.as_ref().map(Guard::asserted_annotations).unwrap_or_default();
+        asserted.keys().filter(|key| !is_ours(key)).count()
+    }
+
     /// The taints that rules set, whatever others set.
     fn enforced_taints(&self) -> impl Iterator<Item = &TaintId> {
         self.decision.taints.iter().filter(|(_, desired)| desired.strength.is_kept()).map(|(id, _)| id)
@@ -169,7 +182,7 @@ mod tests {
 
     use super::*;
     use crate::api::state::SavedState;
-    use crate::{PolicyDocument, PolicySet, Requester, Text, Write, decide};
+    use crate::{PolicyDocument, PolicySet, Requester, Text, decide};
 
     /// The annotation after the CREATE of a node with these labels and this annotation, and after nodegate reviewed its
     /// own result.
@@ -188,7 +201,7 @@ mod tests {
             "protect": {"keys": ["hardware.tier", "hardware.example.com/*"]}, "persist": {"labels": ["persist.demo/*"]},
         });
         let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
-        let context = DecideContext { saved: Some(saved), ..DecideContext::default() };
+        let context = DecideContext { saved: Some(saved), records_last_change: true, ..DecideContext::default() };
         let requester =
             || Requester { username: Text(user.into()), groups: vec![Text("system:nodes".into())], uid: None };
         let mut review = || {
@@ -283,6 +296,19 @@ mod tests {
         let marks = marked_object(KUBELET, joining("ml", Value::Null), &saved);
         assert_eq!(marks, [restored(), restored()], "what differs from what is saved only is no claim");
         assert_eq!(marked_object("admin", joining("web", owners()), &nothing), [None, None]);
+    }
+
+    #[test]
+    fn nodegates_own_annotations_are_counted_also_without_the_guard() {
+        let joining = |mark: &str| {
+            json!({"metadata": {"name": "n1", "annotations": {"nodegate.dev/owned": "all", LAST_CHANGE: "admin", "other": "x",
+                ADMISSION: mark}}})
+        };
+        let counted = |own: usize| [Some(json!({"own": own})), Some(json!({"own": own}))];
+        let nothing = SavedState::default();
+        assert_eq!(marked_object(KUBELET, joining("{}"), &nothing), counted(2));
+        assert_eq!(marked_object(KUBELET, joining(r#"{"own":3}"#), &nothing), counted(3), "the guard has removed some");
+        assert_eq!(marked_object("admin", joining("{}"), &nothing), [None, None]);
     }
 
     #[test]
