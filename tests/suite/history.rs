@@ -61,9 +61,7 @@ fn the_changes_of_a_node_are_shown_with_who_made_them() {
 #[test]
 fn rejected_claims_about_the_node_say_what_was_claimed() {
     let directory = tempfile::tempdir().unwrap();
-    let row = |id: u64, key: &str, rule: &str| {
-        json!({"id": id, "time": "2026-01-01T00:00:00Z", "how": "rejected", "field": "node", "key": key, "rule": rule})
-    };
+    let row = |id: u64, key: &str, rule: &str| json!({"id": id, "time": "2026-01-01T00:00:00Z", "how": "rejected", "field": "node", "key": key, "rule": rule});
     let rows = [row(1, "metadata.ownerReferences", "nodegate/owners"), row(2, "17 more keys", "nodegate/unnamed")];
     std::fs::write(directory.path().join("n1.json"), json!({"nodeName": "n1", "history": rows}).to_string()).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));

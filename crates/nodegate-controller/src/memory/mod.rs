@@ -28,6 +28,7 @@ use crate::memory::unrecorded::Unrecorded;
 use crate::node::NodeObject;
 use crate::node::limit::NodeBudgets;
 use nodegate_policy::PolicySet;
+use nodegate_webhook::admission::Denials;
 use prometheus_client::metrics::gauge::Gauge;
 
 /// The watch reports nodegate's own write within this time, unless the write changed nothing.
@@ -53,6 +54,8 @@ pub(crate) struct Memory {
     pub(crate) looked_at: HashSet<String>,
     /// The uids of nodes whose join was reported in this term.
     pub(crate) joined: HashSet<String>,
+    /// The rejected claims that were logged lately. Any number of nodes can join at once.
+    pub(crate) rejections: Arc<Denials>,
     pub(crate) budgets: NodeBudgets,
     pub(crate) unrecorded: Unrecorded,
     pub(crate) refusals: Refusals,
@@ -76,6 +79,7 @@ impl Memory {
             fleet: Fleet::default(),
             looked_at: HashSet::new(),
             joined: HashSet::new(),
+            rejections: Arc::default(),
             budgets: NodeBudgets::default(),
             unrecorded: Unrecorded::new(unrecorded_nodes),
             refusals: Refusals::default(),

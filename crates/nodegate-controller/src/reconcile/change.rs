@@ -241,7 +241,10 @@ mod tests {
         });
         let rule = "(policy fleet, rule net)";
         let long = format!("{}…", "y".repeat(VALUE_MAX - 3));
-        assert_eq!(text, format!("+net.class=x {rule} +none=\"\" {rule} -old +long={long} {rule} +dedicated=gpu:NoSchedule {rule}"));
+        assert_eq!(
+            text,
+            format!("+net.class=x {rule} +none=\"\" {rule} -old +long={long} {rule} +dedicated=gpu:NoSchedule {rule}")
+        );
         assert!(describe(&change, None).starts_with("+net.class=x +none=\"\" -old "));
     }
 }

@@ -2,11 +2,13 @@
 //! claimed, or what was admitted without nodegate.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::node::NodeObject;
 use crate::reconcile::Reconciler;
 use crate::reconcile::change::{Revert, assignment, pair, taint};
 use nodegate_policy::{Claims, Desired, Field, NodeChange, NodeFacts, PolicySet, ReconcilePlan, Strength};
+use nodegate_webhook::admission::Denials;
 
 /// What a node got when it joined, as people read it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -69,7 +71,8 @@ impl Reconciler {
         let unnamed = plan.rejected_unnamed();
         claims.extend(unnamed.iter().map(|unnamed| unnamed.key.clone()));
         let claims = claims.join(", ");
-        tracing::warn!(node = node.name(), claims, "what the kubelet claimed when the node joined was rejected");
+        let lines = Arc::clone(&self.memory().rejections);
+        log_rejected(&lines, node.name(), &claims, Instant::now());
         plan.rejected.iter().for_each(|claim| self.metrics().controller.rejected(&claim.by, 1));
         if let Some(unnamed) = unnamed {
             self.metrics().controller.rejected(&unnamed.by, plan.rejected_more);
@@ -102,6 +105,14 @@ impl Reconciler {
             }
         }
     }
+}
+
+/// Logs what was rejected of a kubelet, unless there were too many such lines lately. Each node still has its event.
+fn log_rejected(lines: &Denials, node: &str, claims: &str, now: Instant) {
+    // One limit for all nodes, because each of them joins once.
+    let Some(left_out) = lines.note("", now) else { return };
+    let left_out = (left_out > 0).then_some(left_out);
+    tracing::warn!(node, claims, left_out, "what the kubelet claimed when the node joined was rejected");
 }
 
 /// The parts of a change that policies ask for and that repair nothing.
@@ -167,11 +178,65 @@ fn join(facts: &NodeFacts<'_>, claims: &Claims, plan: &ReconcilePlan, change: Op
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
+    use parking_lot::Mutex;
     use serde_json::json;
+    use tracing::field::{Field as LogField, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
 
     use super::*;
     use nodegate_policy::{PolicyDocument, PolicySet, StoredNode, plan_reconcile};
+
+    /// Keeps what the lines that are written say was left out.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u64>>>);
+
+    impl Visit for Lines {
+        fn record_debug(&mut self, _field: &LogField, _value: &dyn std::fmt::Debug) {}
+
+        fn record_u64(&mut self, field: &LogField, value: u64) {
+            if let Some(last) = self.0.lock().last_mut().filter(|_| field.name() == "left_out") {
+                *last = value;
+            }
+        }
+    }
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _span: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _span: &Id, _values: &Record<'_>) {}
+
+        fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            self.0.lock().push(0);
+            event.record(&mut self.clone());
+        }
+
+        fn enter(&self, _span: &Id) {}
+
+        fn exit(&self, _span: &Id) {}
+    }
+
+    #[test]
+    fn a_thousand_nodes_with_rejected_claims_are_a_few_lines_that_count_the_rest() {
+        let (lines, limit, start) = (Lines::default(), Denials::default(), Instant::now() + Duration::from_secs(3600));
+        tracing::subscriber::with_default(lines.clone(), || {
+            (0..1000).for_each(|at| log_rejected(&limit, &format!("n{at}"), "tier=\"x\"", start));
+            log_rejected(&limit, "later", "tier=\"x\"", start + Duration::from_secs(60));
+        });
+        let left_out = lines.0.lock();
+        assert!(left_out.len() < 20, "{left_out:?}");
+        assert_eq!(left_out.last().copied(), u64::try_from(1001 - left_out.len()).ok(), "{left_out:?}");
+    }
 
     #[test]
     fn what_admission_the_controller_and_saved_state_gave_is_told_apart() {

@@ -290,9 +290,13 @@ fn walked(scene: &Scene, of_match: Json) -> Vec<String> {
 
 #[test]
 fn each_condition_is_shown_with_its_result_and_the_fact_behind_it() {
-    let mut scene = Scene::new(json!({"zone": "a", "none": "", "mine": "z", "node.kubernetes.io/instance-type": "p4d.24xlarge"}))
-        .owning(json!({"labels": {"mine": "z"}, "taints": [{"key": "own", "effect": "NoSchedule"}]}))
-        .tainted(json!([{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}, {"key": "own", "effect": "NoSchedule"}]));
+    let mut scene = Scene::new(
+        json!({"zone": "a", "none": "", "mine": "z", "node.kubernetes.io/instance-type": "p4d.24xlarge"}),
+    )
+    .owning(json!({"labels": {"mine": "z"}, "taints": [{"key": "own", "effect": "NoSchedule"}]}))
+    .tainted(
+        json!([{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}, {"key": "own", "effect": "NoSchedule"}]),
+    );
     scene.node["status"] = json!({"capacity": {"cpu": "8", "memory": "lots"}, "nodeInfo": {"osImage": "Ubuntu 22.04"},
         "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
     scene.saved.publishers = vec!["nvidia.com".to_owned()];

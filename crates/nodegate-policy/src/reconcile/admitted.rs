@@ -39,10 +39,8 @@ impl ReconcilePlan {
     /// The claims of which only the number is known, as one claim with the number for its key, such as `17 more keys`. `None` if
     /// there are none.
     pub fn rejected_unnamed(&self) -> Option<RejectedClaim> {
-        let (more, keys) = (
-            if self.rejected.is_empty() { "" } else { "more " },
-            if self.rejected_more == 1 { "key" } else { "keys" },
-        );
+        let (more, keys) =
+            (if self.rejected.is_empty() { "" } else { "more " }, if self.rejected_more == 1 { "key" } else { "keys" });
         (self.rejected_more > 0).then(|| RejectedClaim {
             field: None,
             key: format!("{} {more}{keys}", self.rejected_more),

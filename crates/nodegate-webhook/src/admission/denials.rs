@@ -31,7 +31,7 @@ struct Spent {
 
 impl Denials {
     /// Whether to log a denial of this requester: `None` if not, otherwise how many were left out since its last line.
-    pub(super) fn note(&self, requester: &str, now: Instant) -> Option<u64> {
+    pub fn note(&self, requester: &str, now: Instant) -> Option<u64> {
         // Every update is complete, so a panic elsewhere leaves it consistent.
         let mut requesters = self.requesters.lock();
         let full = now.checked_sub(INTERVAL * BURST).unwrap_or(now);
