@@ -102,6 +102,11 @@ async fn nodegates_own_keys_from_a_kubelet_are_stripped_or_refused() {
         json!({"metadata": {"labels": {"nodegate.dev/owned": "all"}, "annotations": {"nodegate.dev/owned": "all"}}});
     let updated = kubelet.merge("forger-3", both.clone()).await.unwrap();
     assert_eq!((own(&updated, "labels"), own(&updated, "annotations")), (Value::Null, Value::Null));
+    let log = nodegate.log();
+    let told = log.lines().find(|line| line.contains("corrected a kubelet's write")).unwrap_or_else(|| panic!("{log}"));
+    let told: Value = serde_json::from_str(told).unwrap();
+    let told = ["node", "user", "rules"].map(|field| told[field].as_str().unwrap_or_default().to_owned());
+    assert_eq!(told, ["forger-3", "system:node:forger-3", "nodegate/own-keys"], "{log}");
     assert_eq!(kubelet.merge_status("forger-3", both).await.unwrap_err().code, 403);
     let annotation = json!({"metadata": {"annotations": {"nodegate.dev/owned": "all"}}});
     assert_eq!(kubelet.merge_status("forger-3", annotation.clone()).await.unwrap_err().code, 403);

@@ -11,6 +11,8 @@ use nodegate_webhook::admission::{Bounds, Context};
 use serde_json::{Value, json};
 
 use crate::admission::{CREATE, context, edited, post, send_to};
+use crate::authority;
+use crate::serve::Serve;
 
 /// Fewer than so many tests named means that the document, or how it is read, has lost most of them.
 const NAMED_AT_LEAST: usize = 50;
@@ -134,6 +136,38 @@ async fn a_kubelet_may_not_change_or_remove_what_is_saved_of_its_living_node() {
             assert_eq!(answer["response"]["allowed"], allowed, "{labels} {uuid} {subresource:?}: {answer}");
         }
     }
+}
+
+#[test]
+fn what_a_kubelet_writes_to_its_living_node_and_may_not_is_logged_and_counted_by_rule() {
+    const POLICY: &str = "{apiVersion: nodegate.dev/v1alpha1, kind: NodePolicy, metadata: {name: fleet}, spec: {
+        protect: {keys: [hardware.tier]}, persist: {labels: [persist.demo/*]}}}";
+    let serve = Serve::start(&["--policy", "DIR/policy.yaml"], &[], |directory| {
+        std::fs::write(directory.join("policy.yaml"), POLICY).unwrap();
+    });
+    let ca = std::fs::read(serve.path("certs/ca.crt")).unwrap();
+    let labels = json!({"hardware.tier": "forged", "persist.demo/type": "cheap", "nodegate.dev/x": "y", "own": "z"});
+    let review = kubelets_update(&labels, "A", "");
+    for _ in 0..20 {
+        let answer = authority::post_as(&serve.address, &ca, None, "/mutate", &review).unwrap();
+        assert!(answer.contains("\"patch\""), "{answer}");
+    }
+    let lines = serve.lines();
+    let corrected: Vec<&Value> = lines.iter().filter(|line| line["message"] == "corrected a kubelet's write").collect();
+    assert_eq!(corrected.len(), 10, "{}", serve.log());
+    let line = corrected[0];
+    assert_eq!((&line["level"], &line["node"]), (&json!("INFO"), &json!("n1")), "{line}");
+    assert_eq!(line["keys"], "hardware.tier,nodegate.dev/x,persist.demo/type", "{line}");
+    assert_eq!(line["rules"], "fleet/protect,nodegate/own-keys,nodegate/persisted", "{line}");
+    let metrics = serve.get("/metrics");
+    for of in [
+        "note=\"put_back\",policy=\"fleet\",rule=\"protect\"",
+        "note=\"put_back\",policy=\"nodegate\",rule=\"persisted\"",
+        "note=\"stripped\",policy=\"nodegate\",rule=\"own-keys\"",
+    ] {
+        assert!(metrics.contains(&format!("nodegate_decision_notes_total{{{of}}} 20\n")), "{of} in {metrics}");
+    }
+    assert!(!metrics.contains("note=\"stripped\",policy=\"\""), "no series without a rule: {metrics}");
 }
 
 #[test]

@@ -51,8 +51,7 @@ impl Named for DenialLabels {
 }
 
 /// The notes that are about no rule. They are there from the start, so that an alert on their increase does not miss the first one.
-const NOTES_WITHOUT_RULE: [&str; 6] =
-    ["stripped", "put_back", "not_restored", "left_out", "deferred_unmarked", "awaited_unmarked"];
+const NOTES_WITHOUT_RULE: [&str; 4] = ["not_restored", "left_out", "deferred_unmarked", "awaited_unmarked"];
 
 /// Metrics of reviews. Counting takes no lock and allocates nothing, except for notes and violations.
 #[derive(Debug)]

@@ -140,6 +140,8 @@ pub enum Note {
         field: Field,
         /// The key.
         key: String,
+        /// What keeps it from kubelets: the `protect` section, or what nodegate does by itself.
+        by: RuleId,
     },
     /// A kubelet changed or removed a key that it may not change; the key was reset to its stored value.
     PutBack {
@@ -147,6 +149,8 @@ pub enum Note {
         field: Field,
         /// The key.
         key: String,
+        /// What keeps it from kubelets: the `protect` section, or what nodegate does by itself.
+        by: RuleId,
     },
     /// A node joined with the old key of a migration that is done; the key was removed.
     Retired {
@@ -200,9 +204,9 @@ pub enum Note {
 
 impl Note {
     /// The note for a key that a kubelet may not change, which was reset to its stored value or removed.
-    pub(crate) fn put_back(field: Field, key: &str, stored: Option<&str>) -> Self {
+    pub(crate) fn put_back(field: Field, key: &str, stored: Option<&str>, by: RuleId) -> Self {
         let key = key.to_owned();
-        if stored.is_some() { Self::PutBack { field, key } } else { Self::Stripped { field, key } }
+        if stored.is_some() { Self::PutBack { field, key, by } } else { Self::Stripped { field, key, by } }
     }
 }
 
@@ -215,10 +219,10 @@ impl fmt::Display for Note {
             Self::Unknown { rule, reason } => write!(f, "rule {rule} could not be evaluated: {reason}"),
             Self::Unsettled { rule } => write!(f, "rule {rule} does not converge and is ignored"),
             Self::Dropped { rule, key, reason } => write!(f, "rule {rule}: label {key} was dropped: {reason}"),
-            Self::Stripped { field, key } => {
+            Self::Stripped { field, key, by: _ } => {
                 write!(f, "{field} {key} may not be asserted by a kubelet and was removed")
             }
-            Self::PutBack { field, key } => {
+            Self::PutBack { field, key, by: _ } => {
                 write!(f, "{field} {key} may not be changed by a kubelet and was reset to its stored value")
             }
             Self::Retired { key, new, by } => {

@@ -11,7 +11,7 @@ use crate::keys::never_persisted;
 use crate::keys::restriction::{is_own, is_reconciled_by_kubelet};
 use crate::set::PolicySet;
 use crate::set::kleene::Kleene;
-use crate::set::rule::Saved;
+use crate::set::rule::{RuleId, Saved};
 
 /// Maximum number of keys that admission resets in one write of a kubelet: the answer names each of them, and a kubelet decides how
 /// many there are.
@@ -39,6 +39,24 @@ pub(crate) enum GuardReason {
     Persisted,
     /// A policy protects it.
     Protected,
+}
+
+impl GuardReason {
+    /// What keeps the label from the kubelet: the `protect` section, or what nodegate does by itself.
+    pub(crate) fn rule(self, set: &PolicySet, key: &str) -> Option<RuleId> {
+        match self {
+            Self::Persisted => Some(RuleId::own("persisted")),
+            Self::Own | Self::Protected => guarding(set, key),
+        }
+    }
+}
+
+/// What keeps a label from the kubelet of every node; `None` if nothing does.
+pub(crate) fn guarding(set: &PolicySet, key: &str) -> Option<RuleId> {
+    if is_own(key) {
+        return Some(RuleId::own("own-keys"));
+    }
+    Some(set.governance().protecting(key)?.protect_id.clone())
 }
 
 /// The keys that the kubelet that sends a write may not change.
@@ -71,6 +89,12 @@ impl<'a> Guard<'a> {
         } else {
             self.set.is_protected(key).then_some(GuardReason::Protected)
         }
+    }
+
+    /// What keeps this label from the kubelet, if [`Self::label`] or [`Self::keeps_as_stored`] says that something does.
+    pub(crate) fn rule(&self, key: &str) -> RuleId {
+        let reason = self.label(key).unwrap_or(GuardReason::Persisted);
+        reason.rule(self.set, key).unwrap_or_else(|| RuleId::own("own-keys"))
     }
 
     /// Labels that the kubelet changes although it may not, with their stored values.

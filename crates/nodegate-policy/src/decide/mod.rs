@@ -26,7 +26,7 @@ use crate::keys::Field;
 use crate::keys::restriction::is_restricted;
 use crate::set::PolicySet;
 use crate::set::migration::Ownership;
-use crate::set::rule::Strength;
+use crate::set::rule::{RuleId, Strength};
 
 /// What a request may carry. NodeRestriction checks nodegate's patch as the requester's own change.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -233,7 +233,8 @@ impl<'a> DecisionBuilder<'a> {
         if stored == Some(&desired.value) {
             self.note_revert(Field::Label, key, Some(stored), actual, desired);
         } else {
-            self.decision.notes.push(Note::put_back(Field::Label, key, stored));
+            let by = self.guard.as_ref().map_or_else(|| RuleId::own("persisted"), |guard| guard.rule(key));
+            self.decision.notes.push(Note::put_back(Field::Label, key, stored, by));
         }
         self.change.labels.insert(key.to_owned(), stored.map(str::to_owned));
     }
@@ -304,13 +305,13 @@ impl<'a> DecisionBuilder<'a> {
                 Some(desired)
                     if self.scope == PatchScope::KubeletCreate && self.write.node.label(key) != Some(desired) => {}
                 Some(_) => continue,
-                None => self.decision.notes.push(Note::put_back(Field::Label, key, *stored)),
+                None => self.decision.notes.push(Note::put_back(Field::Label, key, *stored, guard.rule(key))),
             }
             self.change.labels.entry((*key).to_owned()).or_insert_with(|| stored.map(str::to_owned));
         }
         for (key, stored) in guard.asserted_annotations() {
             if self.change.annotations.insert(key.to_owned(), stored.map(str::to_owned)).is_none() {
-                self.decision.notes.push(Note::put_back(Field::Annotation, key, stored));
+                self.decision.notes.push(Note::put_back(Field::Annotation, key, stored, RuleId::own("own-keys")));
             }
         }
     }

@@ -177,11 +177,7 @@ impl<'a> Judge<'a, '_> {
             Field::Label => self.guard.as_ref().and_then(|guard| guard.label(place.key)),
             Field::Annotation | Field::Taint => is_own(place.key).then_some(GuardReason::Own),
         };
-        let by = match hold? {
-            GuardReason::Own => RuleId::own("own-keys"),
-            GuardReason::Persisted => RuleId::own("persisted"),
-            GuardReason::Protected => self.set.governance().protecting(place.key)?.protect_id.clone(),
-        };
+        let by = hold?.rule(self.set, place.key)?;
         let message = if stamp {
             format!(
                 "annotation {:?} is maintained by nodegate and may not be {} by others",

@@ -28,6 +28,7 @@ use crate::api::names::TaintId;
 use crate::api::state::{Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
 use crate::decide::evaluate::{Evaluation, Sources};
+use crate::decide::guard::guarding;
 use crate::decide::view::View;
 use crate::decide::{DecisionBuilder, EvalContext, answers, mask_owned};
 use crate::facts::NodeFacts;
@@ -39,7 +40,7 @@ use crate::keys::Field;
 use crate::keys::restriction::is_own;
 use crate::set::PolicySet;
 use crate::set::migration::Ownership;
-use crate::set::rule::{REMOVE_AFTER, Rule, Strength};
+use crate::set::rule::{REMOVE_AFTER, Rule, RuleId, Strength};
 
 /// A stored node, and what is known about its past.
 #[derive(Clone, Copy, Debug)]
@@ -254,7 +255,8 @@ impl<'a> Planner<'a> {
             .collect();
         for key in &forged {
             self.builder.change.labels.insert(key.clone(), None);
-            self.builder.decision.notes.push(Note::Stripped { field: Field::Label, key: key.clone() });
+            let by = guarding(self.set, key).unwrap_or_else(|| RuleId::own("own-keys"));
+            self.builder.decision.notes.push(Note::Stripped { field: Field::Label, key: key.clone(), by });
         }
         forged
     }

@@ -72,6 +72,7 @@ pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget, spa
             return Ok(Attempt::TooBrief);
         }
         count_notes(&decision.notes, context);
+        log_corrections(write, &decision.notes, context);
         reply.patch = patch_of_write(write, decision.change.as_ref());
         count_change(&decision, reply.patch.as_ref().map_or(0, |patch| patch.len()), context);
         reply.warnings = decision_warnings(&decision);
@@ -266,6 +267,33 @@ fn log_denial(write: &Write<'_>, denial: &str, violations: &[Violation], context
     );
 }
 
+/// Logs what a kubelet wrote to its living node and may not. What it claimed when it joined is the leader's to tell.
+fn log_corrections(write: &Write<'_>, notes: &[Note], context: &Context) {
+    if write.operation == Operation::Create || !write.requester.is_kubelet() {
+        return;
+    }
+    let corrected = notes.iter().filter_map(|note| match note {
+        Note::Stripped { key, by, .. } | Note::PutBack { key, by, .. } | Note::Reverted { key, by, .. } => {
+            Some((key.as_str(), by.to_string()))
+        }
+        _ => None,
+    });
+    let (keys, rules): (Vec<&str>, BTreeSet<String>) = corrected.unzip();
+    if keys.is_empty() {
+        return;
+    }
+    let Some(left_out) = context.denials.note(&write.requester.username, Instant::now()) else { return };
+    tracing::info!(
+        node = &*write.node.name,
+        user = shown(&write.requester.username),
+        caller = context.callers.as_str(),
+        keys = cut(keys.join(","), LOGGED_MAX),
+        rules = cut(rules.into_iter().collect::<Vec<_>>().join(","), LOGGED_MAX),
+        left_out = (left_out > 0).then_some(left_out),
+        "corrected a kubelet's write"
+    );
+}
+
 /// Counts what an answer changes and what it leaves for later. Dry runs count as well, as all reviews do.
 fn count_change(decision: &Decision, operations: usize, context: &Context) {
     let metrics = &context.metrics.admission;
@@ -285,8 +313,8 @@ fn count_notes(notes: &[Note], context: &Context) {
             Note::Unknown { rule, .. } => ("unknown", Some(rule)),
             Note::Unsettled { rule } => ("unsettled", Some(rule)),
             Note::Dropped { rule, .. } => ("dropped", Some(rule)),
-            Note::Stripped { .. } => ("stripped", None),
-            Note::PutBack { .. } => ("put_back", None),
+            Note::Stripped { by, .. } => ("stripped", Some(by)),
+            Note::PutBack { by, .. } => ("put_back", Some(by)),
             Note::Retired { by, .. } => ("retired", Some(by)),
             Note::Reverted { by, .. } => ("reverted", Some(by)),
             Note::Withheld { by, .. } => ("withheld", Some(by)),

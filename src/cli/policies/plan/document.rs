@@ -262,8 +262,8 @@ impl From<&Note> for Noted {
             Note::Dropped { rule, key, reason: _ } => {
                 remark(RemarkKind::Dropped, (Some(FieldName::Label), Some(key)), Some(rule))
             }
-            Note::Stripped { field, key } => remark(RemarkKind::Stripped, of(field, key), None),
-            Note::PutBack { field, key } => remark(RemarkKind::PutBack, of(field, key), None),
+            Note::Stripped { field, key, by } => remark(RemarkKind::Stripped, of(field, key), Some(by)),
+            Note::PutBack { field, key, by } => remark(RemarkKind::PutBack, of(field, key), Some(by)),
             Note::Retired { key, new: _, by } => {
                 remark(RemarkKind::Retired, (Some(FieldName::Label), Some(key)), Some(by))
             }
