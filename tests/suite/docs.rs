@@ -1,6 +1,7 @@
 //! The documents: links lead somewhere, and what a reference lists is what the program has.
 
 mod cli_reference;
+mod files;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
