@@ -43,7 +43,7 @@ pub struct AffectedPod {
     /// How long the pod tolerates the taint before it is evicted, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_seconds: Option<i64>,
-    /// How many nodes accept the pod after the change, as far as labels and taints decide it, taints for node conditions
+    /// How many nodes accept the pod after the change, judged only by labels and taints, taints for node conditions
     /// aside. Absent for pods of DaemonSets and where only a topology key changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes_left: Option<usize>,

@@ -2,6 +2,7 @@
 
 mod cli_reference;
 mod files;
+mod sentences;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

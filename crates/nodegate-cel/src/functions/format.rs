@@ -53,7 +53,7 @@ fn precision(clause: &str) -> Result<(usize, &str), EvaluationError> {
     let (digits, rest) = rest.split_at(end);
     match digits.parse() {
         Ok(digits) if digits <= MAX_PRECISION => Ok((digits, rest)),
-        Err(_) if digits.is_empty() => Err(failed("format() needs a number of digits behind `%.`")),
+        Err(_) if digits.is_empty() => Err(failed("format() needs a number of digits after `%.`")),
         _ => Err(failed(format!("format() writes at most {MAX_PRECISION} digits"))),
     }
 }

@@ -51,7 +51,7 @@ impl Body<'_> {
             match rest.chars().next() {
                 None => {
                     return Err(
-                        Problem::new(self.at, "this text is not closed").remedy(format!("write {quote} behind it"))
+                        Problem::new(self.at, "this text is not closed").remedy(format!("write {quote} after it"))
                     );
                 }
                 Some('\n' | '\r') if quote.len() == 1 => {

@@ -32,7 +32,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("18446744073709551616u == 1u", "this number is too large"),
     ("0x10000000000000000 == 1", "this number is too large"),
     ("1e999 == 1.0", "this number is too large"),
-    ("true && 'ab", "column 12 of the expression: this text is not closed; write ' behind it"),
+    ("true && 'ab", "column 12 of the expression: this text is not closed; write ' after it"),
     ("'ab\n' == ''", "this text is not closed on its line; write '"),
     ("true && 1 + 'a' == 'b'", "column 11 of the expression: `+` cannot take an int and a string"),
     // What an answer must be

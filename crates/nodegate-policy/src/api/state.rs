@@ -113,7 +113,7 @@ pub enum How {
     Controller,
     /// nodegate restored it from saved state.
     Restored,
-    /// The node's kubelet wrote it, as far as it can be told by its field manager.
+    /// The node's kubelet wrote it, judged by its field manager.
     Kubelet,
     /// The node's kubelet claimed it, and the claim was rejected: [`Change::new`] is the claimed value. The key did not change.
     Rejected,

@@ -73,7 +73,7 @@ pub struct Entry {
     pub source: Source,
     /// Whether nodegate owns the key, so that it keeps the value and removes it when no rule assigns it anymore.
     pub owned: bool,
-    /// Since when the key has this value (RFC 3339), as far as it is known.
+    /// Since when the key has this value (RFC 3339), if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// Other values that rules assign to the key, the one with the highest precedence first.

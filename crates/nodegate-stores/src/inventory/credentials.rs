@@ -75,7 +75,9 @@ impl Files {
     /// Returns a sentence that names the file that is missing or invalid. It contains nothing of the files but the URL.
     pub(super) fn parse(&self) -> Result<Credentials, String> {
         let Some(url) = &self.url else {
-            return Err(format!("the credentials have no file {URL:?}; write the URL into it that they are for"));
+            return Err(format!(
+                "the credentials have no file {URL:?}; write the URL to which they may be sent into it"
+            ));
         };
         let text = std::str::from_utf8(url).map_err(|_| format!("the file {URL:?} is not UTF-8"))?.trim();
         let url: Url = text.parse().map_err(|error| format!("the file {URL:?} contains no URL: {error}"))?;

@@ -32,7 +32,7 @@ pub(crate) struct Entry {
     /// The value before the change. Absent if the key was added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) was: Option<String>,
-    /// Who made the change, as far as it is known.
+    /// Who made the change, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) by: Option<String>,
     /// What `by` is.

@@ -34,7 +34,7 @@ pub(crate) struct Report {
     pub(super) left_alone: Vec<LeftAlone>,
     /// The nodes to which no rule assigns anything.
     pub(super) unmanaged: Vec<String>,
-    /// The nodes that were written without nodegate's admission, as far as it can be detected and was not recorded yet.
+    /// The nodes that were written without nodegate's admission, if that can be detected and was not recorded yet.
     pub(super) missed: Vec<Missed>,
     /// What kubelets claimed when their nodes joined, and what was rejected of it.
     pub(super) rejected: Vec<Rejected>,

@@ -230,7 +230,7 @@ fn check_values(tree: &Tree, path: &FieldPath, faults: &mut Vec<ShapeFault>) {
 fn no_value_of(key: &str, schema: &Json) -> Problem {
     match key.split_once(':') {
         Some((key, value)) => {
-            Problem::new("the field has no value", format!("write a space behind the colon: {key}: {value}"))
+            Problem::new("the field has no value", format!("write a space after the colon: {key}: {value}"))
         }
         None => no_value(schema),
     }

@@ -79,7 +79,7 @@ spec:
         found,
         [
             "9:7 spec.rules[0].names: \"names\" is a field of \"match\", but it is written beside it; indent it below \"match\"",
-            "12:16 spec.rules[1].labels[\"team:ml\"]: the field has no value; write a space behind the colon: team: ml",
+            "12:16 spec.rules[1].labels[\"team:ml\"]: the field has no value; write a space after the colon: team: ml",
             "14:15 spec.rules[2].match.labels: unknown field \"labels\"; write selector: {matchLabels: {KEY: VALUE}}",
             "16:3 spec.persist: expected a mapping, found a list; write {labels: [a, b]}",
             "18:16 spec.governance.required[0]: expected a mapping, found \"x\"; write {keys: [x]}",

@@ -167,7 +167,7 @@ impl<'t> Stop<'t> {
         let key = self.line.get(..self.at)?.trim_start();
         if message.contains("mapping values are not allowed") && !key.is_empty() && !key.contains([':', ' ', '{', '['])
         {
-            let what = format!("{key:?} is indented more than the line above, whose value it continues then");
+            let what = format!("{key:?} is indented more than the line above, so it continues that line's value");
             let remedy = "indent it as much as the other fields".to_owned();
             return Some(Mistake { what, remedy, part: self.at - key.len()..self.at });
         }
@@ -183,7 +183,7 @@ impl<'t> Stop<'t> {
         // A bracket that is not closed is an error of its own.
         let is_closed = self.line.get(value..self.at)?.contains([']', '}']);
         let sign = self.rest(value).chars().next()?;
-        let what = format!("an unquoted `{sign}` begins {kind}, and there is more text behind its end");
+        let what = format!("an unquoted `{sign}` begins {kind}, and more text follows its end");
         is_closed.then(|| self.quote(value, what))
     }
 

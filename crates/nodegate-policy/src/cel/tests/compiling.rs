@@ -31,7 +31,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("node.metadata.name == “a”", "column 23", "typographic quotes"),
     ("é == 1", "column 1", "write text in quotes"),
     ("'é' == ü", "column 8", "write text in quotes"),
-    ("'abc", "column 5", "write ' behind it"),
+    ("'abc", "column 5", "write ' after it"),
     ("'a\n' == 'b'", "line 1, column 3", "on its line"),
     ("'\\q' == ''", "column 2", "write `\\\\`"),
     ("'\\u12' == ''", "column 2", "4 digits"),
