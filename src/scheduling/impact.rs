@@ -202,11 +202,9 @@ impl Impact {
         Some(AffectedPod { nodes_left: Some(self.accepting(&requirements).after), ..found })
     }
 
-    /// The affected pods, the ones that are evicted first, and the affected DaemonSets.
+    /// The affected pods and the affected DaemonSets, both sorted by namespace and name.
     pub fn finish(mut self) -> (Vec<AffectedPod>, Vec<AffectedDaemonSet>) {
-        self.pods.sort_by(|one, other| {
-            (one.effect, &one.namespace, &one.name).cmp(&(other.effect, &other.namespace, &other.name))
-        });
+        self.pods.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
         self.affected_sets.sort_unstable();
         (self.pods, self.affected_sets)
     }

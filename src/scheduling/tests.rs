@@ -219,8 +219,8 @@ fn a_pod_whose_label_goes_keeps_running_and_its_node_would_not_accept_it_again()
     impact.add_pod(&pod("together", Some("n1"), None, pool));
     let expected = [
         "selects n1 - unschedulable None Some(0) nodeSelector pool=a does not match",
-        "together n1 - unschedulable None Some(2) the node lacks the topology key pool",
         "spread n1 - topologyChanged None None topology key rack becomes \"2\"",
+        "together n1 - unschedulable None Some(2) the node lacks the topology key pool",
     ];
     assert_eq!(effects(impact), expected);
 }
@@ -236,8 +236,8 @@ fn pending_pods_can_start_where_a_label_comes_and_cannot_where_the_last_one_goes
     gated["schedulingGates"] = json!([{"name": "quota"}]);
     impact.add_pod(&pod("gated", None, None, gated));
     let expected = [
-        "stuck - - unschedulable None Some(0) no node accepts it anymore",
         "starts n1 Job/j schedulable None Some(1) its node selector, affinity and tolerations match a node that they did not match before",
+        "stuck - - unschedulable None Some(0) no node accepts it anymore",
     ];
     assert_eq!(effects(impact), expected);
 }

@@ -101,7 +101,10 @@ fn json_has_the_documented_fields_and_no_value_only_as_prose() {
     let taint = json!({"op": "add", "field": "taint", "key": "dedicated", "value": "gpu", "effect": "NoSchedule", "policy": "fleet", "rule": "gold"});
     assert_eq!((&gpu["changes"][1], &gpu["changes"][2]), (&tier, &taint));
     let cause = json!({"kind": "taint", "key": "dedicated", "value": "gpu", "effect": "NoSchedule"});
-    let pod = &plan["pods"][0];
+    let pods = plan["pods"].as_array().unwrap();
+    let names: Vec<&Value> = pods.iter().map(|pod| &pod["name"]).collect();
+    assert_eq!(names, ["train", "web-0", "web-2"], "in the order of namespace and name, whatever happens to them");
+    let pod = &pods[1];
     assert_eq!((&pod["cause"], &pod["effect"], &pod["node"]), (&cause, &json!("unschedulable"), &json!("gpu-0")));
     assert_eq!(plan["summary"]["changed"], 12);
     let unknown =

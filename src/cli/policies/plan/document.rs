@@ -15,7 +15,7 @@ pub(crate) struct Plan {
     pub(in crate::cli) policies: Policies,
     /// Every node, sorted by name.
     pub(in crate::cli) nodes: Vec<NodePlan>,
-    /// The pods that the changes affect.
+    /// The pods that the changes affect, sorted by namespace and name.
     pub(in crate::cli) pods: Vec<AffectedPod>,
     /// The DaemonSets that start or stop pods.
     pub(in crate::cli) daemon_sets: Vec<AffectedDaemonSet>,
