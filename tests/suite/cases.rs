@@ -67,12 +67,20 @@ fn every_condition_and_every_kind_of_governance_has_cases() {
 fn a_failing_case_reports_the_differences() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("test.yaml");
-    let text = "apiVersion: nodegate.dev/v1alpha1\nkind: PolicyTest\npolicy: {rules: [{name: r, labels: {a: \"1\"}}]}\ncases:\n  - {name: wrong, node: {name: n}, expect: {labels: {a: \"2\"}, deferred: [x]}}\n";
+    let text = "apiVersion: nodegate.dev/v1alpha1\nkind: PolicyTest\npolicy: {rules: [{name: r, labels: {a: \"1\"}}]}\ncases:\n  - {name: wrong, node: {name: n}, expect: {labels: {a: \"2\"}, absent: [a], deferred: [x, b], pending: true, verdict: deny}}\n";
     std::fs::write(&file, text).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("test").arg(&file).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("label a: expected \"2\", got \"1\"") && text.contains("deferred: expected"), "{text}");
+    for difference in [
+        "label a: expected \"2\", got \"1\"\n",
+        "a: expected absent, got \"1\"\n",
+        "deferred: expected [b, x], got []\n",
+        "pending: expected true, got false\n",
+        "verdict: expected \"deny\", got \"allow\"\n",
+    ] {
+        assert!(text.contains(difference), "{difference}: {text}");
+    }
     std::fs::write(&file, "apiVersion: nodegate.dev/v1alpha1\nkind: PolicyTest\ncasez: []\n").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("test").arg(&file).output().unwrap();
     assert_eq!(output.status.code(), Some(2));

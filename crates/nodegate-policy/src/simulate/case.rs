@@ -149,58 +149,63 @@ fn changed(node: &Json, change: &ChangeCase) -> Result<Json, SimulationError> {
 fn differences(expect: &Expectation, simulated: &Simulated) -> Vec<String> {
     let (decision, node) = (&simulated.decision, &simulated.node);
     let mut found = Vec::new();
-    let mut differ = |what: String, expected: &str, actual: Option<&str>| {
-        if actual != Some(expected) {
-            found.push(format!(
-                "{what}: expected {expected:?}, got {}",
-                actual.map_or("absent".to_owned(), |actual| format!("{actual:?}"))
-            ));
+    let mut differ = |what: String, expected: String, actual: Option<String>| {
+        if actual.as_ref() != Some(&expected) {
+            found.push(format!("{what}: expected {expected}, got {}", actual.as_deref().unwrap_or("absent")));
         }
     };
+    let quoted = |text: &str| format!("{text:?}");
+    let listed = |keys: BTreeSet<String>| format!("[{}]", keys.into_iter().collect::<Vec<_>>().join(", "));
     for (key, value) in &expect.labels {
-        differ(format!("label {key}"), value, node["metadata"]["labels"][key].as_str());
+        differ(format!("label {key}"), quoted(value), node["metadata"]["labels"][key].as_str().map(quoted));
     }
     for (key, value) in &expect.annotations {
-        differ(format!("annotation {key}"), value, node["metadata"]["annotations"][key].as_str());
+        let there = node["metadata"]["annotations"][key].as_str();
+        differ(format!("annotation {key}"), quoted(value), there.map(quoted));
     }
     let taints = taints(node);
     for taint in &expect.taints {
         let there = short_form::taint(taint).is_ok_and(|taint| taints.contains(&taint_text(&taint)));
-        differ(format!("taint {taint}"), "there", there.then_some("there"));
+        differ(format!("taint {taint}"), quoted("there"), there.then(|| quoted("there")));
     }
     for key in &expect.absent {
         let label = node["metadata"]["labels"].get(key).or_else(|| node["metadata"]["annotations"].get(key));
         let taint = taints.iter().find(|taint| taint.split(['=', ':']).next() == Some(key));
-        if let Some(there) = label.map(ToString::to_string).or_else(|| taint.cloned()) {
-            differ(key.clone(), "absent", Some(&there));
+        if let Some(there) = label.and_then(Json::as_str).or_else(|| taint.map(String::as_str)) {
+            differ(key.clone(), "absent".to_owned(), Some(quoted(there)));
         }
     }
     if let Some(expected) = &expect.deferred {
         let expected: BTreeSet<String> = expected.iter().cloned().collect();
         let actual: BTreeSet<String> = decision.deferred.iter().flat_map(keys).collect();
-        differ("deferred".to_owned(), &format!("{expected:?}"), Some(&format!("{actual:?}")));
+        differ("deferred".to_owned(), listed(expected), Some(listed(actual)));
     }
     for (what, expected, actual) in
         [("pending", expect.pending, decision.pending), ("patch", expect.patch, decision.change.is_some())]
     {
         if let Some(expected) = expected {
-            differ(what.to_owned(), &expected.to_string(), Some(&actual.to_string()));
+            differ(what.to_owned(), expected.to_string(), Some(actual.to_string()));
         }
     }
     for text in &expect.notes {
         let notes: Vec<String> = decision.notes.iter().map(ToString::to_string).collect();
         let there = notes.iter().any(|note| note.contains(text));
-        differ(format!("a note that contains {text:?} among {notes:?}"), "there", there.then_some("there"));
+        differ(
+            format!("a note that contains {text:?} among {notes:?}"),
+            quoted("there"),
+            there.then(|| quoted("there")),
+        );
     }
     if let Some(expected) = expect.verdict {
-        differ("verdict".to_owned(), expected.as_str(), Some(verdict(&simulated.verdict).as_str()));
+        differ("verdict".to_owned(), quoted(expected.as_str()), Some(quoted(verdict(&simulated.verdict).as_str())));
     }
     if let Some(text) = &expect.message {
         let denial = simulated.verdict.denial();
         let each = simulated.verdict.violations.iter().map(|violation| violation.message.as_str());
         let messages: Vec<&str> = each.chain(denial.as_deref()).collect();
         let there = messages.iter().any(|message| message.contains(text));
-        differ(format!("a message that contains {text:?} among {messages:?}"), "there", there.then_some("there"));
+        let what = format!("a message that contains {text:?} among {messages:?}");
+        differ(what, quoted("there"), there.then(|| quoted("there")));
     }
     found
 }
