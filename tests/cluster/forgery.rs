@@ -171,7 +171,13 @@ async fn what_a_joining_kubelet_asserts_in_vain_is_told() {
             && state["history"].to_string().contains("nodegate/owners")
     })
     .await;
-    let of = ["get", "events.events.k8s.io", "-A", "--field-selector", "regarding.name=forger-4,reason=ClaimRejected"];
+    let of = [
+        "get",
+        "events.events.k8s.io",
+        "-A",
+        "--field-selector",
+        "regarding.name=forger-4,reason=ClaimRejected,type=Warning",
+    ];
     let events = cluster.plane.kubectl(&[&of[..], &["-o", "jsonpath={.items[*].note}"]].concat(), None).unwrap();
     assert!(events.contains(r#"class.example.com/tier="dual-gpu" (forgery/in-service)"#), "{events}");
     assert!(events.contains("metadata.ownerReferences (nodegate/owners)"), "{events}");

@@ -156,7 +156,6 @@ async fn no_call_fails_while_replicas_leaders_and_certificates_change() {
     let balancer = Balancer::start().await;
     let setup = Setup {
         policies: &["tests/cluster/keeping.yaml"],
-        serve: &["--drain-delay", "3s"],
         cluster: true,
         own_certificates: true,
         behind: Some(balancer.port),

@@ -132,9 +132,16 @@ async fn an_existing_node_has_an_event_for_each_change_of_the_policies_and_none_
         })
         .await;
     };
-    let apply = |value: &str| plane.kubectl(&["apply", "-f", "-"], Some(&policy("told-events", &tier(value)))).unwrap();
+    let tainted = |value: &str| {
+        let mut spec = tier(value);
+        spec["rules"][0]["taints"] = json!([{"key": "told", "value": value, "effect": "NoSchedule"}]);
+        spec
+    };
+    let apply =
+        |value: &str| plane.kubectl(&["apply", "-f", "-"], Some(&policy("told-events", &tainted(value)))).unwrap();
+    let by = "(policy told-events, rule tier)";
     let set =
-        |value: &str| format!("set because of the policies in force: tier={value} (policy told-events, rule tier)");
+        |value: &str| format!("set because of the policies in force: tier={value} {by}, told={value}:NoSchedule {by}");
     apply("gold");
     until(&[&set("gold")]).await;
     admin.label("told-events", "tier", json!("forged")).await.unwrap();
@@ -143,7 +150,7 @@ async fn an_existing_node_has_an_event_for_each_change_of_the_policies_and_none_
     apply("silver");
     until(&[&set("gold"), &set("silver")]).await;
     plane.kubectl(&["delete", "nodepolicy", "told-events"], None).unwrap();
-    until(&[&set("gold"), &set("silver"), "removed because of the policies in force: tier"]).await;
+    until(&[&set("gold"), &set("silver"), "removed because of the policies in force: tier, told:NoSchedule"]).await;
     admin.delete("told-events").await;
     admin.delete("kept-before").await;
     drop(nodegate);

@@ -86,6 +86,21 @@ Rules that trust values set by kubelets (trustKubelet): fleet/big
 }
 
 #[test]
+fn an_empty_value_is_shown_as_quotes() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = "{apiVersion: nodegate.dev/v1alpha1, kind: NodePolicy, metadata: {name: fleet}, spec: {rules: [
+        {name: role, labels: {role: \"\", tier: gold}}]}}";
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {tier: \"\"}}}";
+    std::fs::write(directory.path().join("role.yaml"), policy).unwrap();
+    std::fs::write(directory.path().join("node.yaml"), node).unwrap();
+    let output = command(directory.path(), &["node.yaml", "--policy", "role.yaml"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for line in ["+ label role=\"\" (rule fleet/role): n1\n", "~ label tier=gold, was \"\" (rule fleet/role): n1\n"] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+}
+
+#[test]
 fn by_node_each_node_is_shown_with_its_changes() {
     let text = planned(0, &["--by", "node"]);
     let expected = "\ngpu-1\n  + label serial=gpu-1 (rule fleet/serial)\n  ~ label tier=gold, was tin (rule fleet/gold)\n  + taint dedicated=gpu:NoSchedule (rule fleet/gold)\n  unknown: rule fleet/big could not be evaluated: a fact that it reads has not been reported yet\n";

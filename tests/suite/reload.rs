@@ -1,6 +1,7 @@
 //! Files that a running `nodegate serve` reads again when they change, and what it watches for that.
 
 use std::fs;
+use std::process::Command;
 
 use super::authority::Authority;
 use super::eventually::eventually_blocking;
@@ -53,6 +54,23 @@ fn a_persist_section_without_a_retention_is_told_when_it_is_loaded() {
     fs::write(serve.path("policies/b.yaml"), persisting("b", "")).unwrap();
     let rules = eventually_blocking("it is told", || told().ok_or_else(|| serve.log()));
     assert!(rules.starts_with("b/") && !rules.contains("a/"), "{rules}");
+}
+
+#[test]
+fn a_directory_that_init_has_written_is_served_and_its_tests_are_not_read() {
+    let serve = Serve::start(&["--policy", "DIR/policy"], &[], |directory| {
+        let node = "{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {team: ml}}}";
+        fs::write(directory.join("nodes.yaml"), node).unwrap();
+        let mut init = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        let output = init.args(["init", "nodes.yaml"]).current_dir(directory).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    });
+    serve.metric("nodegate_policies 2").unwrap_or_else(|| panic!("fleet and baseline: {}", serve.get("/metrics")));
+    let test = fs::read_to_string(serve.path("policy/test.yaml")).unwrap();
+    fs::write(serve.path("policy/test.yaml"), format!("{test}nonsense: {{}}\n")).unwrap();
+    fs::write(serve.path("policy/more.yaml"), policy("more", "more")).unwrap();
+    eventually_blocking("the new file is in force", || serve.metric("nodegate_policies 3"));
+    assert!(serve.lines().iter().all(|line| line["level"] != "ERROR"), "{}", serve.log());
 }
 
 #[test]

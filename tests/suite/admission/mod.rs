@@ -135,6 +135,24 @@ async fn a_denial_is_a_403_that_names_who_may_write_and_how_to_override() {
     assert!(reply.get("patch").is_none());
 }
 
+#[tokio::test]
+async fn a_warning_about_broken_glass_says_who_and_fits_into_lines() {
+    let policy = POLICY.replace("  protect:", "  governance: {breakGlass: {groups: [oncall]}}\n  protect:");
+    let context = Arc::new(context(&policy));
+    let reserved = edited(LABEL, |review| {
+        review["request"]["object"]["metadata"]["labels"]["node.kubernetes.io/kind"] = json!("x");
+        review["request"]["userInfo"]["groups"] = json!(["oncall", "system:authenticated"]);
+    });
+    let (_, text) = send_to(&context, Bounds::default(), post("/validate", reserved)).await;
+    let reply: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(reply["response"]["allowed"], true, "{text}");
+    let warnings: Vec<&str> =
+        reply["response"]["warnings"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(warnings.iter().all(|line| line.starts_with("nodegate: ") && line.chars().count() <= 120), "{warnings:?}");
+    let whole: String = warnings.iter().map(|line| line.trim_start_matches("nodegate:")).collect();
+    assert!(whole.contains("group oncall overrides") && whole.contains("node.kubernetes.io/kind"), "{whole}");
+}
+
 /// `kubectl` shows a refusal as it is, and the API server drops a warning with a control character in it.
 #[tokio::test]
 async fn text_of_a_node_in_messages_is_escaped_in_denials_and_warnings() {
