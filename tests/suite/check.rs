@@ -189,6 +189,18 @@ fn what_a_file_may_have_and_apply_refuses_is_a_warning() {
     };
     assert_eq!(matched("dedicated:NoSchedule"), [""; 0]);
     assert_eq!(matched("{key: dedicated}"), ["only-in-files spec.rules[0].match.anyOf[0].taints[0]"]);
+    let file = |metadata: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let head = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nspec: {}\n";
+        std::fs::write(directory.path().join("a.yaml"), format!("{head}metadata: {{name: a, {metadata}}}\n")).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("check").arg(directory.path()).output().unwrap();
+        format!("{}{}", text(&output.stdout), text(&output.stderr))
+    };
+    assert!(!file("labels: {a: b}, annotations: {c: d}").contains("only-in-files"));
+    let told = file("lables: {a: b}");
+    for part in ["only-in-files", "the field \"lables\" of metadata", "did you mean \"labels\"?"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
     let many = (0..2_001).map(|at| format!("{{name: r{at}, labels: {{l{at}: x}}}}")).collect::<Vec<_>>().join(", ");
     assert_eq!(warned(&format!("{{rules: [{many}]}}")), ["only-in-files spec.rules"]);
 }

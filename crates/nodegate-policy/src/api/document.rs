@@ -249,6 +249,15 @@ impl PolicyDocument {
         self.located(path, Tree::locate_value, problem.into())
     }
 
+    /// The names of the fields of `metadata`; none if the document was not parsed from a text.
+    pub(crate) fn metadata_fields(&self) -> Vec<&str> {
+        let metadata = self.parsed().and_then(|parsed| parsed.tree.field("metadata"));
+        match metadata.map(|field| &field.tree.value) {
+            Some(Node::Mapping(fields)) => fields.iter().map(|field| field.key.as_str()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The text from the value at `path` on, as it is written; `None` if the document was not parsed from a text.
     pub(crate) fn written_at(&self, path: &FieldPath) -> Option<&str> {
         self.text.as_ref()?.as_str().get(self.parsed()?.tree.locate_value(path).0.start()..)

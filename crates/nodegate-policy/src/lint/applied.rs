@@ -5,8 +5,28 @@ use super::{Lint, LintName};
 use crate::api::crd::RULES_MAX;
 use crate::api::document::{OBJECT_VALUES_MAX, Origin, PolicyDocument};
 use crate::api::problem::Problem;
+use crate::api::schema::nearest;
 use crate::api::source::FieldPath;
 use serde_json::Value;
+
+/// The fields of `metadata` (`k8s.io/apimachinery/pkg/apis/meta/v1`, `ObjectMeta`). `kubectl apply` has the API server refuse others.
+const METADATA: [&str; 15] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "name",
+    "namespace",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
 
 /// Finds what would be refused if the policy of a file were applied as a `NodePolicy` object.
 pub(super) fn only_in_files(document: &PolicyDocument, lints: &mut Vec<Lint>) {
@@ -17,6 +37,13 @@ pub(super) fn only_in_files(document: &PolicyDocument, lints: &mut Vec<Lint>) {
         let problem = Problem::new(format!("`kubectl apply` refuses {what}, which only files may have"), remedy);
         lints.push(Lint { name: LintName::OnlyInFiles, fault: document.fault(path, problem) });
     };
+    for field in document.metadata_fields().into_iter().filter(|field| !METADATA.contains(field)) {
+        let remedy = match nearest(field, &METADATA) {
+            Some(meant) => format!("did you mean {meant:?}?"),
+            None => "remove it, or write it as an annotation".to_owned(),
+        };
+        refused(&FieldPath::root().key("metadata").key(field), &format!("the field {field:?} of metadata"), &remedy);
+    }
     let rules = spec_path().key("rules");
     if document.spec.rules.len() > RULES_MAX as usize {
         refused(&rules, &format!("more than {RULES_MAX} rules"), "split them into several policies");
