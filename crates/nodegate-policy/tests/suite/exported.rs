@@ -7,7 +7,7 @@ use nodegate_policy::simulate::{Scene, compile_inline};
 use serde_json::{Value as Json, json};
 
 use crate::evaluation::Policy;
-use crate::native::desired;
+use crate::native::{desired, review};
 
 fn exported(spec: &Json) -> Native {
     let options = NativeOptions { name: "p".to_owned(), ..NativeOptions::default() };
@@ -175,4 +175,37 @@ fn many_rules_are_divided_into_policies_and_rules_that_need_each_other_stay_toge
     assert_eq!(parts.iter().flatten().filter(|key| *key == "k1").count(), 1, "one policy decides between two rules");
     let names: Vec<&str> = native.objects.iter().filter_map(|object| object["spec"]["policyName"].as_str()).collect();
     assert!(["p", "p-1", "p-2"].iter().all(|name| names.contains(name)), "{names:?}");
+}
+
+#[test]
+fn a_warning_about_broken_glass_says_who_overrides_what() {
+    let native = exported(&json!({"governance": {
+        "breakGlass": {"groups": ["oncall"]},
+        "reserved": [{"name": "tiers", "keys": ["tier"], "allow": {"users": ["cmdb"]}}],
+    }}));
+    let node = json!({"metadata": {"name": "a", "labels": {"tier": "gold"}}});
+    let scene = Scene {
+        inventory: Default::default(),
+        node: node.clone(),
+        old: None,
+        status: false,
+        username: "alice".to_owned(),
+        groups: vec!["oncall".to_owned()],
+        saved: None,
+        pending_taint: None,
+    };
+    let mut told = Vec::new();
+    for policy in Policy::all(&native.objects).iter().filter(|policy| policy.action.is_some()) {
+        let Some(evaluation) = policy.evaluated(review(&node, &scene)) else { continue };
+        for validation in policy.object["spec"]["validations"].as_array().unwrap() {
+            if evaluation.holds(validation["expression"].as_str().unwrap()) == Some(false) {
+                let message = evaluation.value(validation["messageExpression"].as_str().unwrap()).unwrap();
+                told.push((policy.action.clone().unwrap(), message.as_str().unwrap().to_owned()));
+            }
+        }
+    }
+    let [(action, message)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(action, "Warn");
+    assert!(message.starts_with("nodegate: user alice overrides (break glass): "), "{message}");
+    assert!(message.contains("tier") && message.contains("tiers"), "{message}");
 }

@@ -1,7 +1,7 @@
 //! What native policies evaluate to, by the engine of this workspace, without an API server.
 //! `tests/cluster/native` compares them with `decide` and `judge` on a real one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::native::{NativeOptions, export};
@@ -17,7 +17,7 @@ const SELF_USER: &str = "system:serviceaccount:nodegate:nodegate";
 const BREAK_GLASS: &str = "nodegate:break-glass";
 
 /// The documents of a review of `node`.
-fn review(node: &Json, scene: &Scene) -> Evaluation {
+pub(crate) fn review(node: &Json, scene: &Scene) -> Evaluation {
     let operation = if scene.old.is_some() { "UPDATE" } else { "CREATE" };
     let request = json!({
         "operation": operation,
@@ -136,7 +136,7 @@ fn differences(policies: &[Policy], scene: &Scene, simulated: &Simulated) -> Vec
 
 #[test]
 fn native_policies_answer_every_table_case_as_nodegate_does() {
-    let (mut found, mut compared) = (Vec::new(), 0);
+    let (mut found, mut compared, mut files) = (Vec::new(), 0, BTreeSet::new());
     for (file, test) in tests() {
         if !test.expect_errors.is_empty() {
             continue;
@@ -155,7 +155,9 @@ fn native_policies_answer_every_table_case_as_nodegate_does() {
             found.extend(lines.into_iter().map(|line| format!("{file}: {}: {line}", case.name)));
             compared += 1;
         }
+        files.insert(file);
     }
+    assert!(files.contains("created.yaml"), "what those who create nodes may give them is compared: {files:?}");
     assert!(found.is_empty(), "{} of {compared}:\n{}", found.len(), found.join("\n"));
     assert!(compared > 100, "only {compared} cases were compared");
 }

@@ -130,20 +130,24 @@ impl EntryContext<'_, '_> {
         reason: &str,
     ) -> Vec<Validation> {
         let none = Formula::When(format!("({variable}.size() == 0)"));
-        let made = |mode: EntryMode, passes: Formula, prefix: &str| Validation {
+        let made = |mode: EntryMode, passes: Formula, start: &str, fallback: &str| Validation {
             mode,
             alone: false,
             expression: passes.text(),
-            message: format!("{} + {what} + {}", quote(prefix), quote(reason)),
-            fallback: format!("{prefix}this write is not allowed{reason}"),
+            message: format!("{start} + {what} + {}", quote(reason)),
+            fallback: format!("{fallback}this write is not allowed{reason}"),
         };
+        let usual = "nodegate: ";
+        // As in the webhook's warning, this says who. The API server uses the fallback if the name does not fit into a line.
+        let overrides =
+            format!(r#""nodegate: user " + request.userInfo.username + {}"#, quote(" overrides (break glass): "));
         let break_glass = self.breaks_glass(entry);
         if entry.mode != EntryMode::Enforce || break_glass == Formula::Never {
-            return vec![made(entry.mode, none, "nodegate: ")];
+            return vec![made(entry.mode, none, &quote(usual), usual)];
         }
         vec![
-            made(EntryMode::Enforce, Formula::any([none.clone(), break_glass.clone()]), "nodegate: "),
-            made(EntryMode::Warn, Formula::any([none, break_glass.not()]), "nodegate: break-glass override: "),
+            made(EntryMode::Enforce, Formula::any([none.clone(), break_glass.clone()]), &quote(usual), usual),
+            made(EntryMode::Warn, Formula::any([none, break_glass.not()]), &overrides, "nodegate: break glass: "),
         ]
     }
 }
