@@ -98,6 +98,33 @@ fn a_certificate_of_version_1_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn a_root_of_version_1_is_shown_and_as_the_ca_of_clients_refused_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    json(at, &["create"]);
+    let run = |arguments: &str| {
+        let made = Command::new("openssl").args(arguments.split(' ')).current_dir(at).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    };
+    run("req -new -newkey rsa:2048 -nodes -keyout root.key -subj /CN=old-root -out request");
+    // Without extensions it has version 1.
+    run("x509 -req -in request -signkey root.key -days 2 -out root.crt");
+    let root = std::fs::read_to_string(at.join("root.crt")).unwrap();
+    let ca = std::fs::read_to_string(at.join("certs/ca.crt")).unwrap();
+    std::fs::write(at.join("certs/ca.crt"), ca + &root).unwrap();
+    let shown = json(at, &["show"]);
+    let subjects = shown["authorities"].as_array().unwrap().iter().map(|one| one["subject"].as_str().unwrap());
+    assert!(subjects.clone().count() == 2 && subjects.clone().any(|name| name.contains("old-root")), "{shown}");
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--probe-listen", "127.0.0.1:0", "--client-ca-file", "root.crt"]);
+    let refused = serve.current_dir(at).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("root.crt") && said.contains("(CN=old-root) has X.509 version 1"), "{said}");
+    assert!(said.contains("-addext basicConstraints") && !said.contains("subjectAltName"), "{said}");
+}
+
+#[test]
 fn only_create_writes_into_an_empty_directory() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();

@@ -1,6 +1,6 @@
 //! Warnings about policies that compile, but probably do not do what their authors want.
 //!
-//! All of them are here. `check`, `plan` and the review of `NodePolicy` objects show them.
+//! All of them are here. `check` and the review of `NodePolicy` objects show them.
 
 mod applied;
 mod common;

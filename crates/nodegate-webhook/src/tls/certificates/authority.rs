@@ -24,7 +24,7 @@ impl Authority {
     /// # Errors
     /// Returns an error if it is not a valid X.509 certificate.
     pub(in crate::tls) fn read(certificate: &CertificateDer<'_>) -> Result<Self, String> {
-        let Fields { subject, not_before, not_after, is_ca: _, names: _ } = Fields::read(certificate)?;
+        let Fields { subject, not_before, not_after, is_ca: _, names: _, version: _ } = Fields::read(certificate)?;
         Ok(Self { subject, not_before, not_after, fingerprint: fingerprint(certificate) })
     }
 }

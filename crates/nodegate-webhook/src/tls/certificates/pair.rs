@@ -13,7 +13,7 @@ use rustls::sign::CertifiedKey;
 
 use crate::tls::certificates::pem::{all_certificates, certificates};
 use crate::tls::certificates::subject_name::SubjectName;
-use crate::tls::certificates::x509::{Fields, fingerprint};
+use crate::tls::certificates::x509::{Fields, VERSION, fingerprint};
 
 /// Why two texts are not a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +48,13 @@ impl Pair {
         let chain = all_certificates(certificate).map_err(|error| PairError::Certificate(error.to_string()))?;
         let leaf = chain.first().ok_or_else(|| PairError::Certificate("no CERTIFICATE block".to_owned()))?;
         let fields = Fields::read(leaf).map_err(PairError::Certificate)?;
+        if fields.version != VERSION {
+            return Err(PairError::Certificate(format!(
+                "it has X.509 version {}, but TLS needs version {VERSION}; issue it again with subject alternative names, \
+                 for example with openssl req -addext subjectAltName=DNS:NAME",
+                fields.version
+            )));
+        }
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| PairError::Key(error.to_string()))?;
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let key = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {

@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 use aws_lc_rs::digest::{SHA256, digest};
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
-use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate, X509Version};
+use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
+
+/// The X.509 version of certificates that have extensions.
+pub(in crate::tls) const VERSION: u32 = 3;
 
 /// The fields of a certificate that nodegate uses.
 pub(in crate::tls) struct Fields {
@@ -15,6 +18,8 @@ pub(in crate::tls) struct Fields {
     /// DNS names and IP addresses among the subject alternative names.
     pub(in crate::tls) names: Vec<String>,
     pub(in crate::tls) subject: String,
+    /// The X.509 version. Only those of version 3 have alternative names, and say whether they are a CA.
+    pub(in crate::tls) version: u32,
 }
 
 impl Fields {
@@ -24,13 +29,6 @@ impl Fields {
     /// Returns an error if it is not a valid X.509 certificate.
     pub(in crate::tls) fn read(certificate: &CertificateDer<'_>) -> Result<Self, String> {
         let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
-        if parsed.version() != X509Version::V3 {
-            return Err(format!(
-                "it has X.509 version {}, but TLS needs version 3; issue it again with subject alternative names, \
-                 for example with openssl req -addext subjectAltName=DNS:NAME",
-                parsed.version().0 + 1
-            ));
-        }
         let alternatives = parsed.extensions().iter().filter_map(|extension| match extension.parsed_extension() {
             ParsedExtension::SubjectAlternativeName(names) => Some(&names.general_names),
             _ => None,
@@ -46,6 +44,7 @@ impl Fields {
             is_ca: parsed.is_ca(),
             names: names.collect(),
             subject: parsed.subject().to_string(),
+            version: parsed.version().0.saturating_add(1),
         })
     }
 }

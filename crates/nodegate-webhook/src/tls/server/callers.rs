@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use crate::tls::certificates::pem::all_certificates;
-use crate::tls::certificates::x509::Fields;
+use crate::tls::certificates::x509::{Fields, VERSION};
 
 /// Refusals of one kind are logged no more often than this; all are counted.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
@@ -277,6 +277,13 @@ fn read(path: &Path, now: Timestamp) -> Result<Trust, CallersError> {
     for (place, certificate) in found.into_iter().enumerate() {
         let place = place + 1;
         let fields = Fields::read(&certificate).map_err(|error| content(format!("certificate {place}: {error}")))?;
+        if fields.version != VERSION {
+            return Err(content(format!(
+                "certificate {place} ({}) has X.509 version {}, which does not say whether it is a CA; issue the CA again with \
+                 version {VERSION}, for example with openssl req -x509 -addext basicConstraints=critical,CA:TRUE",
+                fields.subject, fields.version
+            )));
+        }
         if !fields.is_ca {
             return Err(content(format!("certificate {place} ({}) is not a CA certificate", fields.subject)));
         }
