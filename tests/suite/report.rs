@@ -218,13 +218,15 @@ fn rejected_claims_of_kubelets_are_told_as_labels_taints_and_owners() {
     ];
     assert_eq!(report["rejected"], json!(expected));
     let page = run(&["--html", "-"]);
-    for cell in [
-        "<td>taint <code>dedicated:NoSchedule</code></td><td><code>&quot;&quot;</code></td><td>fleet/named</td>",
-        "<td>label <code>node-type</code></td><td><code>forged</code></td><td>fleet/named</td>",
-        "<td><code>3 more keys</code></td><td></td><td>nodegate/unnamed</td>",
-        "<td><code>metadata.ownerReferences</code></td><td></td><td>nodegate/owners</td>",
+    for (claim, value, by) in [
+        ("taint <code>dedicated:NoSchedule</code>", "<code>&quot;&quot;</code>", "fleet/named"),
+        ("label <code>node-type</code>", "<code>forged</code>", "fleet/named"),
+        ("<code>metadata.ownerReferences</code>", "", "nodegate/owners"),
+        ("<code>3 more keys</code>", "", "nodegate/unnamed"),
     ] {
-        assert!(page.contains(cell), "{cell}\n{page}");
+        let cell = |column: &str, text: &str| format!("<td role=\"cell\" data-column=\"{column}\">{text}</td>");
+        let row = cell("Claim", claim) + &cell("Claimed value", value) + &cell("Rejected by", by);
+        assert!(page.contains(&row), "{row}\n{page}");
     }
 }
 

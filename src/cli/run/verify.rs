@@ -28,7 +28,7 @@ const UID: &str = "00000000-0000-4000-8000-000000000000";
 /// How long the API server waits if a configuration does not say.
 const TIMEOUT_SECONDS: i32 = 10;
 
-/// Call the webhooks as the API server does, and show which of them answer
+/// Call the webhooks as the API server does, and show the answers
 ///
 /// Reads the webhook configurations, connects to the addresses that they name, and trusts only their caBundle. Each webhook gets the
 /// review of a dry run: it changes nothing. Services have addresses only in the cluster: the pod of `helm test` runs this command.

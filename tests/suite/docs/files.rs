@@ -12,8 +12,10 @@ fn read_by(line: &str) -> Vec<&str> {
     }
     let words: Vec<&str> = line.split([' ', '`', '|', '"', '\'']).filter(|word| !word.is_empty()).collect();
     let follows = words.windows(2).filter(|pair| ["--policy", "-f"].contains(&pair[0])).map(|pair| pair[1]);
-    let is_file = |name: &&str| *name != "-" && !name.starts_with('/') && name.chars().any(char::is_lowercase);
-    follows.map(|name| name.trim_end_matches(['.', ',', ';', ':', ')'])).filter(is_file).collect()
+    let is_plain = |name: &str| name.chars().all(|letter| letter.is_alphanumeric() || "./_-".contains(letter));
+    let is_file = |name: &&str| name.starts_with(char::is_alphanumeric) && name.chars().any(char::is_lowercase);
+    let names = follows.map(|name| name.trim_end_matches(['.', ',', ';', ':', ')']));
+    names.filter(|name| is_plain(name)).filter(is_file).collect()
 }
 
 #[test]

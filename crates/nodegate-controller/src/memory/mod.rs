@@ -148,6 +148,8 @@ impl Memory {
             // Only the watch changes these.
             living: _,
             departures: _,
+            // Of all nodes together.
+            rejections: _,
             // By uid.
             told: _,
             removals: _,
@@ -180,6 +182,8 @@ impl Memory {
             unrecorded,
             refusals,
             hardware,
+            // Of all nodes together.
+            rejections: _,
             // By name.
             living: _,
             departures: _,
