@@ -69,6 +69,25 @@ impl Caller {
         answer(&mut self.ask(path, body).await).await
     }
 
+    /// Sends a body: the whole answer, whose end is that of its body.
+    pub(crate) async fn whole(&self, path: &str, body: &str) -> String {
+        let mut stream = self.ask(path, body).await;
+        let mut read = Vec::new();
+        let mut piece = vec![0; 64 * 1024];
+        loop {
+            let length = stream.read(&mut piece).await.unwrap_or_default();
+            read.extend_from_slice(&piece[..length]);
+            let text = String::from_utf8_lossy(&read);
+            let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+            let announced = head.to_ascii_lowercase();
+            let announced =
+                announced.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+            if length == 0 || announced.is_some_and(|announced| body.len() >= announced) {
+                return text.into_owned();
+            }
+        }
+    }
+
     /// Sends a body and leaves its answer unread.
     pub(crate) async fn ask(&self, path: &str, body: &str) -> TlsStream<TcpStream> {
         let mut stream = self.tls().await.unwrap();

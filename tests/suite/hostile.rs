@@ -85,6 +85,9 @@ fn two_thousand_expressions_load_and_more_do_not() {
     assert_eq!(errors_of(&expressions(2_000)), Vec::<String>::new());
     let errors = errors_of(&expressions(2_001));
     assert!(errors[0].contains("2001 expressions in total, but the limit is 2000"), "{errors:?}");
+    // What is beyond the limit is not even parsed.
+    let last = expressions(2_001).replace("object.metadata.name != \"n2000\"", "1 +");
+    assert_eq!(errors_of(&last), errors);
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod reconcile;
 mod set;
 pub mod simulate;
 
+pub use api::Quoted;
 pub use api::document::{Origin, PolicyDocument, PolicyError};
 pub use api::presets::{baseline, baseline_in};
 pub use compile::review::{ObjectFault, ObjectReview, name_is_taken, review_object};
@@ -32,7 +33,8 @@ pub use decide::limits::{ANNOTATIONS_MAX, fit};
 pub use decide::patch::{patch, patch_of_write};
 pub use facts::gpu;
 pub use facts::inventory::{DroppedLabel, INVENTORY_LABELS_MAX, InventoryAnswers, InventoryLabels, InventoryQuestion};
-pub use facts::json_borrow::{Capacity, Entries, List, Object, Text};
+pub use facts::json_borrow::{Capacity, Entries, Text};
+pub use facts::json_kinds::{Flag, List, Object};
 pub use facts::managed_fields::{Claim, Claims, FIELD_MANAGER, TaintsClaimed, Writes};
 pub use facts::request::{DecideContext, Operation, Requester, Write};
 pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact};

@@ -1,5 +1,6 @@
 //! The webhook's router, in process: what it answers to reviews and to everything else.
 
+mod bounds;
 mod expressions;
 mod policies;
 mod sizes;

@@ -15,6 +15,9 @@ use crate::values::steps::Steps;
 use crate::values::types::Type;
 use crate::values::value::{Key, Text, Value};
 
+/// As much of a text as a message repeats, in bytes. It is escaped there, so it becomes longer.
+const TEXT_SHOWN: usize = 1024;
+
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
 const fn method(name: &'static str, run: Own) -> Function {
@@ -152,7 +155,7 @@ impl Url {
     /// # Errors
     /// Says what is wrong, with the text.
     pub(super) fn parse_request(text: &str) -> Result<Self, String> {
-        Self::read(text, true).map_err(|fault| format!("parse {text:?}: {fault}"))
+        Self::read(text, true).map_err(|fault| format!("parse {:?}: {fault}", begin(text)))
     }
 
     /// Reads what [`Self::parse_request`] accepts, as `url.Parse`, which knows fragments.
@@ -160,7 +163,7 @@ impl Url {
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
         let url =
             Self::read(rest, false).and_then(|url| Ok(Self { fragment: written(fragment, Part::Fragment)?, ..url }));
-        url.map_err(|fault| format!("parse {text:?}: {fault}"))
+        url.map_err(|fault| format!("parse {:?}: {fault}", begin(text)))
     }
 
     fn read(text: &str, request: bool) -> Result<Self, String> {
@@ -239,7 +242,7 @@ fn user_of(user: &str) -> Result<String, String> {
 }
 
 fn host_of(scheme: &str, host: &str) -> Result<String, String> {
-    let no_port = |port: &str| format!("invalid port {port:?} after host");
+    let no_port = |port: &str| format!("invalid port {:?} after host", begin(port));
     match host.rfind('[') {
         Some(0) => {
             let end = host.rfind(']').ok_or("missing ']' in host")?;
@@ -311,6 +314,11 @@ fn needs_no_escape(byte: u8, part: Part) -> bool {
         Part::Fragment => b"$&+,/:;=?@!()*".contains(&byte),
         Part::Query => false,
     }
+}
+
+/// As much of a text as a message repeats.
+fn begin(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_SHOWN)]
 }
 
 /// The bytes that a part stands for.

@@ -9,6 +9,9 @@ pub mod policy;
 mod positions;
 pub mod presets;
 pub mod problem;
+mod quote;
 pub mod schema;
 pub mod source;
 pub mod state;
+
+pub use quote::Quoted;

@@ -11,6 +11,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::problem::Problem;
+use super::quote::Quoted;
 use super::schema::nearest;
 
 const PREFIX_MAX: usize = 253;
@@ -42,21 +43,21 @@ pub(crate) fn check_length(name: &str) -> Result<(), Problem> {
 pub enum NameError {
     /// The prefix (before `/`) is not a DNS subdomain of at most 253 characters.
     Prefix {
-        /// The whole text.
+        /// The text, or the beginning of a long one.
         key: String,
         /// The part before the first `/`.
         prefix: String,
     },
     /// The name (after `/`, or all of it) is not a qualified name of at most 63 characters.
     Key {
-        /// The whole text.
+        /// The text, or the beginning of a long one.
         key: String,
         /// What is wrong with it.
         why: &'static str,
     },
     /// The value is not a label value.
     Value {
-        /// The whole text.
+        /// The text, or the beginning of a long one.
         value: String,
         /// What is wrong with it.
         why: &'static str,
@@ -69,14 +70,15 @@ impl From<&NameError> for Problem {
     fn from(error: &NameError) -> Self {
         match error {
             NameError::Prefix { key, prefix } => Self::new(
-                format!("{key:?} has an invalid prefix {prefix:?}"),
+                format!("{} has an invalid prefix {}", Quoted(key), Quoted(prefix)),
                 format!(
                     "write a lower-case DNS subdomain of at most {PREFIX_MAX} characters before the '/', such as example.com"
                 ),
             ),
             NameError::Key { key, why } => Self::new(
                 format!(
-                    "{key:?} is not a valid label key: {}",
+                    "{} is not a valid label key: {}",
+                    Quoted(key),
                     explained(key.split_once('/').map_or(key, |(_, name)| name), why)
                 ),
                 format!(
@@ -84,13 +86,13 @@ impl From<&NameError> for Problem {
                 ),
             ),
             NameError::Value { value, why } => Self::new(
-                format!("{value:?} is not a valid label value: {}", explained(value, why)),
+                format!("{} is not a valid label value: {}", Quoted(value), explained(value, why)),
                 format!(
                     "write nothing, or at most {VALUE_MAX} letters, digits, '-', '_' or '.', starting and ending with a letter or digit"
                 ),
             ),
             NameError::Effect(text) => Self::new(
-                format!("{text:?} is not a taint effect"),
+                format!("{} is not a taint effect", Quoted(text)),
                 match nearest(text, &TaintEffect::ALL.map(TaintEffect::as_str)) {
                     Some(effect) => format!("did you mean {effect}?"),
                     None => "write NoSchedule, PreferNoSchedule or NoExecute".to_owned(),
@@ -110,6 +112,13 @@ impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Problem::from(self).fmt(f)
     }
+}
+
+/// As much of a text as an error keeps, in bytes. Nobody bounds a text that is refused.
+const KEPT_MAX: usize = 1024;
+
+fn begin(text: &str) -> String {
+    text[..text.floor_char_boundary(KEPT_MAX)].to_owned()
 }
 
 fn is_name_character(c: u8) -> bool {
@@ -162,13 +171,13 @@ pub fn is_dns_subdomain(text: &str) -> bool {
 pub fn check_label_key(key: &str) -> Result<(), NameError> {
     let name = match key.split_once('/') {
         Some((prefix, _)) if !is_dns_subdomain(prefix) => {
-            return Err(NameError::Prefix { key: key.to_owned(), prefix: prefix.to_owned() });
+            return Err(NameError::Prefix { key: begin(key), prefix: begin(prefix) });
         }
         Some((_, name)) => name,
         None => key,
     };
     match qualified_name_fault(name) {
-        Some(why) => Err(NameError::Key { key: key.to_owned(), why }),
+        Some(why) => Err(NameError::Key { key: begin(key), why }),
         None => Ok(()),
     }
 }
@@ -179,7 +188,7 @@ pub fn check_label_value(value: &str) -> Result<(), NameError> {
         return Ok(());
     }
     match qualified_name_fault(value) {
-        Some(why) => Err(NameError::Value { value: value.to_owned(), why }),
+        Some(why) => Err(NameError::Value { value: begin(value), why }),
         None => Ok(()),
     }
 }
@@ -268,7 +277,7 @@ impl FromStr for TaintEffect {
             "NoSchedule" => Ok(Self::NoSchedule),
             "PreferNoSchedule" => Ok(Self::PreferNoSchedule),
             "NoExecute" => Ok(Self::NoExecute),
-            other => Err(NameError::Effect(other.to_owned())),
+            other => Err(NameError::Effect(begin(other))),
         }
     }
 }

@@ -3,6 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::quote::Quoted;
+
+/// Maximum length of a key that is written without quotes, in bytes. No field has a longer name.
+const PLAIN_MAX: usize = 64;
+
 /// One step into a document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Segment {
@@ -58,11 +63,12 @@ impl fmt::Display for FieldPath {
             match segment {
                 Segment::Index(index) => write!(f, "[{index}]")?,
                 Segment::Key(key) => {
-                    let plain = key.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_' || c == b'-');
+                    let plain = key.len() <= PLAIN_MAX
+                        && key.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_' || c == b'-');
                     match (plain && !key.is_empty(), at) {
                         (true, 0) => f.write_str(key)?,
                         (true, _) => write!(f, ".{key}")?,
-                        (false, _) => write!(f, "[{key:?}]")?,
+                        (false, _) => write!(f, "[{}]", Quoted(key))?,
                     }
                 }
             }
@@ -80,6 +86,14 @@ mod tests {
         let path = FieldPath::root().key("spec").key("labels").key("a/b").index(3);
         assert_eq!(path.to_string(), "spec.labels[\"a/b\"][3]");
         assert_eq!(FieldPath::root().key("labels").key("").to_string(), "labels[\"\"]");
+    }
+
+    #[test]
+    fn a_path_repeats_only_the_beginning_of_a_long_key() {
+        for fill in ["x", "\u{7f}"] {
+            let path = FieldPath::root().key("spec").key(fill.repeat(3 << 20)).to_string();
+            assert!(path.starts_with("spec[\"") && path.len() < 4096, "{} bytes", path.len());
+        }
     }
 
     #[test]

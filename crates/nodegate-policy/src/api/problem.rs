@@ -2,9 +2,13 @@
 
 use std::fmt;
 
+/// Maximum length of each part of a problem, in bytes. Policies come from whoever may send one, and each of up to a thousand
+/// errors may repeat parts of it.
+const PART_MAX: usize = 8 * 1024;
+
 /// An error in words: the problem, and the remedy if there is one.
 ///
-/// Both are parts of a sentence. [`fmt::Display`] joins them on one line, for logs, conditions and events.
+/// Both are parts of a sentence of bounded length. [`fmt::Display`] joins them on one line, for logs, conditions and events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// What is wrong.
@@ -16,14 +20,28 @@ pub struct Problem {
 impl Problem {
     /// A problem with its remedy.
     pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { what: what.into(), remedy: Some(remedy.into()) }
+        Self::of(what, Some(remedy.into()))
+    }
+
+    /// A problem with its remedy, if there is one.
+    pub fn of(what: impl Into<String>, remedy: Option<String>) -> Self {
+        Self { what: within(what.into()), remedy: remedy.map(within) }
     }
 
     /// The same problem with another description of what is wrong.
     #[must_use]
     pub fn described(self, describe: impl FnOnce(&str) -> String) -> Self {
-        Self { what: describe(&self.what), ..self }
+        Self::of(describe(&self.what), self.remedy)
     }
+}
+
+fn within(mut text: String) -> String {
+    if text.len() > PART_MAX {
+        text.truncate(text.floor_char_boundary(PART_MAX));
+        text.push('…');
+        text.shrink_to_fit();
+    }
+    text
 }
 
 impl fmt::Display for Problem {
@@ -38,12 +56,25 @@ impl fmt::Display for Problem {
 /// A problem that says by itself what to do.
 impl From<String> for Problem {
     fn from(what: String) -> Self {
-        Self { what, remedy: None }
+        Self::of(what, None)
     }
 }
 
 impl From<&str> for Problem {
     fn from(what: &str) -> Self {
         what.to_owned().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_of_a_problem_is_longer_than_people_read() {
+        let long = "x".repeat(1 << 20);
+        let problem = Problem::new(long.as_str(), long.as_str());
+        assert_eq!(problem.to_string().len(), 2 * (PART_MAX + "…".len()) + "; ".len());
+        assert!(Problem::from(long.as_str()).described(|what| what.repeat(9)).to_string().len() < 2 * PART_MAX);
     }
 }

@@ -235,8 +235,7 @@ pub(super) fn expression(
         return None;
     }
     let compiled = Expression::compile(source, scope, yields);
-    let problem =
-        |error: &ExpressionError| Problem { what: error.what().to_owned(), remedy: error.remedy().map(Into::into) };
+    let problem = |error: &ExpressionError| Problem::of(error.what(), error.remedy().map(Into::into));
     let report = |error: ExpressionError| {
         let described = |what: &str| format!("{} of the expression: {what}", error.place());
         faults.inside(path, source, error.bytes(), problem(&error), described);

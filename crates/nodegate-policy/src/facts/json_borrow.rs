@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+
+use super::json_count::count;
+use super::json_kinds::object;
 
 /// Maximum length of a text that is copied because it has escapes, in bytes. The API server reads requests of up to 3 MiB.
 const COPIED_MAX: usize = 4 << 20;
@@ -50,35 +52,50 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A struct that is deserialized only from an object: serde would also accept a list of its fields.
-pub struct Object<T>(pub T);
-
-impl<T: Default> Default for Object<T> {
-    fn default() -> Self {
-        Self(T::default())
-    }
+/// Deserializes a text of at most `MAX` bytes; a longer one is an error.
+pub(super) fn within<'de, D: Deserializer<'de>, const MAX: usize>(deserializer: D) -> Result<Text<'de>, D::Error> {
+    Within::<MAX>::deserialize(deserializer).map(|Within(text)| text)
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+/// As [`within`], where there may be none.
+pub(super) fn within_or_none<'de, D: Deserializer<'de>, const MAX: usize>(
+    deserializer: D,
+) -> Result<Option<Text<'de>>, D::Error> {
+    Ok(Option::<Within<'de, MAX>>::deserialize(deserializer)?.map(|Within(text)| text))
+}
+
+/// A text of at most `MAX` bytes.
+pub(super) struct Within<'a, const MAX: usize>(pub(super) Text<'a>);
+
+impl<'de: 'a, 'a, const MAX: usize> Deserialize<'de> for Within<'a, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        T::deserialize(AsMap(deserializer)).map(Self)
+        struct WithinVisitor<const MAX: usize>;
+        impl<'de, const MAX: usize> Visitor<'de> for WithinVisitor<MAX> {
+            type Value = Within<'de, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, v: &'de str) -> Result<Self::Value, E> {
+                check_length::<E>(v, MAX)?;
+                Ok(Within(Text(Cow::Borrowed(v))))
+            }
+
+            fn visit_str<E: de::Error>(self, v: &str) -> Result<Self::Value, E> {
+                check_length::<E>(v, MAX)?;
+                Ok(Within(Text(Cow::Owned(v.to_owned()))))
+            }
+        }
+        deserializer.deserialize_str(WithinVisitor::<MAX>)
     }
 }
 
-/// Deserializes any type as an object.
-struct AsMap<D>(D);
-
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for AsMap<D> {
-    type Error = D::Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_map(visitor)
+fn check_length<E: de::Error>(text: &str, max: usize) -> Result<(), E> {
+    if text.len() <= max {
+        return Ok(());
     }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
-    }
+    Err(E::custom(format_args!("a text of {} bytes, where no API server stores more than {max}", text.len())))
 }
 
 /// Maximum number of labels, annotations, taints and resources of one node. An entry takes at least nine bytes of the
@@ -89,51 +106,26 @@ pub(crate) const ENTRIES_MAX: usize = 180_000;
 
 /// Maximum length of a key, in bytes. Those of labels and annotations have at most 317 characters in Kubernetes, and a write
 /// with a longer one is refused after admission.
-const KEY_MAX: usize = 253 + 1 + 63;
+pub(super) const KEY_MAX: usize = 253 + 1 + 63;
 
 /// An error for a list or an object with more entries than any API server sends.
 pub(crate) fn too_many<E: de::Error>(max: usize) -> E {
     E::custom(format_args!("more than {max} entries, which no API server sends"))
 }
 
+/// Maximum size of the labels, annotations, taints and resources of one node, in bytes of their keys and values. The API server
+/// reads requests of up to 3 MiB, and etcd stores less.
+pub(super) const TEXTS_MAX: usize = 4 << 20;
+
 /// Checks whether one more entry may be added to so many.
-fn check_next<E: de::Error>(entries: usize, key: &str) -> Result<(), E> {
+fn check_next<E: de::Error>(entries: usize, key: &str, value: &str) -> Result<(), E> {
     if entries == ENTRIES_MAX {
         return Err(too_many(ENTRIES_MAX));
     }
     if key.len() > KEY_MAX {
         return Err(E::custom(format_args!("a key of {} bytes, which no API server stores", key.len())));
     }
-    Ok(())
-}
-
-/// A list of at most `MAX` items. A longer one is an error as soon as it is noticed.
-#[derive(Debug)]
-pub struct List<T, const MAX: usize>(pub Vec<T>);
-
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
-            type Value = List<T, MAX>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = seq.next_element()? {
-                    if items.len() == MAX {
-                        return Err(too_many(MAX));
-                    }
-                    items.push(item);
-                }
-                Ok(List(items))
-            }
-        }
-        deserializer.deserialize_seq(ListVisitor(PhantomData))
-    }
+    count(key.len() + value.len())
 }
 
 /// A JSON object of strings, sorted by key. The API server sends sorted keys, so usually this is only checked.
@@ -184,7 +176,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                 let mut entries: Vec<(Text<'de>, Text<'de>)> = Vec::with_capacity(16);
                 let mut sorted = true;
                 while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Text<'de>>>()? {
-                    check_next(entries.len(), &key)?;
+                    check_next(entries.len(), &key, value.as_deref().unwrap_or_default())?;
                     sorted &= entries.last().is_none_or(|(last, _)| *last < key);
                     entries.push((key, value.unwrap_or_default()));
                 }
@@ -194,10 +186,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                     entries.sort_by(|(a, _), (b, _)| a.cmp(b));
                     entries.dedup_by(|(later, _), (kept, _)| later == kept);
                 }
+                // A list grows to twice its size.
+                entries.shrink_to_fit();
                 Ok(Entries(entries))
             }
         }
-        deserializer.deserialize_map(EntriesVisitor)
+        object(deserializer, EntriesVisitor)
     }
 }
 
@@ -230,17 +224,27 @@ impl<'de: 'a, 'a> Deserialize<'de> for Capacity<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::with_capacity(8);
                 while let Some((name, quantity)) = map.next_entry::<Text<'de>, QuantityText<'de>>()? {
-                    check_next(entries.len(), &name)?;
+                    check_next(entries.len(), &name, &quantity.0)?;
                     entries.push((name, quantity.0));
                 }
                 Ok(Capacity(entries))
             }
         }
-        deserializer.deserialize_map(CapacityVisitor)
+        object(deserializer, CapacityVisitor)
     }
 }
 
+/// Maximum length of a quantity that is kept, in bytes. A longer one is the same as one that is not a quantity. It is no error,
+/// because the API server stores a number with as many leading zeros as its kubelet sends.
+const QUANTITY_MAX: usize = 128;
+
 struct QuantityText<'a>(Text<'a>);
+
+impl<'a> QuantityText<'a> {
+    fn of(text: Cow<'a, str>) -> Self {
+        Self(Text(if text.len() > QUANTITY_MAX { Cow::Borrowed("") } else { text }))
+    }
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for QuantityText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -253,11 +257,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for QuantityText<'a> {
             }
 
             fn visit_borrowed_str<E: de::Error>(self, v: &'de str) -> Result<Self::Value, E> {
-                Ok(QuantityText(Text(Cow::Borrowed(v))))
+                Ok(QuantityText::of(Cow::Borrowed(v)))
             }
 
             fn visit_str<E: de::Error>(self, v: &str) -> Result<Self::Value, E> {
-                Ok(QuantityText(Text(Cow::Owned(v.to_owned()))))
+                // What is too long is not even copied.
+                let kept = if v.len() > QUANTITY_MAX { Cow::Borrowed("") } else { Cow::Owned(v.to_owned()) };
+                Ok(QuantityText::of(kept))
             }
 
             fn visit_u64<E: de::Error>(self, v: u64) -> Result<Self::Value, E> {
@@ -295,8 +301,6 @@ mod tests {
         assert!(serde_json::from_str::<Capacity<'_>>(&entries(ENTRIES_MAX + 1, false)).is_err());
         let long = format!("{{\"{}\":\"\"}}", "x".repeat(KEY_MAX + 1));
         assert!(serde_json::from_str::<Entries<'_>>(&long).is_err());
-        assert_eq!(serde_json::from_str::<List<u8, 2>>("[1, 2]").unwrap().0, [1, 2]);
-        assert!(serde_json::from_str::<List<u8, 2>>("[1, 2, 3]").is_err());
     }
 
     #[test]

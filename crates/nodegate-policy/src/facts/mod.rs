@@ -3,6 +3,8 @@
 pub mod gpu;
 pub(crate) mod inventory;
 pub(crate) mod json_borrow;
+mod json_count;
+pub(crate) mod json_kinds;
 pub(crate) mod managed_fields;
 pub(crate) mod publishers;
 pub(crate) mod quantity;
@@ -17,21 +19,24 @@ use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Vi
 
 use crate::api::names::TaintEffect;
 use crate::cel::{Budget, Excerpt, Paths};
-use crate::facts::json_borrow::{Capacity, ENTRIES_MAX, Entries, List, Object, Text, too_many};
+use crate::facts::json_borrow::{Capacity, Entries, KEY_MAX, Text, within, within_or_none};
+use crate::facts::json_count::CountedNode;
+use crate::facts::json_kinds::{List, Object, object};
 use crate::facts::quantity::Quantity;
-use crate::facts::wire::{Conditions, MetadataWire, NodeInfoWire, SpecWire, StatusWire};
+use crate::facts::wire::{Conditions, MetadataWire, NodeInfoWire, SpecWire, StatusWire, TaintWire};
 
-/// A taint of a node.
+/// A taint of a node. No text of it is longer than the longest key of a label: a write with a longer one is refused after
+/// admission.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 pub struct TaintFact<'a> {
     /// The key.
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "within::<_, KEY_MAX>")]
     pub key: Text<'a>,
     /// The value, empty if there is none.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "within_or_none::<_, KEY_MAX>")]
     pub value: Option<Text<'a>>,
     /// The effect as written.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "within::<_, KEY_MAX>")]
     pub effect: Text<'a>,
 }
 
@@ -174,7 +179,7 @@ impl<'a> NodeFacts<'a> {
             uid: metadata.uid.filter(|uid| !uid.is_empty()),
             labels: metadata.labels,
             annotations: metadata.annotations,
-            taints: spec.taints.map(|List(taints)| taints.into_iter().map(|Object(taint)| taint).collect()),
+            taints: spec.taints.map(|List(taints)| taints.into_iter().map(|TaintWire(taint)| taint).collect()),
             has_spec,
             has_owners: metadata.owner_references.is_some(),
             provider_id: spec.provider_id.filter(|id| !id.is_empty()),
@@ -249,19 +254,6 @@ struct NodeWire<'a> {
     status: Option<Object<StatusWire<'a>>>,
 }
 
-impl NodeWire<'_> {
-    /// The number of labels, annotations, taints and resources.
-    fn entries(&self) -> usize {
-        let Object(MetadataWire { name: _, uid: _, labels, annotations, .. }) = &self.metadata;
-        let taints = self.spec.as_ref().and_then(|Object(spec)| spec.taints.as_ref());
-        let capacity = self.status.as_ref().and_then(|Object(status)| status.capacity.as_ref());
-        labels.as_ref().map_or(0, Entries::len)
-            + annotations.as_ref().map_or(0, Entries::len)
-            + taints.map_or(0, |List(taints)| taints.len())
-            + capacity.map_or(0, |capacity| capacity.iter().count())
-    }
-}
-
 impl<'de: 'a, 'a> Deserialize<'de> for NodeFields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct NodeVisitor;
@@ -294,14 +286,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for NodeFields<'a> {
                     next = map.next_key()?;
                 }
                 let metadata = metadata.ok_or_else(|| A::Error::missing_field("metadata"))?;
-                let wire = NodeWire { metadata, spec, status };
-                if wire.entries() > ENTRIES_MAX {
-                    return Err(too_many(ENTRIES_MAX));
-                }
-                Ok(NodeFields { wire, first_field })
+                Ok(NodeFields { wire: NodeWire { metadata, spec, status }, first_field })
             }
         }
-        deserializer.deserialize_map(NodeVisitor)
+        let _counted = CountedNode::begin();
+        object(deserializer, NodeVisitor)
     }
 }
 

@@ -2,25 +2,32 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
 
-use super::json_borrow::{Capacity, Entries, List, Object, Text};
+use super::json_borrow::{Capacity, Entries, KEY_MAX, Text, within_or_none};
+use super::json_count::count;
+use super::json_kinds::{List, Object, list};
 use super::{Readiness, TaintFact};
+use crate::decide::limits::ANNOTATIONS_MAX;
 
 /// Maximum number of taints. The API server stores an object of 1.5 MiB, and the smallest taint, with an effect, takes 18 bytes of it.
 const TAINTS_MAX: usize = 90_000;
+
+/// Maximum length of a uid, in bytes. The API server generates it, and ignores one that a request to create an object has.
+const UID_MAX: usize = 1024;
 
 #[derive(Default, serde::Deserialize)]
 pub(super) struct MetadataWire<'a> {
     #[serde(borrow, default)]
     pub(super) name: Option<Text<'a>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "within_or_none::<_, UID_MAX>")]
     pub(super) uid: Option<Text<'a>>,
+    /// Not bounded: the API server does not check it in an UPDATE.
     #[serde(borrow, rename = "generateName", default)]
     pub(super) generate_name: Option<Text<'a>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "labels")]
     pub(super) labels: Option<Entries<'a>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "annotations")]
     pub(super) annotations: Option<Entries<'a>>,
     #[serde(rename = "ownerReferences", default)]
     pub(super) owner_references: Option<IgnoredAny>,
@@ -31,7 +38,43 @@ pub(super) struct SpecWire<'a> {
     #[serde(rename = "providerID", borrow, default)]
     pub(super) provider_id: Option<Text<'a>>,
     #[serde(borrow, default)]
-    pub(super) taints: Option<List<Object<TaintFact<'a>>, TAINTS_MAX>>,
+    pub(super) taints: Option<List<TaintWire<'a>, TAINTS_MAX>>,
+}
+
+/// Labels with values of bounded length. Those of Kubernetes have at most 63 characters, and a write with a longer one is refused
+/// after admission, as one with an invalid key is.
+fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Entries<'de>>, D::Error> {
+    let labels = Option::<Entries<'de>>::deserialize(deserializer)?;
+    let longest = labels.iter().flat_map(Entries::iter).map(|(_, value)| value.len()).max().unwrap_or_default();
+    if longest <= KEY_MAX {
+        return Ok(labels);
+    }
+    let what = format_args!("the value of a label has {longest} bytes, and no API server stores one of more than 63");
+    Err(D::Error::custom(what))
+}
+
+/// Annotations of the total size that the API server stores.
+fn annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Entries<'de>>, D::Error> {
+    let annotations = Option::<Entries<'de>>::deserialize(deserializer)?;
+    let size = |(key, value): (&str, &str)| key.len() + value.len();
+    let bytes: usize = annotations.iter().flat_map(Entries::iter).map(size).sum();
+    if bytes <= ANNOTATIONS_MAX {
+        return Ok(annotations);
+    }
+    Err(D::Error::custom(format_args!(
+        "the annotations have {bytes} bytes in total, and no API server stores more than {ANNOTATIONS_MAX}"
+    )))
+}
+
+/// A taint, counted as one entry of its node.
+pub(super) struct TaintWire<'a>(pub(super) TaintFact<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for TaintWire<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Object(taint) = Object::<TaintFact<'de>>::deserialize(deserializer)?;
+        count(taint.key.len() + taint.value().len() + taint.effect.len())?;
+        Ok(Self(taint))
+    }
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -74,7 +117,7 @@ impl<'de> Deserialize<'de> for Conditions {
                 Ok(found.map(Conditions).unwrap_or_default())
             }
         }
-        deserializer.deserialize_seq(ConditionsVisitor)
+        list(deserializer, ConditionsVisitor)
     }
 }
 

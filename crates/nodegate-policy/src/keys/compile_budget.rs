@@ -66,4 +66,12 @@ mod tests {
         assert!(budget.take(1).is_err_and(|problem| problem.to_string().contains("32 MiB")));
         assert!(budget.take(usize::MAX).is_ok() && budget.is_exceeded() && !budget.count_expression());
     }
+
+    #[test]
+    fn no_expression_beyond_the_limit_is_compiled() {
+        let budget = CompileBudget::default();
+        assert!((0..EXPRESSIONS_MAX).all(|_| budget.count_expression()));
+        assert!(!budget.count_expression() && !budget.count_expression());
+        assert_eq!(budget.expressions(), EXPRESSIONS_MAX + 2, "all of them are counted");
+    }
 }

@@ -3,7 +3,7 @@
 use nodegate_cel::Budget;
 use nodegate_policy::simulate::{Scene, compile_inline, simulate};
 use nodegate_policy::{
-    DecideContext, Exemptions, NodeFacts, Operation, Requester, Text, Verdict, Write, decide, judge,
+    CHANGES_MAX, DecideContext, Exemptions, NodeFacts, Operation, Requester, Text, Verdict, Write, decide, judge,
 };
 use serde_json::{Value as Json, json};
 
@@ -68,9 +68,9 @@ fn an_expression_that_reads_a_part_alone_pays_for_the_length_of_the_whole_node()
     };
     let rules = compile_inline(&json!({"rules": all(&rule, "node")})).unwrap();
     let entries = compile_inline(&json!({"governance": {"expressions": all(&entry, "object")}})).unwrap();
-    let too_brief = |annotation: usize| {
-        let metadata = json!({"name": "n", "annotations": {"long": "x".repeat(annotation)}});
-        let text = json!({"metadata": metadata, "status": {"capacity": {"cpu": "8"}}}).to_string();
+    let too_brief = |text: usize| {
+        let status = json!({"capacity": {"cpu": "8"}, "long": "x".repeat(text)});
+        let text = json!({"metadata": {"name": "n"}, "status": status}).to_string();
         let requester = Requester { username: Text("alice".into()), ..Requester::default() };
         let node = NodeFacts::parse(&text).unwrap();
         let write = Write { operation: Operation::Create, status: false, dry_run: false, requester, node, old: None };

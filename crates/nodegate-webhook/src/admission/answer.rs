@@ -60,7 +60,9 @@ impl Rejection {
 /// Truncates a text to the length of a warning, at a character boundary. Control characters are escaped, because the
 /// API server drops warnings that contain them.
 pub(super) fn warning(text: &str) -> String {
-    let mut text = on_a_line(text).into_owned();
+    // Truncated before, because it becomes up to six times as long.
+    let end = text.char_indices().nth(WARNING_MAX + 1).map_or(text.len(), |(end, _)| end);
+    let mut text = on_a_line(&text[..end]).into_owned();
     text::cut_to_characters(&mut text, WARNING_MAX);
     text
 }
@@ -81,8 +83,30 @@ pub(super) fn warnings(text: &str) -> Vec<String> {
 
 /// Truncates a text to this many bytes, at a character boundary. Control characters except newlines are escaped,
 /// because `kubectl` prints the text as it is.
-pub(super) fn cut(text: String, max: usize) -> String {
-    let mut text = lines(&text).into_owned();
-    text::cut(&mut text, max);
-    text
+pub(super) fn cut(text: &str, max: usize) -> String {
+    // Truncated before, because it becomes up to six times as long.
+    let begin = &text[..text.floor_char_boundary(max.saturating_add(1))];
+    let mut shown = lines(begin).into_owned();
+    if shown.len() <= max && begin.len() < text.len() {
+        shown.push('…');
+    }
+    text::cut(&mut shown, max);
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_truncated_before_it_is_escaped_and_after() {
+        for text in ["x", "\u{7f}", "ä", "\u{1f680}"].map(|fill| fill.repeat(1 << 20)) {
+            assert!(cut(&text, 100).len() <= 100 && cut(&text, 100).ends_with('…'), "{}", cut(&text, 100));
+            assert_eq!(warning(&text).chars().count(), WARNING_MAX);
+        }
+        for text in ["", "abc", "ä\n"] {
+            assert_eq!((cut(text, 3), cut(text, 100)), (text.to_owned(), text.to_owned()));
+        }
+        assert_eq!(cut("abcdef", 5), "ab…");
+    }
 }

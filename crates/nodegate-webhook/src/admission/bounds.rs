@@ -40,6 +40,14 @@ pub struct Bounds {
     pub deadline: Duration,
 }
 
+impl Bounds {
+    /// Maximum size of one text of a review, in bytes: a review has two objects, and the API server writes some characters with six
+    /// bytes, so this is more than an object that fits has in all.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.review_bytes / 6
+    }
+}
+
 impl Default for Bounds {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -12,6 +12,7 @@ mod large_places;
 mod policies;
 mod respond;
 mod router;
+mod texts;
 mod wire;
 
 use std::sync::Arc;

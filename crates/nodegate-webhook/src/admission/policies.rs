@@ -196,7 +196,7 @@ fn judge<'h>(head: &'h Head<'_>, body: &[u8], context: &Context) -> Result<Respo
     Ok(Response {
         uid: &head.uid,
         allowed: false,
-        status: Some(refusal(cut((**name).to_owned(), FAULT_MAX), &faults)),
+        status: Some(refusal(cut(name, FAULT_MAX), &faults)),
         warnings: Vec::new(),
     })
 }
@@ -206,13 +206,13 @@ fn judge<'h>(head: &'h Head<'_>, body: &[u8], context: &Context) -> Result<Respo
 fn refusal(name: String, faults: &[ObjectFault]) -> Status {
     let more = faults.len().saturating_sub(FAULTS_MAX);
     let told = &faults[..faults.len() - more];
-    let mut lines: Vec<String> = told.iter().map(|fault| cut(fault.to_string(), FAULT_MAX)).collect();
+    let mut lines: Vec<String> = told.iter().map(|fault| cut(&fault.to_string(), FAULT_MAX)).collect();
     lines.extend((more > 0).then(|| format!("and {more} more")));
     let what = if faults.len() == 1 { "an error" } else { "errors" };
     let cause = |fault: &ObjectFault| Cause {
         reason: "FieldValueInvalid",
         field: fault.field.clone(),
-        message: cut(fault.message.clone(), FAULT_MAX),
+        message: cut(&fault.message, FAULT_MAX),
     };
     Status {
         code: 422,

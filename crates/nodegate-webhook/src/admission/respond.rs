@@ -136,7 +136,7 @@ pub(super) fn validate_within(
     }
     let reply = Reply {
         patch: None,
-        denial: denial.map(|message| cut(format!("nodegate: {message}"), DENIAL_MAX)),
+        denial: denial.map(|message| cut(&format!("nodegate: {message}"), DENIAL_MAX)),
         warnings: verdict_warnings(&verdict),
         audit_annotations: verdict_annotations(&verdict),
     };
@@ -248,7 +248,7 @@ fn log(review: &Review<'_>, write: &Write<'_>, endpoint: &str, outcome: Outcome,
 
 /// The name of a user in the log. The API server bounds none.
 fn shown(user: &str) -> String {
-    cut(user.to_owned(), LOGGED_MAX)
+    cut(user, LOGGED_MAX)
 }
 
 /// Logs a denial for operators, who see nothing of the answer to the requester.
@@ -260,8 +260,8 @@ fn log_denial(write: &Write<'_>, denial: &str, violations: &[Violation], context
         node = &*write.node.name,
         user,
         caller = context.callers.as_str(),
-        rules = cut(rules.into_iter().collect::<Vec<_>>().join(","), LOGGED_MAX),
-        denial = cut(denial.to_owned(), LOGGED_MAX),
+        rules = cut(&rules.into_iter().collect::<Vec<_>>().join(","), LOGGED_MAX),
+        denial = cut(denial, LOGGED_MAX),
         left_out = (left_out > 0).then_some(left_out),
         "denied a write"
     );
@@ -363,7 +363,7 @@ fn annotate(annotations: &mut BTreeMap<&'static str, String>, key: &'static str,
     if values.is_empty() {
         return;
     }
-    let text = cut(values.join(","), AUDIT_MAX);
+    let text = cut(&values.join(","), AUDIT_MAX);
     annotations.insert(key, text);
 }
 

@@ -18,10 +18,11 @@ use super::Context;
 use super::answer::{Answer, Attempt, Rejection, Span};
 use super::bounds::Bounds;
 use super::intake::{Intake, Received, Refused, Room};
-use super::policies;
 use super::respond::{mutate_within, validate_within, whole};
+use super::{policies, texts};
 use nodegate_base::metrics::{Endpoint, Held, Outcome};
 use nodegate_base::traces::Reviewed;
+use nodegate_policy::Quoted;
 use nodegate_policy::cel::Budget;
 
 /// Maximum size of a review that is answered on the thread that received it, in bytes. There are as many of these threads
@@ -219,7 +220,11 @@ impl Shared {
         work: Work,
         budget: fn() -> Budget,
     ) -> Result<Attempt, Rejection> {
-        let respond = move |body: &[u8], context: &Context| (work.respond)(body, context, &budget(), work.span);
+        let text_bytes = self.bounds.text_bytes();
+        let respond = move |body: &[u8], context: &Context| {
+            texts::check(body, text_bytes)?;
+            (work.respond)(body, context, &budget(), work.span)
+        };
         self.apart(slots, received, respond).await
     }
 
@@ -279,14 +284,14 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), String> {
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    Err(format!("expected Content-Type application/json, got {kind:?}"))
+    Err(format!("expected Content-Type application/json, got {}", Quoted(kind)))
 }
 
 /// The caller's `?timeout=` (a Go duration such as `2s`), minus a tenth for the response.
 fn deadline(uri: &Uri, default: Duration) -> Result<Duration, String> {
     let timeout = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("timeout="));
     let Some(timeout) = timeout else { return Ok(default) };
-    let fault = || format!("timeout={timeout} is not a valid duration; use a value such as 2s or 500ms");
+    let fault = || format!("the timeout {} is not a valid duration; use a value such as 2s or 500ms", Quoted(timeout));
     let length: jiff::SignedDuration = timeout.parse().map_err(|_| fault())?;
     let length = Duration::try_from(length).map_err(|_| fault())?;
     Ok(length.min(Duration::from_secs(60)) * 9 / 10)

@@ -10,7 +10,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Rejection;
-use nodegate_policy::{List, NodeFacts, NodeFields, Object, ObjectText, Operation, Requester, Text, Write};
+use nodegate_policy::{
+    Flag, List, NodeFacts, NodeFields, Object, ObjectText, Operation, Quoted, Requester, Text, Write,
+};
 
 /// Maximum length of names and uids, in bytes: of the request, the node and the requester. The API server generates the first, that of
 /// a node has at most 253 characters, and those of users come from certificates, tokens or identity providers.
@@ -18,6 +20,8 @@ pub(super) const NAME_MAX: usize = 1024;
 /// Maximum number of groups of a requester. They come from the requester's credential, which the API server reads from
 /// a header or a certificate of at most 1 MiB.
 const GROUPS_MAX: usize = 16_384;
+/// Maximum size of all groups of a requester, in bytes.
+const GROUPS_BYTES_MAX: usize = 1024 * 1024;
 
 /// A valid review.
 #[derive(Debug)]
@@ -67,7 +71,7 @@ struct RequestWire<'a> {
     #[serde(borrow, default)]
     user_info: Object<UserWire<'a>>,
     #[serde(default)]
-    dry_run: Option<bool>,
+    dry_run: Option<Flag>,
     #[serde(borrow, default)]
     object: Option<NodeFields<'a>>,
     #[serde(borrow, default)]
@@ -114,7 +118,9 @@ impl<'a> Review<'a> {
         if version != "admission.k8s.io/v1" || review.kind.as_deref() != Some("AdmissionReview") {
             let kind = review.kind.as_deref().unwrap_or_default();
             return Err(Rejection::bad_request(format!(
-                "expected kind AdmissionReview of admission.k8s.io/v1, got {kind:?} of {version:?}; register the webhook with admissionReviewVersions: [v1]"
+                "expected kind AdmissionReview of admission.k8s.io/v1, got {} of {}; register the webhook with admissionReviewVersions: [v1]",
+                Quoted(kind),
+                Quoted(version)
             )));
         }
         let Object(request) =
@@ -150,6 +156,14 @@ impl<'a> Review<'a> {
     }
 }
 
+/// Checks the total size of the groups of a requester.
+fn check_groups(groups: &[Text<'_>]) -> Result<(), Rejection> {
+    if groups.iter().map(|group| group.len()).sum::<usize>() <= GROUPS_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Rejection::bad_request("the requester has groups of more than 1 MiB, which no API server authenticates"))
+}
+
 /// Whether an operation is always allowed.
 fn is_passed(operation: &str) -> bool {
     matches!(operation, "DELETE" | "CONNECT")
@@ -160,24 +174,27 @@ impl<'a> RequestWire<'a> {
         let Object(resource) = &self.resource;
         if (&*resource.group, &*resource.version, &*resource.resource) != ("", "v1", "nodes") {
             return Err(Rejection::bad_request(format!(
-                "expected core/v1 nodes, got {}/{} {}; register the webhook for nodes only",
-                resource.group.escape_debug(),
-                resource.version.escape_debug(),
-                resource.resource.escape_debug()
+                "expected core/v1 nodes, got group {}, version {}, resource {}; register the webhook for nodes only",
+                Quoted(&resource.group),
+                Quoted(&resource.version),
+                Quoted(&resource.resource)
             )));
         }
         let status = match self.sub_resource.as_deref().unwrap_or_default() {
             "" => false,
             "status" => true,
             other => {
-                let message = format!("expected nodes or nodes/status, got nodes/{}", other.escape_debug());
+                let message = format!("expected nodes or nodes/status, got {}", Quoted(&format!("nodes/{other}")));
                 return Err(Rejection::bad_request(message));
             }
         };
         let operation = match &*self.operation {
             "CREATE" => Operation::Create,
             "UPDATE" => Operation::Update,
-            other => return Err(Rejection::bad_request(format!("expected operation CREATE or UPDATE, got {other:?}"))),
+            other => {
+                let message = format!("expected operation CREATE or UPDATE, got {}", Quoted(other));
+                return Err(Rejection::bad_request(message));
+            }
         };
         let node = self.object.ok_or_else(|| Rejection::bad_request("the request has no object"))?;
         if node.name().len() > NAME_MAX {
@@ -195,8 +212,9 @@ impl<'a> RequestWire<'a> {
             let message = "the requester has a name or a uid of more than 1 KiB, which no API server authenticates";
             return Err(Rejection::bad_request(message));
         }
+        check_groups(groups.as_ref().map_or(&[], |List(groups)| groups))?;
         let requester = Requester { username, groups: groups.map(|List(groups)| groups).unwrap_or_default(), uid };
-        let dry_run = self.dry_run.unwrap_or_default();
+        let Flag(dry_run) = self.dry_run.unwrap_or_default();
         Ok(Write { operation, status, dry_run, requester, node: NodeFacts::new(node, ObjectText::ObjectOf(text)), old })
     }
 }

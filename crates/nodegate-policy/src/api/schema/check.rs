@@ -3,9 +3,17 @@
 use serde_json::Value as Json;
 
 use super::taints;
+use crate::api::Quoted;
 use crate::api::document::ERRORS_MAX;
 use crate::api::problem::Problem;
 use crate::api::source::{Field, FieldPath, Node, SourcePosition, Tree, quoted};
+
+/// Maximum length of a text, in bytes. Nothing in a policy is longer: the annotations of a node have as much in total.
+const TEXT_MAX: usize = 256 * 1024;
+/// Maximum length of the name of a field, in bytes. Keys of labels have at most 317.
+const NAME_MAX: usize = 1024;
+/// A longer name is not compared with known ones: that takes memory for each pair of characters.
+const COMPARED_MAX: usize = 64;
 
 /// A value that does not conform to the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +92,10 @@ fn check_value(
         _ => {}
     }
     let head = tree.head();
+    if let Some(length) = tree.as_text().map(str::len).filter(|length| *length > TEXT_MAX) {
+        faults.push(ShapeFault { place: tree.place, path: path.clone(), problem: too_long("text", length, TEXT_MAX) });
+        return false;
+    }
     let (problem, place) = match (&mut tree.value, wanted) {
         (Node::Mapping(fields), "object") => {
             return check_mapping(head, fields, schema, meaning, path, faults);
@@ -157,6 +169,11 @@ fn check_mapping(
     }
     let required = |key: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|name| name == key));
     fields.retain_mut(|field| {
+        if field.key.len() > NAME_MAX {
+            let problem = too_long("name", field.key.len(), NAME_MAX);
+            faults.push(ShapeFault { place: field.place, path: path.clone(), problem });
+            return false;
+        }
         let (inner, meaning) = match (properties.and_then(|all| all.get(&field.key)), open) {
             (Some(inner), _) => (inner, None),
             (None, Some(Json::Bool(false))) => {
@@ -181,6 +198,10 @@ fn check_mapping(
     whole
 }
 
+fn too_long(what: &str, length: usize, max: usize) -> Problem {
+    Problem::new(format!("a {what} of {length} bytes, but the limit is {max}"), "write a shorter one")
+}
+
 /// Reports and removes fields that are written beside the one that they belong to, which has no value then:
 ///
 /// ```yaml
@@ -199,7 +220,7 @@ fn report_outdented(fields: &mut Vec<Field>, schema: &Json, path: &FieldPath, fa
     fields.retain(|field| {
         let belongs = property(&field.key).is_null() && !property(&parent)["properties"][&field.key].is_null();
         if belongs {
-            let what = format!("{:?} is a field of {parent:?}, but it is written beside it", field.key);
+            let what = format!("{} is a field of {parent:?}, but it is written beside it", Quoted(&field.key));
             let problem = Problem::new(what, format!("indent it below {parent:?}"));
             faults.push(ShapeFault { place: field.place, path: path.key(&field.key), problem });
         }
@@ -249,6 +270,9 @@ fn no_value(schema: &Json) -> Problem {
 
 /// The one of `known` that `found` is most likely meant to be.
 pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    if found.len() > COMPARED_MAX {
+        return None;
+    }
     let distance = |name: &str| strsim::damerau_levenshtein(&found.to_lowercase(), &name.to_lowercase());
     let near = known.iter().map(|name| (distance(name), *name)).min();
     near.filter(|(distance, name)| *distance <= 2.max(name.len() / 3)).map(|(_, name)| name)
@@ -264,7 +288,7 @@ fn unknown_field<'a>(found: &str, known: impl Iterator<Item = &'a str>) -> Probl
         Some(name) => format!("did you mean {name:?}?"),
         None => format!("the valid fields are {}", known.join(", ")),
     };
-    Problem::new(format!("unknown field {found:?}"), remedy)
+    Problem::new(format!("unknown field {}", Quoted(found)), remedy)
 }
 
 fn article(kind: &str) -> &'static str {

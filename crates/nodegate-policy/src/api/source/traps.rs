@@ -8,6 +8,7 @@ use serde_saphyr::budget::BudgetBreach;
 use super::parse::Value;
 use super::place::SourcePosition;
 use super::quotes::open_quote;
+use crate::api::Quoted;
 use crate::api::problem::Problem;
 
 /// A text that is not YAML.
@@ -71,7 +72,7 @@ pub(super) fn explain(text: &str, values: usize, error: &serde_saphyr::Error) ->
     let remedy = message.contains("bracket").then(|| "close each bracket, or write the text in quotes".to_owned());
     SyntaxError {
         place,
-        problem: Problem { what: format!("invalid YAML: {message}"), remedy },
+        problem: Problem::of(format!("invalid YAML: {message}"), remedy),
         related: None,
         exceeds_budget,
     }
@@ -167,7 +168,8 @@ impl<'t> Stop<'t> {
         let key = self.line.get(..self.at)?.trim_start();
         if message.contains("mapping values are not allowed") && !key.is_empty() && !key.contains([':', ' ', '{', '['])
         {
-            let what = format!("{key:?} is indented more than the line above, so it continues that line's value");
+            let what =
+                format!("{} is indented more than the line above, so it continues that line's value", Quoted(key));
             let remedy = "indent it as much as the other fields".to_owned();
             return Some(Mistake { what, remedy, part: self.at - key.len()..self.at });
         }
@@ -267,7 +269,7 @@ pub(super) fn misread(text: &str, after: usize, value: SourcePosition) -> Option
 pub(super) fn duplicate(key: Option<&str>, second: SourcePosition, documents: &[Spanned<Value>]) -> SyntaxError {
     let first = documents.iter().find_map(|document| first_of(&document.value, second));
     let what = match key {
-        Some(key) => format!("the key {key:?} is given twice"),
+        Some(key) => format!("the key {} is given twice", Quoted(key)),
         None => "a key is given twice".to_owned(),
     };
     let what = match first {

@@ -1,6 +1,8 @@
 //! Hostile bodies of every shape at the real `nodegate serve`: each list, object and text of both kinds of review, blown up.
 //! Whatever is sent, memory stays bounded, and ordinary reviews are answered meanwhile.
 
+mod texts;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,11 +10,11 @@ use std::time::Duration;
 use nodegate_policy::CORRECTIONS_MAX;
 use serde_json::{Value, json};
 
-use super::admission::{CREATE, edited};
-use super::crowd::Caller;
-use super::eventually::{eventually, holds};
-use super::serve::Serve;
-use super::shared::memory::{forget_peak, peak_memory};
+use crate::admission::{CREATE, edited};
+use crate::crowd::Caller;
+use crate::eventually::{eventually, holds};
+use crate::serve::Serve;
+use crate::shared::memory::{forget_peak, peak_memory};
 
 /// Everything that judges keys is in force, so that all of what is sent is looked at.
 const POLICY: &str = r#"
