@@ -27,7 +27,7 @@ pub use compile::review::{ObjectFault, ObjectReview, name_is_taken, review_objec
 pub use decide::admission_mark::{ADMISSION, AdmissionMark};
 pub use decide::decide;
 pub use decide::decision::{Decision, Desired, LeftOut, NodeChange, Note};
-pub use decide::guard::{CORRECTIONS_MAX, excess};
+pub use decide::guard::{CORRECTIONS_MAX, corrections_exceeded, excess};
 pub use decide::last_change::LAST_CHANGE;
 pub use decide::limits::{ANNOTATIONS_MAX, fit};
 pub use decide::patch::{patch, patch_of_write};
@@ -38,7 +38,7 @@ pub use facts::json_kinds::{Flag, List, Object};
 pub use facts::managed_fields::{Claim, Claims, FIELD_MANAGER, TaintsClaimed, Writes};
 pub use facts::request::{DecideContext, Operation, Requester, Write};
 pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact};
-pub use judge::{Exemptions, Further, Kind, Verdict, Violation, judge, violations};
+pub use judge::{CHANGES_MAX, Exemptions, Further, Kind, Verdict, Violation, judge, violations};
 pub use keys::pattern::Identities;
 pub use keys::{Field, never_persisted, restriction};
 pub use lint::{Lint, LintName};

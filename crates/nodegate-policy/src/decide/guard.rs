@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::decide::view::View;
 use crate::facts::NodeFacts;
+use crate::facts::json_borrow::Entries;
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::never_persisted;
 use crate::keys::restriction::{is_own, is_reconciled_by_kubelet};
@@ -26,8 +27,15 @@ pub fn excess(set: &PolicySet, write: &Write<'_>, context: &DecideContext<'_>) -
     if sides.map(|side| side.labels().count() + side.annotations().count()).sum::<usize>() <= CORRECTIONS_MAX {
         return None;
     }
-    let count = guard.asserted().len() + guard.asserted_annotations().len();
+    let count = guard.asserted_labels().count() + guard.own_annotations().count();
     (count > CORRECTIONS_MAX).then_some(count)
+}
+
+/// The denial of a write of a kubelet that would need so many corrections.
+pub fn corrections_exceeded(count: usize) -> String {
+    format!(
+        "the kubelet changes {count} labels and annotations that it may not change, and only writes with at most {CORRECTIONS_MAX} are corrected; check the kubelet's --node-labels"
+    )
 }
 
 /// Why a kubelet may not change a key.
@@ -99,22 +107,22 @@ impl<'a> Guard<'a> {
 
     /// Labels that the kubelet changes although it may not, with their stored values.
     pub(crate) fn asserted(&self) -> BTreeMap<&'a str, Option<&'a str>> {
-        let (node, old) = (&self.write.node, self.write.old.as_ref());
-        let stored = |key: &str| old.and_then(|old| old.label(key));
-        let sent = node.labels().map(|(key, value)| (key, stored(key), Some(value)));
-        let removed = old.into_iter().flat_map(NodeFacts::labels).filter(|(key, _)| node.label(key).is_none());
-        let removed = removed.map(|(key, value)| (key, Some(value), None));
-        let changed = sent.chain(removed).filter(|(_, stored, sent)| stored != sent);
-        changed.filter(|(key, ..)| self.label(key).is_some()).map(|(key, stored, _)| (key, stored)).collect()
+        self.asserted_labels().collect()
+    }
+
+    fn asserted_labels(&self) -> impl Iterator<Item = (&'a str, Option<&'a str>)> + '_ {
+        let changed = changed(self.write, NodeFacts::label, |node| node.labels.as_ref());
+        changed.filter(|(key, _)| self.label(key).is_some())
     }
 
     /// Annotations that are reserved for nodegate and that the kubelet changes, with their stored values.
     pub(crate) fn asserted_annotations(&self) -> BTreeMap<&'a str, Option<&'a str>> {
-        let (node, old) = (&self.write.node, self.write.old.as_ref());
-        let stored = |key: &str| old.and_then(|old| old.annotation(key));
-        let there = node.annotations().chain(old.into_iter().flat_map(NodeFacts::annotations));
-        let changed = there.filter(|(key, _)| is_own(key) && node.annotation(key) != stored(key));
-        changed.map(|(key, _)| (key, stored(key))).collect()
+        self.own_annotations().collect()
+    }
+
+    fn own_annotations(&self) -> impl Iterator<Item = (&'a str, Option<&'a str>)> + '_ {
+        let changed = changed(self.write, NodeFacts::annotation, |node| node.annotations.as_ref());
+        changed.filter(|(key, _)| is_own(key))
     }
 
     /// Whether a kubelet's UPDATE must keep the stored value of this label, whatever assigns another one: a native policy
@@ -153,4 +161,20 @@ impl<'a> Guard<'a> {
             about.filter_map(|rule| rule.assigns.saved.as_deref()).collect()
         })
     }
+}
+
+/// The keys of a field that a write changes, each once, with their stored values.
+fn changed<'a>(
+    write: &'a Write<'a>,
+    value: for<'n> fn(&'n NodeFacts<'a>, &str) -> Option<&'n str>,
+    all: for<'n> fn(&'n NodeFacts<'a>) -> Option<&'n Entries<'a>>,
+) -> impl Iterator<Item = (&'a str, Option<&'a str>)> {
+    let (node, old) = (&write.node, write.old.as_ref());
+    let stored = move |key: &str| old.and_then(|old| value(old, key));
+    let sent = all(node).into_iter().flat_map(Entries::iter);
+    let sent = sent.map(move |(key, value)| (key, stored(key), Some(value)));
+    let removed = old.and_then(all).into_iter().flat_map(Entries::iter);
+    let removed = removed.filter(move |(key, _)| value(node, key).is_none());
+    let removed = removed.map(|(key, value)| (key, Some(value), None));
+    sent.chain(removed).filter(|(_, stored, sent)| stored != sent).map(|(key, stored, _)| (key, stored))
 }

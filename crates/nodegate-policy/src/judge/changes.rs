@@ -102,9 +102,9 @@ pub(super) fn changes<'a>(write: &'a Write<'a>) -> Vec<KeyChange<'a>> {
 }
 
 /// Every key of either, sorted, with its value in each.
-fn both<'a>(
-    old: Option<&'a Entries<'a>>,
-    new: Option<&'a Entries<'a>>,
+pub(super) fn both<'a>(
+    old: Option<&'a Entries<'_>>,
+    new: Option<&'a Entries<'_>>,
 ) -> impl Iterator<Item = (&'a str, Option<&'a str>, Option<&'a str>)> {
     let mut old = old.into_iter().flat_map(Entries::iter).peekable();
     let mut new = new.into_iter().flat_map(Entries::iter).peekable();

@@ -4,6 +4,7 @@
 
 mod break_glass;
 mod changes;
+mod excess;
 mod expressions;
 mod findings;
 mod parts;
@@ -13,6 +14,7 @@ mod snapshot;
 mod stored;
 mod verdict;
 
+pub use excess::CHANGES_MAX;
 pub use stored::violations;
 pub use verdict::{Further, Kind, Verdict, Violation};
 
@@ -59,6 +61,7 @@ pub struct Exemptions {
 ///   Node may give it these keys as well.
 /// - What the control plane writes to bring a node up, and its taints of conditions, are never denied.
 /// - Existing violations and values that [`decide`] assigns are never counted as violations of the requester.
+/// - A write that changes more than [`CHANGES_MAX`] keys is denied as a whole.
 pub fn judge<'a>(
     set: &'a PolicySet,
     write: &'a Write<'a>,
@@ -69,6 +72,9 @@ pub fn judge<'a>(
     let own = exemptions.self_user.as_deref().is_some_and(|user| user == &*write.requester.username);
     if own || (kubelet && write.operation == Operation::Create) {
         return Verdict::default();
+    }
+    if let Some(verdict) = excess::verdict(write) {
+        return verdict;
     }
     let mut judge = Judge {
         set,

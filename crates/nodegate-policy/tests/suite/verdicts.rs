@@ -47,6 +47,34 @@ fn an_entry_that_costs_too_much_prevents_a_verdict_only_if_it_could_deny_the_wri
 }
 
 #[test]
+fn a_write_that_changes_more_keys_than_anyone_does_is_denied_as_a_whole() {
+    let labels = |count: usize, part: &str| (0..count).map(|at| (format!("{part}{at}"), json!(""))).collect::<Json>();
+    let denial = |new: Json, old: Json| {
+        let node = |labels: Json| json!({"metadata": {"name": "n", "uid": "u", "labels": labels}});
+        let scene = Scene {
+            inventory: Default::default(),
+            node: node(new),
+            old: Some(node(old)),
+            status: false,
+            username: "alice".to_owned(),
+            groups: Vec::new(),
+            saved: None,
+            pending_taint: None,
+        };
+        let set = compile_inline(&json!({"protect": {"keys": ["p.example/*"]}})).unwrap();
+        let verdict = simulate(&set, &scene, &Exemptions::default()).unwrap().verdict;
+        assert!(verdict.violations.len() <= 1 && verdict.further.is_empty(), "each key is not looked at");
+        verdict.denial()
+    };
+    assert_eq!(denial(labels(CHANGES_MAX, "a"), json!({})), None);
+    for (new, old) in [(CHANGES_MAX + 1, 0), (0, CHANGES_MAX + 1), (30_000, 30_000)] {
+        let denied = denial(labels(new, "a"), labels(old, "b")).unwrap();
+        assert!(denied.contains(&format!("changes {} labels, annotations and taints", new + old)), "{denied}");
+    }
+    assert_eq!(denial(labels(60_000, "a"), labels(60_000, "a")), None, "what is there already does not count");
+}
+
+#[test]
 fn an_entry_that_fails_denies_nothing_and_is_reported_once() {
     let failing = verdict("object.metadata.annotations['x'] == 'y'", "enforce", "alice");
     assert_eq!((failing.too_costly, failing.unknown.len(), failing.violations.len()), (None, 1, 0));

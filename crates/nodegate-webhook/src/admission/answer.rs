@@ -1,5 +1,7 @@
 //! The result of a review: an answer or a rejection, and their texts.
 
+use std::net::IpAddr;
+
 use nodegate_base::metrics::Outcome;
 use nodegate_base::text::{self, lines, on_a_line};
 use nodegate_base::traces::Reviewed;
@@ -28,10 +30,20 @@ pub(super) enum Attempt {
     OfPolicy,
 }
 
+/// How a review was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    /// Whether its answer has to be described.
+    pub(super) span: Span,
+    /// The address of the caller, which it cannot invent; `None` in this process.
+    pub(super) peer: Option<IpAddr>,
+}
+
 /// Whether a review has a span, for which its answer has to be described.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Span {
     /// No.
+    #[default]
     Absent,
     /// Yes.
     Present,

@@ -24,8 +24,8 @@ pub struct Bounds {
     /// Maximum total size of ordinary reviews, in bytes, counted as they arrive. When it is reached, the unfinished
     /// body that started first is aborted.
     pub ordinary_bytes: usize,
-    /// Maximum number of concurrent large reviews, from their first byte to their answer. Parsed, each may take many times
-    /// its bytes.
+    /// Maximum number of concurrent large reviews, from their first byte to their answer, and of policies that are compiled. Parsed,
+    /// each may take many times its bytes.
     pub large: usize,
     /// Maximum number of reviews that evaluate CEL concurrently, each on its own thread and for some milliseconds at
     /// most; others wait.
@@ -34,7 +34,8 @@ pub struct Bounds {
     pub costly: usize,
     /// Maximum number of costly reviews that wait; further ones get 503.
     pub costly_waiting: usize,
-    /// Maximum number of reviews of `NodePolicy` objects that wait, because one at a time is compiled; further ones get 503.
+    /// Maximum number of reviews of `NodePolicy` objects that wait for a slot for large reviews. When more come, those of the peer with
+    /// the most of them get 503.
     pub policies_waiting: usize,
     /// Time for an answer if the caller sends none; the API server's default.
     pub deadline: Duration,
@@ -60,7 +61,7 @@ impl Default for Bounds {
             expressions: 16,
             costly: (processors / 2).max(1),
             costly_waiting: 64,
-            policies_waiting: 3,
+            policies_waiting: 16,
             deadline: Duration::from_secs(10),
         }
     }

@@ -105,6 +105,11 @@ impl Intake {
         }
     }
 
+    /// Waits for a slot for a review of a policy; `None` if too many wait.
+    pub(super) async fn policy_turn(&self, peer: Option<IpAddr>) -> Option<LargePlace> {
+        self.large.policy_turn(peer, self.bounds.policies_waiting).await
+    }
+
     /// Reads a body completely. A large one waits for a slot before it is read.
     ///
     /// # Errors

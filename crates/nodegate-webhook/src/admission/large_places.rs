@@ -1,4 +1,5 @@
-//! Slots for large bodies. The next one goes to the waiting peer that has used them least.
+//! Slots for reviews that take much memory: of large bodies, and of policies, which are compiled. The next one goes to the
+//! waiting peer that has used them least.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,15 +11,20 @@ use tokio::time::Instant;
 
 /// How many peers are remembered.
 const REMEMBERED: usize = 256;
+/// How many reviews of policies of one peer wait at most.
+const POLICIES_OF_A_PEER: usize = 3;
 /// After this time, the use of a peer counts half.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
-/// Slots for large bodies.
+/// Slots for large bodies and policies.
 ///
 /// # Guarantees
 /// The next slot goes to the waiting peer that has used slots for the shortest time lately. A peer that is not known
 /// counts as if it had used one for `contested`, the longest time that a body may take while others wait. So neither
 /// slow senders, nor frequent ones, nor many new addresses delay a peer whose bodies take little time.
+///
+/// A peer none of whose policies waits always gets a place among those that wait, unless they are one each of others that have
+/// used slots for a shorter time.
 pub(super) struct LargePlaces {
     contested: Duration,
     turns: Mutex<Turns>,
@@ -33,6 +39,8 @@ struct Turns {
 struct Waiter {
     peer: Option<IpAddr>,
     place: oneshot::Sender<LargePlace>,
+    /// Whether it is a review of a policy, whose body is held meanwhile.
+    of_policy: bool,
 }
 
 /// How long a peer has used slots.
@@ -52,13 +60,38 @@ impl Use {
 impl Turns {
     /// Removes the next waiter: of the peer that has used least, and of its bodies the one that has waited longest.
     fn next(&mut self, contested: Duration, now: Instant) -> Option<Waiter> {
-        let used = |waiter: &Waiter| {
-            let known = self.used.iter().find(|used| used.peer == waiter.peer);
-            known.map_or(contested.as_secs_f64(), |known| known.at(now))
-        };
+        let used = |waiter: &Waiter| self.used_by(waiter.peer, contested, now);
         let ranked = self.waiting.iter().enumerate().map(|(at, waiter)| (used(waiter), at));
         let (_, at) = ranked.min_by(|(one, _), (other, _)| one.total_cmp(other))?;
         Some(self.waiting.remove(at))
+    }
+
+    /// For how many seconds a peer counts as having used slots.
+    fn used_by(&self, peer: Option<IpAddr>, contested: Duration, now: Instant) -> f64 {
+        let known = self.used.iter().find(|used| used.peer == peer);
+        known.map_or(contested.as_secs_f64(), |known| known.at(now))
+    }
+
+    /// Whether one more review of a policy may wait, among `max`. The last one of the peer that has the most of them gives way, if
+    /// that has more than this peer then has, or as many and has used slots for longer.
+    fn admits_policy(&mut self, peer: Option<IpAddr>, max: usize, contested: Duration, now: Instant) -> bool {
+        self.waiting.retain(|waiter| !waiter.place.is_closed());
+        let policies = || self.waiting.iter().filter(|waiter| waiter.of_policy);
+        let of = |peer: Option<IpAddr>| policies().filter(|waiter| waiter.peer == peer).count();
+        let own = of(peer) + 1;
+        if own > POLICIES_OF_A_PEER || policies().count() < max {
+            return own <= POLICIES_OF_A_PEER;
+        }
+        let rank = |peer| (of(peer), self.used_by(peer, contested, now));
+        let most = policies().map(|waiter| waiter.peer).max_by(|one, other| {
+            let (one, other) = (rank(*one), rank(*other));
+            one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
+        });
+        let Some(most) = most.filter(|most| rank(*most) > (own, self.used_by(peer, contested, now))) else {
+            return false;
+        };
+        let last = self.waiting.iter().rposition(|waiter| waiter.of_policy && waiter.peer == most);
+        last.map(|at| self.waiting.remove(at)).is_some()
     }
 
     fn note(&mut self, peer: Option<IpAddr>, held: Duration, now: Instant) {
@@ -83,12 +116,26 @@ impl LargePlaces {
     pub(super) async fn turn(self: &Arc<Self>, peer: Option<IpAddr>) -> LargePlace {
         loop {
             let (place, turn) = oneshot::channel();
-            self.turns.lock().waiting.push(Waiter { peer, place });
+            self.turns.lock().waiting.push(Waiter { peer, place, of_policy: false });
             self.give();
             if let Ok(place) = turn.await {
                 return place;
             }
         }
+    }
+
+    /// Waits for a slot for a review of a policy, if at most `max` of them wait; `None` if this one has to give way to others.
+    pub(super) async fn policy_turn(self: &Arc<Self>, peer: Option<IpAddr>, max: usize) -> Option<LargePlace> {
+        let (place, turn) = oneshot::channel();
+        {
+            let mut turns = self.turns.lock();
+            if !turns.admits_policy(peer, max, self.contested, Instant::now()) {
+                return None;
+            }
+            turns.waiting.push(Waiter { peer, place, of_policy: true });
+        }
+        self.give();
+        turn.await.ok()
     }
 
     /// Assigns free slots to waiters.
@@ -99,7 +146,7 @@ impl LargePlaces {
                 return;
             }
             let since = Instant::now();
-            let Some(Waiter { peer, place }) = turns.next(self.contested, since) else { return };
+            let Some(Waiter { peer, place, of_policy: _ }) = turns.next(self.contested, since) else { return };
             turns.free -= 1;
             drop(turns);
             if let Err(mut unwanted) = place.send(LargePlace { peer, since, places: Some(self.clone()) }) {
@@ -207,6 +254,55 @@ mod tests {
         }
         assert_eq!(places.turns.lock().used.len(), REMEMBERED);
         assert_eq!(order(&places, [peer(10_000), peer(0)]).await, [peer(0), peer(10_000)]);
+    }
+
+    /// Waits for the slot with a policy in the background: whether it gets it.
+    async fn policy_waits(places: &Arc<LargePlaces>, peer: Option<IpAddr>) -> tokio::task::JoinHandle<bool> {
+        let places = places.clone();
+        let waiting = tokio::spawn(async move { places.policy_turn(peer, 4).await.is_some() });
+        tokio::task::yield_now().await;
+        waiting
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn policies_of_one_peer_do_not_keep_those_of_others_from_waiting() {
+        let places = LargePlaces::new(1, CONTESTED);
+        let busy = places.turn(peer(1)).await;
+        let mut loud = Vec::new();
+        for _ in 0..3 {
+            loud.push(policy_waits(&places, peer(1)).await);
+        }
+        assert!(places.policy_turn(peer(1), 4).await.is_none(), "a fourth of one peer");
+        let others = [policy_waits(&places, peer(2)).await, policy_waits(&places, peer(3)).await];
+        assert!(!loud.pop().unwrap().await.unwrap(), "its last one gave way");
+        let fourth = policy_waits(&places, peer(4)).await;
+        assert!(!loud.pop().unwrap().await.unwrap(), "and one more");
+        // One of each waits now, and all but the first are unknown.
+        assert!(places.policy_turn(peer(2), 4).await.is_none(), "it would have two then");
+        tokio::time::advance(CONTESTED * 3).await;
+        drop(busy);
+        for waiting in loud.into_iter().chain(others).chain([fourth]) {
+            assert!(waiting.await.unwrap());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_peers_with_one_policy_each_the_one_that_used_slots_for_longest_gives_way() {
+        let places = LargePlaces::new(1, CONTESTED);
+        for (number, time) in [(1, 5), (2, 700), (3, 900), (4, 800)] {
+            hold(&places, peer(number), Duration::from_millis(time)).await;
+        }
+        let busy = places.turn(peer(9)).await;
+        let mut waiting = Vec::new();
+        for number in 1..=4 {
+            waiting.push(policy_waits(&places, peer(number)).await);
+        }
+        let unknown = policy_waits(&places, peer(5)).await;
+        assert!(!waiting.remove(2).await.unwrap(), "the third used most");
+        drop(busy);
+        for waiting in waiting.into_iter().chain([unknown]) {
+            assert!(waiting.await.unwrap());
+        }
     }
 
     #[tokio::test(start_paused = true)]

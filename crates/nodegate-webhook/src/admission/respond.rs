@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use super::answer::{Answer, Attempt, Rejection, Span, cut, warning, warnings};
+use super::answer::{Answer, Asked, Attempt, Rejection, Span, cut, warning, warnings};
 use super::bounds::ORDINARY;
 use super::wire::{Reply, Review, Subject};
 use super::{Context, PendingTaint, policies};
@@ -12,8 +12,8 @@ use nodegate_base::traces::Reviewed;
 use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::cel::Budget;
 use nodegate_policy::{
-    CORRECTIONS_MAX, DecideContext, Decision, Note, Operation, PolicySet, RuleId, Verdict, Violation, Write, decide,
-    excess, judge, patch_of_write,
+    DecideContext, Decision, Note, Operation, PolicySet, RuleId, Verdict, Violation, Write, corrections_exceeded,
+    decide, excess, judge, patch_of_write,
 };
 use nodegate_stores::state::Machine;
 
@@ -32,18 +32,23 @@ const AUDIT_MAX: usize = 1024;
 /// # Errors
 /// Returns 400 for a body that is not a valid review, and 500 for an internal error.
 pub fn mutate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
-    whole(mutate_within(body, context, &Budget::default(), Span::Absent)?)
+    whole(mutate_within(body, context, &Budget::default(), Asked::default())?)
 }
 
 /// Like [`mutate`], within `budget`.
-pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget, span: Span) -> Result<Attempt, Rejection> {
+pub(super) fn mutate_within(
+    body: &[u8],
+    context: &Context,
+    budget: &Budget,
+    asked: Asked,
+) -> Result<Attempt, Rejection> {
     let review = read(body, context)?;
     let write = match &review.subject {
         Subject::Node(write) => write,
         Subject::Passed => return passed(&review),
     };
     let mut reply = Reply::default();
-    let mut described = (span == Span::Present).then(|| described(&review, write));
+    let mut described = (asked.span == Span::Present).then(|| described(&review, write));
     let own = context.exemptions.load().self_user.as_deref() == Some(&*write.requester.username);
     // A patch of nodes/status would break heartbeats (NodeRestriction), and nodegate is not registered for it.
     // nodegate's own writes are already decided and must not be extended, for example when it releases a node.
@@ -59,9 +64,7 @@ pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget, spa
             budget: Some(budget),
         };
         if let Some(count) = excess(&policies, write, &decide_context) {
-            let denial = format!(
-                "nodegate: the kubelet changes {count} labels and annotations that it may not change, and only writes with at most {CORRECTIONS_MAX} are corrected; check the kubelet's --node-labels"
-            );
+            let denial = format!("nodegate: {}", corrections_exceeded(count));
             log_denial(write, &denial, &[], context);
             let reply = Reply { denial: Some(denial), ..Reply::default() };
             log(&review, write, "mutate", Outcome::Denied, &reply);
@@ -92,7 +95,7 @@ pub(super) fn mutate_within(body: &[u8], context: &Context, budget: &Budget, spa
 /// # Errors
 /// Returns 400 for a body that is not a valid review, and 500 for an internal error.
 pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
-    match validate_within(body, context, &Budget::default(), Span::Absent)? {
+    match validate_within(body, context, &Budget::default(), Asked::default())? {
         Attempt::OfPolicy => policies::review(body, context),
         attempt => whole(attempt),
     }
@@ -103,7 +106,7 @@ pub(super) fn validate_within(
     body: &[u8],
     context: &Context,
     budget: &Budget,
-    span: Span,
+    asked: Asked,
 ) -> Result<Attempt, Rejection> {
     let review = match read(body, context) {
         Ok(review) => review,
@@ -159,7 +162,7 @@ pub(super) fn validate_within(
     }
     let outcome = if reply.denial.is_some() { Outcome::Denied } else { Outcome::Allowed };
     log(&review, write, "validate", outcome, &reply);
-    let described = (span == Span::Present).then(|| {
+    let described = (asked.span == Span::Present).then(|| {
         let rules: BTreeSet<String> = verdict.violations.iter().map(|violation| violation.by.to_string()).collect();
         Box::new(Reviewed { rules: rules.into_iter().collect(), ..*described(&review, write) })
     });

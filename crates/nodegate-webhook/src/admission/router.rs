@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
 use super::Context;
-use super::answer::{Answer, Attempt, Rejection, Span};
+use super::answer::{Answer, Asked, Attempt, Rejection, Span};
 use super::bounds::Bounds;
 use super::intake::{Intake, Received, Refused, Room};
 use super::respond::{mutate_within, validate_within, whole};
@@ -32,13 +32,13 @@ const INLINE: usize = 64 * 1024;
 const SHARE: usize = 16 * 1024;
 
 /// Answers a review from its body, if the budget suffices.
-type Respond = fn(&[u8], &Context, &Budget, Span) -> Result<Attempt, Rejection>;
+type Respond = fn(&[u8], &Context, &Budget, Asked) -> Result<Attempt, Rejection>;
 
 /// How a review is answered.
 #[derive(Clone, Copy)]
 struct Work {
     respond: Respond,
-    span: Span,
+    asked: Asked,
 }
 
 /// What became of a review, and what its span says of it.
@@ -66,23 +66,11 @@ struct Shared {
     expressions: Arc<Semaphore>,
     costly: Arc<Semaphore>,
     costly_waiting: Semaphore,
-    policies: Arc<Semaphore>,
-    policies_waiting: Semaphore,
 }
 
 /// The router of the webhook.
 pub fn router(context: Arc<Context>, bounds: Bounds) -> Router {
-    let shared = Arc::new(Shared {
-        context,
-        bounds,
-        intake: Intake::new(bounds),
-        reviews: Semaphore::new(bounds.reviews),
-        expressions: Arc::new(Semaphore::new(bounds.expressions)),
-        costly: Arc::new(Semaphore::new(bounds.costly)),
-        costly_waiting: Semaphore::new(bounds.costly_waiting),
-        policies: Arc::new(Semaphore::new(1)),
-        policies_waiting: Semaphore::new(bounds.policies_waiting),
-    });
+    let shared = Arc::new(Shared::new(context, bounds));
     Router::new()
         .route("/mutate", post(|shared, request| answer(shared, request, Endpoint::Mutate, mutate_within)))
         .route("/validate", post(|shared, request| answer(shared, request, Endpoint::Validate, validate_within)))
@@ -95,8 +83,8 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request, endpoint: E
     // The listener sets the peer; reviews in tests have none.
     let peer = request.extensions().get::<SocketAddr>().map(SocketAddr::ip);
     let span = shared.context.traces.review(endpoint, request.headers(), peer);
-    let work = Work { respond, span: if span.is_some() { Span::Present } else { Span::Absent } };
-    let (outcome, response, reviewed) = shared.answer(request, peer, start, work).await;
+    let asked = Asked { span: if span.is_some() { Span::Present } else { Span::Absent }, peer };
+    let (outcome, response, reviewed) = shared.answer(request, start, Work { respond, asked }).await;
     if let Some(span) = span {
         span.end(outcome, response.status().as_u16(), reviewed.map(|reviewed| *reviewed));
     }
@@ -114,7 +102,19 @@ fn unanswered(outcome: Outcome, code: StatusCode, message: impl Into<String>) ->
 }
 
 impl Shared {
-    async fn answer(&self, request: Request, peer: Option<IpAddr>, start: Instant, work: Work) -> Answered {
+    fn new(context: Arc<Context>, bounds: Bounds) -> Self {
+        Self {
+            context,
+            bounds,
+            intake: Intake::new(bounds),
+            reviews: Semaphore::new(bounds.reviews),
+            expressions: Arc::new(Semaphore::new(bounds.expressions)),
+            costly: Arc::new(Semaphore::new(bounds.costly)),
+            costly_waiting: Semaphore::new(bounds.costly_waiting),
+        }
+    }
+
+    async fn answer(&self, request: Request, start: Instant, work: Work) -> Answered {
         if !self.context.synced.load(Ordering::Relaxed) {
             let message = "policies and saved state have not been loaded yet";
             return unanswered(Outcome::Shed, StatusCode::SERVICE_UNAVAILABLE, message);
@@ -126,7 +126,7 @@ impl Shared {
             Ok(length) => tokio::time::Instant::from_std(start + length),
             Err(message) => return unanswered(Outcome::Invalid, StatusCode::BAD_REQUEST, message),
         };
-        match timeout_at(deadline, self.review(request, peer, work)).await {
+        match timeout_at(deadline, self.review(request, work)).await {
             Ok(answered) => answered,
             Err(_) => {
                 tracing::warn!("a review exceeded the timeout of its caller");
@@ -136,8 +136,8 @@ impl Shared {
         }
     }
 
-    async fn review(&self, request: Request, peer: Option<IpAddr>, work: Work) -> Answered {
-        let received = match self.intake.receive(request.into_body(), peer).await {
+    async fn review(&self, request: Request, work: Work) -> Answered {
+        let received = match self.intake.receive(request.into_body(), work.asked.peer).await {
             Ok(received) => Counted { held: self.context.metrics.admission.holds(received.bytes.len()), received },
             Err(refused) => return self.unread(&refused),
         };
@@ -176,7 +176,7 @@ impl Shared {
             let has_expressions = self.context.policies.load().has_expressions();
             let first = if has_expressions { Budget::immediate() } else { Budget::brief() };
             let attempt =
-                guarded(&self.context, |context| (work.respond)(received.bytes(), context, &first, work.span))?;
+                guarded(&self.context, |context| (work.respond)(received.bytes(), context, &first, work.asked))?;
             if has_expressions && matches!(attempt, Attempt::TooBrief) {
                 self.evaluate(Some((&self.expressions, self.share(&received))), received.clone(), work, Budget::brief)
                     .await?
@@ -185,7 +185,7 @@ impl Shared {
             }
         };
         if let Attempt::OfPolicy = attempt {
-            return self.of_policy(received).await;
+            return self.of_policy(received, work.asked.peer).await;
         }
         if let Attempt::TooBrief = attempt {
             // Costly reviews must not delay others.
@@ -195,16 +195,21 @@ impl Shared {
         whole(attempt).map(Some)
     }
 
-    /// Answers a review of a `NodePolicy`, one at a time; `None` if too many wait.
-    async fn of_policy(&self, received: Arc<Counted>) -> Result<Option<Answer>, Rejection> {
+    /// Answers a review of a `NodePolicy`, in a slot for large reviews, because it takes as much memory; `None` if too many wait.
+    async fn of_policy(&self, received: Arc<Counted>, peer: Option<IpAddr>) -> Result<Option<Answer>, Rejection> {
         policies::check_size(received.bytes())?;
-        let Ok(_waiting) = self.policies_waiting.try_acquire() else { return Ok(None) };
-        // Policies wait for each other, and not in the slots for large reviews of nodes.
-        let bytes = received.received.bytes.clone();
-        let held = self.context.metrics.admission.holds(bytes.len());
-        drop(received);
-        let received = Counted { received: Received { bytes, room: Room::Ordinary { _bytes: None } }, held };
-        self.apart(Some((&self.policies, 1)), Arc::new(received), policies::review).await.map(Some)
+        let received = match received.received.room {
+            Room::Large { .. } => received,
+            Room::Ordinary { .. } => {
+                // The bytes of the pool are for reviews of nodes; the number of policies that wait is limited.
+                let bytes = received.received.bytes.clone();
+                let held = self.context.metrics.admission.holds(bytes.len());
+                drop(received);
+                let Some(place) = self.intake.policy_turn(peer).await else { return Ok(None) };
+                Arc::new(Counted { received: Received { bytes, room: Room::Large { _place: place } }, held })
+            }
+        };
+        self.apart(None, received, policies::review).await.map(Some)
     }
 
     /// How many of the slots for expressions a review takes.
@@ -223,7 +228,7 @@ impl Shared {
         let text_bytes = self.bounds.text_bytes();
         let respond = move |body: &[u8], context: &Context| {
             texts::check(body, text_bytes)?;
-            (work.respond)(body, context, &budget(), work.span)
+            (work.respond)(body, context, &budget(), work.asked)
         };
         self.apart(slots, received, respond).await
     }
@@ -302,9 +307,8 @@ fn deadline(uri: &Uri, default: Duration) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_panic_affects_only_one_request() {
-        let context = Context {
+    fn context() -> Context {
+        Context {
             policies: Arc::default(),
             saved: Arc::default(),
             inventory: Arc::default(),
@@ -317,12 +321,34 @@ mod tests {
             denials: Default::default(),
             metrics: nodegate_base::metrics::Metrics::new(),
             traces: Default::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn a_panic_affects_only_one_request() {
+        let context = context();
         let budget = Budget::default();
         let panicked: Result<(), _> = guarded(&context, |_| panic!("on purpose"));
         assert_eq!((panicked.unwrap_err().code, context.metrics.admission.panics.get()), (500, 1));
-        let next = guarded(&context, |context| mutate_within(b"{}", context, &budget, Span::Absent));
+        let next = guarded(&context, |context| mutate_within(b"{}", context, &budget, Asked::default()));
         assert!(next.is_err_and(|rejection| rejection.code == 400), "the next one is answered");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_policy_is_compiled_only_in_a_slot_for_large_reviews() {
+        let shared = Shared::new(Arc::new(context()), Bounds::default());
+        let review = r#"{"request": {"uid": "u", "operation": "CREATE", "resource": {"group": "nodegate.dev", "resource": "nodepolicies"}, "object": {"metadata": {"name": "p"}}}}"#;
+        let send = || {
+            let request = Request::post("/validate").header(header::CONTENT_TYPE, "application/json");
+            let request = request.body(axum::body::Body::from(review)).unwrap();
+            shared.answer(request, Instant::now(), Work { respond: validate_within, asked: Asked::default() })
+        };
+        let place = shared.intake.policy_turn(None).await.unwrap();
+        // Tokio's clock moves on only if nothing else can happen.
+        let waited = tokio::time::timeout(Duration::from_secs(1), send()).await;
+        assert!(waited.is_err(), "while another review has the slot");
+        drop(place);
+        assert_eq!(send().await.0, Outcome::Allowed);
     }
 
     #[test]
