@@ -110,7 +110,7 @@ impl Reconciler {
 /// Logs what was rejected of a kubelet, unless there were too many such lines lately. Each node still has its event.
 fn log_rejected(lines: &Denials, node: &str, claims: &str, now: Instant) {
     // One limit for all nodes, because each of them joins once.
-    let Some(left_out) = lines.note("", now) else { return };
+    let Some(left_out) = lines.remark(None, now) else { return };
     let left_out = (left_out > 0).then_some(left_out);
     tracing::warn!(node, claims, left_out, "what the kubelet claimed when the node joined was rejected");
 }

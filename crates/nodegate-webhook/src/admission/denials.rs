@@ -1,57 +1,126 @@
-//! Which denials are logged: all of them, but for those of a requester that is denied again and again.
+//! What the log says of reviews: all denials, but for those of a requester that is denied again and again, and of a caller that
+//! sends very many.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use nodegate_base::text;
 use parking_lot::Mutex;
 
-/// How many denials of one requester are logged at once…
-const BURST: u32 = 10;
-/// …and how long it takes until one more is.
-const INTERVAL: Duration = Duration::from_secs(10);
-/// How much of the name of a requester is remembered, in bytes.
-const NAME_MAX: usize = 256;
-/// When more requesters than this are remembered, those that were not denied for long are forgotten.
-const REMEMBERED: usize = 1024;
+/// How many lines there are at once, and how long it takes until there is one more.
+struct Rate {
+    burst: u32,
+    interval: Duration,
+}
 
-/// The denials that were logged lately, by requester. So one requester cannot keep the denials of others out of the log.
+/// Of denials of one requester.
+const OF_REQUESTER: Rate = Rate { burst: 10, interval: Duration::from_secs(10) };
+/// Of denials of all requesters in the reviews of one caller, which may invent their names.
+const OF_CALLER: Rate = Rate { burst: 200, interval: Duration::from_millis(500) };
+/// Of remarks on reviews of one caller.
+const OF_REMARKS: Rate = Rate { burst: 10, interval: Duration::from_secs(10) };
+/// How many callers are remembered, and how many requesters of each. All others count as one.
+const CALLERS: usize = 128;
+const REQUESTERS: usize = 256;
+
+/// What was logged lately, by caller and by requester.
+///
+/// # Guarantees
+/// - One requester cannot keep the denials of others out of the log, and one caller not those in the reviews of others.
+/// - Invented names do not fill it: one caller has a limit of its own, and those that are too many to be remembered share one.
 #[derive(Debug, Default)]
 pub struct Denials {
-    requesters: Mutex<HashMap<Box<str>, Spent>>,
+    callers: Mutex<Table<Option<IpAddr>, Caller>>,
+    remarks: Mutex<Table<Option<IpAddr>, Spent>>,
+    names: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Caller {
+    lines: Spent,
+    /// By a hash of the name, which the API server does not bound.
+    requesters: Table<u64, Spent>,
 }
 
 #[derive(Debug)]
+struct Table<K, T> {
+    known: HashMap<K, T>,
+    others: T,
+}
+
+impl<K, T: Default> Default for Table<K, T> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), others: T::default() }
+    }
+}
+
+impl<K: Eq + Hash, T: Default> Table<K, T> {
+    /// What is known of `key`. If the table has `max` entries, those that are the same as a new one are forgotten.
+    fn of(&mut self, key: K, max: usize, is_new: impl Fn(&T) -> bool) -> &mut T {
+        if self.known.len() >= max && !self.known.contains_key(&key) {
+            self.known.retain(|_, known| !is_new(known));
+            if self.known.len() >= max {
+                return &mut self.others;
+            }
+        }
+        self.known.entry(key).or_default()
+    }
+}
+
+#[derive(Debug, Default)]
 struct Spent {
-    /// The time from which the next line is available.
-    next: Instant,
-    /// How many denials were left out since the last line.
+    /// The time from which the next line is available, if there was one.
+    next: Option<Instant>,
+    /// How many lines were left out since the last one.
     left_out: u64,
 }
 
+impl Spent {
+    /// Whether as many lines are available as there are at once.
+    fn is_new(&self, rate: &Rate, now: Instant) -> bool {
+        self.next.is_none_or(|next| next + rate.interval * rate.burst <= now)
+    }
+
+    /// The time from which the line after the next one is available, if the next one is now.
+    fn after(&self, rate: &Rate, now: Instant) -> Option<Instant> {
+        let full = now.checked_sub(rate.interval * rate.burst).unwrap_or(now);
+        let next = self.next.map_or(full, |next| next.max(full)) + rate.interval;
+        (next <= now).then_some(next)
+    }
+
+    /// Whether there may be one more line: `None` if not, otherwise how many were left out since the last one.
+    fn note(&mut self, rate: &Rate, now: Instant) -> Option<u64> {
+        let Some(next) = self.after(rate, now) else {
+            self.left_out += 1;
+            return None;
+        };
+        self.next = Some(next);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
 impl Denials {
-    /// Whether to log a denial of this requester: `None` if not, otherwise how many were left out since its last line.
-    pub fn note(&self, requester: &str, now: Instant) -> Option<u64> {
+    /// Whether to log a denial of this requester, in a review by this caller: `None` if not, otherwise how many were left out since
+    /// the requester's last line, and of the caller's others.
+    pub(super) fn note(&self, requester: &str, caller: Option<IpAddr>, now: Instant) -> Option<u64> {
         // Every update is complete, so a panic elsewhere leaves it consistent.
-        let mut requesters = self.requesters.lock();
-        let full = now.checked_sub(INTERVAL * BURST).unwrap_or(now);
-        if requesters.len() > REMEMBERED {
-            requesters.retain(|_, spent| spent.next > full);
-        }
-        if requesters.len() > REMEMBERED {
-            requesters.clear();
-        }
-        // The API server bounds no user name.
-        let mut requester = requester.to_owned();
-        text::cut(&mut requester, NAME_MAX);
-        let spent = requesters.entry(requester.into()).or_insert(Spent { next: full, left_out: 0 });
-        let next = spent.next.max(full) + INTERVAL;
-        if next > now {
-            spent.left_out += 1;
+        let mut callers = self.callers.lock();
+        let caller = callers.of(caller, CALLERS, |caller| caller.lines.is_new(&OF_CALLER, now));
+        if caller.lines.after(&OF_CALLER, now).is_none() {
+            caller.lines.left_out += 1;
             return None;
         }
-        spent.next = next;
-        Some(std::mem::take(&mut spent.left_out))
+        let name = self.names.hash_one(requester);
+        let requester = caller.requesters.of(name, REQUESTERS, |spent| spent.is_new(&OF_REQUESTER, now));
+        let left_out = requester.note(&OF_REQUESTER, now)?;
+        Some(left_out + caller.lines.note(&OF_CALLER, now).unwrap_or_default())
+    }
+
+    /// Whether to log a remark on a review by this caller: `None` if not, otherwise how many were left out since the last one.
+    pub fn remark(&self, caller: Option<IpAddr>, now: Instant) -> Option<u64> {
+        let mut remarks = self.remarks.lock();
+        remarks.of(caller, CALLERS, |spent| spent.is_new(&OF_REMARKS, now)).note(&OF_REMARKS, now)
     }
 }
 
@@ -60,25 +129,46 @@ impl Denials {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_requester_gets_ten_lines_and_then_one_every_ten_seconds_that_counts_the_rest() {
-        let (denials, start) = (Denials::default(), Instant::now() + INTERVAL * BURST * 2);
-        let logged = (0..1000).filter(|_| denials.note("loud", start).is_some()).count();
-        assert_eq!(logged, 10);
-        assert_eq!(denials.note("other", start), Some(0), "others are not affected");
-        assert_eq!(denials.note("loud", start + INTERVAL), Some(990));
-        assert_eq!(denials.note("loud", start + INTERVAL), None);
+    fn start() -> Instant {
+        Instant::now() + OF_REQUESTER.interval * OF_REQUESTER.burst * 2
+    }
+
+    fn caller(number: u32) -> Option<IpAddr> {
+        Some(IpAddr::from(number.to_be_bytes()))
     }
 
     #[test]
-    fn many_requesters_take_bounded_memory() {
-        let (denials, start) = (Denials::default(), Instant::now());
+    fn a_requester_gets_ten_lines_and_then_one_every_ten_seconds_that_counts_the_rest() {
+        let (denials, start) = (Denials::default(), start());
+        let logged = (0..1000).filter(|_| denials.note("loud", caller(1), start).is_some()).count();
+        assert_eq!(logged, 10);
+        assert_eq!(denials.note("other", caller(1), start), Some(0), "others are not affected");
+        assert_eq!(denials.note("loud", caller(1), start + OF_REQUESTER.interval), Some(990));
+        assert_eq!(denials.note("loud", caller(1), start + OF_REQUESTER.interval), None);
+    }
+
+    #[test]
+    fn invented_names_get_a_caller_no_more_lines_and_keep_nobody_elses_out() {
+        let (denials, start) = (Denials::default(), start());
+        let names = |from: usize| (from..from + 5_000).map(|number| format!("invented-{number}"));
+        let logged = names(0).filter(|name| denials.note(name, caller(1), start).is_some()).count();
+        assert_eq!(logged, OF_CALLER.burst as usize);
+        let later = names(9_000).filter(|name| denials.note(name, caller(1), start + Duration::from_secs(5)).is_some());
+        assert!(later.count() <= 10, "two in a second");
+        assert_eq!(denials.note("alice", caller(2), start), Some(0));
+        let many = (0..5_000).filter(|number| denials.remark(caller(*number), start).is_some()).count();
+        assert_eq!(many, CALLERS + OF_REMARKS.burst as usize, "callers that are too many share their lines");
+    }
+
+    #[test]
+    fn many_requesters_and_callers_take_bounded_memory() {
+        let (denials, start) = (Denials::default(), start());
         for number in 0..10_000 {
-            denials.note(&number.to_string(), start);
+            denials.note(&number.to_string(), caller(number % 7), start);
+            denials.note("x", caller(number), start);
         }
-        denials.note(&"x".repeat(15_000_000), start);
-        let requesters = denials.requesters.lock();
-        assert!(requesters.len() <= REMEMBERED + 1);
-        assert!(requesters.keys().all(|requester| requester.len() <= NAME_MAX + 4));
+        let callers = denials.callers.lock();
+        assert!(callers.known.len() <= CALLERS);
+        assert!(callers.known.values().all(|caller| caller.requesters.known.len() <= REQUESTERS));
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn mutate_within(
     budget: &Budget,
     asked: Asked,
 ) -> Result<Attempt, Rejection> {
-    let review = read(body, context)?;
+    let review = read(body, context, asked)?;
     let write = match &review.subject {
         Subject::Node(write) => write,
         Subject::Passed => return passed(&review),
@@ -65,7 +65,15 @@ pub(super) fn mutate_within(
         };
         if let Some(count) = excess(&policies, write, &decide_context) {
             let denial = format!("nodegate: {}", corrections_exceeded(count));
-            log_denial(write, &denial, &[], context);
+            let caller = Some(context.callers.as_str());
+            context.metrics.admission.violated(
+                "nodegate",
+                "too-many-changes",
+                effect(false, EntryMode::Enforce),
+                caller,
+                1,
+            );
+            log_denial(write, &denial, &[], context, asked);
             let reply = Reply { denial: Some(denial), ..Reply::default() };
             log(&review, write, "mutate", Outcome::Denied, &reply);
             return finish(&review, &reply, Outcome::Denied, described).map(Attempt::Answered);
@@ -75,7 +83,7 @@ pub(super) fn mutate_within(
             return Ok(Attempt::TooBrief);
         }
         count_notes(&decision.notes, context);
-        log_corrections(write, &decision.notes, context);
+        log_corrections(write, &decision.notes, context, asked);
         reply.patch = patch_of_write(write, decision.change.as_ref());
         count_change(&decision, reply.patch.as_ref().map_or(0, |patch| patch.len()), context);
         reply.warnings = decision_warnings(&decision);
@@ -108,7 +116,7 @@ pub(super) fn validate_within(
     budget: &Budget,
     asked: Asked,
 ) -> Result<Attempt, Rejection> {
-    let review = match read(body, context) {
+    let review = match read(body, context, asked) {
         Ok(review) => review,
         // Checked last, so that it costs nothing for reviews of nodes, which are the majority.
         Err(_) if policies::is_review(body) => return Ok(Attempt::OfPolicy),
@@ -158,7 +166,7 @@ pub(super) fn validate_within(
         context.metrics.admission.violated(&by.policy, &by.rule, mode, denied, count);
     }
     if let Some(denial) = &reply.denial {
-        log_denial(write, denial, &verdict.violations, context);
+        log_denial(write, denial, &verdict.violations, context, asked);
     }
     let outcome = if reply.denial.is_some() { Outcome::Denied } else { Outcome::Allowed };
     log(&review, write, "validate", outcome, &reply);
@@ -170,14 +178,16 @@ pub(super) fn validate_within(
 }
 
 /// Parses a review. The log names the node of a large one, because ordinary nodes are much smaller.
-fn read<'b>(body: &'b [u8], context: &Context) -> Result<Review<'b>, Rejection> {
+fn read<'b>(body: &'b [u8], context: &Context, asked: Asked) -> Result<Review<'b>, Rejection> {
     let review = Review::parse(body)?;
     if let Subject::Node(write) = &review.subject
         && body.len() > ORDINARY
+        && let Some(left_out) = context.denials.remark(asked.peer, Instant::now())
     {
         let (node, user) = (&*write.node.name, shown(&write.requester.username));
         let caller = context.callers.as_str();
-        tracing::warn!(node, user, caller, bytes = body.len(), "the review of this node is unusually large");
+        let (bytes, left_out) = (body.len(), (left_out > 0).then_some(left_out));
+        tracing::warn!(node, user, caller, bytes, left_out, "the review of this node is unusually large");
     }
     Ok(review)
 }
@@ -255,8 +265,9 @@ fn shown(user: &str) -> String {
 }
 
 /// Logs a denial for operators, who see nothing of the answer to the requester.
-fn log_denial(write: &Write<'_>, denial: &str, violations: &[Violation], context: &Context) {
-    let Some(left_out) = context.denials.note(&write.requester.username, Instant::now()) else { return };
+fn log_denial(write: &Write<'_>, denial: &str, violations: &[Violation], context: &Context, asked: Asked) {
+    let noted = context.denials.note(&write.requester.username, asked.peer, Instant::now());
+    let Some(left_out) = noted else { return };
     let user = shown(&write.requester.username);
     let rules: BTreeSet<String> = violations.iter().filter(|one| one.denies()).map(|one| one.by.to_string()).collect();
     tracing::info!(
@@ -271,7 +282,7 @@ fn log_denial(write: &Write<'_>, denial: &str, violations: &[Violation], context
 }
 
 /// Logs what a kubelet wrote to its living node and may not. What it claimed when it joined is the leader's to tell.
-fn log_corrections(write: &Write<'_>, notes: &[Note], context: &Context) {
+fn log_corrections(write: &Write<'_>, notes: &[Note], context: &Context, asked: Asked) {
     if write.operation == Operation::Create || !write.requester.is_kubelet() {
         return;
     }
@@ -285,13 +296,14 @@ fn log_corrections(write: &Write<'_>, notes: &[Note], context: &Context) {
     if keys.is_empty() {
         return;
     }
-    let Some(left_out) = context.denials.note(&write.requester.username, Instant::now()) else { return };
+    let noted = context.denials.note(&write.requester.username, asked.peer, Instant::now());
+    let Some(left_out) = noted else { return };
     tracing::info!(
         node = &*write.node.name,
         user = shown(&write.requester.username),
         caller = context.callers.as_str(),
-        keys = cut(keys.join(","), LOGGED_MAX),
-        rules = cut(rules.into_iter().collect::<Vec<_>>().join(","), LOGGED_MAX),
+        keys = cut(&keys.join(","), LOGGED_MAX),
+        rules = cut(&rules.into_iter().collect::<Vec<_>>().join(","), LOGGED_MAX),
         left_out = (left_out > 0).then_some(left_out),
         "corrected a kubelet's write"
     );

@@ -129,7 +129,10 @@ impl Shared {
         match timeout_at(deadline, self.review(request, work)).await {
             Ok(answered) => answered,
             Err(_) => {
-                tracing::warn!("a review exceeded the timeout of its caller");
+                if let Some(left_out) = self.context.denials.remark(work.asked.peer, Instant::now()) {
+                    let left_out = (left_out > 0).then_some(left_out);
+                    tracing::warn!(left_out, "a review exceeded the timeout of its caller");
+                }
                 let message = "the review exceeded the caller's timeout";
                 unanswered(Outcome::Timeout, StatusCode::INTERNAL_SERVER_ERROR, message)
             }
