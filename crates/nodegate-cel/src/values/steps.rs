@@ -7,14 +7,25 @@ use crate::limits::{MAX_SHARED_BYTES, MAX_SHARED_STEPS, MAX_STEPS, Unread};
 
 /// The steps, and the bytes of memory, that are left to all evaluations that belong together, such as those of one request.
 ///
-/// It is no clock: the same evaluations have the same answers, however busy the machine is. It starts with 4,000,000 steps
-/// and 4 MiB.
+/// It is no clock: the same evaluations have the same answers, however busy the machine is, but for [`Self::until`]. It starts with
+/// 4,000,000 steps and 4 MiB.
 #[derive(Debug)]
 pub struct Budget {
     left: Cell<u64>,
     bytes_left: Cell<usize>,
     brief: bool,
     spent: Cell<bool>,
+    stop: Option<Stop>,
+    stopped: Cell<bool>,
+}
+
+/// Says whether evaluations have to end.
+struct Stop(Box<dyn Fn() -> bool + Send>);
+
+impl std::fmt::Debug for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Stop")
+    }
 }
 
 /// Steps of a [`Budget::brief`] one: some milliseconds at most, more than some hundred ordinary expressions take.
@@ -39,6 +50,8 @@ impl Default for Budget {
             bytes_left: Cell::new(MAX_SHARED_BYTES),
             brief: false,
             spent: Cell::new(false),
+            stop: None,
+            stopped: Cell::new(false),
         }
     }
 }
@@ -54,6 +67,27 @@ impl Budget {
     #[must_use]
     pub fn immediate() -> Self {
         Self::first_try(IMMEDIATE_STEPS, IMMEDIATE_BYTES)
+    }
+
+    /// A budget without any steps as soon as `stop` says so, which is asked before each evaluation.
+    #[must_use]
+    pub fn until(stop: impl Fn() -> bool + Send + 'static) -> Self {
+        Self { stop: Some(Stop(Box::new(stop))), ..Self::default() }
+    }
+
+    /// Whether [`Self::until`] ended it: what came of it is worth nothing.
+    #[must_use]
+    pub fn was_stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
+    fn heed_stop(&self) {
+        if let Some(Stop(stop)) = self.stop.as_ref().filter(|_| !self.stopped.get())
+            && stop()
+        {
+            self.stopped.set(true);
+            self.left.set(0);
+        }
     }
 
     fn first_try(steps: u64, bytes: usize) -> Self {
@@ -77,6 +111,7 @@ impl Budget {
     /// # Errors
     /// When there are not so many left; then there are none.
     pub fn take(&self, count: u64) -> Result<(), EvaluationError> {
+        self.heed_stop();
         let left = self.left.get().checked_sub(count);
         self.left.set(left.unwrap_or_default());
         self.spent.set(self.spent.get() || left.is_none());
@@ -141,6 +176,9 @@ pub(crate) struct Steps {
 impl Steps {
     /// As many as one evaluation may take, or as there are left.
     pub(crate) fn new(budget: Option<&Budget>) -> Self {
+        if let Some(budget) = budget {
+            budget.heed_stop();
+        }
         let limit = budget.map_or(MAX_STEPS, |budget| budget.left.get().min(MAX_STEPS));
         Self { left: limit, limit }
     }
@@ -169,5 +207,26 @@ impl Steps {
     /// How many have been taken.
     pub(crate) fn taken(&self) -> u64 {
         self.limit - self.left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_budget_has_no_steps_once_it_has_to_stop() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let budget = Budget::until({
+            let stop = stop.clone();
+            move || stop.load(Ordering::Relaxed)
+        });
+        assert!(budget.take(1).is_ok() && Steps::new(Some(&budget)).take(1).is_ok() && !budget.was_stopped());
+        stop.store(true, Ordering::Relaxed);
+        assert!(matches!(Steps::new(Some(&budget)).take(1), Err(EvaluationError::Spent)));
+        stop.store(false, Ordering::Relaxed);
+        assert!(budget.was_stopped() && budget.take(1).is_err(), "it does not go on");
     }
 }

@@ -82,9 +82,19 @@ pub(super) enum Room {
     },
     /// A slot for a large body.
     Large {
-        /// Only held, never read.
-        _place: LargePlace,
+        /// The slot.
+        place: LargePlace,
     },
+}
+
+impl Room {
+    /// Whether others have waited for its slot for too long.
+    pub(super) fn is_overdue(&self) -> bool {
+        match self {
+            Self::Ordinary { .. } => false,
+            Self::Large { place } => place.is_overdue(),
+        }
+    }
 }
 
 /// The limits that all bodies share.
@@ -200,7 +210,7 @@ impl Intake {
                 return Err(Refused::Slow);
             }
         }
-        Ok(Received { bytes: Bytes::from(buffer), room: Room::Large { _place: place } })
+        Ok(Received { bytes: Bytes::from(buffer), room: Room::Large { place } })
     }
 
     /// Takes bytes from the pool. If it is exhausted, aborts bodies that started before `arrival`, oldest first,

@@ -79,6 +79,7 @@ pub(super) fn mutate_within(
             return finish(&review, &reply, Outcome::Denied, described).map(Attempt::Answered);
         }
         let decision = decide(&policies, write, &decide_context);
+        check_stopped(budget)?;
         if budget.was_too_brief() {
             return Ok(Attempt::TooBrief);
         }
@@ -137,6 +138,7 @@ pub(super) fn validate_within(
         budget: Some(budget),
     };
     let verdict = judge(policies, write, &decide_context, &context.exemptions.load());
+    check_stopped(budget)?;
     if budget.was_too_brief() {
         return Ok(Attempt::TooBrief);
     }
@@ -175,6 +177,16 @@ pub(super) fn validate_within(
         Box::new(Reviewed { rules: rules.into_iter().collect(), ..*described(&review, write) })
     });
     finish(&review, &reply, outcome, described).map(Attempt::Answered)
+}
+
+/// Refuses to answer a review whose evaluation was stopped, because an answer would lack what was not evaluated.
+fn check_stopped(budget: &Budget) -> Result<(), Rejection> {
+    if budget.was_stopped() {
+        return Err(Rejection::internal(
+            "the large review took more than half a second while others waited for its slot",
+        ));
+    }
+    Ok(())
 }
 
 /// Parses a review. The log names the node of a large one, because ordinary nodes are much smaller.

@@ -168,8 +168,10 @@ impl Shared {
         let received = Arc::new(received);
         let mut attempt = if let Room::Large { .. } = received.received.room {
             self.context.metrics.admission.bodies.large.inc();
-            // A large review holds its own slot for as long as it takes.
-            self.evaluate(None, received.clone(), work, Budget::default).await?
+            // A large review holds its own slot, and does not go on when others have waited for it for too long.
+            let held = received.clone();
+            let until = move || Budget::until(move || held.received.room.is_overdue());
+            self.evaluate(None, received.clone(), work, until).await?
         } else if received.bytes().len() > INLINE {
             self.evaluate(Some((&self.expressions, self.share(&received))), received.clone(), work, Budget::brief)
                 .await?
@@ -209,7 +211,7 @@ impl Shared {
                 let held = self.context.metrics.admission.holds(bytes.len());
                 drop(received);
                 let Some(place) = self.intake.policy_turn(peer).await else { return Ok(None) };
-                Arc::new(Counted { received: Received { bytes, room: Room::Large { _place: place } }, held })
+                Arc::new(Counted { received: Received { bytes, room: Room::Large { place } }, held })
             }
         };
         self.apart(None, received, policies::review).await.map(Some)
@@ -226,7 +228,7 @@ impl Shared {
         slots: Option<(&Arc<Semaphore>, usize)>,
         received: Arc<Counted>,
         work: Work,
-        budget: fn() -> Budget,
+        budget: impl FnOnce() -> Budget + Send + 'static,
     ) -> Result<Attempt, Rejection> {
         let text_bytes = self.bounds.text_bytes();
         let respond = move |body: &[u8], context: &Context| {
@@ -308,6 +310,8 @@ fn deadline(uri: &Uri, default: Duration) -> Result<Duration, String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use nodegate_policy::{Origin, PolicyDocument, PolicySet};
+
     use super::*;
 
     fn context() -> Context {
@@ -352,6 +356,23 @@ mod tests {
         assert!(waited.is_err(), "while another review has the slot");
         drop(place);
         assert_eq!(send().await.0, Outcome::Allowed);
+    }
+
+    #[test]
+    fn a_large_review_that_others_have_waited_for_is_not_answered_by_half() {
+        let policy = r#"{"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "p"}, "spec": {
+            "rules": [{"name": "r", "match": {"expression": "node.metadata.name == 'n'"}, "labels": {"a": "b"}}],
+            "governance": {"expressions": [{"expression": "object.metadata.name == 'n'"}]}}}"#;
+        let documents = PolicyDocument::parse_all(&Origin::Object, policy, &mut Vec::new());
+        let context = context();
+        context.policies.store(Arc::new(PolicySet::compile(&documents).unwrap()));
+        let review = br#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "operation": "CREATE",
+            "resource": {"group": "", "version": "v1", "resource": "nodes"}, "object": {"metadata": {"name": "n"}}}}"#;
+        for respond in [mutate_within as Respond, validate_within] {
+            let answered = |stops: bool| respond(review, &context, &Budget::until(move || stops), Asked::default());
+            assert!(matches!(answered(false), Ok(Attempt::Answered(_))));
+            assert!(answered(true).is_err_and(|rejection| rejection.code == 500));
+        }
     }
 
     #[test]
