@@ -162,6 +162,35 @@ fn a_pod_reads_the_settings_of_traces_that_the_values_say() {
     assert!(items(&plain.container()["env"]).iter().all(has_none));
 }
 
+/// What the kubelet does with the CA of callers, an object named `mine` that is not the chart's.
+fn mount_callers(objects: &Objects, source: &str, key: &str, ca: &Authority, root: &Path) {
+    let volumes = items(&objects.pod()["spec"]["volumes"]);
+    let volume = volumes.iter().find(|volume| volume["name"] == "callers").unwrap();
+    let source = if source == "caSecret" { &volume["secret"] } else { &volume["configMap"] };
+    let name = if source["secretName"].is_string() { &source["secretName"] } else { &source["name"] };
+    assert_eq!((name, &source["items"][0]["key"]), (&json!("mine"), &json!(key)));
+    let mounts = items(&objects.container()["volumeMounts"]);
+    let mount = mounts.iter().find(|mount| mount["name"] == "callers").unwrap()["mountPath"].as_str().unwrap();
+    let directory = root.join(mount.trim_start_matches('/'));
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join(source["items"][0]["path"].as_str().unwrap()), &ca.pem).unwrap();
+}
+
+#[test]
+fn the_secret_of_the_ca_alone_makes_a_pod_require_a_client_certificate() {
+    let ca = Authority::new("callers");
+    let mut values = value_sets()["policies"].clone();
+    values["clientAuth"] = json!({"caSecret": "mine"});
+    let Some(objects) = Objects::render(&values) else { return };
+    let pod = Pod::start(&objects, |root| mount_callers(&objects, "caSecret", "ca.crt", &ca, root));
+    let called = Called::by(&objects);
+    let answer = post(&pod.address, &called, Some(&ca.client("any name"))).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    post(&pod.address, &called, None).expect_err("without a certificate");
+    let other = Authority::new("others");
+    post(&pod.address, &called, Some(&other.client("any name"))).expect_err("of another CA");
+}
+
 #[test]
 fn a_pod_with_client_auth_answers_only_clients_with_such_a_certificate() {
     let ca = Authority::new("callers");
@@ -169,19 +198,7 @@ fn a_pod_with_client_auth_answers_only_clients_with_such_a_certificate() {
         let mut values = value_sets()["policies"].clone();
         values["clientAuth"] = json!({source: "mine", "key": "bundle.pem", "names": ["api-server", "other"]});
         let Some(objects) = Objects::render(&values) else { return };
-        let pod = Pod::start(&objects, |root| {
-            // What the kubelet does with an object that is not the chart's.
-            let volumes = items(&objects.pod()["spec"]["volumes"]);
-            let volume = volumes.iter().find(|volume| volume["name"] == "callers").unwrap();
-            let source = if source == "caSecret" { &volume["secret"] } else { &volume["configMap"] };
-            let name = if source["secretName"].is_string() { &source["secretName"] } else { &source["name"] };
-            assert_eq!((name, &source["items"][0]["key"]), (&json!("mine"), &json!("bundle.pem")));
-            let mounts = items(&objects.container()["volumeMounts"]);
-            let mount = mounts.iter().find(|mount| mount["name"] == "callers").unwrap()["mountPath"].as_str().unwrap();
-            let directory = root.join(mount.trim_start_matches('/'));
-            fs::create_dir_all(&directory).unwrap();
-            fs::write(directory.join(source["items"][0]["path"].as_str().unwrap()), &ca.pem).unwrap();
-        });
+        let pod = Pod::start(&objects, |root| mount_callers(&objects, source, "bundle.pem", &ca, root));
         let called = Called::by(&objects);
         for allowed in ["api-server", "other"] {
             let answer = post(&pod.address, &called, Some(&ca.client(allowed))).unwrap();
