@@ -80,6 +80,12 @@ fn a_kubelets_write_with_more_forged_keys_than_are_corrected_is_refused() {
     assert!(refused["allowed"] == false && bytes < 1_000, "{refused}");
     let message = refused["status"]["message"].as_str().unwrap();
     assert!(message.contains("the kubelet changes 100000 labels") && message.contains("--node-labels"), "{message}");
+    let denials = context.metrics.render(Format::Text);
+    let denials = denials.lines().find(|line| line.starts_with("nodegate_denials_total{"));
+    assert!(
+        denials.is_some_and(|line| line.contains("caller=\"unauthenticated\"") && line.ends_with(" 1")),
+        "{denials:?}"
+    );
     let (_, other) = answer("admin", 2 * CORRECTIONS_MAX);
     assert_eq!(other["allowed"], true, "what an administrator sets is for /validate to judge");
 }
