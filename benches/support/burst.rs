@@ -19,6 +19,7 @@ use super::process::{Server, free_address, wait_for};
 use super::{Replica, node, probe};
 
 const ROLE: &str = "node-role.kubernetes.io/worker";
+const PENDING: &str = "startup-taint.cluster-autoscaler.kubernetes.io/nodegate";
 const POLICY: &str = r#"
 apiVersion: nodegate.dev/v1alpha1
 kind: NodePolicy
@@ -199,7 +200,7 @@ async fn row(plane: &'static ControlPlane, leader: &Replica, count: usize) {
             tokio::time::sleep_until((start + Duration::from_secs(1) * at as u32 / count as u32).into()).await;
             let sent = Instant::now();
             let made = kubelet.create(&PostParams::default(), &object).await.expect("joined");
-            let pending = made.data["spec"]["taints"].to_string().contains("nodegate.dev/pending");
+            let pending = made.data["spec"]["taints"].to_string().contains(PENDING);
             (name, sent, pending)
         }
     });
@@ -262,7 +263,7 @@ async fn watch_nodes(plane: &ControlPlane, seen: mpsc::UnboundedSender<Seen>) ->
     tokio::spawn(follow(api, seen, |object| {
         let labelled = object.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(ROLE));
         let pending = object.data["spec"]["taints"].as_array().into_iter().flatten();
-        let pending = pending.clone().any(|taint| taint["key"] == json!("nodegate.dev/pending"));
+        let pending = pending.clone().any(|taint| taint["key"] == json!(PENDING));
         (object.metadata.name.clone().unwrap_or_default(), What::Node { done: labelled && !pending })
     }))
 }

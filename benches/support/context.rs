@@ -8,7 +8,7 @@ use nodegate_policy::api::policy::NodePolicySpec;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{Origin, PolicyDocument, PolicySet};
 use nodegate_stores::state::SavedStates;
-use nodegate_webhook::admission::Context;
+use nodegate_webhook::admission::{Context, PendingTaint};
 use serde_json::Value;
 
 /// One policy, and the saved state of these nodes.
@@ -21,7 +21,7 @@ pub(crate) fn context(spec: Value, saved: Vec<SavedState>) -> Context {
         policies: Arc::new(ArcSwap::from_pointee(set)),
         saved: Arc::new(states),
         inventory: Arc::default(),
-        pending_taint: None,
+        pending_taint: PendingTaint::default(),
         synced: Arc::new(true.into()),
         records_last_change: false,
         annotation_calls: Default::default(),

@@ -94,7 +94,7 @@ fn decided(set: &PolicySet, scene: &Scene, review: &Value) -> (Decision, Option<
     let body = review.to_string();
     let review_read = Review::parse(body.as_bytes()).unwrap();
     let Subject::Node(write) = &review_read.subject else { panic!("a write of a node: {body}") };
-    let context = DecideContext { saved: scene.saved.as_ref(), pending_taint: None, ..DecideContext::default() };
+    let context = DecideContext { saved: scene.saved.as_ref(), sets_pending: true, ..DecideContext::default() };
     let decision = decide(set, write, &context);
     let verdict = judge(set, write, &context, &Exemptions::default());
     assert!(scene.writer != Writer::Joining || verdict.denial().is_none(), "a kubelet's CREATE is never denied");

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
 use nodegate_base::metrics::Metrics;
 use nodegate_policy::{
-    ADMISSION, AdmissionMark, Exemptions, Identities, LAST_CHANGE, Origin, PolicyDocument, PolicySet,
+    ADMISSION, AdmissionMark, Exemptions, Identities, LAST_CHANGE, Origin, PendingTaints, PolicyDocument, PolicySet,
 };
 use nodegate_stores::state::SavedStates;
 use nodegate_webhook::admission::{Answer, Context, PendingTaint, Rejection, mutate, validate};
@@ -43,7 +43,11 @@ fn context(everything: bool) -> Context {
         inventory: Arc::default(),
         policies: Arc::new(ArcSwap::from_pointee(policies)),
         saved: Arc::new(saved),
-        pending_taint: everything.then(|| PendingTaint::new("nodegate.dev/pending".parse().unwrap(), || true)),
+        pending_taint: if everything {
+            PendingTaint::new(PendingTaints::default(), || true)
+        } else {
+            PendingTaint::default()
+        },
         synced: Arc::new(true.into()),
         records_last_change: everything,
         traces: Default::default(),

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use nodegate_policy::PendingTaints;
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, exclusive};
@@ -20,7 +21,8 @@ pub(crate) fn node(name: &str, labels: Value) -> Value {
 }
 
 pub(crate) fn is_pending(node: &Value) -> bool {
-    taints(node).iter().any(|taint| taint.starts_with("nodegate.dev/pending="))
+    let pending = PendingTaints::default();
+    taints(node).iter().any(|taint| pending.all().iter().any(|id| taint.starts_with(&format!("{}=", id.key))))
 }
 
 pub(crate) async fn config_maps(plane: &ControlPlane, namespace: &str) -> Api<ConfigMap> {

@@ -79,7 +79,10 @@ async fn events_and_logs_tell_what_a_node_got_and_who_was_denied() {
     assert_eq!(notes.get("Completed"), Some(&completed), "{notes:#?}");
     assert!(notes.contains_key("Released"), "{notes:#?}");
     let changes = lines(&nodegate.log(), "changed");
-    let change = format!("+{} -nodegate.dev/pending:NoSchedule", by("node-role.kubernetes.io/worker=\"\""));
+    let change = format!(
+        "+{} -startup-taint.cluster-autoscaler.kubernetes.io/nodegate:NoSchedule",
+        by("node-role.kubernetes.io/worker=\"\"")
+    );
     assert!(changes.iter().any(|line| line["change"] == change && line["level"] == "INFO"), "{changes:#?}");
 
     // The kubelet asserts a persisted key again and again; others are still told.

@@ -16,7 +16,7 @@ use crate::hostile::errors_of;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const CLI: &str = "docs/reference/cli.md";
 /// Flags of other programs that the documents mention by themselves.
-const OTHERS_FLAGS: [&str; 16] = [
+const OTHERS_FLAGS: [&str; 18] = [
     "--admission-control-config-file",
     "--build-context",
     "--max-request-bytes",
@@ -31,6 +31,8 @@ const OTHERS_FLAGS: [&str; 16] = [
     "--register-with-taints",
     "--reuse-values",
     "--set-file",
+    "--startup-taint",
+    "--startup-taint-prefix",
     "--take-ownership",
     "--tracing-config-file",
 ];
@@ -293,7 +295,7 @@ cases:
     controller: true
     expect:
       labels: {hardware.tier: gpu, team.owner: vision}
-      taints: ["nvidia.com/gpu:NoSchedule", "nodegate.dev/pending:NoSchedule"]
+      taints: ["nvidia.com/gpu:NoSchedule", "startup-taint.cluster-autoscaler.kubernetes.io/nodegate:NoSchedule"]
       deferred: [node-role.kubernetes.io/gpu]
 "#;
 
@@ -309,7 +311,7 @@ fn the_readmes_before_and_after_match_its_policy() {
         "hardware.tier: gpu".to_owned(),
         "team.owner: vision".to_owned(),
         taint("nvidia.com/gpu"),
-        taint("nodegate.dev/pending"),
+        taint("startup-taint.cluster-autoscaler.kubernetes.io/nodegate"),
     ];
     assert_eq!(lines('+'), added);
     let folder = tempfile::tempdir().unwrap();

@@ -235,7 +235,7 @@ fn what_an_example_policy_sets_is_found_again() {
                 username,
                 groups,
                 saved: None,
-                pending_taint: None,
+                pending_taints: None,
             };
             found.push(nodegate_policy::simulate::simulate(&set, &scene, &Default::default()).unwrap().node);
         }

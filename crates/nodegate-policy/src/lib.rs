@@ -36,6 +36,7 @@ pub use facts::inventory::{DroppedLabel, INVENTORY_LABELS_MAX, InventoryAnswers,
 pub use facts::json_borrow::{Capacity, Entries, Text};
 pub use facts::json_kinds::{Flag, List, Object};
 pub use facts::managed_fields::{Claim, Claims, FIELD_MANAGER, TaintsClaimed, Writes};
+pub use facts::pending_taints::{PendingKey, PendingTaints};
 pub use facts::request::{DecideContext, Operation, Requester, Write};
 pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact};
 pub use judge::{CHANGES_MAX, Exemptions, Further, Kind, Verdict, Violation, judge, violations};

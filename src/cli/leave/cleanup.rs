@@ -24,9 +24,8 @@ use crate::cli::shared::serve_flags::ServedArgs;
 use crate::cli::{Findings, shared::known_node};
 use nodegate_controller::kept_objects::kept_objects;
 use nodegate_controller::{NodeApi, WriteBudget};
-use nodegate_policy::PolicySet;
-use nodegate_policy::api::names::TaintId;
 use nodegate_policy::cleanup::{Cleanup, CleanupResult, CleanupScope, Extent, KeptBecause};
+use nodegate_policy::{PendingTaints, PolicySet};
 use nodegate_stores::inventory::InventoryCache;
 use nodegate_stores::state::{ConfigMaps, SavedStates, StateWriter};
 
@@ -141,7 +140,7 @@ struct Cleaner<'a> {
     inventory: InventoryCache,
     /// Whether nodegate is running.
     is_running: bool,
-    pending: [TaintId; 1],
+    pending: PendingTaints,
     bar: ProgressBar,
 }
 

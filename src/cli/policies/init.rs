@@ -61,7 +61,7 @@ fn policy_name(text: &str) -> Result<String, String> {
 pub(in crate::cli) fn run(args: &InitArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let fleet = if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
-    let first = match first_policy(&fleet.nodes, &args.pending.pending_taint_key) {
+    let first = match first_policy(&fleet.nodes, &args.pending.taints()) {
         Err(InitError::NoNodes) => bail!("the cluster has no nodes; pass files with nodes instead"),
         first => first?,
     };

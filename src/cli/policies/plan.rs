@@ -276,7 +276,7 @@ fn scene(args: &PlanArgs, found: &Found, saved: Option<nodegate_policy::api::sta
         }
     };
     let inventory = InventoryAnswers::default();
-    Scene { node: found.node.clone(), old, status, username, groups, saved, inventory, pending_taint: None }
+    Scene { node: found.node.clone(), old, status, username, groups, saved, inventory, pending_taints: None }
 }
 
 fn sources(args: &PlanArgs) -> Sources {

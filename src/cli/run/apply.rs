@@ -200,7 +200,7 @@ fn keep_config(args: &ApplyArgs) -> KeepConfig {
         // Without --confirm, removal is left to the controller, which knows for how long a key has been undesired.
         max_removals: if args.confirm { MaxRemovals::Confirmed } else { MaxRemovals::Nodes(0) },
         writes_per_second: args.writes_per_second,
-        pending: args.served.pending.taints().to_vec(),
+        pending: args.served.pending.taints(),
         pending_timeout: Duration::MAX,
         release_pending: false,
         adopt: args.adopt,

@@ -8,6 +8,7 @@ use crate::cli::Findings;
 use crate::cli::shared::failure_policy::FailurePolicy;
 use crate::cli::shared::output::{self, Format};
 use crate::cli::shared::policy_files::PolicyFiles;
+use crate::cli::shared::serve_flags::PendingTaintArgs;
 use nodegate_policy::api::names::is_dns_subdomain;
 use nodegate_policy::native::{self, LeftOut, Native, NativeOptions};
 
@@ -44,6 +45,8 @@ struct AdmissionPoliciesArgs {
     /// failurePolicy of the validating policies: what happens to a write when a validation cannot be evaluated
     #[arg(long, value_enum, default_value_t = FailurePolicy::Ignore)]
     failure_policy: FailurePolicy,
+    #[command(flatten)]
+    pending: PendingTaintArgs,
     /// Exit with 1 if something cannot be exported
     #[arg(long)]
     exit_code: bool,
@@ -82,6 +85,7 @@ fn admission_policies(args: &AdmissionPoliciesArgs) -> anyhow::Result<Findings> 
         break_glass_groups: args.break_glass_groups.clone(),
         self_user: args.self_user.clone(),
         failure_policy: args.failure_policy.into(),
+        pending_taints: args.pending.taints(),
     };
     let Native { objects, left_out, held: _ } = native::export(&set, &options);
     output::print(&text(args.output, objects)?)?;

@@ -14,9 +14,8 @@ use crate::cli::shared::output;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::text::on_a_line;
 use nodegate_controller::{NodeApi, NodeObject, Unreadable, machine};
-use nodegate_policy::api::names::TaintId;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{FactsError, InventoryAnswers, NodeFacts, StoredNode};
+use nodegate_policy::{FactsError, InventoryAnswers, NodeFacts, PendingTaints, StoredNode};
 use nodegate_stores::inventory::{self, InventoryCache, UnreadableAnswers};
 use nodegate_stores::state::{ConfigMaps, Identity, Problem, SavedStates};
 
@@ -80,7 +79,7 @@ impl KnownNode {
     }
 
     /// The node as `plan_reconcile` takes it.
-    pub(in crate::cli) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a [TaintId]) -> StoredNode<'a> {
+    pub(in crate::cli) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a PendingTaints) -> StoredNode<'a> {
         let Self { node, saved, inventory, registered, identified, patched_taints } = self;
         StoredNode {
             node: facts,

@@ -1,7 +1,6 @@
 //! How `serve` runs, as commands that judge nodes like it have to know.
 
-use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
-
+use nodegate_policy::{PendingKey, PendingTaints};
 use nodegate_stores::state::Identity;
 
 /// Flags of `serve` that commands need with the same values.
@@ -20,14 +19,15 @@ pub(crate) struct ServedArgs {
 /// The pending taint.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PendingTaintArgs {
-    /// Key of the pending taint
-    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
-    pub(crate) pending_taint_key: LabelKey,
+    /// Key of the pending taint. auto: the key that the autoscaler of the node knows as a startup taint,
+    /// readiness.k8s.io/nodegate on nodes of Karpenter and startup-taint.cluster-autoscaler.kubernetes.io/nodegate on others
+    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value_t = PendingKey::Auto)]
+    pub(crate) pending_taint_key: PendingKey,
 }
 
 impl PendingTaintArgs {
-    /// The taints of a node that waits for something deferred.
-    pub(crate) fn taints(&self) -> [TaintId; 1] {
-        [TaintId { key: self.pending_taint_key.clone(), effect: TaintEffect::NoSchedule }]
+    /// The taints of nodes that wait.
+    pub(crate) fn taints(&self) -> PendingTaints {
+        PendingTaints::new(self.pending_taint_key.clone())
     }
 }

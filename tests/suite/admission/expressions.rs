@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nodegate_base::metrics::Format;
+use nodegate_policy::PendingTaints;
 use nodegate_webhook::admission::{Bounds, Context, PendingTaint, router};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -107,13 +108,13 @@ async fn an_evaluation_that_does_not_end_blocks_no_other_review_and_its_caller_g
     let waits = std::sync::Mutex::new(waits);
     let reactor = std::thread::current().id();
     let mut context = lengthy();
-    context.pending_taint = Some(PendingTaint::new("nodegate.dev/pending".parse().unwrap(), move || {
+    context.pending_taint = PendingTaint::new(PendingTaints::default(), move || {
         if std::thread::current().id() == reactor {
             return true; // The first attempt, which is too short.
         }
         let _ = begun.send(());
         waits.lock().unwrap().recv_timeout(Duration::from_secs(10)).is_ok()
-    }));
+    });
     let router = router(Arc::new(context), Bounds { expressions: 1, ..Bounds::default() });
     let ask = |path: &str| router.clone().oneshot(post(path, CREATE));
     let stuck = tokio::spawn(ask("/mutate?timeout=200ms"));

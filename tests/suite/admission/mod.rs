@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use nodegate_base::metrics::{Format, Metrics};
 use nodegate_policy::{Origin, PolicyDocument, PolicySet};
 use nodegate_stores::state::SavedStates;
-use nodegate_webhook::admission::{Bounds, Context, router};
+use nodegate_webhook::admission::{Bounds, Context, PendingTaint, router};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -49,7 +49,7 @@ pub(crate) fn context(policy: &str) -> Context {
         policies: Arc::new(ArcSwap::from_pointee(PolicySet::compile(&documents).unwrap())),
         saved: Arc::new(SavedStates::default()),
         inventory: Arc::default(),
-        pending_taint: None,
+        pending_taint: PendingTaint::default(),
         synced: Arc::new(true.into()),
         records_last_change: false,
         exemptions: Arc::default(),

@@ -9,7 +9,7 @@ use stateright::{Model, Property};
 use super::check;
 use crate::node::NodeObject;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{FIELD_MANAGER, PolicyDocument, PolicySet, StoredNode, plan_reconcile};
+use nodegate_policy::{FIELD_MANAGER, PendingTaints, PolicyDocument, PolicySet, StoredNode, plan_reconcile};
 
 const KEY: &str = "tier";
 /// The values of the label: rules give the first two, others set the first and the last.
@@ -162,7 +162,7 @@ impl Ownership {
             inventory: None,
             registered: false,
             identified: true,
-            pending: &[],
+            pending: <&PendingTaints>::default(),
             adopt: false,
             patched_taints: &std::collections::BTreeSet::new(),
         };

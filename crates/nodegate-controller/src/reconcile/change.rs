@@ -176,7 +176,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use nodegate_policy::{PolicyDocument, PolicySet, StoredNode, plan_reconcile};
+    use nodegate_policy::{PendingTaints, PolicyDocument, PolicySet, StoredNode, plan_reconcile};
 
     fn policies(spec: serde_json::Value) -> PolicySet {
         PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap()
@@ -191,7 +191,7 @@ mod tests {
             inventory: None,
             registered: true,
             identified: true,
-            pending: &[],
+            pending: <&PendingTaints>::default(),
             adopt: false,
             patched_taints: &BTreeSet::new(),
         };

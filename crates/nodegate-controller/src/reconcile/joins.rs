@@ -187,7 +187,7 @@ mod tests {
     use tracing::{Event, Metadata, Subscriber};
 
     use super::*;
-    use nodegate_policy::{PolicyDocument, PolicySet, StoredNode, plan_reconcile};
+    use nodegate_policy::{PendingTaints, PolicyDocument, PolicySet, StoredNode, plan_reconcile};
 
     /// Keeps what the lines that are written say was left out.
     #[derive(Clone, Default)]
@@ -261,7 +261,7 @@ mod tests {
             inventory: None,
             registered: true,
             identified: true,
-            pending: &[],
+            pending: <&PendingTaints>::default(),
             adopt: false,
             patched_taints: &BTreeSet::new(),
         };

@@ -34,10 +34,11 @@ use nodegate_base::metrics::Metrics;
 use nodegate_base::text::counted;
 use nodegate_base::traces::{Step, Traces};
 use nodegate_policy::FIELD_MANAGER;
-use nodegate_policy::api::names::{LabelKey, TaintId};
+use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
-    NodeChange, NodeFacts, PolicySet, ReconcilePlan, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode, plan_reconcile,
+    NodeChange, NodeFacts, PendingTaints, PolicySet, ReconcilePlan, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode,
+    plan_reconcile,
 };
 use nodegate_stores::inventory::InventoryCache;
 use nodegate_stores::state::{ConfigMaps, StateWriter, WriteError};
@@ -50,7 +51,7 @@ pub struct KeepConfig {
     /// Writes per second.
     pub writes_per_second: u32,
     /// Pending taints to remove.
-    pub pending: Vec<TaintId>,
+    pub pending: PendingTaints,
     /// A node that has been pending for longer is reported.
     pub pending_timeout: Duration,
     /// Whether such a node is also released.
@@ -183,7 +184,7 @@ impl Reconciler {
         }
     }
 
-    pub(crate) fn pending(&self) -> &[TaintId] {
+    pub(crate) fn pending(&self) -> &PendingTaints {
         &self.config.pending
     }
 
@@ -196,7 +197,7 @@ impl Reconciler {
     }
 
     pub(crate) fn is_pending(&self, facts: &NodeFacts<'_>) -> bool {
-        self.config.pending.iter().any(|id| facts.taint(id.key.as_str(), id.effect).is_some())
+        self.config.pending.on(facts).next().is_some()
     }
 
     /// The stored record of a node.

@@ -86,8 +86,7 @@ impl Reconciler {
     /// Removes only the pending taints from a node that has been pending for too long.
     pub(crate) async fn release(&self, node: &NodeObject) -> Result<(), Failure> {
         let facts = node.facts()?;
-        let lifted = self.pending().iter().filter(|id| facts.taint(id.key.as_str(), id.effect).is_some());
-        let Some(change) = NodeChange::without_taints(lifted.cloned()) else { return Ok(()) };
+        let Some(change) = NodeChange::without_taints(self.pending().on(&facts).cloned()) else { return Ok(()) };
         if self.afford(node, 1).is_err() {
             return Ok(());
         }

@@ -244,6 +244,14 @@ checked_text!(
     check_label_value
 );
 
+impl LabelKey {
+    /// A key that is written in the program, and that a test has found valid.
+    pub(crate) fn known(key: &'static str) -> Self {
+        debug_assert!(check_label_key(key).is_ok(), "{key}");
+        Self(key.into())
+    }
+}
+
 /// What a taint does to pods that do not tolerate it (`core/v1 TaintEffect`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaintEffect {

@@ -53,6 +53,8 @@ impl fmt::Display for Problem {
     }
 }
 
+impl std::error::Error for Problem {}
+
 /// A problem that says by itself what to do.
 impl From<String> for Problem {
     fn from(what: String) -> Self {

@@ -197,7 +197,7 @@ impl<'a> Planner<'a> {
     /// Pending taints, and the annotations that the webhook writes.
     fn own(&mut self) {
         let (node, why) = (self.stored.node, self.scope.running.map(|_| KeptBecause::Running));
-        for id in self.stored.pending {
+        for id in self.stored.pending.all() {
             if let Some(value) = node.taint(id.key.as_str(), id.effect) {
                 let given = Given { field: Field::Taint, key: id.key.as_str(), id: Some(id.clone()), value };
                 let key = self.key(&given, why);

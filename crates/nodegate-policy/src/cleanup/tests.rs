@@ -15,7 +15,7 @@ fn fleet() -> PolicySet {
     ]}))
 }
 
-/// A node that has everything which is recorded as owned, and a pending taint.
+/// A node that has everything which is recorded as owned, and two pending taints.
 fn scene() -> Scene {
     let owned = json!({"labels": {"tier": "gold", "quota": "large", "gone": "x"}, "annotations": {"note": "x"},
         "taints": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}], "removeAfter": {"quota": 5}});
@@ -23,6 +23,7 @@ fn scene() -> Scene {
         Scene::new(json!({"tier": "gold", "quota": "large", "mine": "stays"})).owning(owned).tainted(json!([
             {"key": "dedicated", "value": "ml", "effect": "NoSchedule"},
             {"key": "nodegate.dev/pending", "effect": "NoSchedule"},
+            {"key": "readiness.k8s.io/nodegate", "effect": "NoSchedule"},
             {"key": "others", "effect": "NoExecute"}
         ]));
     scene.node["metadata"]["annotations"] = json!({"note": "x", (LAST_CHANGE): "alice", "foreign": "y"});
@@ -53,7 +54,15 @@ fn leftovers<'a>(set: &'a PolicySet, running: Option<&'a PolicySet>) -> CleanupS
 fn everything_that_is_owned_goes_and_what_others_set_stays() {
     let scene = scene();
     let plan = planned(&EVERYTHING, &scene);
-    let all = ["quota", "tier", "nodegate.dev/last-change", "note", "dedicated", "nodegate.dev/pending"];
+    let all = [
+        "quota",
+        "tier",
+        "nodegate.dev/last-change",
+        "note",
+        "dedicated",
+        "nodegate.dev/pending",
+        "readiness.k8s.io/nodegate",
+    ];
     assert_eq!(results(&plan), all.map(|key| (key, None)), "the label that is gone is not mentioned");
     let mut node = scene.node;
     let text = node.to_string();
@@ -81,7 +90,7 @@ fn a_key_whose_value_others_changed_stays_and_its_value_is_told() {
 }
 
 #[test]
-fn a_record_of_an_earlier_node_object_removes_nothing_but_the_pending_taint() {
+fn a_record_of_an_earlier_node_object_removes_nothing_but_pending_taints() {
     let mut scene = scene();
     scene.node["metadata"]["uid"] = json!("uid-2");
     let plan = planned(&EVERYTHING, &scene);
@@ -101,6 +110,7 @@ fn while_nodegate_runs_what_rules_assign_stays_and_the_rule_is_named() {
         ("note", assigned),
         ("dedicated", None),
         ("nodegate.dev/pending", running),
+        ("readiness.k8s.io/nodegate", running),
     ];
     assert_eq!(results(&plan), expected);
     let rule = plan.keys[1].rule.as_deref();

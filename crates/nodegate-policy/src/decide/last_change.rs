@@ -50,7 +50,7 @@ impl DecisionBuilder<'_> {
                 || persisted().any(|kept| kept.labels.contains(key))
         };
         let taint_matters = |key: &str| {
-            let pending = is_own(key) || context.pending_taint.is_some_and(|pending| pending.key.as_str() == key);
+            let pending = is_own(key) || context.pending_taints.has_key(key);
             let lasting = !pending && !key.starts_with("node.kubernetes.io/");
             let owns = owned.is_some_and(|owned| owned.taints.iter().any(|taint| taint.key == key));
             lasting && (owns || governed(Field::Taint, key) || persisted().any(|kept| kept.taints.contains(key)))

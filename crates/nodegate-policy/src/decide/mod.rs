@@ -105,7 +105,7 @@ fn view<'a>(
     for (key, stored) in asserted {
         view.mask_label(key, *stored);
     }
-    view.mask_pending(context.pending_taint);
+    view.mask_pending(context.pending_taints);
     if let Some(saved) = context.saved.filter(|saved| is_of(saved, write)) {
         mask_owned(&mut view, saved);
         view.remember_publishers(&saved.publishers);
@@ -324,20 +324,16 @@ impl<'a> DecisionBuilder<'a> {
         if deferred.is_none() && awaited.is_empty() {
             return;
         }
-        match context.pending_taint {
-            Some(taint) => {
-                self.decision.pending = true;
-                if self.write.node.taint(taint.key.as_str(), taint.effect).is_none() {
-                    self.change.taints.insert(taint.clone(), Some(String::new()));
-                }
-            }
-            None => {
-                let keys = deferred.map(|deferred| deferred.labels().keys().cloned().collect());
-                let notes = &mut self.decision.notes;
-                notes.extend(keys.map(|keys| Note::DeferredUnmarked { keys }));
-                notes.extend((!awaited.is_empty()).then_some(Note::AwaitedUnmarked { inventories: awaited }));
-            }
+        if context.sets_pending {
+            self.decision.pending = true;
+            let missing = context.pending_taints.missing_on(&self.write.node);
+            self.change.taints.extend(missing.map(|taint| (taint.clone(), Some(String::new()))));
+            return;
         }
+        let keys = deferred.map(|deferred| deferred.labels().keys().cloned().collect());
+        let notes = &mut self.decision.notes;
+        notes.extend(keys.map(|keys| Note::DeferredUnmarked { keys }));
+        notes.extend((!awaited.is_empty()).then_some(Note::AwaitedUnmarked { inventories: awaited }));
     }
 
     fn finish(mut self, context: &DecideContext<'_>) -> Decision {

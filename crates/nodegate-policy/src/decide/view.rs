@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use crate::api::names::{Taint, TaintEffect, TaintId, prefix_of};
+use crate::api::names::{Taint, TaintEffect, prefix_of};
 use crate::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, Variables};
 use crate::decide::answers::Answers;
 use crate::facts::gpu::{self, GpuFacts, GpuSource};
 use crate::facts::inventory::InventoryAnswers;
+use crate::facts::pending_taints::PendingTaints;
 use crate::facts::publishers::publisher_of;
 use crate::facts::{NodeFacts, Readiness, TaintFact};
 use crate::keys::restriction::is_own;
@@ -111,10 +112,10 @@ impl<'a> View<'a> {
     }
 
     /// Hides pending taints, because nodegate itself adds and removes them.
-    pub(crate) fn mask_pending(&mut self, pending: impl IntoIterator<Item = &'a TaintId>) {
+    pub(crate) fn mask_pending(&mut self, pending: &'a PendingTaints) {
         let own = self.facts.taints().iter().filter(|taint| is_own(&taint.key));
         self.masked_taints.extend(own.map(|taint| (&*taint.key, &*taint.effect)));
-        self.masked_taints.extend(pending.into_iter().map(|id| (id.key.as_str(), id.effect.as_str())));
+        self.masked_taints.extend(pending.all().iter().map(|id| (id.key.as_str(), id.effect.as_str())));
     }
 
     /// Calls `look` while the values of `rule` are hidden.

@@ -1,6 +1,5 @@
 //! What rules assign, or may assign, and the node does not have.
 
-use crate::api::names::TaintId;
 use crate::decide::decision::{Desired, Note};
 use crate::keys::Field;
 use crate::keys::pattern::KeySet;
@@ -96,8 +95,7 @@ impl Explainer<'_> {
             return (MissingBecause::Fight, detail.to_owned());
         }
         let sets = if has.is_some() { "changes" } else { "sets" };
-        let is_there = |taint: &TaintId| subject.stored.node.taint(taint.key.as_str(), taint.effect).is_some();
-        match subject.stored.pending.iter().find(|taint| is_there(taint)) {
+        match subject.stored.pending.on(subject.stored.node).next() {
             Some(taint) => (
                 MissingBecause::Pending,
                 format!("the controller {sets} it and then removes the pending taint {taint}"),

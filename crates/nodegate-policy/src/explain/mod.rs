@@ -228,7 +228,7 @@ impl<'a> Explainer<'a> {
     }
 
     fn pending_taint(&self, held: &Held<'_>) -> Option<&'a TaintId> {
-        let mut pending = self.subject.stored.pending.iter();
+        let mut pending = self.subject.stored.pending.all().iter();
         pending
             .find(|id| held.field == Field::Taint && held.key == id.key.as_str() && held.effect == id.effect.as_str())
     }

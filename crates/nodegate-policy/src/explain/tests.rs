@@ -3,9 +3,9 @@
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::PolicySet;
 use crate::facts::managed_fields::Claims;
 use crate::reconcile::tests::scene::{Scene, set};
+use crate::{PendingTaints, PolicySet};
 
 const CREATED: &str = "2026-11-20T10:00:00Z";
 
@@ -210,12 +210,14 @@ fn what_removes_a_key_depends_on_why_it_is_there() {
     let braked =
         braked.with_stored(|stored| explain(&set(json!({})), &Subject { braked: true, ..subject(stored) }, None));
     assert_eq!(braked.entries[0].removed_when.as_ref().unwrap().when, RemovalCause::Confirmed);
-    let pending = living(json!({})).tainted(json!([{"key": "nodegate.dev/pending", "effect": "NoSchedule"}]));
-    let pending = entry(&pending, &set(json!({})), "nodegate.dev/pending");
-    assert_eq!(
-        (&pending["source"]["kind"], &pending["removedWhen"]),
-        (&json!("controller"), &json!({"when": "nothingIsDeferred"}))
-    );
+    for id in PendingTaints::default().all() {
+        let pending = living(json!({})).tainted(json!([{"key": id.key.as_str(), "effect": "NoSchedule"}]));
+        let pending = entry(&pending, &set(json!({})), id.key.as_str());
+        assert_eq!(
+            (&pending["source"]["kind"], &pending["removedWhen"]),
+            (&json!("controller"), &json!({"when": "nothingIsDeferred"}))
+        );
+    }
     let protecting =
         set(json!({"protect": {"keys": ["secret"]}, "rules": [{"name": "r", "labels": {"tier": "gold"}}]}));
     let forged =
@@ -243,10 +245,10 @@ fn what_is_missing_says_why() {
         "dedicated withheld NoExecute would evict pods of an existing node, and the rule does not set evict: true",
     ];
     assert_eq!(missing(&scene, &policy, None), expected);
-    let pending = scene.tainted(json!([{"key": "nodegate.dev/pending", "effect": "NoSchedule"}]));
+    let pending = scene.tainted(json!([{"key": "readiness.k8s.io/nodegate", "effect": "NoSchedule"}]));
     assert_eq!(
         missing(&pending, &policy, Some("tier"))[0],
-        "tier pending the controller sets it and then removes the pending taint nodegate.dev/pending:NoSchedule"
+        "tier pending the controller sets it and then removes the pending taint readiness.k8s.io/nodegate:NoSchedule"
     );
     let left_alone = [(Field::Label, "tier".to_owned())];
     let fought = pending

@@ -6,6 +6,7 @@ pub(crate) mod json_borrow;
 mod json_count;
 pub(crate) mod json_kinds;
 pub(crate) mod managed_fields;
+pub(crate) mod pending_taints;
 pub(crate) mod publishers;
 pub(crate) mod quantity;
 pub(crate) mod request;

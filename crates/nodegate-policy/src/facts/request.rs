@@ -1,11 +1,11 @@
 //! Requests: the requester, the write, and the context of a decision.
 
-use crate::api::names::TaintId;
 use crate::api::state::SavedState;
 use crate::cel::Budget;
 use crate::facts::NodeFacts;
 use crate::facts::inventory::InventoryAnswers;
 use crate::facts::json_borrow::Text;
+use crate::facts::pending_taints::PendingTaints;
 
 /// Who sends a write.
 #[derive(Clone, Debug, Default)]
@@ -80,8 +80,10 @@ pub struct DecideContext<'a> {
     pub saved: Option<&'a SavedState>,
     /// The answers of inventories about the node.
     pub inventory: Option<&'a InventoryAnswers>,
-    /// The pending taint, if it may be set (a controller can remove it).
-    pub pending_taint: Option<&'a TaintId>,
+    /// The pending taints, which rules do not see.
+    pub pending_taints: &'a PendingTaints,
+    /// Whether a joining node may get one: a controller can remove it.
+    pub sets_pending: bool,
     /// Whether the last-change annotation is maintained.
     pub records_last_change: bool,
     /// The budget of expressions, which may be shared; without it, each evaluation of the node has its own budget.

@@ -17,11 +17,10 @@ pub use maintained::table as maintained_keys;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::case::Case;
-use crate::api::names::{
-    LabelKey, NameError, TaintEffect, TaintId, check_label_key, check_label_value, is_dns_subdomain,
-};
+use crate::api::names::{NameError, TaintEffect, TaintId, check_label_key, check_label_value, is_dns_subdomain};
 use crate::api::policy::RuleSpec;
 use crate::facts::NodeFacts;
+use crate::facts::pending_taints::PendingTaints;
 use crate::keys::Field;
 use names::FleetNames;
 
@@ -110,14 +109,14 @@ pub struct FirstPolicy {
     pub left_out: Vec<LeftOut>,
 }
 
-/// Writes a first policy for these nodes. `pending_taint` is the key of the pending taint.
+/// Writes a first policy for these nodes. It has no pending taint.
 ///
 /// # Errors
 /// Returns an error if there are no nodes, or if their names are not valid or not unique.
-pub fn first_policy(nodes: &[FleetNode], pending_taint: &LabelKey) -> Result<FirstPolicy, InitError> {
+pub fn first_policy(nodes: &[FleetNode], pending: &PendingTaints) -> Result<FirstPolicy, InitError> {
     let fleet = fleet(nodes)?;
     let names = FleetNames(fleet.iter().map(|node| node.name.as_str()).collect());
-    let Sorted { assigned, left_out } = Sorted::of(&fleet, pending_taint);
+    let Sorted { assigned, left_out } = Sorted::of(&fleet, pending);
     let rules = rules::rules(&names, &assigned);
     let cases = cases::cases(&names, &rules);
     let rules = rules.into_iter().map(|rule| FirstRule { nodes: rule.nodes.len(), rule: rule.spec }).collect();
@@ -155,7 +154,7 @@ struct Sorted<'a> {
 }
 
 impl<'a> Sorted<'a> {
-    fn of(fleet: &[&'a FleetNode], pending_taint: &LabelKey) -> Self {
+    fn of(fleet: &[&'a FleetNode], pending: &PendingTaints) -> Self {
         let mut assigned: BTreeMap<Value<'a>, Vec<usize>> = BTreeMap::new();
         let mut left_out: BTreeMap<(Field, &'a str, String), BTreeSet<usize>> = BTreeMap::new();
         for (at, node) in fleet.iter().enumerate() {
@@ -163,7 +162,7 @@ impl<'a> Sorted<'a> {
             let taints = node
                 .taints
                 .iter()
-                .map(|((key, effect), value)| (Field::Taint, key.as_str(), taint(key, effect, value, pending_taint)));
+                .map(|((key, effect), value)| (Field::Taint, key.as_str(), taint(key, effect, value, pending)));
             for (field, key, value) in labels.chain(taints) {
                 match value {
                     Ok(value) => assigned.entry(value).or_default().push(at),
@@ -202,8 +201,8 @@ fn label<'a>(key: &'a str, value: &'a str) -> Result<Value<'a>, String> {
 }
 
 /// A taint for the policy, or the reason why it has none.
-fn taint<'a>(key: &'a str, effect: &str, value: &'a str, pending: &LabelKey) -> Result<Value<'a>, String> {
-    if key == pending.as_str() {
+fn taint<'a>(key: &'a str, effect: &str, value: &'a str, pending: &PendingTaints) -> Result<Value<'a>, String> {
+    if pending.has_key(key) {
         return Err("it is the pending taint, which the controller removes".to_owned());
     }
     if let Some(reason) = maintained::taint(key) {

@@ -87,7 +87,7 @@ fn policy(
     rules: &[usize],
     corrects_kubelets: bool,
 ) -> [Json; 2] {
-    let mut variables = Variables::new();
+    let mut variables = Variables::new(&options.pending_taints);
     let mut evaluated: Vec<usize> =
         rules.iter().flat_map(|at| selection.reads_from(*at)).chain(rules.iter().copied()).collect();
     evaluated.sort_unstable();

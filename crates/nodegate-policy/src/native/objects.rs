@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::facts::pending_taints::PendingTaints;
 use crate::native::terms::formula::quote;
 use crate::set::rule::RuleId;
 
@@ -9,6 +10,8 @@ use crate::set::rule::RuleId;
 pub(in crate::native) const LABELS: &str = "variables.labels";
 /// The variable with its taints.
 pub(in crate::native) const TAINTS: &str = "variables.taints";
+/// The variable with the taints that rules see: without pending taints.
+pub(in crate::native) const RULE_TAINTS: &str = "variables.ruleTaints";
 
 /// The options of an export.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +24,8 @@ pub struct NativeOptions {
     pub self_user: Option<String>,
     /// The failure policy of the validating policies.
     pub failure_policy: FailurePolicy,
+    /// The pending taints, which rules do not see.
+    pub pending_taints: PendingTaints,
 }
 
 /// What the API server does with a write if a validation cannot be evaluated.

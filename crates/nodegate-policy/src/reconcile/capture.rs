@@ -81,7 +81,7 @@ impl Planner<'_> {
         }
         let taint = |id: &TaintId| {
             let enforced = decision.taints.get(id).is_some_and(|d| d.strength == Strength::Enforced);
-            !enforced && never_persisted::taint(id.key.as_str()).is_none() && !self.stored.pending.contains(id)
+            !enforced && never_persisted::taint(id.key.as_str()).is_none() && !self.stored.pending.all().contains(id)
         };
         let restoring = |id: &TaintId| decision.taints.get(id).is_some_and(|d| d.strength == Strength::Saved);
         let mut taints = BTreeSet::new();

@@ -24,7 +24,6 @@ use record::{is_ownable, own};
 pub use unseen::Unseen;
 use unsettled::{UnderWay, settle};
 
-use crate::api::names::TaintId;
 use crate::api::state::{Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
 use crate::decide::evaluate::{Evaluation, Sources};
@@ -34,6 +33,7 @@ use crate::decide::{DecisionBuilder, EvalContext, answers, mask_owned};
 use crate::facts::NodeFacts;
 use crate::facts::inventory::InventoryAnswers;
 use crate::facts::managed_fields::Claims;
+use crate::facts::pending_taints::PendingTaints;
 use crate::facts::publishers::publishers;
 use crate::facts::request::{Operation, Requester, Write};
 use crate::keys::Field;
@@ -60,7 +60,7 @@ pub struct StoredNode<'a> {
     /// Whether the machine is identified. If not, nothing is restored yet and the node's uid is not recorded.
     pub identified: bool,
     /// Pending taints to remove.
-    pub pending: &'a [TaintId],
+    pub pending: &'a PendingTaints,
     /// Whether nodegate becomes the owner of keys that already have the desired value, whoever claims them.
     pub adopt: bool,
     /// Taints (`key:Effect`) that a webhook's patch added since the node was last recorded.
@@ -262,16 +262,14 @@ impl<'a> Planner<'a> {
     }
 
     fn awaits_inventory(&self) -> bool {
-        let mut pending = self.stored.pending.iter();
-        pending.any(|id| self.stored.node.taint(id.key.as_str(), id.effect).is_some())
+        self.stored.pending.on(self.stored.node).next().is_some()
             && !answers::required(self.set, self.stored.inventory).is_empty()
     }
 
     fn lift_pending(&mut self) -> bool {
         let mut lifts = false;
-        for id in self.stored.pending {
-            let wanted = self.builder.decision.taints.contains_key(id);
-            if !wanted && self.stored.node.taint(id.key.as_str(), id.effect).is_some() {
+        for id in self.stored.pending.on(self.stored.node) {
+            if !self.builder.decision.taints.contains_key(id) {
                 self.builder.change.taints.insert(id.clone(), None);
                 lifts = true;
             }

@@ -258,15 +258,26 @@ fn a_taint_that_a_patch_added_to_an_existing_node_is_owned_and_one_that_was_set_
 }
 
 #[test]
-fn no_execute_is_added_only_with_evict_and_the_pending_taint_is_removed() {
+fn no_execute_is_added_only_with_evict_and_pending_taints_are_removed_and_not_saved() {
     let no_execute = |evict: bool| {
-        set(json!({"rules": [{"name": "r", "evict": evict, "taints": [{"key": "out", "effect": "NoExecute"}]}]}))
+        set(json!({"rules": [{"name": "r", "evict": evict, "taints": [{"key": "out", "effect": "NoExecute"}]}],
+                   "persist": {"taints": ["readiness.k8s.io/*"]}}))
     };
-    let pending = || Scene::new(json!({})).tainted(json!([{"key": "nodegate.dev/pending", "effect": "NoSchedule"}]));
+    let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
+    let all = PendingTaints::default().all().iter().map(|id| taint(id.key.as_str())).collect::<Vec<_>>();
+    assert_eq!(all.len(), 3);
+    let pending = || Scene::new(json!({})).tainted(all.clone().into());
     let kept = pending().settle(&no_execute(false));
-    assert_eq!(kept.node["spec"]["taints"], json!([]));
+    assert_eq!((&kept.node["spec"]["taints"], kept.saved.taints.len()), (&json!([]), 0));
     let evicted = pending().settle(&no_execute(true));
     assert_eq!(evicted.node["spec"]["taints"], json!([{"key": "out", "effect": "NoExecute"}]));
+    let waits = set(
+        json!({"inventory": [{"name": "cmdb", "url": "https://cmdb.example.com/{node}", "allow": ["tier"], "require": true}]}),
+    );
+    for one in all {
+        let scene = Scene::new(json!({})).tainted(json!([one]));
+        scene.keep(&waits, |plan| assert_eq!((plan.awaits_inventory, plan.lifts_pending), (true, false), "{one}"));
+    }
 }
 
 #[test]

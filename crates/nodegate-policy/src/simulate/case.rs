@@ -8,10 +8,11 @@ use serde_json::{Value as Json, json};
 use super::short_form::{self, SimulationError, complete, taint, taint_text, taints};
 use super::{Scene, Simulated, identity, node_name, simulate};
 use crate::api::case::{Case, ChangeCase, Expectation, PolicyTest, SavedCase, TestFile, VerdictCase};
-use crate::api::names::{TaintEffect, TaintId};
 use crate::api::policy::EntryMode;
 use crate::api::state::{Owned, SavedState, SavedTaint};
-use crate::{Exemptions, InventoryAnswers, NodeChange, Origin, PolicyDocument, PolicyError, PolicySet, Verdict};
+use crate::{
+    Exemptions, InventoryAnswers, NodeChange, Origin, PendingTaints, PolicyDocument, PolicyError, PolicySet, Verdict,
+};
 
 /// The texts that a test file expects in errors, and that none of `errors` contains.
 pub fn missing_errors<'t>(test: &'t PolicyTest, errors: &[String]) -> Vec<&'t str> {
@@ -86,14 +87,8 @@ pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, Simulati
         None => (node, None),
     };
     let inventory = inventory_answers(set, &case.inventory)?;
-    let pending_taint = match case.controller {
-        Some(true) => Some(TaintId {
-            key: "nodegate.dev/pending".parse().map_err(SimulationError::new)?,
-            effect: TaintEffect::NoSchedule,
-        }),
-        _ => None,
-    };
-    Ok(Scene { node, old, status: case.status.unwrap_or_default(), username, groups, saved, inventory, pending_taint })
+    let pending_taints = case.controller.unwrap_or_default().then(PendingTaints::default);
+    Ok(Scene { node, old, status: case.status.unwrap_or_default(), username, groups, saved, inventory, pending_taints })
 }
 
 /// The answers that a case gives inventories, by name.

@@ -9,11 +9,10 @@ pub use short_form::{SimulationError, complete, taint, taint_text, taints};
 
 use serde_json::Value as Json;
 
-use crate::api::names::TaintId;
 use crate::api::state::SavedState;
 use crate::{
-    DecideContext, Decision, Exemptions, InventoryAnswers, NodeFacts, Operation, PolicySet, Requester, Text, Verdict,
-    Write, decide, judge, patch_of_write,
+    DecideContext, Decision, Exemptions, InventoryAnswers, NodeFacts, Operation, PendingTaints, PolicySet, Requester,
+    Text, Verdict, Write, decide, judge, patch_of_write,
 };
 
 /// A write to simulate.
@@ -33,8 +32,8 @@ pub struct Scene {
     pub saved: Option<SavedState>,
     /// The answers of inventories about the node.
     pub inventory: InventoryAnswers,
-    /// The pending taint, if a controller runs.
-    pub pending_taint: Option<TaintId>,
+    /// The pending taints, if a controller runs that removes them.
+    pub pending_taints: Option<PendingTaints>,
 }
 
 impl Scene {
@@ -49,7 +48,7 @@ impl Scene {
             groups,
             saved: None,
             inventory: InventoryAnswers::default(),
-            pending_taint: None,
+            pending_taints: None,
         }
     }
 }
@@ -105,7 +104,8 @@ pub fn simulate(set: &PolicySet, scene: &Scene, exemptions: &Exemptions) -> Resu
     let context = DecideContext {
         saved: scene.saved.as_ref(),
         inventory: Some(&scene.inventory),
-        pending_taint: scene.pending_taint.as_ref(),
+        pending_taints: scene.pending_taints.as_ref().unwrap_or_default(),
+        sets_pending: scene.pending_taints.is_some(),
         ..DecideContext::default()
     };
     // nodes/status is validated, never mutated.

@@ -26,7 +26,7 @@ fn labels_set(native: &Native, labels: &Json) -> BTreeMap<String, String> {
         username,
         groups,
         saved: None,
-        pending_taint: None,
+        pending_taints: None,
     };
     let [labels, ..] = desired(&Policy::all(&native.objects), &scene);
     labels

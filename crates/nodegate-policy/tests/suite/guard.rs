@@ -373,7 +373,7 @@ fn only_a_joining_kubelets_node_loses_its_owners() {
             username: username.to_owned(),
             groups: vec![group.to_owned()],
             saved: None,
-            pending_taint: None,
+            pending_taints: None,
         };
         let simulated = simulate(&compile_inline(&json!({})).unwrap(), &scene, &Default::default()).unwrap();
         simulated.node["metadata"]["ownerReferences"].is_array()

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nodegate_policy::api::case::PolicyTest;
-use nodegate_policy::api::names::{TaintEffect, TaintId};
 use nodegate_policy::api::schema::{check, schema_of};
 use nodegate_policy::api::source::{FieldPath, parse_documents};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::init::{FirstPolicy, FleetNode, InitError, first_policy};
 use nodegate_policy::simulate::{Scene, identity, node_name, node_of, run_case, simulate};
 use nodegate_policy::{
-    Claims, Exemptions, Field, NodeFacts, Origin, PolicyDocument, PolicySet, StoredNode, plan_reconcile,
+    Claims, Exemptions, Field, NodeFacts, Origin, PendingTaints, PolicyDocument, PolicySet, StoredNode, plan_reconcile,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -20,7 +19,7 @@ fn fleet(nodes: &[Value]) -> Vec<FleetNode> {
 }
 
 fn of_nodes(nodes: &[Value]) -> Result<FirstPolicy, InitError> {
-    first_policy(&fleet(nodes), &"nodegate.dev/pending".parse().unwrap())
+    first_policy(&fleet(nodes), &PendingTaints::default())
 }
 
 /// The set that the policy's file compiles to. It has no fault and no warning.
@@ -52,7 +51,7 @@ fn tests(first: &FirstPolicy) -> PolicyTest {
 fn assert_the_controller_changes_nothing(set: &PolicySet, node: &Value) {
     let text = node.to_string();
     let facts = NodeFacts::parse(&text).unwrap();
-    let pending = [TaintId { key: "nodegate.dev/pending".parse().unwrap(), effect: TaintEffect::NoSchedule }];
+    let pending = PendingTaints::default();
     for registered in [true, false] {
         let stored = StoredNode {
             version: None,
@@ -67,7 +66,7 @@ fn assert_the_controller_changes_nothing(set: &PolicySet, node: &Value) {
             patched_taints: &BTreeSet::new(),
         };
         if let Some(change) = plan_reconcile(set, &stored).change(|_| true, |_, _| false) {
-            let others = change.taints().keys().any(|id| !pending.contains(id));
+            let others = change.taints().keys().any(|id| !pending.all().contains(id));
             let labels: Vec<&String> = change.labels().keys().filter(|key| !key.starts_with("nodegate.dev/")).collect();
             assert!(labels.is_empty() && !others && change.annotations().is_empty(), "{change:#?} on {node:#}");
         }
@@ -95,7 +94,7 @@ fn assert_holds(nodes: &[Value], first: &FirstPolicy) {
                 username,
                 groups,
                 saved: None,
-                pending_taint: None,
+                pending_taints: None,
             };
             let simulated = simulate(&set, &scene, &Exemptions::default()).unwrap();
             let decision = &simulated.decision;
@@ -150,7 +149,15 @@ fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
 }
 
 fn taints() -> impl Strategy<Value = Vec<Value>> {
-    let keys = vec!["dedicated", "nvidia.com/gpu", "node.kubernetes.io/not-ready", "nodegate.dev/pending", "tier", "y"];
+    let keys = vec![
+        "dedicated",
+        "nvidia.com/gpu",
+        "node.kubernetes.io/not-ready",
+        "nodegate.dev/pending",
+        "readiness.k8s.io/nodegate",
+        "tier",
+        "y",
+    ];
     let effects = vec!["NoSchedule", "PreferNoSchedule", "NoExecute"];
     let id = (prop::sample::select(keys), prop::sample::select(effects));
     let values = prop::option::of(prop::sample::select(vec!["", "yes", "gpu", "7"]));
@@ -317,7 +324,7 @@ fn what_no_cluster_would_store_is_left_out_or_refused() {
 fn no_glob_matches_a_node_of_which_only_the_name_is_known() {
     let known = fleet(&[node("gpu-1", &json!({"tier": "x"}), &[]), node("gpu-2", &json!({"tier": "x"}), &[])]);
     let names = |nodes: &[FleetNode]| {
-        let first = first_policy(nodes, &"nodegate.dev/pending".parse().unwrap()).unwrap();
+        let first = first_policy(nodes, &PendingTaints::default()).unwrap();
         first.rules[0].rule.match_.clone().unwrap().conditions.names.unwrap()
     };
     assert_eq!(names(&known), ["gpu-*"]);
@@ -325,9 +332,19 @@ fn no_glob_matches_a_node_of_which_only_the_name_is_known() {
 }
 
 #[test]
-fn another_key_of_the_pending_taint_is_left_out_too() {
-    let nodes = fleet(&[node("a", &json!({}), &["startup.example.com/wait:NoSchedule", "dedicated:NoSchedule"])]);
-    let first = first_policy(&nodes, &"startup.example.com/wait".parse().unwrap()).unwrap();
+fn pending_taints_are_left_out_whatever_their_keys_are() {
+    let keys = [
+        "startup.example.com/wait",
+        "readiness.k8s.io/nodegate",
+        "startup-taint.cluster-autoscaler.kubernetes.io/nodegate",
+        "nodegate.dev/pending",
+    ];
+    let taints: Vec<String> = keys.iter().chain(&["dedicated"]).map(|key| format!("{key}:NoSchedule")).collect();
+    let nodes = fleet(&[node("a", &json!({}), &taints.iter().map(String::as_str).collect::<Vec<_>>())]);
+    let first = first_policy(&nodes, &PendingTaints::new("startup.example.com/wait".parse().unwrap())).unwrap();
     assert_eq!(first.rules[0].rule.taints.len(), 1);
-    assert_eq!(first.left_out[0].reason, "it is the pending taint, which the controller removes");
+    assert_eq!(first.left_out.len(), keys.len());
+    for left_out in first.left_out {
+        assert_eq!(left_out.reason, "it is the pending taint, which the controller removes", "{}", left_out.key);
+    }
 }

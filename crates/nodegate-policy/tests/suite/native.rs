@@ -200,7 +200,7 @@ fn no_execute_is_added_to_a_living_node_only_where_the_rule_evicts() {
     let node = |taints: &Json| json!({"metadata": {"name": "n", "labels": {"write": taints.to_string().len().to_string()}}, "spec": {"taints": taints}});
     let gives = |key: &str, old: Option<Json>, taints: Json| {
         let old = old.map(|old| node(&old));
-        let (username, groups, saved, pending_taint) = ("admin".to_owned(), Vec::new(), None, None);
+        let (username, groups, saved, pending_taints) = ("admin".to_owned(), Vec::new(), None, None);
         let mut object = node(&taints);
         object["metadata"]["labels"]["new"] = json!("1");
         let scene = Scene {
@@ -211,7 +211,7 @@ fn no_execute_is_added_to_a_living_node_only_where_the_rule_evicts() {
             username,
             groups,
             saved,
-            pending_taint,
+            pending_taints,
         };
         let [.., taints] = desired(&policies, &scene);
         taints.keys().any(|id| id.starts_with(key))
@@ -313,7 +313,7 @@ fn native_policies_answer_random_writes_as_nodegate_does() {
                     username,
                     groups,
                     saved: None,
-                    pending_taint: None,
+                    pending_taints: None,
                 };
                 let simulated = simulate(&set, &scene, &exemptions).unwrap();
                 changed += usize::from(simulated.node != scene.node);
@@ -362,7 +362,7 @@ fn entries_of_several_modes_and_scopes_for_one_key_have_the_same_verdicts() {
                 username: username.to_owned(),
                 groups: Vec::new(),
                 saved: None,
-                pending_taint: None,
+                pending_taints: None,
             };
             let simulated = simulate(&set, &scene, &Exemptions::default()).unwrap();
             assert_eq!(differences(&policies, &scene, &simulated), [""; 0], "{username} adds {key}");

@@ -18,7 +18,7 @@ fn verdict_on(policy: &Json, label: &str, user: &str) -> Verdict {
         username: user.to_owned(),
         groups: Vec::new(),
         saved: None,
-        pending_taint: None,
+        pending_taints: None,
     };
     simulate(&compile_inline(policy).unwrap(), &scene, &Exemptions::default()).unwrap().verdict
 }

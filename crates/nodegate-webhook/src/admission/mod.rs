@@ -23,8 +23,7 @@ use tokio::sync::watch;
 
 use nodegate_base::metrics::Metrics;
 use nodegate_base::traces::Traces;
-use nodegate_policy::api::names::{TaintEffect, TaintId};
-use nodegate_policy::{Exemptions, PolicySet};
+use nodegate_policy::{Exemptions, PendingTaints, PolicySet};
 use nodegate_stores::inventory::InventoryCache;
 use nodegate_stores::state::SavedStates;
 
@@ -35,33 +34,37 @@ pub use respond::{mutate, validate};
 pub use router::router;
 pub use wire::{Review, Subject};
 
-/// The pending taint, and the condition for setting it.
+/// The pending taints, and the condition for setting one.
 #[derive(Clone)]
 pub struct PendingTaint {
-    /// Key and effect.
-    pub taint: TaintId,
-    /// Whether a controller is running that can remove it.
-    pub is_lifted: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// The taints.
+    pub taints: PendingTaints,
+    /// Whether a controller is running that can remove them.
+    is_lifted: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl PendingTaint {
-    /// The taint with this key, effect NoSchedule.
-    pub fn new(
-        key: nodegate_policy::api::names::LabelKey,
-        is_lifted: impl Fn() -> bool + Send + Sync + 'static,
-    ) -> Self {
-        Self { taint: TaintId { key, effect: TaintEffect::NoSchedule }, is_lifted: Arc::new(is_lifted) }
+    /// One of these taints is set while `is_lifted`.
+    pub fn new(taints: PendingTaints, is_lifted: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { taints, is_lifted: Arc::new(is_lifted) }
     }
 
-    /// The taint, if it may be set now.
-    pub fn now(&self) -> Option<&TaintId> {
-        (self.is_lifted)().then_some(&self.taint)
+    /// Whether one may be set now.
+    pub fn may_be_set(&self) -> bool {
+        (self.is_lifted)()
+    }
+}
+
+impl Default for PendingTaint {
+    /// None is ever set.
+    fn default() -> Self {
+        Self::new(PendingTaints::default(), || false)
     }
 }
 
 impl std::fmt::Debug for PendingTaint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PendingTaint({})", self.taint)
+        f.debug_struct("PendingTaint").field("taints", &self.taints).finish_non_exhaustive()
     }
 }
 
@@ -117,8 +120,8 @@ pub struct Context {
     pub saved: Arc<SavedStates>,
     /// The answers of inventories.
     pub inventory: Arc<InventoryCache>,
-    /// The pending taint.
-    pub pending_taint: Option<PendingTaint>,
+    /// The pending taints.
+    pub pending_taint: PendingTaint,
     /// Whether policies and saved state have been loaded; until then every review gets 503.
     pub synced: Arc<AtomicBool>,
     /// Whether to record the last requester in an annotation.

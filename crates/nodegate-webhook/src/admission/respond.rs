@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::answer::{Answer, Asked, Attempt, Rejection, Span, cut, warning, warnings};
 use super::bounds::ORDINARY;
 use super::wire::{Reply, Review, Subject};
-use super::{Context, PendingTaint, policies};
+use super::{Context, policies};
 use nodegate_base::metrics::Outcome;
 use nodegate_base::traces::Reviewed;
 use nodegate_policy::api::policy::EntryMode;
@@ -59,7 +59,8 @@ pub(super) fn mutate_within(
         let decide_context = DecideContext {
             saved: saved.as_deref(),
             inventory: Some(&inventory),
-            pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
+            pending_taints: &context.pending_taint.taints,
+            sets_pending: context.pending_taint.may_be_set(),
             records_last_change: context.records_last_change,
             budget: Some(budget),
         };
@@ -133,7 +134,8 @@ pub(super) fn validate_within(
     let decide_context = DecideContext {
         saved: saved.as_deref(),
         inventory: Some(&inventory),
-        pending_taint: context.pending_taint.as_ref().and_then(PendingTaint::now),
+        pending_taints: &context.pending_taint.taints,
+        sets_pending: context.pending_taint.may_be_set(),
         records_last_change: context.records_last_change,
         budget: Some(budget),
     };

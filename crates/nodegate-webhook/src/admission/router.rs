@@ -319,7 +319,7 @@ mod tests {
             policies: Arc::default(),
             saved: Arc::default(),
             inventory: Arc::default(),
-            pending_taint: None,
+            pending_taint: crate::admission::PendingTaint::default(),
             synced: Arc::new(true.into()),
             records_last_change: false,
             exemptions: Arc::default(),

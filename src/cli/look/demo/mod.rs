@@ -19,8 +19,8 @@ use fleet::FLEETS;
 use crate::cli::run::serve::{PendingTaintMode, Running, ServeConfig, start};
 use crate::cli::{Findings, shared::output};
 use nodegate_base::text::or_quotes;
-use nodegate_policy::Exemptions;
 use nodegate_policy::simulate::{identity, node_name, taints};
+use nodegate_policy::{Exemptions, PendingKey};
 use nodegate_stores::files::Sources;
 use nodegate_stores::inventory::RefresherConfig;
 use nodegate_webhook::admission::Bounds;
@@ -108,7 +108,7 @@ impl TemporaryDirectory {
             limits: Limits::default(),
             state_dir: self.path().join("state"),
             pending_taint: PendingTaintMode::Never,
-            pending_taint_key: "nodegate.dev/pending".parse()?,
+            pending_taint_key: PendingKey::Auto,
             inventory: RefresherConfig::default(),
             traces: None,
             cluster: None,

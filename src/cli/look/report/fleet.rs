@@ -22,11 +22,10 @@ use nodegate_base::kube_error::in_words;
 use nodegate_controller::Unreadable;
 use nodegate_controller::tell::observed;
 use nodegate_controller::tell::published::Published;
-use nodegate_policy::api::names::TaintId;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::explain::FieldName;
 use nodegate_policy::simulate::node_name;
-use nodegate_policy::{NodeFacts, PolicySet, ReconcilePlan, Unseen, plan_reconcile};
+use nodegate_policy::{NodeFacts, PendingTaints, PolicySet, ReconcilePlan, Unseen, plan_reconcile};
 
 /// How many files are named.
 const NAMED: usize = 3;
@@ -74,7 +73,7 @@ impl Source {
 struct Gathering<'a> {
     args: &'a ReportArgs,
     set: &'a PolicySet,
-    pending: [TaintId; 1],
+    pending: PendingTaints,
     report: Report,
     /// The number of nodes that can be read.
     read: usize,

@@ -10,10 +10,10 @@ use crate::cli::run::serve::duration::duration;
 use crate::cli::run::serve::inventories::InventoryArgs;
 use crate::cli::shared::connect::ConnectArgs;
 use crate::cli::shared::invocation::Invocation;
+use crate::cli::shared::serve_flags::PendingTaintArgs;
 use nodegate_base::traces::TraceSettings;
-use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::policy::EntryMode;
-use nodegate_policy::{Exemptions, Identities};
+use nodegate_policy::{Exemptions, Identities, PendingKey};
 use nodegate_stores::files::Sources;
 use nodegate_stores::inventory::RefresherConfig;
 use nodegate_webhook::admission::{Bounds, REVIEW_BYTES};
@@ -93,9 +93,8 @@ pub(crate) struct ServeArgs {
     /// When to set the pending taint on a joining node that has something deferred
     #[arg(long, value_enum, env = "NODEGATE_PENDING_TAINT", default_value_t = PendingTaintMode::Auto)]
     pending_taint: PendingTaintMode,
-    /// Key of the pending taint
-    #[arg(long, value_name = "KEY", env = "NODEGATE_PENDING_TAINT_KEY", default_value = "nodegate.dev/pending")]
-    pending_taint_key: LabelKey,
+    #[command(flatten)]
+    pending: PendingTaintArgs,
     /// Group whose members may override every policy: an exact name or a glob. A glob matches names that begin with
     /// `system:` only if it begins with `system:` itself. Repeat the flag for more groups; a group name can contain
     /// commas
@@ -172,7 +171,7 @@ pub struct ServeConfig {
     /// When the pending taint is set.
     pub pending_taint: PendingTaintMode,
     /// The key of the pending taint.
-    pub pending_taint_key: LabelKey,
+    pub pending_taint_key: PendingKey,
     /// Whether to record the last requester in an annotation.
     pub stamp_changes: bool,
     /// Whose writes are not judged.
@@ -224,7 +223,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             },
             state_dir: args.state_dir,
             pending_taint: args.pending_taint,
-            pending_taint_key: args.pending_taint_key,
+            pending_taint_key: args.pending.pending_taint_key,
             stamp_changes: args.stamp_changes,
             exemptions: Exemptions { self_user: args.self_user, break_glass_groups },
             drain_delay: args.drain_delay.unwrap_or(if behind_service { DRAIN_DELAY } else { Duration::ZERO }),

@@ -43,7 +43,7 @@ use self::servers::Servers;
 use crate::cli::{Findings, shared::output};
 use nodegate_base::metrics::{Format, Metrics};
 use nodegate_base::traces::Exporter;
-use nodegate_policy::api::names::{LabelKey, TaintEffect, TaintId};
+use nodegate_policy::PendingTaints;
 use nodegate_webhook::admission::{self, AnnotationCalls, Callers, PendingTaint};
 use nodegate_webhook::health;
 use nodegate_webhook::tls::{self, Protocol};
@@ -126,6 +126,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let process = Process::new(metrics, traces);
     let loaded = config.sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
     let cluster = Cluster::configured(config.cluster).await?;
+    let pending_taints = PendingTaints::new(config.pending_taint_key);
     let in_directory = || saved::watch_directory(config.state_dir, &process);
     let saved = cluster.as_ref().map_or_else(in_directory, |cluster| cluster.saved.clone());
     let left_out = watch::Sender::new(false);
@@ -148,7 +149,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
         policies: in_force.policies.clone(),
         saved,
         inventory: refresher.cache().clone(),
-        pending_taint: pending_taint(config.pending_taint, config.pending_taint_key.clone(), cluster.as_ref()),
+        pending_taint: pending_taint(config.pending_taint, pending_taints.clone(), cluster.as_ref()),
         synced: Arc::new(AtomicBool::new(cluster.is_none())),
         records_last_change: config.stamp_changes,
         exemptions: exemptions.clone(),
@@ -169,7 +170,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
             cert_names: config.cert_names,
             cert_dir: config.cert_dir,
             exemptions,
-            pending: TaintId { key: config.pending_taint_key, effect: TaintEffect::NoSchedule },
+            pending_taints,
             records_last_change: config.stamp_changes,
             synced: context.synced.clone(),
             refresher,
@@ -208,11 +209,11 @@ fn log_addresses(address: SocketAddr, probe_address: SocketAddr, unmet: &[String
     }
 }
 
-/// The pending taint, and whether a controller is running that can remove it.
-fn pending_taint(mode: PendingTaintMode, key: LabelKey, cluster: Option<&Cluster>) -> Option<PendingTaint> {
+/// The pending taints, and whether a controller is running that can remove them.
+fn pending_taint(mode: PendingTaintMode, taints: PendingTaints, cluster: Option<&Cluster>) -> PendingTaint {
     match (mode, cluster.map(|cluster| cluster.lease.clone())) {
-        (PendingTaintMode::Always, _) => Some(PendingTaint::new(key, || true)),
-        (PendingTaintMode::Auto, Some(lease)) => Some(PendingTaint::new(key, move || lease.has_leader(Instant::now()))),
-        (PendingTaintMode::Auto, None) | (PendingTaintMode::Never, _) => None,
+        (PendingTaintMode::Always, _) => PendingTaint::new(taints, || true),
+        (PendingTaintMode::Auto, Some(lease)) => PendingTaint::new(taints, move || lease.has_leader(Instant::now())),
+        (PendingTaintMode::Auto, None) | (PendingTaintMode::Never, _) => PendingTaint::new(taints, || false),
     }
 }

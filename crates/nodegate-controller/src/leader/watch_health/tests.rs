@@ -11,6 +11,7 @@ use crate::cluster::events::Events;
 use crate::memory::removals::MaxRemovals;
 use crate::reconcile::KeepConfig;
 use nodegate_base::metrics::Metrics;
+use nodegate_policy::PendingTaints;
 use nodegate_stores::inventory::InventoryCache;
 use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
 
@@ -22,7 +23,7 @@ fn reconciler() -> Reconciler {
     let config = KeepConfig {
         max_removals: MaxRemovals::Tenth,
         writes_per_second: 1,
-        pending: Vec::new(),
+        pending: PendingTaints::default(),
         pending_timeout: Duration::ZERO,
         release_pending: false,
         adopt: false,

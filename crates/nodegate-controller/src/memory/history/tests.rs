@@ -125,7 +125,7 @@ fn rejected_claims_are_recorded_with_the_number_of_those_without_a_name() {
 
 #[test]
 fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
-    use nodegate_policy::{PolicyDocument, PolicySet, StoredNode, plan_reconcile};
+    use nodegate_policy::{PendingTaints, PolicyDocument, PolicySet, StoredNode, plan_reconcile};
     let spec = json!({"rules": [{"name": "tier", "labels": {"tier": "gold"}}]});
     let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
     let before = written(&json!({"old": "a"}), &[("kubelet", 1)]);
@@ -139,7 +139,7 @@ fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
         inventory: None,
         registered: true,
         identified: true,
-        pending: &[],
+        pending: <&PendingTaints>::default(),
         adopt: false,
         patched_taints: &std::collections::BTreeSet::new(),
     };

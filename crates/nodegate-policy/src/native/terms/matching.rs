@@ -9,7 +9,7 @@ use crate::api::policy::Operator;
 use crate::facts::publishers::publisher_of;
 use crate::facts::quantity::{Comparison, Quantity};
 use crate::keys::Field;
-use crate::native::objects::{LABELS, TAINTS};
+use crate::native::objects::LABELS;
 use crate::native::terms::formula::{Formula, is_one_of, list, quote};
 use crate::native::terms::node_info;
 use crate::native::terms::selection::{AssignedKey, Selection, rule_variable, value};
@@ -49,7 +49,7 @@ impl Reader<'_, '_> {
             Condition::Capacity(resource, comparison) => capacity(self.subject, resource, *comparison),
             Condition::NodeInfo(info) => node_info::condition(self.subject, info),
             Condition::Gpu(_) => Formula::Never,
-            Condition::Expression(expression) => match expression.in_native_node(LABELS, TAINTS) {
+            Condition::Expression(expression) => match expression.in_native_node(LABELS, self.subject.taints()) {
                 Some(text) => Formula::When(format!("({text})")),
                 None => Formula::Never,
             },
@@ -203,11 +203,7 @@ impl Reader<'_, '_> {
             let given = Formula::any(writers.iter().map(|at| Formula::When(rule_variable(self.selection, *at))));
             own.push(in_brackets(Formula::all([of_effect, given])).not());
         }
-        ways.push(Formula::When(format!(
-            "{}.exists(t, {})",
-            self.subject.of_two(TAINTS, "variables.oldTaints"),
-            Formula::all(own).text()
-        )));
+        ways.push(Formula::When(format!("{}.exists(t, {})", self.subject.taints(), Formula::all(own).text())));
         Formula::any(ways)
     }
 }

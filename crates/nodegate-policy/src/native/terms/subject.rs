@@ -1,5 +1,7 @@
 //! What a condition is evaluated for.
 
+use crate::native::objects::{RULE_TAINTS, TAINTS};
+
 /// What a condition is evaluated for, which determines the facts that it uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::native) enum Subject {
@@ -12,6 +14,15 @@ pub(in crate::native) enum Subject {
 }
 
 impl Subject {
+    /// The variable with the taints of that object.
+    pub(in crate::native) fn taints(self) -> &'static str {
+        match self {
+            Self::Rule(_) => RULE_TAINTS,
+            Self::Entry => TAINTS,
+            Self::EntryBefore => "variables.oldTaints",
+        }
+    }
+
     /// The object to evaluate.
     pub(in crate::native) fn object(self) -> &'static str {
         if self == Self::EntryBefore { "oldObject" } else { "object" }

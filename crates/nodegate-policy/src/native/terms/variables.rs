@@ -2,10 +2,11 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::facts::pending_taints::PendingTaints;
 use crate::facts::request::UNINITIALIZED_TAINT;
 use crate::keys::Field;
 use crate::keys::control_plane::PROVISIONERS;
-use crate::native::terms::formula::{Formula, list, quote};
+use crate::native::terms::formula::{Formula, is_own, list, quote};
 use crate::native::terms::matching::{self, labels_of};
 use crate::native::terms::request::{CONTROL_PLANE, KUBELET};
 use crate::native::terms::selection::{AssignedKey, Selection, rule_variable, value, variable_name};
@@ -18,7 +19,7 @@ pub(in crate::native) struct Variables(Vec<(String, String)>);
 
 impl Variables {
     /// The variables about the request that any policy may need.
-    pub(in crate::native) fn new() -> Self {
+    pub(in crate::native) fn new(pending: &PendingTaints) -> Self {
         let uninitialized = |taints: &str| format!("{taints}.exists(t, t.key == {})", quote(UNINITIALIZED_TAINT));
         let (now, before) = (uninitialized("variables.taints"), uninitialized("variables.oldTaints"));
         let mut variables = Self::default();
@@ -31,6 +32,7 @@ impl Variables {
             ("annotations", "object.metadata.?annotations.orValue({})"),
             ("oldAnnotations", "oldObject == null ? {} : oldObject.metadata.?annotations.orValue({})"),
             ("taints", "object.?spec.?taints.orValue([])"),
+            ("ruleTaints", &not_pending(pending)),
             ("oldTaints", "oldObject == null ? [] : oldObject.?spec.?taints.orValue([])"),
             // For labels that a kubelet may not set, the stored values are used instead of its own.
             ("trustedLabels", "variables.kubelet ? variables.oldLabels : variables.labels"),
@@ -99,6 +101,14 @@ impl Variables {
         kept.reverse();
         kept.into()
     }
+}
+
+/// The taints that rules see: nodegate itself adds and removes the others.
+fn not_pending(pending: &PendingTaints) -> String {
+    let keys = list(pending.all().iter().map(|id| id.key.as_str()));
+    // All pending taints have this effect.
+    let pending = Formula::When(format!("(t.effect == \"NoSchedule\" && t.key in {keys})"));
+    format!("variables.taints.filter(t, {})", Formula::any([is_own("t.key"), pending]).not().text())
 }
 
 /// Whether the requester is the control plane or a known provisioner.

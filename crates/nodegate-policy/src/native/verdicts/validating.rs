@@ -27,7 +27,7 @@ pub(in crate::native) fn policies(
     options: &NativeOptions,
     left_out: &mut Vec<LeftOut>,
 ) -> Vec<Json> {
-    let mut variables = Variables::new();
+    let mut variables = Variables::new(&options.pending_taints);
     for (name, of) in [("taintValues", "variables.taints"), ("oldTaintValues", "variables.oldTaints")] {
         let map = format!("{of}.transformMapEntry(i, t, {{t.key + \":\" + t.effect: t.?value.orValue(\"\")}})");
         variables.add(name, map);

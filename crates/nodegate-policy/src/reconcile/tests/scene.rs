@@ -2,10 +2,10 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::api::names::TaintId;
 use crate::api::state::SavedState;
 use crate::facts::NodeFacts;
 use crate::facts::managed_fields::Claims;
+use crate::facts::pending_taints::PendingTaints;
 use crate::reconcile::{ReconcilePlan, StoredNode, plan_reconcile};
 use crate::{InventoryAnswers, InventoryLabels, Origin, PolicyDocument, PolicySet, patch};
 
@@ -94,10 +94,6 @@ impl Scene {
     pub(crate) fn with_stored<T>(&self, look: impl FnOnce(&StoredNode<'_>) -> T) -> T {
         let text = self.node.to_string();
         let facts = NodeFacts::parse(&text).unwrap();
-        let pending = [TaintId {
-            key: "nodegate.dev/pending".parse().unwrap(),
-            effect: crate::api::names::TaintEffect::NoSchedule,
-        }];
         let stored = StoredNode {
             version: Some(self.version),
             inventory: Some(&self.inventory),
@@ -106,7 +102,7 @@ impl Scene {
             saved: &self.saved,
             registered: self.registered,
             identified: self.identified,
-            pending: &pending,
+            pending: <&PendingTaints>::default(),
             adopt: self.adopt,
             patched_taints: &self.patched.iter().map(|id| (*id).to_owned()).collect(),
         };

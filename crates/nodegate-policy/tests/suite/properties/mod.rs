@@ -39,7 +39,7 @@ fn decide_on(set: &PolicySet, scene: &Scene, node: &Value) -> (Decision, Value) 
     let (object, old) = (node.to_string(), scene.old.as_ref().map(Value::to_string));
     let write = write(scene, &object, old.as_deref());
     let saved = scene.saved();
-    let context = DecideContext { saved: saved.as_ref(), pending_taint: None, ..DecideContext::default() };
+    let context = DecideContext { saved: saved.as_ref(), sets_pending: true, ..DecideContext::default() };
     let decision = decide(set, &write, &context);
     let mut patched = node.clone();
     if let Some(change) = &decision.change {

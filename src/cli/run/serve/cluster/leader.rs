@@ -20,9 +20,8 @@ use nodegate_controller::leader::{self, LeaseConfig, Next};
 use nodegate_controller::policies::{self, Reports};
 use nodegate_controller::tell::published;
 use nodegate_controller::{Ended, Events, KeepConfig, LeaderSession, LeaderSessionConfig, NodeApi, Reconciler};
-use nodegate_policy::Exemptions;
-use nodegate_policy::api::names::TaintId;
 use nodegate_policy::native::NativeOptions;
+use nodegate_policy::{Exemptions, PendingTaints};
 
 /// The delay between two sessions.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -131,6 +130,7 @@ impl Cluster {
             name: self.config.webhook_configuration.clone(),
             break_glass_groups: exemptions.break_glass_groups.written().map(str::to_owned).collect(),
             self_user: exemptions.self_user,
+            pending_taints: shared.pending_taints.clone(),
             ..NativeOptions::default()
         };
         let config = NativeConfig { options, keeper: self.config.place.namespace.clone() };
@@ -170,7 +170,7 @@ impl Cluster {
         let (events, publishing) = Events::new(self.client.clone(), &identity());
         let reconciler = Reconciler::new(
             self.client.clone(),
-            self.keep_config(shared.pending.clone(), shared.records_last_change),
+            self.keep_config(shared.pending_taints.clone(), shared.records_last_change),
             shared.in_force.policies.clone(),
             self.maps.clone(),
             self.inventory.clone(),
@@ -205,11 +205,11 @@ impl Cluster {
         }
     }
 
-    fn keep_config(&self, pending: TaintId, records_last_change: bool) -> KeepConfig {
+    fn keep_config(&self, pending: PendingTaints, records_last_change: bool) -> KeepConfig {
         KeepConfig {
             max_removals: self.config.max_removals,
             writes_per_second: self.config.writes_per_second,
-            pending: vec![pending],
+            pending,
             pending_timeout: self.config.pending_timeout,
             release_pending: self.config.release_pending,
             adopt: false,

@@ -27,8 +27,7 @@ use nodegate_controller::cluster::annotation_calls;
 use nodegate_controller::cluster::certificates::ClusterCertificates;
 use nodegate_controller::leader::{LeaseView, longest_delay};
 use nodegate_controller::policies::{self, Combined};
-use nodegate_policy::Exemptions;
-use nodegate_policy::api::names::TaintId;
+use nodegate_policy::{Exemptions, PendingTaints};
 use nodegate_stores::files::Loaded;
 use nodegate_stores::inventory::{self, InventoryCache, Refresher};
 use nodegate_stores::state::{ConfigMaps, Problem, SavedStates, Unused};
@@ -64,7 +63,7 @@ pub(in crate::cli::run::serve) struct Shared {
     pub(in crate::cli::run::serve) files: watch::Receiver<Arc<Loaded>>,
     /// Counts the sets of policies that were put in force.
     pub(in crate::cli::run::serve) generation: watch::Receiver<u64>,
-    pub(in crate::cli::run::serve) pending: TaintId,
+    pub(in crate::cli::run::serve) pending_taints: PendingTaints,
     /// Whether the webhook maintains stamps.
     pub(in crate::cli::run::serve) records_last_change: bool,
     /// Whether policies, saved state and the answers of inventories have been loaded.
