@@ -18,11 +18,20 @@ pub struct KeepingMetrics {
     pub records_dropped: Counter,
     /// Annotations of rules that did not fit on a node, or that the API server refused.
     pub annotations_left_out: Counter,
+    /// Nodes that were released after they had been pending for too long.
+    pub released_incomplete: Counter,
 }
 
 impl KeepingMetrics {
     pub(super) fn register(&self, catalog: &mut Catalog) {
-        let Self { writes_put_off, unrecorded_nodes, keys_not_saved, records_dropped, annotations_left_out } = self;
+        let Self {
+            writes_put_off,
+            unrecorded_nodes,
+            keys_not_saved,
+            records_dropped,
+            annotations_left_out,
+            released_incomplete,
+        } = self;
         catalog.add(
             "node_writes_put_off",
             "Work on a node that was delayed because the node had exhausted its own write budget",
@@ -47,6 +56,11 @@ impl KeepingMetrics {
             "annotations_left_out",
             "Annotations of rules that did not fit on a node, or that the API server refused",
             annotations_left_out,
+        );
+        catalog.add(
+            "nodes_released_incomplete",
+            "Nodes whose pending taint was removed after --pending-timeout although they lacked labels or taints",
+            released_incomplete,
         );
     }
 }

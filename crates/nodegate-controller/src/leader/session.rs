@@ -3,6 +3,7 @@
 mod collection;
 mod inventories;
 mod survey;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -276,31 +277,18 @@ async fn scheduled(
     match outcome {
         Ok(Done { again, awaits_inventory, .. }) => {
             reconciler.memory().failures.remove(node.name());
-            if awaits_inventory && reconciler.is_stuck(node, Timestamp::now()) {
-                report_stuck(node, reconciler).await;
-            }
-            let after = again.map_or(resync, |again| again.min(resync));
+            let waits = match awaits_inventory {
+                true => waiting::end_in_time(node, reconciler, Timestamp::now()).await,
+                false => None,
+            };
+            let after = again.into_iter().chain(waits).fold(resync, Duration::min);
             Some(Again { after, urgency: Urgency::Routine })
         }
         Err(failure) => {
-            if reconciler.is_stuck(node, Timestamp::now()) {
-                report_stuck(node, reconciler).await;
-            }
-            Some(Again { after: retry_after(node, &failure, reconciler), urgency })
+            let waits = waiting::end_in_time(node, reconciler, Timestamp::now()).await;
+            let after = waits.into_iter().fold(retry_after(node, &failure, reconciler), Duration::min);
+            Some(Again { after, urgency })
         }
-    }
-}
-
-/// Reports that a node has been pending for too long, and releases it if configured.
-async fn report_stuck(node: &NodeObject, reconciler: &Reconciler) {
-    let released = reconciler.releases_stuck();
-    let end = if released { "the node was released without them" } else { "the node stays unschedulable" };
-    let note = format!(
-        "the node has been pending for too long because labels or taints could not be set, or an inventory has not answered; {end}"
-    );
-    reconciler.events().later(node, "PendingTooLong", note);
-    if released && let Err(error) = reconciler.release(node).await {
-        tracing::warn!(node = node.name(), %error, "could not remove the pending taint");
     }
 }
 

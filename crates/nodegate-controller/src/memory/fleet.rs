@@ -53,9 +53,9 @@ impl Fleet {
                 *by_value.entry(value).or_default() += 1;
             }
             if *pending {
-                let age = created.map_or(0, |created| u64::try_from(now.as_second() - created).unwrap_or_default());
                 count.pending += 1;
-                count.pending_too_long += usize::from(age > timeout.as_secs());
+                count.pending_too_long +=
+                    usize::from(created.is_some_and(|created| patience(created, now, timeout).is_zero()));
                 count.oldest_pending = count.oldest_pending.into_iter().chain(*created).min();
             }
         }
@@ -65,6 +65,14 @@ impl Fleet {
         }
         count
     }
+}
+
+/// How long a node that was created in the second `created` may still wait at `now`, if it may wait for `timeout`. A creation
+/// time has whole seconds, so it is the end of its second that counts.
+pub(crate) fn patience(created: i64, now: Timestamp, timeout: Duration) -> Duration {
+    let end = i128::from(created) + 1 + i128::from(timeout.as_secs());
+    let rest = end * 1000 - i128::from(now.as_millisecond());
+    Duration::from_millis(u64::try_from(rest.max(0)).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -112,5 +120,14 @@ mod tests {
         fleet.forget("d");
         let count = counted(&fleet);
         assert_eq!((count.nodes, count.pending, count.pending_too_long, count.oldest_pending), (2, 1, 0, Some(10)));
+    }
+
+    #[test]
+    fn the_time_of_a_node_is_due_at_the_end_of_a_second() {
+        let rest = |created, timeout| patience(created, at(100), timeout);
+        assert_eq!(rest(10, Duration::from_secs(90)), Duration::from_secs(1), "it may be up to a second younger");
+        assert_eq!(rest(9, Duration::from_secs(90)), Duration::ZERO);
+        assert_eq!(rest(200, Duration::ZERO), Duration::from_secs(101), "a clock that is behind");
+        assert!(rest(0, Duration::MAX) > Duration::from_secs(1 << 40), "never");
     }
 }

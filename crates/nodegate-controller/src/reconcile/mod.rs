@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 
 use crate::cluster::events::Events;
 use crate::memory::Memory;
+use crate::memory::fleet::patience;
 use crate::memory::history::Arrival;
 use crate::memory::removals::MaxRemovals;
 use crate::memory::unrecorded::Recorded;
@@ -364,11 +365,10 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Whether a node has been pending for too long.
-    pub(crate) fn is_stuck(&self, node: &NodeObject, now: Timestamp) -> bool {
-        let Ok(facts) = node.facts() else { return false };
-        let age = node.created().map_or(0, |created| now.as_second() - created.as_second());
-        self.is_pending(&facts) && u64::try_from(age).unwrap_or_default() > self.config.pending_timeout.as_secs()
+    /// How much longer a node may be pending; `None` if it is not.
+    pub(crate) fn patience(&self, node: &NodeObject, now: Timestamp) -> Option<Duration> {
+        let created = node.created().filter(|_| node.facts().is_ok_and(|facts| self.is_pending(&facts)))?;
+        Some(patience(created.as_second(), now, self.config.pending_timeout))
     }
 
     pub(crate) fn releases_stuck(&self) -> bool {

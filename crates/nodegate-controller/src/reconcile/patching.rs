@@ -1,7 +1,7 @@
 //! Writes a change to the exact version of the node that was read. If the API server refuses a part of the change,
 //! the rest is still written.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use json_patch::{Patch, PatchOperation, ReplaceOperation};
 use jsonptr::PointerBuf;
@@ -83,14 +83,15 @@ impl Reconciler {
         }
     }
 
-    /// Removes only the pending taints from a node that has been pending for too long.
-    pub(crate) async fn release(&self, node: &NodeObject) -> Result<(), Failure> {
+    /// Removes only the pending taints from a node that has been pending for too long. Returns how long to wait for the node's
+    /// write budget, if that does not permit it now.
+    pub(crate) async fn release(&self, node: &NodeObject) -> Result<Option<Duration>, Failure> {
         let facts = node.facts()?;
-        let Some(change) = NodeChange::without_taints(self.pending().on(&facts).cloned()) else { return Ok(()) };
-        if self.afford(node, 1).is_err() {
-            return Ok(());
+        let Some(change) = NodeChange::without_taints(self.pending().on(&facts).cloned()) else { return Ok(None) };
+        if let Err(wait) = self.afford(node, 1) {
+            return Ok(Some(wait));
         }
-        self.make(node, &facts, &change, None, Urgency::Joining).await
+        self.make(node, &facts, &change, None, Urgency::Joining).await.map(|()| None)
     }
 }
 

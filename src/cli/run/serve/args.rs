@@ -248,6 +248,23 @@ mod tests {
     }
 
     #[test]
+    fn nodes_are_released_after_ten_minutes_unless_a_flag_says_otherwise() {
+        let cluster = |arguments: &[&str]| {
+            let all = ["serve", "--kubeconfig", "kubeconfig", "--namespace", "nodegate"];
+            let program = Program::try_parse_from(all.iter().chain(arguments))?;
+            Ok::<_, clap::Error>(ServeConfig::try_from(program.serve).unwrap().cluster.unwrap())
+        };
+        let released = |arguments: &[&str]| cluster(arguments).ok().map(|config| config.release_pending);
+        assert_eq!(cluster(&[]).unwrap().pending_timeout, Duration::from_secs(600));
+        assert_eq!((released(&[]), released(&["--release-pending"])), (Some(true), Some(true)));
+        for (text, expected) in [("true", Some(true)), ("FALSE", Some(false)), ("0", Some(false)), ("", Some(false))] {
+            assert_eq!(released(&[&format!("--release-pending={text}")]), expected, "{text:?}");
+        }
+        assert_eq!(released(&["--release-pending=keep"]), None);
+        assert_eq!(released(&["--release-pending", "--pending-taint", "always"]), Some(true), "it takes no other flag");
+    }
+
+    #[test]
     fn with_a_cluster_the_listener_stays_open_for_five_seconds_unless_a_flag_says_otherwise() {
         let delay = |arguments: &[&str]| {
             let program = Program::try_parse_from(["serve"].iter().chain(arguments)).unwrap();

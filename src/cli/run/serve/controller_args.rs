@@ -28,11 +28,21 @@ pub(crate) struct ControllerArgs {
     /// Duration of the leader's Lease, in seconds
     #[arg(long, value_name = "SECONDS", env = "NODEGATE_LEASE_SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=3600))]
     lease_seconds: u64,
-    /// Report a node by an event if it has had the pending taint for longer than this
-    #[arg(long, value_name = "DURATION", env = "NODEGATE_PENDING_TIMEOUT", default_value = "5m", value_parser = duration)]
+    /// A node that was created longer ago than this and still has the pending taint is reported by an event and released
+    #[arg(long, value_name = "DURATION", env = "NODEGATE_PENDING_TIMEOUT", default_value = "10m", value_parser = duration)]
     pending_timeout: Duration,
-    /// Remove the pending taint from such a node, even if deferred labels or taints are still missing
-    #[arg(long, env = "NODEGATE_RELEASE_PENDING")]
+    /// Remove the pending taint from such a node, although labels or taints are still missing; with false it keeps the taint
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = "NODEGATE_RELEASE_PENDING",
+        action = clap::ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        value_parser = yes_or_no
+    )]
     release_pending: bool,
     /// Label by whose values the metric nodegate_nodes_by_label counts nodes; the 100 values that most nodes have are
     /// counted apart. Repeat the flag for more labels
@@ -115,6 +125,15 @@ impl ControllerArgs {
             native_policies: self.native_policies,
             webhook_configuration: self.webhook_configuration.clone(),
         }
+    }
+}
+
+/// A flag with a value. Its variable takes what that of a flag without a value takes, and an empty one means false.
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "t" | "yes" | "y" | "on" | "1" => Ok(true),
+        "false" | "f" | "no" | "n" | "off" | "0" | "" => Ok(false),
+        _ => Err(format!("{text:?} is neither true nor false")),
     }
 }
 

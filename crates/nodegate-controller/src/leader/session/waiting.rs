@@ -1,0 +1,168 @@
+//! The end of waiting: what becomes of a node that is pending for too long.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::node::NodeObject;
+use crate::reconcile::Reconciler;
+
+/// Delay before another attempt to release a node.
+const RETRY: Duration = Duration::from_secs(15);
+
+/// Reports a node that has been pending for too long, and releases it unless it is to stay so. Returns when it must be looked at
+/// again because it waits.
+pub(super) async fn end_in_time(node: &NodeObject, reconciler: &Reconciler, now: Timestamp) -> Option<Duration> {
+    let patience = reconciler.patience(node, now)?;
+    if !patience.is_zero() {
+        return Some(patience);
+    }
+    let (end, again) = if reconciler.releases_stuck() {
+        match reconciler.release(node).await {
+            Ok(None) => {
+                reconciler.metrics().controller.keeping.released_incomplete.inc();
+                tracing::warn!(
+                    node = node.name(),
+                    "released a node that still lacks labels or taints, because it was pending for too long"
+                );
+                ("the node was released without them", None)
+            }
+            Ok(Some(wait)) => ("the node is released as soon as its write budget permits it", Some(wait)),
+            Err(error) => {
+                tracing::warn!(node = node.name(), %error, "could not remove the pending taint");
+                ("it could not be released yet", Some(RETRY))
+            }
+        }
+    } else {
+        ("the node stays unschedulable", None)
+    };
+    let note = format!(
+        "the node has been pending for too long because labels or taints could not be set, or an inventory has not answered; {end}"
+    );
+    reconciler.events().later(node, "PendingTooLong", note);
+    again
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use arc_swap::ArcSwap;
+    use http_body_util::BodyExt as _;
+    use kube::Client;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+
+    use super::super::reconcile_node;
+    use super::*;
+    use crate::cluster::events::Events;
+    use crate::memory::removals::MaxRemovals;
+    use crate::node::queue::{self, Queue, Urgency};
+    use crate::reconcile::KeepConfig;
+    use nodegate_base::metrics::Metrics;
+    use nodegate_policy::{PendingTaints, PolicyDocument, PolicySet};
+    use nodegate_stores::inventory::InventoryCache;
+    use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
+
+    const RESYNC: Duration = Duration::from_secs(300);
+
+    /// The patches of nodes that an API server got.
+    type Patches = Arc<Mutex<Vec<Value>>>;
+
+    /// An API server that answers each write with what was written.
+    fn api_server(patches: Patches) -> Client {
+        let service = tower::service_fn(move |request: hyper::Request<Body>| {
+            let patches = patches.clone();
+            async move {
+                let of_node = request.uri().path().starts_with("/api/v1/nodes/");
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let mut object: Value = serde_json::from_slice(&body).unwrap();
+                if of_node {
+                    patches.lock().push(object);
+                    object = json!({});
+                }
+                object["metadata"]["resourceVersion"] = json!("2");
+                Ok::<_, std::io::Error>(hyper::Response::new(Body::from(object.to_string().into_bytes())))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// A reconciler whose nodes wait for an inventory that never answers.
+    fn reconciler(pending_timeout: Duration, release_pending: bool) -> (Reconciler, Patches) {
+        let spec = json!({"inventory": [
+            {"name": "cmdb", "url": "https://cmdb.example.com/{node}", "allow": ["rack"], "require": true},
+        ]});
+        let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
+        let patches = Patches::default();
+        let client = api_server(patches.clone());
+        let config = KeepConfig {
+            max_removals: MaxRemovals::Tenth,
+            writes_per_second: 100,
+            pending: PendingTaints::default(),
+            pending_timeout,
+            release_pending,
+            adopt: false,
+            records_last_change: false,
+            counted_labels: Vec::new(),
+        };
+        let maps = ConfigMaps::new(client.clone(), "nodegate", Arc::new(SavedStates::new(Identity::Name)));
+        let (events, _) = Events::new(client.clone(), "test");
+        let (policies, inventory) = (Arc::new(ArcSwap::from_pointee(set)), Arc::new(InventoryCache::default()));
+        (Reconciler::new(client, config, policies, maps, inventory, events, Metrics::new()), patches)
+    }
+
+    /// A node that was created so many seconds ago, with all pending taints that there are.
+    fn node(age: i64) -> NodeObject {
+        let created = Timestamp::from_second(Timestamp::now().as_second() - age).unwrap();
+        let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
+        let taints: Vec<Value> = PendingTaints::default().all().iter().map(|id| taint(id.key.as_str())).collect();
+        let text = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "creationTimestamp": created.to_string()},
+            "spec": {"taints": taints}});
+        NodeObject::read(&text.to_string()).unwrap()
+    }
+
+    fn released(reconciler: &Reconciler) -> u64 {
+        reconciler.metrics().controller.keeping.released_incomplete.get()
+    }
+
+    #[tokio::test]
+    async fn a_node_that_waits_is_looked_at_again_when_its_time_is_due() {
+        let (reconciler, patches) = reconciler(Duration::from_secs(600), true);
+        let again = reconcile_node(&node(590), &reconciler, Urgency::Joining, RESYNC).await.unwrap();
+        assert!((Duration::from_secs(8)..=Duration::from_secs(11)).contains(&again.after), "{:?}", again.after);
+        assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
+        let again = reconcile_node(&node(5), &reconciler, Urgency::Joining, RESYNC).await.unwrap();
+        assert_eq!(again.after, RESYNC, "the resync comes before");
+    }
+
+    #[tokio::test]
+    async fn a_node_that_has_waited_for_too_long_loses_all_pending_taints_at_once_or_keeps_them_if_it_is_to() {
+        let (reconciler_of_release, patches) = reconciler(Duration::from_secs(600), true);
+        let again = reconcile_node(&node(602), &reconciler_of_release, Urgency::Routine, RESYNC).await.unwrap();
+        assert_eq!((again.after, released(&reconciler_of_release)), (RESYNC, 1));
+        let patch = patches.lock().pop().unwrap();
+        let removed: Vec<&Value> =
+            patch.as_array().unwrap().iter().filter(|operation| operation["op"] == "remove").collect();
+        assert!(!removed.is_empty() && !patch.to_string().contains("\"add\""), "{patch:#}");
+        assert!(patches.lock().is_empty(), "one write removes them");
+
+        let (reconciler, patches) = reconciler(Duration::from_secs(600), false);
+        let again = reconcile_node(&node(602), &reconciler, Urgency::Routine, RESYNC).await.unwrap();
+        assert_eq!((again.after, released(&reconciler), patches.lock().len()), (RESYNC, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn nobody_has_to_touch_a_node_for_its_waiting_to_end() {
+        let (reconciler, patches) = reconciler(Duration::ZERO, true);
+        let (node, (queue, wakes)) = (node(0), Queue::new());
+        queue.wake("n", Urgency::Joining);
+        let run = |_: Arc<str>, urgency: Urgency| reconcile_node(&node, &reconciler, urgency, RESYNC);
+        let work = queue::work(wakes, run, |_| {});
+        // The second in which it was created ends within one.
+        let _ = tokio::time::timeout(Duration::from_millis(1500), work).await;
+        assert_eq!(patches.lock().len(), 1);
+    }
+}
