@@ -8,6 +8,7 @@ mod answer;
 mod cache;
 mod credentials;
 mod json;
+mod pace;
 mod refresh;
 mod request;
 mod schedule;

@@ -18,6 +18,8 @@ use nodegate_policy::Inventory;
 /// Maximum time of a request about one node, and of one about all nodes.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const BATCH_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time of a connection. It is shorter, so that an inventory that cannot be reached is told from one that is slow.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of an answer about one node, and of one about all nodes, in bytes.
 const ANSWER_MAX: usize = 64 * 1024;
 const BATCH_MAX: usize = 8 * 1024 * 1024;
@@ -37,6 +39,15 @@ pub(super) enum Returned {
     Unchanged,
     /// It does not know the node.
     NotFound,
+}
+
+/// Why there is no answer: a sentence that contains nothing of the answer, and no credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The inventory cannot be asked about any node: no connection, no trust, no credentials.
+    OfInventory(String),
+    /// It was asked about this node, and did not answer.
+    OfNode(String),
 }
 
 /// The client of one inventory. It is built again when its credentials change.
@@ -66,23 +77,23 @@ impl Requester {
     /// Asks about a node, or about all of them.
     ///
     /// # Errors
-    /// Returns a sentence. It contains nothing of the answer and no credentials.
+    /// Returns a sentence, and whether it is about the inventory or the node.
     pub(super) async fn ask(
         &self,
         inventory: &Inventory,
         node: &str,
         etag: Option<&HeaderValue>,
-    ) -> Result<Returned, String> {
+    ) -> Result<Returned, Fault> {
         let Some(url) = inventory.url.of(node) else { return Ok(Returned::NotFound) };
-        let ready = self.ready(inventory).await?;
+        let ready = self.ready(inventory).await.map_err(Fault::OfInventory)?;
         let batch = inventory.url.is_batch();
         let mut request = ready.http.get(url.clone()).header(ACCEPT, "application/json, text/plain;q=0.9");
         if let Some(credentials) = &ready.credentials {
             if !covers(&credentials.url, &url) {
-                return Err(format!(
+                return Err(Fault::OfInventory(format!(
                     "the credentials of inventory {} are for {}, and the URL of the policy is not below it, or has an encoded %, dot, slash or backslash in its path",
                     inventory.name, credentials.url
-                ));
+                )));
             }
             if let Some(token) = &credentials.token {
                 request = request.bearer_auth(token);
@@ -92,16 +103,16 @@ impl Requester {
             request = request.header(IF_NONE_MATCH, etag);
         }
         let limit = if batch { BATCH_TIMEOUT } else { TIMEOUT };
-        let response = request.timeout(limit).send().await.map_err(|error| in_words(&error, limit))?;
+        let response = request.timeout(limit).send().await.map_err(|error| unsent(&error, limit))?;
         match response.status() {
             StatusCode::NOT_MODIFIED if etag.is_some() => return Ok(Returned::Unchanged),
             StatusCode::NOT_FOUND if !batch => return Ok(Returned::NotFound),
             StatusCode::OK => {}
-            status => return Err(format!("it answered {status}")),
+            status => return Err(Fault::OfNode(format!("it answered {status}"))),
         }
         let etag = response.headers().get(ETAG).filter(|etag| etag.len() <= ETAG_MAX).cloned();
         let size = if batch { BATCH_MAX } else { ANSWER_MAX };
-        Ok(Returned::Body(body(response, size, limit).await?, etag))
+        Ok(Returned::Body(body(response, size, limit).await.map_err(Fault::OfNode)?, etag))
     }
 
     /// The client, with the credentials as they are in the files now.
@@ -124,6 +135,15 @@ impl Requester {
     }
 }
 
+/// Why a request was not answered. Without a connection, no other node would be answered.
+fn unsent(error: &reqwest::Error, limit: Duration) -> Fault {
+    match error.is_connect() {
+        true if error.is_timeout() => Fault::OfInventory(in_words(error, CONNECT_TIMEOUT)),
+        true => Fault::OfInventory(in_words(error, limit)),
+        false => Fault::OfNode(in_words(error, limit)),
+    }
+}
+
 impl Ready {
     fn build(files: Option<&Files>) -> Result<Self, String> {
         let mut credentials = files.map(Files::parse).transpose()?;
@@ -133,7 +153,7 @@ impl Ready {
             .tls_backend_preconfigured(tls)
             .redirect(Policy::custom(move |attempt| redirected(attempt, below.as_ref())))
             .referer(false)
-            .connect_timeout(TIMEOUT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .user_agent(USER_AGENT)
             .build()
             .map_err(|error| format!("could not create the client: {error}"))?;
@@ -169,4 +189,40 @@ fn tls(credentials: Option<&mut Credentials>) -> Result<ClientConfig, String> {
         None => system_roots(),
     };
     trusting(roots, identity)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use nodegate_policy::{PolicyDocument, PolicySet};
+
+    /// What a request ends with if whoever listens sends `answer`, or if nobody listens.
+    async fn fault(answer: Option<&'static str>) -> Fault {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/{{node}}", listener.local_addr().unwrap());
+        match answer {
+            None => drop(listener),
+            Some(answer) => drop(tokio::spawn(async move {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
+            })),
+        }
+        let spec = json!({"inventory": [{"name": "cmdb", "url": url, "allow": ["rack"]}]});
+        let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
+        Requester::new(None).ask(set.inventories().next().unwrap(), "n", None).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn only_what_no_node_would_be_answered_for_is_a_fault_of_the_inventory() {
+        assert!(matches!(fault(None).await, Fault::OfInventory(why) if why.starts_with("could not connect: ")));
+        let unavailable = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(fault(Some(unavailable)).await, Fault::OfNode("it answered 503 Service Unavailable".to_owned()));
+        assert!(matches!(fault(Some("")).await, Fault::OfNode(_)), "it breaks off about this node");
+    }
 }

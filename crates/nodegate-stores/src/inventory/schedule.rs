@@ -1,5 +1,6 @@
-//! When the request for each node is due: at once for a node that joins, then once in each interval, and more and more
-//! rarely while the inventory fails. Pure: the clock and randomness are arguments.
+//! When the request for each node is due: at once for a node that joins, more and more rarely until there is an answer about it,
+//! then once in each interval. What an inventory answers about one node delays no other, unless nothing else is known of it.
+//! Pure: the clock and randomness are arguments.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,11 +10,13 @@ use std::time::Duration;
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
 
+use super::pace::{Pace, longer, since_joined};
+
 /// How long an answer about a deleted node is kept: a node that is created again gets its labels at admission.
 const KEPT: Duration = Duration::from_secs(3600);
-/// Number of failures in a row after which the whole inventory is left alone for a while.
-const TOLERATED: u32 = 3;
-/// The longest delay after a failure.
+/// Number of failures in a row that say nothing yet.
+pub(super) const TOLERATED: u32 = 3;
+/// The longest delay after a failure about one node.
 const DELAY_MAX: Duration = Duration::from_secs(300);
 
 /// The result of a request.
@@ -23,8 +26,10 @@ pub(super) enum Outcome {
     Answered,
     /// It answered that it does not know the node.
     Unknown,
-    /// It did not answer, or not with labels; with the reason.
+    /// It did not answer about this node in time, or not with labels; with the reason.
     Failed(String),
+    /// The inventory itself fails, whatever it is asked: it cannot be reached, for example; with the reason.
+    Unreachable(String),
 }
 
 /// A node that exists.
@@ -34,6 +39,8 @@ pub struct LivingNode {
     pub name: Arc<str>,
     /// The UID of the object. A node that is created again has another one.
     pub uid: Arc<str>,
+    /// How long ago it was created.
+    pub age: Duration,
 }
 
 /// What the results about all nodes say about the inventory.
@@ -52,6 +59,10 @@ struct Entry {
     due: Instant,
     /// Whether a request is under way. Then it is not in the order: a late answer must not replace a newer one.
     asked: bool,
+    /// Whether there is no answer yet, so that the node may wait for it.
+    awaited: bool,
+    /// The age of the node at a time.
+    age: (Duration, Instant),
     etag: Option<HeaderValue>,
     failures: u32,
     last: Option<Outcome>,
@@ -59,8 +70,13 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(uid: Arc<str>, due: Instant) -> Self {
-        Self { uid, due, asked: false, etag: None, failures: 0, last: None, gone_since: None }
+    fn new(uid: Arc<str>, awaited: bool, age: (Duration, Instant), due: Instant) -> Self {
+        Self { uid, due, asked: false, awaited, age, etag: None, failures: 0, last: None, gone_since: None }
+    }
+
+    fn age(&self, now: Instant) -> Duration {
+        let (age, at) = self.age;
+        age.saturating_add(now.saturating_duration_since(at))
     }
 }
 
@@ -68,16 +84,17 @@ impl Entry {
 pub(super) struct Schedule {
     interval: Duration,
     nodes: HashMap<Arc<str>, Entry>,
-    order: BTreeSet<(Instant, Arc<str>)>,
-    /// Failures since the last answer.
-    failures: u32,
-    paused_until: Instant,
+    /// The nodes about which there is no answer yet, and the others, by when they are due.
+    awaited: BTreeSet<(Instant, Arc<str>)>,
+    known: BTreeSet<(Instant, Arc<str>)>,
+    pace: Pace,
 }
 
 impl Schedule {
     /// An empty schedule.
     pub(super) fn new(interval: Duration, now: Instant) -> Self {
-        Self { interval, nodes: HashMap::new(), order: BTreeSet::new(), failures: 0, paused_until: now }
+        let (awaited, known) = (BTreeSet::new(), BTreeSet::new());
+        Self { interval, nodes: HashMap::new(), awaited, known, pace: Pace::new(now) }
     }
 
     /// Adds nodes that joined, and returns those that were deleted too long ago. The request for a node with a known
@@ -89,30 +106,30 @@ impl Schedule {
         now: Instant,
     ) -> Vec<Arc<str>> {
         let mut gone: std::collections::HashSet<Arc<str>> = self.nodes.keys().cloned().collect();
-        for LivingNode { name: node, uid } in living {
+        for LivingNode { name: node, uid, age } in living {
             gone.remove(node);
             match self.nodes.get_mut(node) {
                 Some(entry) => {
                     if entry.gone_since.take().is_some() || entry.uid != *uid {
-                        entry.uid = uid.clone();
-                        self.set_due(node, now);
+                        (entry.uid, entry.age) = (uid.clone(), (*age, now));
+                        self.queue(node, now);
                     }
                 }
                 None => {
+                    let known = is_known(node);
                     // A node that joins is due before all that wait for their next turn.
                     let first = now.checked_sub(self.interval).unwrap_or(now);
-                    let due = if is_known(node) { now + self.phase(node) } else { first };
-                    self.nodes.insert(node.clone(), Entry::new(uid.clone(), due));
-                    self.order.insert((due, node.clone()));
+                    let due = if known { now + self.phase(node) } else { first };
+                    self.nodes.insert(node.clone(), Entry::new(uid.clone(), !known, (*age, now), due));
+                    self.queue(node, due);
                 }
             }
         }
         let mut forgotten = Vec::new();
         for node in gone {
+            self.unqueue(&node);
             let Some(entry) = self.nodes.get_mut(&node) else { continue };
             let since = *entry.gone_since.get_or_insert(now);
-            let due = entry.due;
-            self.order.remove(&(due, node.clone()));
             if now.saturating_duration_since(since) >= KEPT {
                 self.nodes.remove(&node);
                 forgotten.push(node);
@@ -125,7 +142,8 @@ impl Schedule {
     /// nobody followed.
     pub(super) fn expect_gone(&mut self, known: impl IntoIterator<Item = Arc<str>>, now: Instant) {
         for node in known {
-            let gone = || Entry { gone_since: Some(now), ..Entry::new(Arc::from(""), now) };
+            let entry = || Entry::new(Arc::from(""), false, (Duration::ZERO, now), now);
+            let gone = || Entry { gone_since: Some(now), ..entry() };
             self.nodes.entry(node).or_insert_with(gone);
         }
     }
@@ -154,34 +172,48 @@ impl Schedule {
     /// Takes back the requests without a result: nobody waits for them anymore. Their nodes are due at once.
     pub(super) fn start_anew(&mut self, now: Instant) {
         let asked = self.nodes.iter_mut().filter(|(_, entry)| entry.asked);
-        for (node, entry) in asked {
-            (entry.asked, entry.due) = (false, now);
-            if entry.gone_since.is_none() {
-                self.order.insert((now, node.clone()));
+        let asked: Vec<Arc<str>> = asked.map(|(node, entry)| (entry.asked = false, node.clone()).1).collect();
+        for node in asked {
+            if self.nodes.get(&node).is_some_and(|entry| entry.gone_since.is_none()) {
+                self.queue(&node, now);
             }
         }
     }
 
     /// The node whose request is due now, with the ETag of its last answer. Until [`Self::done`], it has no other request.
     pub(super) fn next(&mut self, now: Instant) -> Option<(Arc<str>, Option<HeaderValue>)> {
-        if now < self.paused_until {
-            return None;
-        }
-        let (due, node) = self.order.first()?.clone();
-        if due > now {
-            return None;
-        }
-        self.order.remove(&(due, node.clone()));
+        let node = self.choose(now)?;
+        self.unqueue(&node);
         let entry = self.nodes.get_mut(&node)?;
         (entry.asked, entry.due) = (true, now + self.interval);
         let etag = entry.etag.clone();
         Some((node, etag))
     }
 
+    fn choose(&mut self, now: Instant) -> Option<Arc<str>> {
+        let [awaited, known] = self.pace.opens(now).map(|from| from <= now);
+        let due = |order: &BTreeSet<(Instant, Arc<str>)>| order.first().filter(|(due, _)| *due <= now).cloned();
+        let known = known.then(|| due(&self.known)).flatten();
+        if !self.pace.answers_fail(now) {
+            let awaited = awaited.then(|| due(&self.awaited)).flatten();
+            return awaited.into_iter().chain(known).min().map(|(_, node)| node);
+        }
+        if let Some(node) = awaited.then(|| self.oldest_awaited(now)).flatten() {
+            self.pace.asked_awaited(now);
+            return Some(node);
+        }
+        let (_, node) = known?;
+        self.pace.asked_known(now);
+        Some(node)
+    }
+
     /// How long until [`Self::next`] returns a node.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
-        let (due, _) = self.order.first()?;
-        Some((*due).max(self.paused_until).saturating_duration_since(now))
+        let due = |order: &BTreeSet<(Instant, Arc<str>)>| order.first().map(|(due, _)| *due);
+        let [awaited, known] = self.pace.opens(now);
+        let awaited = due(&self.awaited).map(|due| due.max(awaited));
+        let known = due(&self.known).map(|due| due.max(known));
+        awaited.into_iter().chain(known).min().map(|at| at.saturating_duration_since(now))
     }
 
     /// Records the result of a request. `random` is between 0 and 1.
@@ -189,24 +221,36 @@ impl Schedule {
         let interval = self.interval;
         let Some(entry) = self.nodes.get_mut(node) else { return };
         entry.asked = false;
+        let soon = since_joined(entry.age(now), random);
         match &outcome {
-            Outcome::Answered | Outcome::Unknown => {
+            Outcome::Answered => {
+                (entry.failures, entry.awaited) = (0, false);
+                self.pace.answered(now);
+            }
+            Outcome::Unknown => {
                 entry.failures = 0;
-                self.failures = 0;
-                self.paused_until = now;
+                if entry.awaited {
+                    entry.due = now + soon.min(interval);
+                }
+                self.pace.answered(now);
             }
             Outcome::Failed(_) => {
                 entry.failures = entry.failures.saturating_add(1);
-                self.failures = self.failures.saturating_add(1);
-                entry.due = now + delay(entry.failures, random).min(interval);
-                if self.failures > TOLERATED {
-                    self.paused_until = now + delay(self.failures - TOLERATED, random).min(interval);
-                }
+                let delay = longer(entry.failures, DELAY_MAX, random);
+                let delay = if entry.awaited { delay.min(soon) } else { delay };
+                entry.due = now + delay.min(interval);
+                self.pace.failed();
+            }
+            Outcome::Unreachable(_) => {
+                // It says nothing about the node, which is asked about as soon as the inventory is asked again.
+                entry.due = now;
+                self.pace.unreachable(now, random);
             }
         }
         entry.last = Some(outcome);
         if entry.gone_since.is_none() {
-            self.order.insert((entry.due, node.clone()));
+            let due = entry.due;
+            self.queue(node, due);
         }
     }
 
@@ -217,18 +261,39 @@ impl Schedule {
         }
     }
 
-    /// Whether the inventory fails, so that one request at a time is enough.
-    pub(super) fn is_failing(&self) -> bool {
-        self.failures > TOLERATED
+    /// Whether the inventory fails as a whole.
+    pub(super) fn is_failing(&self, now: Instant) -> bool {
+        self.pace.is_failing(now)
     }
 
-    fn set_due(&mut self, node: &Arc<str>, due: Instant) {
+    /// Whether it could not be reached at last, so that one request at a time is enough.
+    pub(super) fn is_unreachable(&self) -> bool {
+        self.pace.is_unreachable()
+    }
+
+    /// The oldest node without an answer whose request is due: the first about which there will be one, if there will be.
+    fn oldest_awaited(&self, now: Instant) -> Option<Arc<str>> {
+        let due = self.awaited.iter().take_while(|(due, _)| *due <= now);
+        let age = |node: &Arc<str>| self.nodes.get(node).map(|entry| entry.age(now));
+        due.map(|(_, node)| node).max_by_key(|node| (age(node), std::cmp::Reverse(*node))).cloned()
+    }
+
+    /// Makes the request for a node due, unless one is under way.
+    fn queue(&mut self, node: &Arc<str>, due: Instant) {
+        self.unqueue(node);
         let Some(entry) = self.nodes.get_mut(node) else { return };
-        self.order.remove(&(entry.due, node.clone()));
         entry.due = due;
         if !entry.asked {
-            self.order.insert((due, node.clone()));
+            let order = if entry.awaited { &mut self.awaited } else { &mut self.known };
+            order.insert((due, node.clone()));
         }
+    }
+
+    fn unqueue(&mut self, node: &Arc<str>) {
+        let Some(entry) = self.nodes.get(node) else { return };
+        let place = (entry.due, node.clone());
+        self.awaited.remove(&place);
+        self.known.remove(&place);
     }
 
     /// The time of a node in the interval, so that requests are spread evenly.
@@ -238,12 +303,6 @@ impl Schedule {
         let hash = u32::try_from(hasher.finish() >> 32).unwrap_or_default();
         self.interval.mul_f64(f64::from(hash) / f64::from(u32::MAX))
     }
-}
-
-/// The delay after so many failures: 1 s, 2 s, 4 s and so on, each by up to a half shorter.
-fn delay(failures: u32, random: f64) -> Duration {
-    let whole = Duration::from_secs(1_u64 << (failures - 1).min(16)).min(DELAY_MAX);
-    whole.mul_f64(1.0 - random.clamp(0.0, 1.0) / 2.0)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 use super::answer;
 use super::cache::InventoryCache;
 use super::refresh::Report;
-use super::request::{Requester, Returned};
+use super::request::{Fault, Requester, Returned};
 use super::schedule::{Health, LivingNode, Outcome, Schedule};
 use nodegate_base::metrics::InventoryMetrics;
 use nodegate_base::text;
@@ -97,7 +97,7 @@ impl Source {
                 self.look(around, now);
                 continue;
             }
-            let most = if self.schedule.lock().is_failing() { 1 } else { CONCURRENCY };
+            let most = if self.schedule.lock().is_unreachable() { 1 } else { CONCURRENCY };
             if running.len() < most && now >= earliest {
                 let due = self.schedule.lock().next(now);
                 if let Some((node, etag)) = due {
@@ -120,7 +120,11 @@ impl Source {
     fn look(&self, around: Surroundings<'_>, now: Instant) {
         let Inventory { id, policy, name, url, .. } = &*self.inventory;
         if url.is_batch() {
-            self.schedule.lock().follow(&[LivingNode { name: ALL.into(), uid: ALL.into() }], |_| false, now);
+            self.schedule.lock().follow(
+                &[LivingNode { name: ALL.into(), uid: ALL.into(), age: Duration::ZERO }],
+                |_| false,
+                now,
+            );
         } else {
             let is_answered =
                 |node: &str| around.cache.of(node).of(id).is_some_and(|answer| self.inventory.is_answered_by(answer));
@@ -135,14 +139,15 @@ impl Source {
 
     async fn ask(&self, around: Surroundings<'_>, node: Arc<str>, etag: Option<HeaderValue>) {
         let asked = self.requester.ask(&self.inventory, &node, etag.as_ref()).await;
-        let (result, failure) = match asked.and_then(|returned| self.take(around, &node, returned)) {
-            Ok(result) => (result, None),
-            Err(why) => ("failed", Some(why)),
-        };
-        let outcome = match &failure {
-            Some(why) => Outcome::Failed(why.clone()),
-            None if result == NOT_FOUND => Outcome::Unknown,
-            None => Outcome::Answered,
+        let is_batch = self.inventory.url.is_batch();
+        let taken = asked.and_then(|returned| self.take(around, &node, returned).map_err(Fault::OfNode));
+        let (result, failure, outcome) = match taken {
+            Ok(NOT_FOUND) => (NOT_FOUND, None, Outcome::Unknown),
+            Ok(result) => (result, None, Outcome::Answered),
+            Err(Fault::OfNode(why)) if !is_batch => ("failed", Some(why.clone()), Outcome::Failed(why)),
+            Err(Fault::OfInventory(why) | Fault::OfNode(why)) => {
+                ("failed", Some(why.clone()), Outcome::Unreachable(why))
+            }
         };
         let Inventory { policy, name, .. } = &*self.inventory;
         around.metrics.asked(policy, name, result);
@@ -150,7 +155,7 @@ impl Source {
         let failing = {
             let mut schedule = self.schedule.lock();
             schedule.done(&node, outcome, now, random());
-            schedule.is_failing() || (self.inventory.url.is_batch() && failure.is_some())
+            schedule.is_failing(now) || (is_batch && failure.is_some())
         };
         match failure {
             None if self.is_time_to_judge(now) => self.judge(around, now),
@@ -171,7 +176,7 @@ impl Source {
         *self.judged.lock() = Some(now);
         let health = {
             let schedule = self.schedule.lock();
-            if schedule.is_failing() {
+            if schedule.is_failing(now) {
                 return;
             }
             schedule.health()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use kube::runtime::reflector::{ObjectRef, Store};
 
 use super::LeaderSession;
@@ -22,7 +23,17 @@ impl LeaderSession {
             return;
         }
         let living = || {
-            let node = |node: &Arc<NodeObject>| LivingNode { name: node.name().into(), uid: node.uid().into() };
+            let now = Timestamp::now();
+            // A node without a creation time counts as old.
+            let age = |node: &NodeObject| match node.created() {
+                Some(created) => Duration::try_from(now.duration_since(created)).unwrap_or_default(),
+                None => Duration::MAX,
+            };
+            let node = |node: &Arc<NodeObject>| LivingNode {
+                name: node.name().into(),
+                uid: node.uid().into(),
+                age: age(node),
+            };
             store.state().iter().map(node).collect()
         };
         self.inventory.run(self.client.clone(), &self.config.namespace, &living).await;

@@ -5,7 +5,7 @@ use super::*;
 const INTERVAL: Duration = Duration::from_secs(300);
 
 fn nodes(names: &[&str]) -> Vec<LivingNode> {
-    names.iter().map(|name| LivingNode { name: (*name).into(), uid: "1".into() }).collect()
+    names.iter().map(|name| LivingNode { name: (*name).into(), uid: "1".into(), age: Duration::ZERO }).collect()
 }
 
 fn failed() -> Outcome {
@@ -63,53 +63,162 @@ fn known_nodes_are_spread_over_the_interval() {
     for tenth in 1..=10 {
         let now = start + INTERVAL * tenth / 10;
         let before = counts.iter().sum::<usize>();
-        let all = schedule.order.iter().filter(|(due, _)| *due <= now).count();
+        let all = schedule.known.iter().filter(|(due, _)| *due <= now).count();
         counts.push(all - before);
     }
     assert!(counts.iter().all(|count| (1_000..2_000).contains(count)), "{counts:?}");
 }
 
-#[test]
-fn an_inventory_that_fails_is_asked_more_and_more_rarely_until_it_answers() {
-    let start = Instant::now();
-    let mut schedule = Schedule::new(INTERVAL, start);
-    let names: Vec<String> = (0..100).map(|number| format!("n{number}")).collect();
-    let names = nodes(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    schedule.follow(&names, |_| false, start);
+fn unreachable() -> Outcome {
+    Outcome::Unreachable("could not connect".to_owned())
+}
+
+/// `count` nodes of this age.
+fn many(count: usize, age: Duration) -> Vec<LivingNode> {
+    let node = |number| LivingNode { name: format!("n{number:05}").into(), uid: "1".into(), age };
+    (0..count).map(node).collect()
+}
+
+/// Asks for so many seconds, by at most 100 requests per second. `outcome` is the answer about a node at a time. Returns when, in
+/// seconds, each request was sent, and about which node.
+fn ask(
+    schedule: &mut Schedule,
+    start: Instant,
+    seconds: u64,
+    mut outcome: impl FnMut(&str, f64) -> Outcome,
+) -> Vec<(f64, Arc<str>)> {
     let (mut now, mut asked) = (start, Vec::new());
-    while now < start + Duration::from_secs(120) {
-        match schedule.next(now) {
-            Some((node, _)) => {
-                asked.push(now - start);
-                schedule.done(&node, failed(), now, 0.0);
-            }
-            None => now += Duration::from_secs(1),
+    while now < start + Duration::from_secs(seconds) {
+        if let Some((node, _)) = schedule.next(now) {
+            let second = (now - start).as_secs_f64();
+            schedule.done(&node, outcome(&node, second), now, 0.0);
+            asked.push((second, node));
+        } else {
+            assert_ne!(schedule.wait(now), Some(Duration::ZERO), "it says that a request is due, and gives none");
         }
+        now += Duration::from_millis(10);
     }
-    assert_eq!(asked.iter().map(Duration::as_secs).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 3, 7, 15, 31, 63]);
-    assert!(schedule.is_failing());
-    let later = start + Duration::from_secs(600);
-    let (node, _) = schedule.next(later).unwrap();
-    schedule.done(&node, Outcome::Answered, later, 0.0);
-    assert!(!schedule.is_failing() && schedule.next(later).is_some());
+    asked
 }
 
 #[test]
-fn one_node_that_fails_delays_no_other() {
+fn an_inventory_that_cannot_be_reached_is_asked_after_pauses_of_up_to_ten_seconds_until_it_answers() {
     let start = Instant::now();
     let mut schedule = Schedule::new(INTERVAL, start);
-    schedule.follow(&nodes(&["bad", "good"]), |_| false, start);
-    for second in 0..10 {
-        let now = start + Duration::from_secs(second);
-        while let Some((node, _)) = schedule.next(now) {
-            let outcome = if &*node == "bad" { failed() } else { Outcome::Answered };
-            schedule.done(&node, outcome, now, 0.0);
+    schedule.follow(&many(1000, Duration::ZERO), |_| false, start);
+    let asked = ask(&mut schedule, start, 60, |_, _| unreachable());
+    let seconds: Vec<u64> = asked.iter().map(|(second, _)| second.round() as u64).collect();
+    assert_eq!(seconds, [0, 1, 3, 7, 15, 25, 35, 45, 55]);
+    assert!(schedule.is_failing(start + Duration::from_secs(60)) && schedule.is_unreachable());
+    let later = start + Duration::from_secs(66);
+    let (node, _) = schedule.next(later).unwrap();
+    // An answer about one node, whatever it is, shows that others can be asked about.
+    schedule.done(&node, failed(), later, 0.0);
+    assert!(!schedule.is_unreachable() && schedule.next(later + Duration::from_millis(100)).is_some());
+}
+
+#[test]
+fn requests_that_were_under_way_together_are_one_failure() {
+    let start = Instant::now();
+    let mut schedule = Schedule::new(INTERVAL, start);
+    schedule.follow(&many(10, Duration::ZERO), |_| false, start);
+    let nodes: Vec<_> = (0..8).map(|_| schedule.next(start).unwrap().0).collect();
+    nodes.iter().for_each(|node| schedule.done(node, unreachable(), start, 0.0));
+    assert_eq!(schedule.wait(start), Some(Duration::from_secs(1)));
+}
+
+#[test]
+fn each_node_is_released_seconds_after_the_inventory_knows_it_whatever_it_answers_before() {
+    const KNOWN_AFTER: f64 = 40.0;
+    let unknown = [("503", failed()), ("404", Outcome::Unknown)];
+    for (count, over) in [(13, 0.0), (13, 60.0), (500, 0.0), (500, 60.0)] {
+        for (answer, not_yet) in unknown.clone() {
+            let start = Instant::now();
+            let mut schedule = Schedule::new(INTERVAL, start);
+            let joins = |node: &str| node[1..].parse::<f64>().unwrap() * over / f64::from(count);
+            let all = many(usize::try_from(count).unwrap(), Duration::ZERO);
+            let mut known = HashMap::new();
+            let outcome = |node: &str, at: f64| match at >= joins(node) + KNOWN_AFTER {
+                true => Outcome::Answered,
+                false => not_yet.clone(),
+            };
+            // Nodes join second by second.
+            for second in 0..130 {
+                let now = start + Duration::from_secs(second);
+                let living: Vec<_> = all.iter().filter(|node| joins(&node.name) <= second as f64).cloned().collect();
+                schedule.follow(&living, |_| false, now);
+                for (at, node) in ask(&mut schedule, now, 1, |node, at| outcome(node, at + second as f64)) {
+                    let at = at + second as f64;
+                    if at >= joins(&node) + KNOWN_AFTER {
+                        known.entry(node).or_insert(at);
+                    }
+                }
+            }
+            let late = known.iter().map(|(node, at)| at - joins(node) - KNOWN_AFTER).fold(0.0, f64::max);
+            assert_eq!(known.len(), all.len(), "{count} nodes over {over} s, {answer}");
+            assert!(late < 8.0, "{count} nodes over {over} s, {answer}: {late} s late");
         }
-        assert!(second > 2 || !schedule.is_failing());
     }
-    schedule.follow(&nodes(&["bad", "good", "new"]), |_| false, start + Duration::from_secs(2));
-    assert_eq!(delay(1, 1.0), Duration::from_millis(500));
-    assert_eq!(delay(40, 0.0), DELAY_MAX);
+}
+
+#[test]
+fn an_inventory_that_answers_nothing_but_errors_is_not_flooded() {
+    let start = Instant::now();
+    let old = Duration::from_secs(86_400);
+    let mut schedule = Schedule::new(INTERVAL, start);
+    let (known, joining) = (many(15_000, old), [LivingNode { name: "new".into(), uid: "1".into(), age: old }]);
+    schedule.follow(&known, |_| true, start);
+    schedule.follow(&[&known, &joining as &[LivingNode]].concat(), |node| node != "new", start);
+    let asked = ask(&mut schedule, start, 600, |_, _| failed());
+    let late = asked.iter().filter(|(second, _)| *second > 120.0).count();
+    assert!(asked.len() < 120 && (40..60).contains(&late), "{} requests, {late} of them late", asked.len());
+    assert!(schedule.is_failing(start + Duration::from_secs(600)) && !schedule.is_unreachable());
+
+    // Nodes without an answer are asked about at ten requests per second, and more and more rarely.
+    let mut schedule = Schedule::new(INTERVAL, start);
+    schedule.follow(&many(2_000, Duration::ZERO), |_| false, start);
+    let asked = ask(&mut schedule, start, 60, |_, _| failed());
+    assert!((550..620).contains(&asked.len()), "{}", asked.len());
+    let mut schedule = Schedule::new(INTERVAL, start);
+    schedule.follow(&many(10, Duration::ZERO), |_| false, start);
+    let asked = ask(&mut schedule, start, 600, |_, _| failed());
+    let count = |from: f64| asked.iter().filter(|(second, _)| (from..from + 60.0).contains(second)).count();
+    assert!((150..300).contains(&count(0.0)) && (5..15).contains(&count(540.0)), "{} {}", count(0.0), count(540.0));
+}
+
+#[test]
+fn answers_about_single_nodes_delay_no_other() {
+    let start = Instant::now();
+    let mut schedule = Schedule::new(INTERVAL, start);
+    let names: Vec<String> = (0..5).map(|number| format!("bad-{number}")).collect();
+    let mut all = nodes(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    all.extend(many(300, Duration::from_secs(86_400)));
+    schedule.follow(&all, |node| node.starts_with('n'), start);
+    let outcome = |node: &str, _| if node.starts_with("bad") { failed() } else { Outcome::Answered };
+    let asked = ask(&mut schedule, start, 300, outcome);
+    let good: BTreeSet<_> = asked.iter().map(|(_, node)| node).filter(|node| node.starts_with('n')).collect();
+    assert_eq!(good.len(), 300, "each of them has been asked about once");
+    assert!(!schedule.is_failing(start + Duration::from_secs(300)));
+    schedule.follow(&[&all, &nodes(&["new"]) as &[LivingNode]].concat(), |_| true, start + Duration::from_secs(300));
+    schedule.follow(&[&all, &nodes(&["newer"]) as &[LivingNode]].concat(), |_| false, start + Duration::from_secs(300));
+    assert_eq!(next(&mut schedule, start + Duration::from_secs(300)).as_deref(), Some("newer"));
+}
+
+#[test]
+fn delays_grow_with_failures_or_with_the_age_of_a_node() {
+    assert_eq!(longer(1, DELAY_MAX, 1.0), Duration::from_millis(500));
+    assert_eq!(longer(40, DELAY_MAX, 0.0), DELAY_MAX);
+    let delay = |seconds| since_joined(Duration::from_secs(seconds), 0.0);
+    assert_eq!([0, 8, 40, 2400].map(delay), [1, 1, 5, 300].map(Duration::from_secs));
+    // An old node without an answer is asked about in each interval: nobody waits for it any more.
+    let start = Instant::now();
+    let mut schedule = Schedule::new(INTERVAL, start);
+    schedule.follow(&many(1, Duration::MAX), |_| false, start);
+    assert_eq!(ask(&mut schedule, start, 700, |_, _| Outcome::Unknown).len(), 3);
+    // A node whose answer is in force keeps its turn.
+    let mut schedule = Schedule::new(INTERVAL, start);
+    schedule.follow(&many(1, Duration::ZERO), |_| true, start);
+    assert!(ask(&mut schedule, start, 900, |_, _| Outcome::Unknown).len() <= 3);
 }
 
 #[test]
@@ -139,7 +248,7 @@ fn a_node_that_was_deleted_while_nobody_looked_is_forgotten_and_one_that_was_rep
     schedule.done(&"a".into(), Outcome::Answered, later, 0.0);
     schedule.follow(&nodes(&["a"]), |_| true, later);
     assert_eq!(next(&mut schedule, later), None);
-    schedule.follow(&[LivingNode { name: "a".into(), uid: "2".into() }], |_| true, later);
+    schedule.follow(&[LivingNode { name: "a".into(), uid: "2".into(), age: Duration::ZERO }], |_| true, later);
     assert_eq!(next(&mut schedule, later).as_deref(), Some("a"), "it may be another machine");
 }
 
