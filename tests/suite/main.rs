@@ -31,6 +31,7 @@ mod migrating;
 mod monitoring;
 mod output;
 mod page;
+mod pending;
 mod plan;
 mod plugin;
 mod probe;

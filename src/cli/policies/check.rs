@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use crate::cli::Findings;
 use crate::cli::shared::output::{self, Format};
+use crate::cli::shared::serve_flags::PendingTaintArgs;
 use nodegate_base::text::counted;
-use nodegate_policy::{Lint, PolicyDocument, PolicyError, PolicySet};
+use nodegate_policy::{Lint, PendingKey, PolicyDocument, PolicyError, PolicySet};
 use nodegate_stores::files::{LoadError, Sources};
 
 /// Check policies for errors, and for what is probably not meant
@@ -20,6 +21,8 @@ pub(crate) struct CheckArgs {
     /// NodePolicy files, or directories of them
     #[arg(value_name = "FILE", required = true)]
     policies: Vec<PathBuf>,
+    #[command(flatten)]
+    pending: PendingTaintArgs,
     /// Exit with 1 if there are warnings
     #[arg(long, alias = "exit-code")]
     strict: bool,
@@ -114,7 +117,7 @@ struct Policy {
 pub(in crate::cli) fn run(args: &CheckArgs) -> anyhow::Result<Findings> {
     let sources = Sources { policies: args.policies.clone(), ..Sources::default() };
     let checked = match (sources.load(), args.output) {
-        (Ok(set), _) => Checked::of(&set),
+        (Ok(set), _) => Checked::of(&set, &args.pending.pending_taint_key),
         (Err(errors), Format::Table) => return Err(output::load_errors(&errors)),
         (Err(errors), format) => {
             let checked = Checked { errors: errors.iter().map(CheckError::of).collect(), ..Checked::default() };
@@ -130,7 +133,7 @@ pub(in crate::cli) fn run(args: &CheckArgs) -> anyhow::Result<Findings> {
 }
 
 impl Checked {
-    fn of(set: &PolicySet) -> Self {
+    fn of(set: &PolicySet, pending: &PendingKey) -> Self {
         let policy = |document: &PolicyDocument| Policy {
             name: document.name.clone(),
             rules: document.spec.rules.len(),
@@ -138,7 +141,7 @@ impl Checked {
         };
         let mut policies: Vec<Policy> = set.documents().iter().map(policy).collect();
         policies.sort_by(|a, b| a.name.cmp(&b.name));
-        let found = set.lints();
+        let found = set.lints_with(pending);
         let lint =
             |Lint { name, fault }: &Lint| CheckLint { lint: name.to_string(), fault: CheckError::of_policy(fault) };
         let warnings = found.iter().map(|lint| lint.fault.to_string()).collect();

@@ -9,10 +9,12 @@ mod gates;
 mod persisted;
 mod places;
 mod resources;
+mod waiting;
 
 use std::fmt;
 
 use crate::api::document::{Origin, PolicyError};
+use crate::facts::pending_taints::PendingKey;
 use crate::set::PolicySet;
 
 /// A warning about a policy.
@@ -45,6 +47,8 @@ pub enum LintName {
     OpenGate,
     /// A label is persisted that kubelets may bring.
     UnprotectedPersist,
+    /// Nodes wait with a taint that no autoscaler takes for a startup taint.
+    WaitsUnknown,
 }
 
 impl fmt::Display for LintName {
@@ -59,6 +63,7 @@ impl fmt::Display for LintName {
             Self::OnlyInFiles => "only-in-files",
             Self::OpenGate => "open-gate",
             Self::UnprotectedPersist => "unprotected-persist",
+            Self::WaitsUnknown => "waits-unknown",
         })
     }
 }
@@ -67,6 +72,16 @@ impl PolicySet {
     /// All warnings, sorted by their place.
     pub fn lints(&self) -> Vec<Lint> {
         self.lints_of(None)
+    }
+
+    /// The same, with those that depend on the key of the pending taint.
+    pub fn lints_with(&self, pending: &PendingKey) -> Vec<Lint> {
+        let mut lints = self.lints();
+        if let Some(key) = pending.unknown_to_autoscalers() {
+            self.documents().iter().for_each(|document| waiting::waits_unknown(document, key, &mut lints));
+            sort(&mut lints);
+        }
+        lints
     }
 
     /// The warnings that are about `policy`, or about all policies.
@@ -82,11 +97,15 @@ impl PolicySet {
                 persisted::unprotected(document, self, &mut lints);
             }
         }
-        let key = |lint: &Lint| {
-            let PolicyError { file, place, policy, path, .. } = &lint.fault;
-            (file.clone(), *place, policy.clone(), path.to_string(), lint.name)
-        };
-        lints.sort_by_cached_key(key);
+        sort(&mut lints);
         lints
     }
+}
+
+/// Sorts warnings by their place.
+fn sort(lints: &mut [Lint]) {
+    lints.sort_by_cached_key(|lint| {
+        let PolicyError { file, place, policy, path, .. } = &lint.fault;
+        (file.clone(), *place, policy.clone(), path.to_string(), lint.name)
+    });
 }

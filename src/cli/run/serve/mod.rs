@@ -43,7 +43,7 @@ use self::servers::Servers;
 use crate::cli::{Findings, shared::output};
 use nodegate_base::metrics::{Format, Metrics};
 use nodegate_base::traces::Exporter;
-use nodegate_policy::PendingTaints;
+use nodegate_policy::{PendingKey, PendingTaints};
 use nodegate_webhook::admission::{self, AnnotationCalls, Callers, PendingTaint};
 use nodegate_webhook::health;
 use nodegate_webhook::tls::{self, Protocol};
@@ -126,7 +126,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let process = Process::new(metrics, traces);
     let loaded = config.sources.load_documents().map_err(|errors| output::load_errors(&errors))?;
     let cluster = Cluster::configured(config.cluster).await?;
-    let pending_taints = PendingTaints::new(config.pending_taint_key);
+    let pending_taints = pending_taints(config.pending_taint, config.pending_taint_key);
     let in_directory = || saved::watch_directory(config.state_dir, &process);
     let saved = cluster.as_ref().map_or_else(in_directory, |cluster| cluster.saved.clone());
     let left_out = watch::Sender::new(false);
@@ -207,6 +207,18 @@ fn log_addresses(address: SocketAddr, probe_address: SocketAddr, unmet: &[String
     } else {
         tracing::info!(%address, %probe_address, waits_for = unmet.join(", "), "listening");
     }
+}
+
+/// The pending taints. Warns if autoscalers must be configured for the key of the one that is set.
+fn pending_taints(mode: PendingTaintMode, key: PendingKey) -> PendingTaints {
+    if let Some(key) = key.unknown_to_autoscalers().filter(|_| mode != PendingTaintMode::Never) {
+        tracing::warn!(
+            %key,
+            "no autoscaler knows this key as that of a startup taint, so one that is not configured for it creates other nodes \
+             while a node waits; use --pending-taint-key auto, or configure the autoscaler (docs/guides/autoscalers.md)"
+        );
+    }
+    PendingTaints::new(key)
 }
 
 /// The pending taints, and whether a controller is running that can remove them.
