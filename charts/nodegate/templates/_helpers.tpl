@@ -129,12 +129,19 @@ annotations: {{- toYaml . | nindent 2 }}
 
 {{/*
 A new node has taints until another component removes them. With Fail that write is refused while nodegate is unavailable,
-so nodegate must tolerate them. Otherwise a cluster with only new nodes could never start.
+so nodegate must tolerate them. Otherwise a cluster with only new nodes could never start. The first are the pending taints of every
+setting: a node may have got one by an earlier setting.
 */}}
 {{- define "nodegate.tolerations" -}}
-- key: {{ .Values.pendingTaint.key }}
+{{- $pending := list "startup-taint.cluster-autoscaler.kubernetes.io/nodegate" "readiness.k8s.io/nodegate" "nodegate.dev/pending" }}
+{{- if ne .Values.pendingTaint.key "auto" }}
+{{- $pending = prepend $pending .Values.pendingTaint.key | uniq }}
+{{- end }}
+{{- range $pending }}
+- key: {{ . }}
   operator: Exists
   effect: NoSchedule
+{{- end }}
 {{- if eq .Values.webhooks.validatingFailurePolicy "Fail" }}
 {{- range list "node.kubernetes.io/not-ready" "node.kubernetes.io/network-unavailable" "node.cloudprovider.kubernetes.io/uninitialized" }}
 - key: {{ . }}

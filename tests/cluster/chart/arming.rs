@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nodegate_policy::PendingTaints;
 use serde_json::{Value, json};
 
 use super::rights::permit;
@@ -36,7 +37,9 @@ fn fail_is_two_entries_and_tolerates_what_new_nodes_carry() {
     let policies = |objects: &Objects| -> Vec<Value> {
         objects.webhooks("ValidatingWebhookConfiguration").iter().map(|entry| entry["failurePolicy"].clone()).collect()
     };
-    let always = ["nodegate.dev/pending", "node-role.kubernetes.io/control-plane"];
+    let pending = PendingTaints::default();
+    let pending = pending.all().iter().map(|id| id.key.as_str());
+    let always: Vec<&str> = pending.chain(["node-role.kubernetes.io/control-plane"]).collect();
     let new = ["node.kubernetes.io/not-ready", "node.kubernetes.io/network-unavailable"];
 
     let Some(ignore) = Objects::render(&value_sets()["defaults"]) else { return };

@@ -42,7 +42,7 @@ pub(crate) fn value_sets() -> BTreeMap<&'static str, Value> {
         (
             "everything else",
             json!({"fullnameOverride": "other", "replicas": 1, "hostNetwork": true, "listenAddress": "[::]",
-                   "ports": {"https": 10_250, "probes": 10_251}, "pendingTaint": {"mode": "always", "key": "example.com/new"},
+                   "ports": {"https": 10_250, "probes": 10_251}, "pendingTaint": {"mode": "always", "key": "example.com/new", "timeout": "20m", "release": false},
                    "image": {"digest": format!("sha256:{}", "0".repeat(64))}, "imagePullSecrets": [{"name": "pull"}],
                    "extraArgs": ["--cert-name=example.com"], "extraEnv": [{"name": "PERSIST_LABEL_PREFIX", "value": "x"}],
                    "podLabels": {"a": "b"}, "podAnnotations": {"a": "b"}, "service": {"annotations": {"a": "b"}},

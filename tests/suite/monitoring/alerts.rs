@@ -28,7 +28,7 @@ struct Case {
     summary: &'static str,
 }
 
-const CASES: [Case; 28] = [
+const CASES: [Case; 29] = [
     Case {
         alert: "NodeMissingLabels",
         series: &[
@@ -89,6 +89,14 @@ const CASES: [Case; 28] = [
         fires: 7,
         labels: &[],
         summary: "2 nodes still wait for labels or taints after --pending-timeout, and pods cannot run on them",
+    },
+    Case {
+        alert: "NodesReleasedIncomplete",
+        series: &[("nodegate_nodes_released_incomplete_total{instance=\"leader\"}", "0x5 2x30")],
+        quiet: 4,
+        fires: 7,
+        labels: &[],
+        summary: "Nodes were released after --pending-timeout although they lacked labels or taints",
     },
     Case {
         alert: "LabelsFailToBeRestored",
