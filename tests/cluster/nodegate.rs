@@ -130,8 +130,11 @@ impl<'a> Nodegate<'a> {
         command.env_clear().envs(
             std::env::vars().filter(|(name, _)| !name.starts_with("NODEGATE_") && name != "PERSIST_LABEL_PREFIX"),
         );
-        // Nothing is in front of it, and a test that ends it does not wait.
-        command.env("RUST_LOG", "nodegate=debug").env("NODEGATE_DRAIN_DELAY", "0s");
+        command.env("RUST_LOG", "nodegate=debug");
+        if setup.behind.is_none() {
+            // Nothing is in front of it, and a test that ends it does not wait.
+            command.env("NODEGATE_DRAIN_DELAY", "0s");
+        }
         command
             .arg("--listen")
             .arg(format!("127.0.0.1:{listen}"))

@@ -192,7 +192,7 @@ fn a_warning_about_broken_glass_says_who_overrides_what() {
         username: "alice".to_owned(),
         groups: vec!["oncall".to_owned()],
         saved: None,
-        pending_taint: None,
+        pending_taints: None,
     };
     let mut told = Vec::new();
     for policy in Policy::all(&native.objects).iter().filter(|policy| policy.action.is_some()) {

@@ -59,7 +59,7 @@ fn a_write_that_changes_more_keys_than_anyone_does_is_denied_as_a_whole() {
             username: "alice".to_owned(),
             groups: Vec::new(),
             saved: None,
-            pending_taint: None,
+            pending_taints: None,
         };
         let set = compile_inline(&json!({"protect": {"keys": ["p.example/*"]}})).unwrap();
         let verdict = simulate(&set, &scene, &Exemptions::default()).unwrap().verdict;
