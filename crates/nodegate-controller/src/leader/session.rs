@@ -26,6 +26,7 @@ use crate::reconcile::outcome::{Done, Failure};
 use crate::tell::observed;
 use crate::tell::reports;
 use crate::tell::status;
+use nodegate_base::api_server;
 use nodegate_stores::inventory::Refresher;
 
 /// The configuration of a session.
@@ -278,14 +279,14 @@ async fn scheduled(
         Ok(Done { again, awaits_inventory, .. }) => {
             reconciler.memory().failures.remove(node.name());
             let waits = match awaits_inventory {
-                true => waiting::end_in_time(node, reconciler, Timestamp::now()).await,
+                true => waiting::end_in_time(node, reconciler, api_server::time_at_most(Timestamp::now())).await,
                 false => None,
             };
             let after = again.into_iter().chain(waits).fold(resync, Duration::min);
             Some(Again { after, urgency: Urgency::Routine })
         }
         Err(failure) => {
-            let waits = waiting::end_in_time(node, reconciler, Timestamp::now()).await;
+            let waits = waiting::end_in_time(node, reconciler, api_server::time_at_most(Timestamp::now())).await;
             let after = waits.into_iter().fold(retry_after(node, &failure, reconciler), Duration::min);
             Some(Again { after, urgency })
         }

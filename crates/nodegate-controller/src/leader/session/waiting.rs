@@ -11,9 +11,17 @@ use crate::reconcile::Reconciler;
 const RETRY: Duration = Duration::from_secs(15);
 
 /// Reports a node that has been pending for too long, and releases it unless it is to stay so. Returns when it must be looked at
-/// again because it waits.
-pub(super) async fn end_in_time(node: &NodeObject, reconciler: &Reconciler, now: Timestamp) -> Option<Duration> {
-    let patience = reconciler.patience(node, now)?;
+/// again because it waits. `now` is a time that the API server vouches for, or a machine whose clock is ahead would release
+/// every node as it joins; `None` if none is known yet.
+pub(super) async fn end_in_time(
+    node: &NodeObject,
+    reconciler: &Reconciler,
+    now: Option<Timestamp>,
+) -> Option<Duration> {
+    let patience = match now {
+        Some(now) => reconciler.patience(node, now)?,
+        None => reconciler.patience(node, Timestamp::UNIX_EPOCH).map(|_| RETRY)?,
+    };
     if !patience.is_zero() {
         return Some(patience);
     }
@@ -109,6 +117,9 @@ mod tests {
             counted_labels: Vec::new(),
         };
         let maps = ConfigMaps::new(client.clone(), "nodegate", Arc::new(SavedStates::new(Identity::Name)));
+        nodegate_base::api_server::dated(
+            &jiff::fmt::rfc2822::to_string(&Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC)).unwrap(),
+        );
         let (events, _) = Events::new(client.clone(), "test");
         let (policies, inventory) = (Arc::new(ArcSwap::from_pointee(set)), Arc::new(InventoryCache::default()));
         (Reconciler::new(client, config, policies, maps, inventory, events, Metrics::new()), patches)
@@ -152,6 +163,18 @@ mod tests {
         let (reconciler, patches) = reconciler(Duration::from_secs(600), false);
         let again = reconcile_node(&node(602), &reconciler, Urgency::Routine, RESYNC).await.unwrap();
         assert_eq!((again.after, released(&reconciler), patches.lock().len()), (RESYNC, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_nobody_vouches_for_releases_no_node() {
+        let (reconciler, patches) = reconciler(Duration::from_secs(600), true);
+        assert_eq!(end_in_time(&node(602), &reconciler, None).await, Some(RETRY));
+        assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
+        // The API server's clock is behind that of this machine.
+        let its = Timestamp::from_second(Timestamp::now().as_second() - 300).unwrap();
+        let again = end_in_time(&node(602), &reconciler, Some(its)).await.unwrap();
+        assert!((Duration::from_secs(290)..=Duration::from_secs(301)).contains(&again), "{again:?}");
+        assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
     }
 
     #[tokio::test]
