@@ -192,7 +192,14 @@ impl Question<'_> {
     /// The desired state; `None` if the rules do not converge.
     pub(crate) fn answer(&self) -> Option<DesiredState> {
         let all = self.rules();
-        let rules: Vec<&Value> = all.iter().collect();
+        let giving = self.rounds(&all.iter().collect::<Vec<_>>())?;
+        // A rule that matches only what it gives itself, since another rule that led to it matches no longer, gives nothing.
+        let again = self.rounds(&giving)?;
+        (again == giving).then(|| self.wanted(&giving, self.old.is_none()))
+    }
+
+    /// Which of the rules match in the end; `None` if they do not settle.
+    fn rounds<'r>(&self, rules: &[&'r Value]) -> Option<Vec<&'r Value>> {
         let initial = self.old.is_none();
         let mut giving: Vec<&Value> = Vec::new();
         for _ in 0..=rules.len() * 2 {
@@ -200,7 +207,7 @@ impl Question<'_> {
                 |rule: &&Value| (is_enforced(rule) || initial) && self.group(&self.seen(&giving, rule), &rule["match"]);
             let next: Vec<&Value> = rules.iter().copied().filter(matches).collect();
             if next == giving {
-                return Some(self.wanted(&giving, initial));
+                return Some(giving);
             }
             giving = next;
         }
