@@ -4,6 +4,7 @@
 pub mod api_server;
 pub mod http_client;
 pub mod kube_error;
+pub mod log_limit;
 pub mod metrics;
 mod missing_rights;
 pub mod object_watch;

@@ -27,8 +27,8 @@ use crate::memory::revert_tracker::RevertTracker;
 use crate::memory::unrecorded::Unrecorded;
 use crate::node::NodeObject;
 use crate::node::limit::NodeBudgets;
+use nodegate_base::log_limit::LogLimit;
 use nodegate_policy::PolicySet;
-use nodegate_webhook::admission::Denials;
 use prometheus_client::metrics::gauge::Gauge;
 
 /// The watch reports nodegate's own write within this time, unless the write changed nothing.
@@ -55,7 +55,7 @@ pub(crate) struct Memory {
     /// The uids of nodes whose join was reported in this term.
     pub(crate) joined: HashSet<String>,
     /// The rejected claims that were logged lately. Any number of nodes can join at once.
-    pub(crate) rejections: Arc<Denials>,
+    pub(crate) rejections: LogLimit,
     pub(crate) budgets: NodeBudgets,
     pub(crate) unrecorded: Unrecorded,
     pub(crate) refusals: Refusals,
@@ -79,7 +79,7 @@ impl Memory {
             fleet: Fleet::default(),
             looked_at: HashSet::new(),
             joined: HashSet::new(),
-            rejections: Arc::default(),
+            rejections: LogLimit::default(),
             budgets: NodeBudgets::default(),
             unrecorded: Unrecorded::new(unrecorded_nodes),
             refusals: Refusals::default(),

@@ -2,13 +2,13 @@
 //! claimed, or what was admitted without nodegate.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::node::NodeObject;
 use crate::reconcile::Reconciler;
 use crate::reconcile::change::{Revert, assignment, pair, taint};
+use nodegate_base::log_limit::Rate;
 use nodegate_policy::{Claims, Desired, Field, NodeChange, NodeFacts, PolicySet, ReconcilePlan, Strength};
-use nodegate_webhook::admission::Denials;
 
 /// What a node got when it joined, as people read it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl Reconciler {
         let unnamed = plan.rejected_unnamed();
         claims.extend(unnamed.iter().map(|unnamed| unnamed.key.clone()));
         let claims = claims.join(", ");
-        let lines = Arc::clone(&self.memory().rejections);
-        log_rejected(&lines, node.name(), &claims, Instant::now());
+        let noted = self.memory().rejections.note(&REJECTIONS, Instant::now());
+        log_rejected(noted, node.name(), &claims);
         plan.rejected.iter().for_each(|claim| self.metrics().controller.rejected(&claim.by, 1));
         if let Some(unnamed) = unnamed {
             self.metrics().controller.rejected(&unnamed.by, plan.rejected_more);
@@ -107,10 +107,12 @@ impl Reconciler {
     }
 }
 
+/// How often the log says that claims were rejected. One limit for all nodes, because each of them joins once.
+const REJECTIONS: Rate = Rate { burst: 10, interval: Duration::from_secs(10) };
+
 /// Logs what was rejected of a kubelet, unless there were too many such lines lately. Each node still has its event.
-fn log_rejected(lines: &Denials, node: &str, claims: &str, now: Instant) {
-    // One limit for all nodes, because each of them joins once.
-    let Some(left_out) = lines.remark(None, now) else { return };
+fn log_rejected(noted: Option<u64>, node: &str, claims: &str) {
+    let Some(left_out) = noted else { return };
     let left_out = (left_out > 0).then_some(left_out);
     tracing::warn!(node, claims, left_out, "what the kubelet claimed when the node joined was rejected");
 }
@@ -178,7 +180,6 @@ fn join(facts: &NodeFacts<'_>, claims: &Claims, plan: &ReconcilePlan, change: Op
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::time::Duration;
 
     use parking_lot::Mutex;
     use serde_json::json;
@@ -187,6 +188,7 @@ mod tests {
     use tracing::{Event, Metadata, Subscriber};
 
     use super::*;
+    use nodegate_base::log_limit::LogLimit;
     use nodegate_policy::{PendingTaints, PolicyDocument, PolicySet, StoredNode, plan_reconcile};
 
     /// Keeps what the lines that are written say was left out.
@@ -228,10 +230,11 @@ mod tests {
 
     #[test]
     fn a_thousand_nodes_with_rejected_claims_are_a_few_lines_that_count_the_rest() {
-        let (lines, limit, start) = (Lines::default(), Denials::default(), Instant::now() + Duration::from_secs(3600));
+        let (lines, mut limit, start) =
+            (Lines::default(), LogLimit::default(), Instant::now() + Duration::from_secs(3600));
         tracing::subscriber::with_default(lines.clone(), || {
-            (0..1000).for_each(|at| log_rejected(&limit, &format!("n{at}"), "tier=\"x\"", start));
-            log_rejected(&limit, "later", "tier=\"x\"", start + Duration::from_secs(60));
+            (0..1000).for_each(|at| log_rejected(limit.note(&REJECTIONS, start), &format!("n{at}"), "tier=\"x\""));
+            log_rejected(limit.note(&REJECTIONS, start + Duration::from_secs(60)), "later", "tier=\"x\"");
         });
         let left_out = lines.0.lock();
         assert!(left_out.len() < 20, "{left_out:?}");

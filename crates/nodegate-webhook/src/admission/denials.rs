@@ -6,13 +6,8 @@ use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use nodegate_base::log_limit::{LogLimit, Rate};
 use parking_lot::Mutex;
-
-/// How many lines there are at once, and how long it takes until there is one more.
-struct Rate {
-    burst: u32,
-    interval: Duration,
-}
 
 /// Of denials of one requester.
 const OF_REQUESTER: Rate = Rate { burst: 10, interval: Duration::from_secs(10) };
@@ -32,15 +27,15 @@ const REQUESTERS: usize = 256;
 #[derive(Debug, Default)]
 pub struct Denials {
     callers: Mutex<Table<Option<IpAddr>, Caller>>,
-    remarks: Mutex<Table<Option<IpAddr>, Spent>>,
+    remarks: Mutex<Table<Option<IpAddr>, LogLimit>>,
     names: RandomState,
 }
 
 #[derive(Debug, Default)]
 struct Caller {
-    lines: Spent,
+    lines: LogLimit,
     /// By a hash of the name, which the API server does not bound.
-    requesters: Table<u64, Spent>,
+    requesters: Table<u64, LogLimit>,
 }
 
 #[derive(Debug)]
@@ -68,38 +63,6 @@ impl<K: Eq + Hash, T: Default> Table<K, T> {
     }
 }
 
-#[derive(Debug, Default)]
-struct Spent {
-    /// The time from which the next line is available, if there was one.
-    next: Option<Instant>,
-    /// How many lines were left out since the last one.
-    left_out: u64,
-}
-
-impl Spent {
-    /// Whether as many lines are available as there are at once.
-    fn is_new(&self, rate: &Rate, now: Instant) -> bool {
-        self.next.is_none_or(|next| next + rate.interval * rate.burst <= now)
-    }
-
-    /// The time from which the line after the next one is available, if the next one is now.
-    fn after(&self, rate: &Rate, now: Instant) -> Option<Instant> {
-        let full = now.checked_sub(rate.interval * rate.burst).unwrap_or(now);
-        let next = self.next.map_or(full, |next| next.max(full)) + rate.interval;
-        (next <= now).then_some(next)
-    }
-
-    /// Whether there may be one more line: `None` if not, otherwise how many were left out since the last one.
-    fn note(&mut self, rate: &Rate, now: Instant) -> Option<u64> {
-        let Some(next) = self.after(rate, now) else {
-            self.left_out += 1;
-            return None;
-        };
-        self.next = Some(next);
-        Some(std::mem::take(&mut self.left_out))
-    }
-}
-
 impl Denials {
     /// Whether to log a denial of this requester, in a review by this caller: `None` if not, otherwise how many were left out since
     /// the requester's last line, and of the caller's others.
@@ -107,20 +70,19 @@ impl Denials {
         // Every update is complete, so a panic elsewhere leaves it consistent.
         let mut callers = self.callers.lock();
         let caller = callers.of(caller, CALLERS, |caller| caller.lines.is_new(&OF_CALLER, now));
-        if caller.lines.after(&OF_CALLER, now).is_none() {
-            caller.lines.left_out += 1;
-            return None;
+        if !caller.lines.is_open(&OF_CALLER, now) {
+            return caller.lines.note(&OF_CALLER, now);
         }
         let name = self.names.hash_one(requester);
-        let requester = caller.requesters.of(name, REQUESTERS, |spent| spent.is_new(&OF_REQUESTER, now));
+        let requester = caller.requesters.of(name, REQUESTERS, |lines| lines.is_new(&OF_REQUESTER, now));
         let left_out = requester.note(&OF_REQUESTER, now)?;
         Some(left_out + caller.lines.note(&OF_CALLER, now).unwrap_or_default())
     }
 
     /// Whether to log a remark on a review by this caller: `None` if not, otherwise how many were left out since the last one.
-    pub fn remark(&self, caller: Option<IpAddr>, now: Instant) -> Option<u64> {
+    pub(super) fn remark(&self, caller: Option<IpAddr>, now: Instant) -> Option<u64> {
         let mut remarks = self.remarks.lock();
-        remarks.of(caller, CALLERS, |spent| spent.is_new(&OF_REMARKS, now)).note(&OF_REMARKS, now)
+        remarks.of(caller, CALLERS, |lines| lines.is_new(&OF_REMARKS, now)).note(&OF_REMARKS, now)
     }
 }
 
