@@ -275,22 +275,20 @@ async fn scheduled(
     resync: Duration,
 ) -> Option<Again> {
     reconciler.metrics().controller.reconciled(outcome.is_ok(), started.elapsed().as_secs_f64());
-    match outcome {
-        Ok(Done { again, awaits_inventory, .. }) => {
+    let may_be_stuck = outcome.as_ref().map_or(true, |done| done.awaits_inventory);
+    let waits = match may_be_stuck {
+        true => waiting::end_in_time(node, reconciler, api_server::time_at_most(Timestamp::now())).await,
+        false => None,
+    };
+    let (after, urgency) = match outcome {
+        Ok(Done { again, .. }) => {
             reconciler.memory().failures.remove(node.name());
-            let waits = match awaits_inventory {
-                true => waiting::end_in_time(node, reconciler, api_server::time_at_most(Timestamp::now())).await,
-                false => None,
-            };
-            let after = again.into_iter().chain(waits).fold(resync, Duration::min);
-            Some(Again { after, urgency: Urgency::Routine })
+            (again.map_or(resync, |again| again.min(resync)), Urgency::Routine)
         }
-        Err(failure) => {
-            let waits = waiting::end_in_time(node, reconciler, api_server::time_at_most(Timestamp::now())).await;
-            let after = waits.into_iter().fold(retry_after(node, &failure, reconciler), Duration::min);
-            Some(Again { after, urgency })
-        }
-    }
+        Err(failure) => (retry_after(node, &failure, reconciler), urgency),
+    };
+    let after = waits.map_or(after, |waits| waits.min(after));
+    Some(Again { after, urgency })
 }
 
 /// Handles a failure: reports it if it persists, and returns the delay before the next attempt.

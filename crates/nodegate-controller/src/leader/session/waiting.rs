@@ -18,10 +18,10 @@ pub(super) async fn end_in_time(
     reconciler: &Reconciler,
     now: Option<Timestamp>,
 ) -> Option<Duration> {
-    let patience = match now {
-        Some(now) => reconciler.patience(node, now)?,
-        None => reconciler.patience(node, Timestamp::UNIX_EPOCH).map(|_| RETRY)?,
-    };
+    let patience = reconciler.patience(node, now.unwrap_or(Timestamp::UNIX_EPOCH))?;
+    if now.is_none() {
+        return Some(RETRY);
+    }
     if !patience.is_zero() {
         return Some(patience);
     }
