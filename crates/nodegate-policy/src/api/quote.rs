@@ -8,8 +8,8 @@ const QUOTED_MAX: usize = 253 + 1 + 63;
 /// A text in quotes, for messages. Control characters are escaped.
 ///
 /// # Guarantees
-/// A long text is truncated before it is escaped. Whoever sends a text of megabytes would otherwise get a message that is six
-/// times as long, and every copy of it takes memory.
+/// A long text is truncated before it is escaped. Otherwise a text of megabytes would make a message that is six times as long,
+/// and every copy of that message would take memory.
 #[derive(Clone, Copy)]
 pub struct Quoted<'a>(pub &'a str);
 

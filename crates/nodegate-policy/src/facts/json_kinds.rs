@@ -1,7 +1,7 @@
 //! JSON objects, lists and booleans that are never read from a text.
 //!
 //! Where serde expects one of them and finds a text, it writes the whole text into its error, escaped: six times as long at
-//! worst. Who sends a text of megabytes there gets an error without it.
+//! worst. A sender of megabytes there gets an error without the text.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -13,8 +13,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 const RECENT: Duration = Duration::from_secs(5);
 /// Minimum time between two requests about nodes without an answer, while all answers are failures.
 const AWAITED_SPACING: Duration = Duration::from_millis(100);
-/// A node without an answer is asked about again after this part of its age: it may wait, and the longer it has waited, the less
-/// a little more matters.
+/// The next request about a node without an answer comes after this part of its age: the node may wait, and the longer it has
+/// waited, the less a little more time matters.
 const PART_OF_AGE: u32 = 8;
 /// The shortest delay before the next request about one node.
 const DELAY_MIN: Duration = Duration::from_secs(1);
@@ -109,7 +109,7 @@ pub(super) fn longer(failures: u32, most: Duration, random: f64) -> Duration {
     shorter(Duration::from_secs(1_u64 << failures.saturating_sub(1).min(16)).min(most), random)
 }
 
-/// The delay before a node of this age that has no answer is asked about again.
+/// The delay before the next request about a node of this age without an answer.
 pub(super) fn since_joined(age: Duration, random: f64) -> Duration {
     shorter((age / PART_OF_AGE).max(DELAY_MIN), random)
 }

@@ -46,7 +46,7 @@ pub(super) enum Returned {
 pub(super) enum Fault {
     /// The inventory cannot be asked about any node: no connection, no trust, no credentials.
     OfInventory(String),
-    /// It was asked about this node, and did not answer.
+    /// The request about this node got no answer.
     OfNode(String),
 }
 

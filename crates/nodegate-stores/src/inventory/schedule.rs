@@ -242,7 +242,7 @@ impl Schedule {
                 self.pace.failed();
             }
             Outcome::Unreachable(_) => {
-                // It says nothing about the node, which is asked about as soon as the inventory is asked again.
+                // This says nothing about the node: its request is sent again as soon as the inventory may be asked.
                 entry.due = now;
                 self.pace.unreachable(now, random);
             }

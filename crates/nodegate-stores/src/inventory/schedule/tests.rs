@@ -112,7 +112,7 @@ fn an_inventory_that_cannot_be_reached_is_asked_after_pauses_of_up_to_ten_second
     assert!(schedule.is_failing(start + Duration::from_secs(60)) && schedule.is_unreachable());
     let later = start + Duration::from_secs(66);
     let (node, _) = schedule.next(later).unwrap();
-    // An answer about one node, whatever it is, shows that others can be asked about.
+    // An answer about one node, whatever it is, shows that requests about others are worthwhile.
     schedule.done(&node, failed(), later, 0.0);
     assert!(!schedule.is_unreachable() && schedule.next(later + Duration::from_millis(100)).is_some());
 }
@@ -174,7 +174,7 @@ fn an_inventory_that_answers_nothing_but_errors_is_not_flooded() {
     assert!(asked.len() < 120 && (40..60).contains(&late), "{} requests, {late} of them late", asked.len());
     assert!(schedule.is_failing(start + Duration::from_secs(600)) && !schedule.is_unreachable());
 
-    // Nodes without an answer are asked about at ten requests per second, and more and more rarely.
+    // Ten requests per second are sent about nodes without an answer, and they become rarer.
     let mut schedule = Schedule::new(INTERVAL, start);
     schedule.follow(&many(2_000, Duration::ZERO), |_| false, start);
     let asked = ask(&mut schedule, start, 60, |_, _| failed());
@@ -210,7 +210,7 @@ fn delays_grow_with_failures_or_with_the_age_of_a_node() {
     assert_eq!(longer(40, DELAY_MAX, 0.0), DELAY_MAX);
     let delay = |seconds| since_joined(Duration::from_secs(seconds), 0.0);
     assert_eq!([0, 8, 40, 2400].map(delay), [1, 1, 5, 300].map(Duration::from_secs));
-    // An old node without an answer is asked about in each interval: nobody waits for it any more.
+    // One request in each interval is about an old node without an answer: nobody waits for that node any more.
     let start = Instant::now();
     let mut schedule = Schedule::new(INTERVAL, start);
     schedule.follow(&many(1, Duration::MAX), |_| false, start);
