@@ -1,5 +1,7 @@
 //! The record of what nodegate owns on a node: two replicas that do not know of each other, one label, one rule.
 
+mod world;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -11,111 +13,11 @@ use crate::node::NodeObject;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{FIELD_MANAGER, PendingTaints, PolicyDocument, PolicySet, StoredNode, plan_reconcile};
 
+use world::{Budget, Event, Job, Node, Stage, Without, World, Writer};
+
 const KEY: &str = "tier";
 /// The values of the label: rules give the first two, others set the first and the last.
 const VALUES: [&str; 3] = ["a", "b", "x"];
-
-/// Who set the label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Writer {
-    Nodegate,
-    Other,
-    /// Another writer set a value that nodegate had set on this node before. Nobody can tell them apart, so it may stay or go.
-    Same,
-}
-
-/// The node as the API server has it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Node {
-    /// The index of the value, and who set it.
-    label: Option<(usize, Writer)>,
-    /// Increases with every change.
-    version: u8,
-    /// How often the node was created again.
-    life: u8,
-}
-
-/// What one run of the controller writes, as computed from what it read.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Job {
-    /// The version of the node that was read. The API server refuses a change of another one.
-    version: u8,
-    /// The record that was read, or that this run has written. A record is refused if another one is stored.
-    base: Arc<str>,
-    /// The record to write before the change.
-    before: Option<Arc<str>>,
-    /// The change: a value, or the removal.
-    change: Option<Option<usize>>,
-    /// The record to write after the change.
-    after: Option<Arc<str>>,
-}
-
-/// Which write of a run is next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Stage {
-    Before,
-    Change,
-    After,
-}
-
-/// How many events of each kind may still happen.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Budget {
-    others: u8,
-    policies: u8,
-    ends: u8,
-    lives: u8,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct World {
-    node: Node,
-    record: Arc<str>,
-    /// The index of the value that the rule gives; `None` without a rule.
-    rule: Option<usize>,
-    replicas: [Option<(Stage, Job)>; 2],
-    /// A write of a replica that has ended: it may still arrive.
-    late: Option<(Stage, Job)>,
-    budget: Budget,
-    /// Which values nodegate has set on this node.
-    given: [bool; 3],
-    /// Whether nodegate has removed a value that another writer set.
-    removed_anothers: bool,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Event {
-    /// A replica reads the node and its record, and decides.
-    Read(usize),
-    /// The next write of a replica arrives, and it reads the answer.
-    Write(usize),
-    /// A replica ends while its next write is under way.
-    End(usize),
-    /// That write arrives after all.
-    Late,
-    /// Another writer sets the label, or removes it.
-    Other(Option<usize>),
-    /// The rule changes.
-    Rule(Option<usize>),
-    /// The node is deleted and created again.
-    Anew,
-}
-
-/// A safeguard that is taken away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Without {
-    Nothing,
-    /// Records are written after the change only.
-    RecordBefore,
-    /// A change applies to whatever version the node has.
-    Versions,
-    /// A record replaces whatever record is stored.
-    Base,
-    /// Records do not count how often they were written.
-    Revisions,
-    /// A record does not say which change was under way.
-    Unsettled,
-}
 
 type Known = HashMap<(Node, Arc<str>, Option<usize>), Job>;
 
@@ -246,23 +148,6 @@ impl Ownership {
             }
         }
         None
-    }
-}
-
-impl World {
-    fn set(&mut self, label: Option<(usize, Writer)>) {
-        self.node.label = label;
-        self.node.version += 1;
-    }
-
-    /// The values of the label that the record says nodegate has set, or may have set.
-    fn owned(&self) -> Vec<String> {
-        let record: SavedState = serde_json::from_str(&self.record).unwrap();
-        let Some(owned) = record.owned else { return Vec::new() };
-        let unsettled = owned.unsettled.unwrap_or_default();
-        let sets = unsettled.labels.get(KEY).cloned().unwrap_or_default();
-        let values = [owned.labels.get(KEY), unsettled.replaced_labels.get(KEY)];
-        values.into_iter().flatten().cloned().chain(sets).collect()
     }
 }
 

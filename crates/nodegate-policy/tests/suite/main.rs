@@ -4,6 +4,7 @@
 mod cases;
 mod evaluation;
 mod exported;
+mod fence;
 mod guard;
 mod init;
 mod model;

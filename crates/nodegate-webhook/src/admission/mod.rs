@@ -12,6 +12,7 @@ mod large_places;
 mod policies;
 mod respond;
 mod router;
+mod tell;
 mod texts;
 mod wire;
 
