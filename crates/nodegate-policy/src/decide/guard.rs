@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::decide::view::View;
 use crate::facts::NodeFacts;
-use crate::facts::json_borrow::Entries;
+use crate::facts::json_borrow::{Entries, both};
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::never_persisted;
 use crate::keys::restriction::{is_own, is_reconciled_by_kubelet};
@@ -111,7 +111,8 @@ impl<'a> Guard<'a> {
     }
 
     fn asserted_labels(&self) -> impl Iterator<Item = (&'a str, Option<&'a str>)> + '_ {
-        let changed = changed(self.write, NodeFacts::label, |node| node.labels.as_ref());
+        let (node, old) = (&self.write.node, self.write.old.as_ref());
+        let changed = changed(old.and_then(|old| old.labels.as_ref()), node.labels.as_ref());
         changed.filter(|(key, _)| self.label(key).is_some())
     }
 
@@ -121,7 +122,8 @@ impl<'a> Guard<'a> {
     }
 
     fn own_annotations(&self) -> impl Iterator<Item = (&'a str, Option<&'a str>)> + '_ {
-        let changed = changed(self.write, NodeFacts::annotation, |node| node.annotations.as_ref());
+        let (node, old) = (&self.write.node, self.write.old.as_ref());
+        let changed = changed(old.and_then(|old| old.annotations.as_ref()), node.annotations.as_ref());
         changed.filter(|(key, _)| is_own(key))
     }
 
@@ -163,18 +165,10 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// The keys of a field that a write changes, each once, with their stored values.
+/// The keys that a write changes, each once, with their stored values.
 fn changed<'a>(
-    write: &'a Write<'a>,
-    value: for<'n> fn(&'n NodeFacts<'a>, &str) -> Option<&'n str>,
-    all: for<'n> fn(&'n NodeFacts<'a>) -> Option<&'n Entries<'a>>,
+    old: Option<&'a Entries<'a>>,
+    new: Option<&'a Entries<'a>>,
 ) -> impl Iterator<Item = (&'a str, Option<&'a str>)> {
-    let (node, old) = (&write.node, write.old.as_ref());
-    let stored = move |key: &str| old.and_then(|old| value(old, key));
-    let sent = all(node).into_iter().flat_map(Entries::iter);
-    let sent = sent.map(move |(key, value)| (key, stored(key), Some(value)));
-    let removed = old.and_then(all).into_iter().flat_map(Entries::iter);
-    let removed = removed.filter(move |(key, _)| value(node, key).is_none());
-    let removed = removed.map(|(key, value)| (key, Some(value), None));
-    sent.chain(removed).filter(|(_, stored, sent)| stored != sent).map(|(key, stored, _)| (key, stored))
+    both(old, new).filter(|(_, before, after)| before != after).map(|(key, before, _)| (key, before))
 }

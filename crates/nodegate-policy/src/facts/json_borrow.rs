@@ -282,6 +282,25 @@ impl<'de: 'a, 'a> Deserialize<'de> for QuantityText<'a> {
     }
 }
 
+/// Every key of either, sorted, with its value in each.
+pub(crate) fn both<'a>(
+    old: Option<&'a Entries<'_>>,
+    new: Option<&'a Entries<'_>>,
+) -> impl Iterator<Item = (&'a str, Option<&'a str>, Option<&'a str>)> {
+    let mut old = old.into_iter().flat_map(Entries::iter).peekable();
+    let mut new = new.into_iter().flat_map(Entries::iter).peekable();
+    std::iter::from_fn(move || {
+        let key = match (old.peek(), new.peek()) {
+            (Some((old, _)), Some((new, _))) => *old.min(new),
+            (Some((key, _)), None) | (None, Some((key, _))) => *key,
+            (None, None) => return None,
+        };
+        let before = old.next_if(|(there, _)| *there == key).map(|(_, value)| value);
+        let after = new.next_if(|(there, _)| *there == key).map(|(_, value)| value);
+        Some((key, before, after))
+    })
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

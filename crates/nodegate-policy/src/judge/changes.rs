@@ -7,7 +7,7 @@ use crate::api::names::TaintEffect;
 use crate::api::policy::ChangeOperation;
 use crate::decide::decision::Decision;
 use crate::facts::NodeFacts;
-use crate::facts::json_borrow::Entries;
+use crate::facts::json_borrow::both;
 use crate::facts::request::Write;
 use crate::keys::Field;
 use crate::keys::restriction::{KUBELET_ANNOTATIONS, is_reconciled_by_kubelet};
@@ -99,25 +99,6 @@ pub(super) fn changes<'a>(write: &'a Write<'a>) -> Vec<KeyChange<'a>> {
         found.extend(KeyChange::new(place, before.get(id).copied(), now.get(id).copied()));
     }
     found
-}
-
-/// Every key of either, sorted, with its value in each.
-pub(super) fn both<'a>(
-    old: Option<&'a Entries<'_>>,
-    new: Option<&'a Entries<'_>>,
-) -> impl Iterator<Item = (&'a str, Option<&'a str>, Option<&'a str>)> {
-    let mut old = old.into_iter().flat_map(Entries::iter).peekable();
-    let mut new = new.into_iter().flat_map(Entries::iter).peekable();
-    std::iter::from_fn(move || {
-        let key = match (old.peek(), new.peek()) {
-            (Some((old, _)), Some((new, _))) => *old.min(new),
-            (Some((key, _)), None) | (None, Some((key, _))) => *key,
-            (None, None) => return None,
-        };
-        let before = old.next_if(|(there, _)| *there == key).map(|(_, value)| value);
-        let after = new.next_if(|(there, _)| *there == key).map(|(_, value)| value);
-        Some((key, before, after))
-    })
 }
 
 fn taints_of<'a>(node: &'a NodeFacts<'a>) -> BTreeMap<(&'a str, TaintEffect), &'a str> {
