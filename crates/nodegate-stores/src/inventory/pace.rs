@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 use super::schedule::TOLERATED;
 
-/// The longest pause of an inventory that fails.
+/// The longest pause of an inventory that fails; never longer than its interval, or it would answer again and nobody would notice.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// For how long one usable answer shows that an inventory works.
+/// For how long one usable answer shows that an inventory works; never longer than its interval.
 const RECENT: Duration = Duration::from_secs(5);
 /// Minimum time between two requests about nodes without an answer, while all answers are failures.
 const AWAITED_SPACING: Duration = Duration::from_millis(100);
@@ -21,6 +21,8 @@ const DELAY_MIN: Duration = Duration::from_secs(1);
 
 /// The pace of the requests to one inventory.
 pub(super) struct Pace {
+    /// In which each node is asked about once.
+    interval: Duration,
     /// How often in a row it could not be reached, without those that were under way meanwhile.
     unreachable: u32,
     /// Failures about nodes since the last usable answer.
@@ -36,8 +38,9 @@ pub(super) struct Pace {
 
 impl Pace {
     /// The pace of an inventory of which nothing is known.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(interval: Duration, now: Instant) -> Self {
         Self {
+            interval,
             unreachable: 0,
             failures: 0,
             answered_at: None,
@@ -50,7 +53,7 @@ impl Pace {
 
     /// It answered about a node, if only that it does not know it.
     pub(super) fn answered(&mut self, now: Instant) {
-        *self = Self { answered_at: Some(now), ..Self::new(now) };
+        *self = Self { answered_at: Some(now), ..Self::new(self.interval, now) };
     }
 
     /// It did not answer about a node, but could be reached.
@@ -64,7 +67,7 @@ impl Pace {
         // Requests that were under way together fail for one reason.
         if self.unreachable == 0 || now >= self.paused_until {
             self.unreachable = self.unreachable.saturating_add(1);
-            self.paused_until = now + longer(self.unreachable, PAUSE_MAX, random);
+            self.paused_until = now + longer(self.unreachable, PAUSE_MAX.min(self.interval), random);
         }
     }
 
@@ -75,7 +78,7 @@ impl Pace {
 
     /// Whether all recent answers are failures.
     pub(super) fn answers_fail(&self, now: Instant) -> bool {
-        let is_recent = |at: Instant| now.saturating_duration_since(at) < RECENT;
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < RECENT.min(self.interval);
         self.failures > TOLERATED && !self.answered_at.is_some_and(is_recent)
     }
 
@@ -100,7 +103,7 @@ impl Pace {
     /// A request about another node is sent while all answers are failures.
     pub(super) fn asked_known(&mut self, now: Instant) {
         self.probes = self.probes.saturating_add(1);
-        self.known_from = now + longer(self.probes, PAUSE_MAX, 0.0);
+        self.known_from = now + longer(self.probes, PAUSE_MAX.min(self.interval), 0.0);
     }
 }
 

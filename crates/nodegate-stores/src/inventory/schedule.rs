@@ -16,6 +16,8 @@ use super::pace::{Pace, longer, since_joined};
 const KEPT: Duration = Duration::from_secs(3600);
 /// Number of failures in a row that say nothing yet.
 pub(super) const TOLERATED: u32 = 3;
+/// Minimum time between two requests about all nodes, while one of them waits for the result.
+const BATCH_SPACING: Duration = Duration::from_secs(5);
 /// The longest delay after a failure about one node.
 const DELAY_MAX: Duration = Duration::from_secs(300);
 
@@ -57,6 +59,8 @@ pub(super) enum Health {
 struct Entry {
     uid: Arc<str>,
     due: Instant,
+    /// When the last request was sent.
+    sent: Option<Instant>,
     /// Whether a request is under way. Then it is not in the order: a late answer must not replace a newer one.
     asked: bool,
     /// Whether there is no answer yet, so that the node may wait for it.
@@ -71,7 +75,7 @@ struct Entry {
 
 impl Entry {
     fn new(uid: Arc<str>, awaited: bool, age: (Duration, Instant), due: Instant) -> Self {
-        Self { uid, due, asked: false, awaited, age, etag: None, failures: 0, last: None, gone_since: None }
+        Self { uid, due, sent: None, asked: false, awaited, age, etag: None, failures: 0, last: None, gone_since: None }
     }
 
     fn age(&self, now: Instant) -> Duration {
@@ -94,7 +98,7 @@ impl Schedule {
     /// An empty schedule.
     pub(super) fn new(interval: Duration, now: Instant) -> Self {
         let (awaited, known) = (BTreeSet::new(), BTreeSet::new());
-        Self { interval, nodes: HashMap::new(), awaited, known, pace: Pace::new(now) }
+        Self { interval, nodes: HashMap::new(), awaited, known, pace: Pace::new(interval, now) }
     }
 
     /// Adds nodes that joined, and returns those that were deleted too long ago. The request for a node with a known
@@ -148,6 +152,16 @@ impl Schedule {
         }
     }
 
+    /// Makes the request about `all` nodes due earlier than once in each interval: a node of this age waits for its result.
+    pub(super) fn hasten(&mut self, all: &Arc<str>, age: Duration) {
+        let Some(entry) = self.nodes.get(all) else { return };
+        let Some(sent) = entry.sent.filter(|_| entry.last == Some(Outcome::Answered)) else { return };
+        let soon = sent + since_joined(age, 0.0).max(BATCH_SPACING);
+        if soon < entry.due {
+            self.queue(all, soon);
+        }
+    }
+
     /// What the last results about the nodes that exist say.
     pub(super) fn health(&self) -> Health {
         let living = || self.nodes.iter().filter(|(_, entry)| entry.gone_since.is_none());
@@ -185,7 +199,7 @@ impl Schedule {
         let node = self.choose(now)?;
         self.unqueue(&node);
         let entry = self.nodes.get_mut(&node)?;
-        (entry.asked, entry.due) = (true, now + self.interval);
+        (entry.asked, entry.due, entry.sent) = (true, now + self.interval, Some(now));
         let etag = entry.etag.clone();
         Some((node, etag))
     }

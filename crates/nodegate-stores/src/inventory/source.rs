@@ -119,15 +119,18 @@ impl Source {
     /// Compares the schedule with the nodes that exist.
     fn look(&self, around: Surroundings<'_>, now: Instant) {
         let Inventory { id, policy, name, url, .. } = &*self.inventory;
+        let is_answered =
+            |node: &str| around.cache.of(node).of(id).is_some_and(|answer| self.inventory.is_answered_by(answer));
         if url.is_batch() {
-            self.schedule.lock().follow(
-                &[LivingNode { name: ALL.into(), uid: ALL.into(), age: Duration::ZERO }],
-                |_| false,
-                now,
-            );
+            let all: Arc<str> = ALL.into();
+            let mut schedule = self.schedule.lock();
+            let request = LivingNode { name: all.clone(), uid: all.clone(), age: Duration::ZERO };
+            schedule.follow(&[request], |_| false, now);
+            let waits = (around.living)().into_iter().filter(|node| !is_answered(&node.name));
+            if let Some(age) = waits.map(|node| node.age).min() {
+                schedule.hasten(&all, age);
+            }
         } else {
-            let is_answered =
-                |node: &str| around.cache.of(node).of(id).is_some_and(|answer| self.inventory.is_answered_by(answer));
             let is_known = |node: &str| !self.asks_anew && is_answered(node);
             let gone = self.schedule.lock().follow(&(around.living)(), is_known, now);
             gone.iter().for_each(|node| around.cache.put(node, id, None));

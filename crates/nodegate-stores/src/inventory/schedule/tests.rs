@@ -222,6 +222,31 @@ fn delays_grow_with_failures_or_with_the_age_of_a_node() {
 }
 
 #[test]
+fn a_request_about_all_nodes_is_due_earlier_while_one_waits_for_it() {
+    let start = Instant::now();
+    let mut schedule = Schedule::new(INTERVAL, start);
+    let all: Arc<str> = "".into();
+    schedule.follow(&nodes(&[""]), |_| false, start);
+    assert_eq!(next(&mut schedule, start).as_deref(), Some(""));
+    schedule.hasten(&all, Duration::ZERO);
+    assert_eq!(schedule.wait(start), None, "one is under way");
+    schedule.done(&all, Outcome::Answered, start, 0.0);
+    for (waits_for, due) in [(200, 25), (8, 5), (0, 5)] {
+        schedule.hasten(&all, Duration::from_secs(waits_for));
+        assert_eq!(schedule.wait(start), Some(Duration::from_secs(due)), "{waits_for}");
+    }
+    // One that waits for less long comes later, one that is not listed never.
+    schedule.hasten(&all, INTERVAL * 100);
+    assert_eq!(schedule.wait(start), Some(Duration::from_secs(5)));
+    let joined = start + Duration::from_secs(60);
+    schedule.hasten(&all, Duration::ZERO);
+    assert_eq!(next(&mut schedule, joined).as_deref(), Some(""), "the last result is a minute old");
+    schedule.done(&all, unreachable(), joined, 0.0);
+    schedule.hasten(&all, Duration::ZERO);
+    assert_eq!(schedule.wait(joined), Some(Duration::from_secs(1)), "it is paused");
+}
+
+#[test]
 fn answers_about_deleted_nodes_are_kept_for_an_hour() {
     let start = Instant::now();
     let mut schedule = Schedule::new(INTERVAL, start);
