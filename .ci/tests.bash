@@ -16,6 +16,9 @@ run_with() {
     KUBEBUILDER_ASSETS=$assets NODEGATE_REQUIRE=$run PATH=$tools:$assets:$PATH "$@"
 }
 
+# run_tests: runs those that need no cluster. As many wait for something, there are more at once than cores.
+run_tests() { RUST_TEST_THREADS=$(($(nproc) + 2)) cargo test --locked --no-fail-fast -- "${gate_tests[@]}"; }
+
 # run_cluster_tests ARGUMENT…: runs tests at control planes, not longer than 40 minutes. The slowest ones, and those that needed another try, stand below
 # the table.
 run_cluster_tests() {
