@@ -3,6 +3,8 @@
 //! `tests/control-plane/keep` keeps them running until whoever they belong to ends. Other programs are started through `setpriv
 //! --pdeathsig` from a thread that lives as long as the test process, so the kernel ends them with it, however it ends.
 
+#[allow(dead_code, reason = "benches use none")]
+mod backup;
 mod empty;
 pub(crate) mod programs;
 mod started;
@@ -72,11 +74,22 @@ impl ControlPlane {
 
     /// Ends the API server as a crash would, and after `outage` starts it again at the same address.
     pub(crate) fn restart_api_server(&self, outage: Duration) {
+        let ended = self.stop_api_server();
+        thread::sleep(outage);
+        self.start_api_server();
+        self.wait_for_another(ended);
+    }
+
+    /// Ends the API server, which is not started again before [`Self::start_api_server`]; the process that it was.
+    fn stop_api_server(&self) -> u32 {
         let ended = self.process("kube-apiserver");
         fs::write(self.directory.join("stopped"), "").unwrap();
         self.signal("kube-apiserver", "-KILL");
-        thread::sleep(outage);
-        self.start_api_server();
+        ended
+    }
+
+    /// Waits until another process than this one answers.
+    fn wait_for_another(&self, ended: u32) {
         let deadline = Instant::now() + START_TIMEOUT;
         while self.process("kube-apiserver") == ended {
             assert!(Instant::now() < deadline, "the API server is not started again");

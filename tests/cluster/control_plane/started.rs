@@ -86,7 +86,8 @@ async fn at(place: Place) -> Result<(ControlPlane, Empty), String> {
         let plane = ControlPlane::new(started.server, started.etcd, directory);
         // Whoever had it before may have been ended half-way.
         plane.start_api_server();
-        plane.signal("etcd", "-CONT");
+        // If it was ended too, it is started with the API server.
+        let _ = Command::new("kill").args(["-CONT", &plane.process("etcd").to_string()]).stderr(Stdio::null()).status();
         plane.wait_until_ready()?;
         return Ok((plane, started.empty));
     }
@@ -172,7 +173,7 @@ fn write_credentials(directory: &Path) -> Result<(), String> {
 }
 
 impl ControlPlane {
-    async fn servers(&self) -> Result<Servers, String> {
+    pub(super) async fn servers(&self) -> Result<Servers, String> {
         let etcd = kube::Config::new(self.etcd.parse().map_err(|error| format!("{}: {error}", self.etcd))?);
         let etcd = kube::Client::try_from(etcd).map_err(|error| error.to_string())?;
         Ok(Servers { etcd, api: self.client(None).await })

@@ -8,6 +8,7 @@ mod joins;
 mod people;
 mod records;
 mod replicas;
+mod restored;
 mod soak;
 
 use k8s_openapi::api::core::v1::ConfigMap;
