@@ -3,6 +3,7 @@
 mod cost;
 mod document;
 mod fleet;
+mod native;
 mod page;
 mod text;
 mod violations;

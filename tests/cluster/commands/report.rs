@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::control_plane::exclusive;
+use super::super::control_plane::{ControlPlane, exclusive};
 use super::super::keeping::{config_maps, eventually_state, is_pending, leading, node, until_led};
 use super::super::nodegate::{Nodegate, Setup};
 use super::super::requester::Requester;
@@ -11,6 +11,30 @@ use super::run;
 use crate::eventually::eventually;
 use crate::shared::commands::plugin_in;
 use crate::shared::output::assert_conforms;
+
+/// A native policy of which each evaluation fails.
+const BROKEN: &str = "nodegate-broken";
+
+/// Lets the API server evaluate a native policy that fails. Under `Ignore`, nobody but its counter tells.
+async fn fail_natively(plane: &ControlPlane) {
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
+    let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": BROKEN}, "spec": {"failurePolicy": "Ignore", "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "object.data['absent'] == 'x'"}]}});
+    let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": BROKEN}, "spec": {"policyName": BROKEN, "validationActions": ["Deny"]}});
+    plane.kubectl(&["apply", "-f", "-"], Some(&format!("{policy}\n---\n{binding}"))).unwrap();
+    eventually("the policy is in force", async || {
+        plane
+            .kubectl(&["create", "configmap", "report-native", "--from-literal=a=b", "--dry-run=server"], None)
+            .unwrap();
+        let metrics = plane.kubectl(&["get", "--raw", "/metrics"], None).unwrap();
+        let is_it = |line: &&str| line.contains("policy_check_total{") && line.contains(BROKEN);
+        metrics.lines().find(is_it).map(str::to_owned).ok_or_else(|| "it was not evaluated".to_owned())
+    })
+    .await;
+    plane.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", BROKEN], None).unwrap();
+}
 
 #[tokio::test]
 async fn a_report_shows_the_fleet_by_label_and_the_pods_whose_label_has_gone() {
@@ -31,12 +55,15 @@ async fn a_report_shows_the_fleet_by_label_and_the_pods_whose_label_has_gone() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "report-stranded", "namespace": "default"},
         "spec": {"nodeName": "other-r2", "nodeSelector": {"pool": "p"}, "containers": [{"name": "c", "image": "none"}]}});
     plane.kubectl(&["apply", "-f", "-"], Some(&pod.to_string())).unwrap();
+    fail_natively(plane).await;
     let arguments = ["report", "--namespace", &nodegate.namespace, "--stranded-pods", "-o", "json"];
     let report = || serde_json::from_str::<Value>(&run(plane, None, &arguments).with(0)).unwrap();
     assert_eq!(report()["stranded"], json!([]));
     admin.label("other-r2", "pool", Value::Null).await.unwrap();
     let report = report();
     assert_conforms("report", &report);
+    let native = report["nativeFailures"].as_array().unwrap().iter().find(|failure| failure["policy"] == BROKEN);
+    assert_eq!(native.unwrap()["errorType"], "invalid_error", "{:#}", report["nativeFailures"]);
     // The policies are known to the server only.
     assert_eq!((&report["policies"]["names"], &report["nodes"]), (&json!(["keeping"]), &json!(2)));
     assert_eq!(report["by"]["hardware.tier"], json!({"standard": 1}));
@@ -56,6 +83,7 @@ async fn a_report_shows_the_fleet_by_label_and_the_pods_whose_label_has_gone() {
         "default/report-stranded",
         "&quot;standard&quot;",
         "No writes without nodegate’s",
+        BROKEN,
     ] {
         assert!(page.contains(expected), "{expected}\n{page}");
     }

@@ -38,6 +38,8 @@ pub(crate) struct Report {
     pub(super) missed: Vec<Missed>,
     /// What kubelets claimed when their nodes joined, and what was rejected of it.
     pub(super) rejected: Vec<Rejected>,
+    /// nodegate's native admission policies that the API server could not evaluate.
+    pub(super) native_failures: Vec<NativeFailure>,
     /// Running pods that their nodes would not accept again (`--stranded-pods`).
     pub(super) stranded: Vec<AffectedPod>,
     /// The resources and the price of the nodes, by the first label of `--by` (`--cost`).
@@ -213,6 +215,18 @@ pub(crate) struct Rejected {
     /// The claim as people read it.
     #[serde(skip)]
     pub(super) text: String,
+}
+
+/// A native admission policy that the API server could not evaluate.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NativeFailure {
+    /// Its name.
+    pub(super) policy: String,
+    /// The kind of error as the API server's metrics name it: `compile_error`, `invalid_error` or `out_of_budget`.
+    pub(super) error_type: String,
+    /// How often, since the API server that answered was started.
+    pub(super) count: usize,
 }
 
 /// The resources and the price of some nodes.

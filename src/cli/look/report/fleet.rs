@@ -10,6 +10,7 @@ use crate::cli::look::report::cost::{Prices, Sums};
 use crate::cli::look::report::document::{
     Conflict, Drift, Lacking, LeftAlone, Missed, MissedWrite, Rejected, Report, Violation, ViolationMode,
 };
+use crate::cli::look::report::native;
 use crate::cli::look::report::violations::judge;
 use crate::cli::policies::plan::document::{Over, Remark, RemarkKind};
 use crate::cli::policies::plan::{decided, pods};
@@ -55,6 +56,8 @@ pub(super) enum Source {
         policies_unknown: Option<String>,
         /// Why it is unknown what the controller leaves alone, if it is.
         left_alone_unknown: Option<String>,
+        /// Why it is unknown which native policies fail, if it is.
+        native_unknown: Option<String>,
     },
 }
 
@@ -130,6 +133,11 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         Ok(keys) => gathering.report.left_alone = keys,
         Err(why) => left_alone_unknown = Some(why),
     }
+    let mut native_unknown = None;
+    match native::failures(&client).await {
+        Ok(failures) => gathering.report.native_failures = failures,
+        Err(why) => native_unknown = Some(why),
+    }
     let mut stranded = Vec::new();
     if args.stranded_pods {
         let mut impact = gathering.impact();
@@ -144,7 +152,7 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         }
         None => None,
     };
-    let source = Source::Cluster { context: place.context(), policies_unknown, left_alone_unknown };
+    let source = Source::Cluster { context: place.context(), policies_unknown, left_alone_unknown, native_unknown };
     Ok(Fleet { report: gathering.finish(stranded), source, states })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cli::look::report::cost::HOURS_A_MONTH;
 use crate::cli::look::report::document::{
-    Conflict, Cost, Drift, LeftAlone, Missed, MissedWrite, Rejected, Report, Violation,
+    Conflict, Cost, Drift, LeftAlone, Missed, MissedWrite, NativeFailure, Rejected, Report, Violation,
 };
 use crate::cli::policies::plan::text::{named, with_rule};
 use crate::cli::shared::output;
@@ -44,6 +44,10 @@ pub(super) fn of(report: &Report) -> String {
     );
     section("Written without admission", report.missed.iter().map(missed).collect());
     section("Rejected claims of kubelets", by_what(report.rejected.iter().map(rejected)));
+    section(
+        "Native policies that the API server could not evaluate since it was started",
+        report.native_failures.iter().map(native_failure).collect(),
+    );
     let unmanaged: Vec<&str> = report.unmanaged.iter().map(String::as_str).collect();
     section("No rule assigns anything to", if unmanaged.is_empty() { Vec::new() } else { vec![named(&unmanaged)] });
     let stranded = report.stranded.iter().map(|pod| {
@@ -104,6 +108,10 @@ fn missed(Missed { node, what, keys }: &Missed) -> String {
         MissedWrite::Joined => format!("node {node} joined without the labels {keys}"),
         MissedWrite::Changed => format!("protected labels of node {node} changed: {keys}"),
     }
+}
+
+fn native_failure(NativeFailure { policy, error_type, count }: &NativeFailure) -> String {
+    format!("policy {policy}: {} ({error_type})", counted(*count, "time", "times"))
 }
 
 fn rejected(Rejected { node, text, .. }: &Rejected) -> (String, &str) {

@@ -70,6 +70,11 @@ impl Tile {
     fn alert(count: usize, one: &str, more: &str) -> Self {
         Self { alert: count > 0, ..Self::plain(count, one, more) }
     }
+
+    /// `unknown`: why it is not known how many, if it is not.
+    fn unless(self, unknown: Option<&str>) -> Self {
+        if unknown.is_some() { Self { number: "?".to_owned(), ..self } } else { self }
+    }
 }
 
 /// The page as HTML.

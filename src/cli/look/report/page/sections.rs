@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use maud::{Markup, PreEscaped, html};
 
 use crate::cli::look::report::cost::HOURS_A_MONTH;
-use crate::cli::look::report::document::{Conflict, Cost, LeftAlone, Missed, MissedWrite, Report, Violation};
+use crate::cli::look::report::document::{
+    Conflict, Cost, LeftAlone, Missed, MissedWrite, NativeFailure, Report, Violation,
+};
 use crate::cli::look::report::page::charts::{self, Bar};
 use crate::cli::look::report::page::table::{Column, Rows, nodes, table};
 use crate::cli::look::report::page::{Page, Section, Tile, claims, history, text};
@@ -25,8 +27,9 @@ pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
     let report = page.report;
     let mut sections = vec![fleet(report)?, violations(report)?, missing(report), drift(report), conflicts(report)];
     // Files do not say what the webhook and the controller did.
-    if let Source::Cluster { left_alone_unknown, .. } = page.source {
-        sections.extend([left_alone(report, left_alone_unknown.as_deref()), missed(report)]);
+    if let Source::Cluster { left_alone_unknown, native_unknown, .. } = page.source {
+        let native = native_failures(report, native_unknown.as_deref());
+        sections.extend([left_alone(report, left_alone_unknown.as_deref()), missed(report), native]);
     }
     sections.push(claims::rejected(report));
     sections.push(unmanaged(report));
@@ -248,7 +251,7 @@ fn left_alone(report: &Report, unknown: Option<&str>) -> Section {
     Listed {
         id: "left-alone",
         title: "Keys that are not repaired",
-        tile: if unknown.is_some() { Tile { number: "?".to_owned(), ..tile } } else { tile },
+        tile: tile.unless(unknown),
         nothing: unknown.unwrap_or("The controller leaves no keys alone."),
         caption: "The controller leaves these keys alone, because other writers keep reverting them",
         columns: &["Node", "Key", "Policy", "Last reverted by"].map(Column::Text),
@@ -272,6 +275,25 @@ fn missed(report: &Report) -> Section {
         nothing: "No writes without nodegate’s admission were detected.",
         caption: "Writes that the webhook did not see",
         columns: &["Node", "What happened", "Labels"].map(Column::Text),
+        rows: of_report(rows),
+    }
+    .section()
+}
+
+/// `unknown`: why it is not known which fail.
+fn native_failures(report: &Report, unknown: Option<&str>) -> Section {
+    let rows = report.native_failures.iter().map(|NativeFailure { policy, error_type, count }| {
+        vec![html! { (text(policy)) }, html! { (text(error_type)) }, html! { (count) }]
+    });
+    let tile = Tile::alert(report.native_failures.len(), "failing native policy", "failing native policies");
+    Listed {
+        id: "native",
+        title: "Native policies that fail",
+        tile: tile.unless(unknown),
+        nothing: unknown
+            .unwrap_or("The API server could evaluate all native policies of nodegate since it was started."),
+        caption: "Native policies that the API server could not evaluate since it was started",
+        columns: &[Column::Text("Policy"), Column::Text("Error"), COUNT],
         rows: of_report(rows),
     }
     .section()
