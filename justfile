@@ -94,7 +94,7 @@ page-pictures:
 
 # Compare expressions made at random from a seed with the API server's answers
 cel-differential seed="20261121":
-    NODEGATE_SEED={{ seed }} cargo test --test cluster -- --nocapture expressions
+    NODEGATE_SEED={{ seed }} NODEGATE_EXPRESSIONS=2400 cargo test --test cluster -- --nocapture expressions
 
 # The program that the tests run: `cargo run` would compile everything once more, because tests need other features of dependencies. A failed command must
 # not leave an empty file behind.

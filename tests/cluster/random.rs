@@ -20,3 +20,8 @@ impl Random {
         from[self.below(from.len())]
     }
 }
+
+/// A number from the environment.
+pub(crate) fn setting(name: &str, usually: u64) -> u64 {
+    std::env::var(name).ok().map_or(usually, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
+}

@@ -14,10 +14,9 @@ use tokio::task::block_in_place;
 use super::super::control_plane::{ControlPlane, exclusive};
 use super::super::keeping::{config_maps, eventually_state, node, until_led};
 use super::super::nodegate::{Nodegate, Setup};
-use super::super::random::Random;
+use super::super::random::{Random, setting};
 use super::super::requester::{Requester, label};
 use super::chaos::proxy::{Proxy, Rate};
-use super::chaos::setting;
 use super::chaos::writers::{Seen, write};
 use super::{OWN, delete_all, names};
 

@@ -26,7 +26,7 @@ use self::writers::{Seen, write};
 use super::super::control_plane::{ControlPlane, exclusive};
 use super::super::keeping::{config_maps, node};
 use super::super::nodegate::Setup;
-use super::super::random::Random;
+use super::super::random::{Random, setting};
 use super::super::requester::Requester;
 use super::super::rolling::{Balancer, failed_open};
 use super::clock::Clock;
@@ -43,11 +43,6 @@ const SILENT: &str = "silent connections";
 const WITHOUT_TLS: &str = "connections without TLS";
 /// For so many seconds of faults, so many are promised.
 const PROMISED: (u64, usize) = (300, 10_000);
-
-/// A number from the environment.
-pub(super) fn setting(name: &str, usually: u64) -> u64 {
-    std::env::var(name).ok().map_or(usually, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
-}
 
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
