@@ -1,6 +1,6 @@
 //! Memory under constant load, for `NODEGATE_SOAK_MINUTES` (`just soak`): nodes join, change and go, policies change, watches break
-//! so that nodes go while nobody watches, and nodes arrive that cannot be read. After a warm-up the server takes no more memory than
-//! before, and no saved label is lost.
+//! so that nodes go while nobody watches, nodes arrive that cannot be read, and the cluster goes back to a backup once. After a warm-up
+//! the server takes no more memory than before, and no saved label is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,6 +35,8 @@ const RETENTION: &str = "60s";
 const RATE: Rate = Rate { lines: 1000, unreadable: 10 };
 /// A leader that stands down forgets everything, which would hide what it did not forget.
 const LEASE_SECONDS: u64 = 60;
+/// The age of the backup to which the cluster goes back. With the time that this takes, it is shorter than a term.
+const BACKUP_AGE: Duration = Duration::from_secs(20);
 /// Rows of the table.
 const ROWS: usize = 15;
 
@@ -98,7 +100,8 @@ async fn pass_through(plane: &'static ControlPlane, seen: Arc<Seen>, passed: Arc
 /// Changes a policy, or makes it anew, or deletes it.
 fn change_policy(plane: &ControlPlane, turn: usize) {
     if turn % 5 == 4 {
-        plane.kubectl(&["delete", "nodepolicy", "soak"], None).unwrap();
+        // In a backup it may be deleted already.
+        plane.kubectl(&["delete", "nodepolicy", "soak", "--ignore-not-found"], None).unwrap();
         return;
     }
     let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "soak"},
@@ -106,15 +109,25 @@ fn change_policy(plane: &ControlPlane, turn: usize) {
     plane.kubectl(&["apply", "-f", "-"], Some(&policy.to_string())).unwrap();
 }
 
-/// Samples memory about once a second until the end, and changes a policy every few seconds.
+/// Samples memory about once a second until the end, and changes a policy every few seconds. During the warm-up the cluster goes back
+/// to a backup.
 async fn sample(
     plane: &ControlPlane,
     nodegate: &Nodegate<'_>,
     length: Duration,
+    seen: &Seen,
     load: impl Fn() -> bool,
 ) -> Vec<Sample> {
     let (begun, mut samples) = (Instant::now(), Vec::new());
+    let (mut backup, mut is_restored) = (None, false);
     while begun.elapsed() < length && load() {
+        if begun.elapsed() > length / 8 && backup.is_none() {
+            backup = Some(plane.back_up().await);
+        }
+        if let Some(backup) = backup.as_ref().filter(|_| !is_restored && begun.elapsed() > length / 8 + BACKUP_AGE) {
+            block_in_place(|| seen.outage(|| plane.restore(backup)));
+            is_restored = true;
+        }
         if samples.len() % 7 == 6 {
             block_in_place(|| change_policy(plane, samples.len() / 7));
         }
@@ -163,7 +176,7 @@ async fn under_constant_load_memory_does_not_grow_after_the_warm_up() {
     }));
     let goes_on = || !load.iter().any(tokio::task::JoinHandle::is_finished);
     let length = Duration::from_secs(60 * minutes);
-    let samples = sample(plane, &nodegate, length, goes_on).await;
+    let samples = sample(plane, &nodegate, length, &seen, goes_on).await;
     seen.over.store(true, Ordering::Relaxed);
     for one in load {
         one.await.unwrap();

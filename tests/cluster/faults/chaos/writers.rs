@@ -40,7 +40,7 @@ struct Begun(Instant, bool, usize);
 
 impl Seen {
     /// Does something during which the API server may be away.
-    pub(super) fn outage(&self, act: impl FnOnce()) {
+    pub(in super::super) fn outage(&self, act: impl FnOnce()) {
         self.is_away.store(true, Ordering::SeqCst);
         act();
         self.outages.fetch_add(1, Ordering::SeqCst);
