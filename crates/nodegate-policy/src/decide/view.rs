@@ -47,7 +47,8 @@ pub(crate) struct View<'a> {
     /// Masked taints of the object.
     masked_taints: Vec<(&'a str, &'a str)>,
     /// A rule whose own values are hidden while it is evaluated, because a default rule depends on what is
-    /// present without it. A key of the object with the value that the rule assigns is hidden as well, so that
+    /// present without it. So are the values that weaker rules assign to its keys: its own take precedence, and
+    /// they may be there because of it. A key of the object with the value that the rule assigns is hidden as well, so that
     /// the result for an object that was already patched is the same.
     without: Option<(RuleIndex, &'a Rule)>,
     /// Publishers of label families of which this node had labels before.
@@ -128,9 +129,29 @@ impl<'a> View<'a> {
         seen
     }
 
-    /// The value with the highest precedence that is not hidden.
-    fn counting<'g>(&self, values: &'g AssignedValues<'a>) -> Option<&'g AssignedValue<'a>> {
-        values.iter().find(|given| self.without.is_none_or(|(index, _)| index != given.rule))
+    /// The value with the highest precedence that is not hidden. `is_own`: whether the hidden rule assigns the key.
+    fn counting<'g>(
+        &self,
+        values: &'g AssignedValues<'a>,
+        is_own: impl Fn(&Rule) -> bool,
+    ) -> Option<&'g AssignedValue<'a>> {
+        let is_hidden = |given: &AssignedValue<'_>, index, rule: &Rule| {
+            index == given.rule || (rule.overlooks(given.strength, given.rank) && is_own(rule))
+        };
+        values.iter().find(|given| !self.without.is_some_and(|(index, rule)| is_hidden(given, index, rule)))
+    }
+
+    /// The value that rules assign to a label.
+    fn assigned_label(&self, key: &str) -> Option<&AssignedValue<'a>> {
+        let values = self.labels.get(key)?;
+        self.counting(values, |rule| rule.written_labels().any(|own| own.as_str() == key))
+    }
+
+    /// The value that rules assign to a taint.
+    fn assigned_taint<'g>(&self, key: &TaintKey<'_>, values: &'g AssignedValues<'a>) -> Option<&'g AssignedValue<'a>> {
+        self.counting(values, |rule| {
+            rule.assigns.taints.iter().any(|own| own.id.key.as_str() == key.0 && own.id.effect == key.1)
+        })
     }
 
     /// Whether a label of the object has the value that the hidden rule assigns.
@@ -181,7 +202,7 @@ impl<'a> View<'a> {
 
     /// The value of a label as rules see it.
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
-        match self.labels.get(key).and_then(|values| self.counting(values)) {
+        match self.assigned_label(key) {
             Some(given) if given.strength == Strength::Default => Some(self.base_label(key).unwrap_or(&given.value)),
             Some(given) => Some(&given.value),
             None => self.base_label(key),
@@ -207,15 +228,16 @@ impl<'a> View<'a> {
     /// All taints as rules see them: key, value, effect.
     pub(crate) fn all_taints(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let base = self.facts.taints().iter().filter(|taint| {
-            let given = taint.effect().and_then(|effect| self.taints.get(&(Cow::Borrowed(&*taint.key), effect)));
-            given.is_none_or(|values| self.counting(values).is_none())
+            let given =
+                taint.effect().and_then(|effect| self.taints.get_key_value(&(Cow::Borrowed(&*taint.key), effect)));
+            given.is_none_or(|(key, values)| self.assigned_taint(key, values).is_none())
                 && !self.is_assigned_taint(taint)
                 && self.taint_counts(&taint.key, &taint.effect)
         });
         let given = self
             .taints
             .iter()
-            .filter_map(|((key, effect), values)| Some((&**key, &*self.counting(values)?.value, effect.as_str())));
+            .filter_map(|(key, values)| Some((&*key.0, &*self.assigned_taint(key, values)?.value, key.1.as_str())));
         base.map(|taint| (&*taint.key, taint.value(), &*taint.effect)).chain(given)
     }
 

@@ -128,6 +128,12 @@ impl Rule {
         self.strength == Strength::Default || self.assigns.migration.is_some()
     }
 
+    /// Whether it does not see what a rule of this strength and rank assigns to its own keys: a default rule is about absence, its own
+    /// values take precedence over those of weaker rules, and these may be there because of it.
+    pub(crate) fn overlooks(&self, strength: Strength, rank: u32) -> bool {
+        self.strength == Strength::Default && (strength, rank) > (self.strength, self.rank)
+    }
+
     /// Every expression of the rule.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
         self.matcher.expressions().chain(self.assigns.expressions())

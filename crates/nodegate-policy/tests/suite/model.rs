@@ -52,6 +52,12 @@ fn is_enforced(rule: &Value) -> bool {
     rule["mode"] != "default"
 }
 
+/// Sorts rules, the one with the highest precedence first.
+fn rank(rule: &Value) -> (Option<usize>, i64, String) {
+    let strength = ["enforce", "saved", "default"].iter().position(|mode| rule["mode"] == *mode);
+    (strength, -rule["priority"].as_i64().unwrap(), rule["name"].as_str().unwrap().to_owned())
+}
+
 /// The node as one rule sees it.
 struct Seen {
     labels: Keys,
@@ -65,10 +71,6 @@ impl Question<'_> {
     fn rules(&self) -> Vec<Value> {
         let mut rules: Vec<Value> = self.spec["rules"].as_array().unwrap().clone();
         rules.extend(self.restored());
-        let rank = |rule: &Value| {
-            let strength = ["enforce", "saved", "default"].iter().position(|mode| rule["mode"] == *mode);
-            (strength, -rule["priority"].as_i64().unwrap(), rule["name"].as_str().unwrap().to_owned())
-        };
         rules.sort_by_key(rank);
         rules
     }
@@ -118,7 +120,8 @@ impl Question<'_> {
         all.filter(|(key, value)| owned.get(key) != Some(value)).collect()
     }
 
-    /// The node with the values of these rules. A default rule does not see its own values.
+    /// The node with the values of these rules. A default rule does not see its own values, and none that weaker rules give to its
+    /// keys.
     fn seen(&self, giving: &[&Value], by: &Value) -> Seen {
         let mut labels = self.base();
         let mut there = taints(&self.node["spec"]["taints"]);
@@ -131,8 +134,15 @@ impl Question<'_> {
         }
         let others = giving.iter().filter(|rule| is_enforced(by) || rule["name"] != by["name"]);
         // The weakest rule first, so that stronger ones overwrite its values.
+        let is_hidden = |rule: &Value, kind: &str, key: &str| {
+            let own = if kind == "labels" { keys(&by[kind]) } else { taints(&by[kind]) };
+            !is_enforced(by) && rank(rule) > rank(by) && own.contains_key(key)
+        };
         for rule in others.rev() {
             for (key, value) in keys(&rule["labels"]) {
+                if is_hidden(rule, "labels", &key) {
+                    continue;
+                }
                 if is_enforced(rule) {
                     labels.insert(key, value);
                 } else {
@@ -142,7 +152,7 @@ impl Question<'_> {
                     }
                 }
             }
-            there.extend(taints(&rule["taints"]));
+            there.extend(taints(&rule["taints"]).into_iter().filter(|(id, _)| !is_hidden(rule, "taints", id)));
         }
         let taints = there.keys().map(|id| id.rsplit_once(':').unwrap().0.to_owned()).collect();
         Seen { labels, taints }

@@ -56,8 +56,9 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The rules whose values are visible to the subject. A default rule depends on what is present without it. An
-    /// enforced rule that reads its own key reads only its presence, which its own value does not change.
+    /// The rules whose values are visible to the subject. A default rule depends on what is present without it, and does not
+    /// see what weaker rules give to its keys. An enforced rule that reads its own key reads only its presence, which its own
+    /// value does not change.
     fn writers_of(&self, assigned: &AssignedKey) -> Vec<usize> {
         match self.subject {
             Subject::Entry | Subject::EntryBefore => Vec::new(),
@@ -66,8 +67,21 @@ impl Reader<'_, '_> {
                 .writers_of(assigned)
                 .into_iter()
                 .filter(|at| *at != own && !self.selection.stands_alone(*at))
+                .filter(|at| !self.is_hidden(*at, own, assigned))
                 .collect(),
         }
+    }
+
+    /// Whether the values of a rule for this key are hidden from another one.
+    fn is_hidden(&self, at: usize, from: usize, assigned: &AssignedKey) -> bool {
+        let (rule, from) = (self.selection.rule(at), self.selection.rule(from));
+        from.overlooks(rule.strength, rule.rank)
+            && match assigned.0 {
+                Field::Label => from.written_labels().any(|key| key.as_str() == assigned.1),
+                Field::Annotation | Field::Taint => {
+                    from.assigns.taints.iter().any(|taint| taint.id.to_string() == assigned.1)
+                }
+            }
     }
 
     /// The value that a default rule itself assigns, which is hidden if the object has it.
