@@ -45,8 +45,8 @@ workflows:
 [group('contribute')]
 generate: _cli_reference _json_reference _metrics_reference (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/files/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass") _chart_files
 
-# Write also what comes from the API server (the fields of a Node) and from the CEL specification (its conformance tests): needs the control plane, and Go
-generate-all: generate _node_fields cel-conformance
+# Write also what comes from the API server (the fields of a Node, the functions of its expressions) and from the CEL specification (its conformance tests): needs the control plane, and Go
+generate-all: generate _node_fields cel-conformance cel-environment
 
 _node_fields:
     NODEGATE_GENERATE=1 cargo test --quiet --test cluster -- --exact node_fields::expressions_know_the_fields_of_the_api_servers_nodes
@@ -77,6 +77,12 @@ cel-conformance:
     @mkdir -p target
     go -C tests/tools/cel-conformance run . > target/cel-conformance.jsonl
     @mv target/cel-conformance.jsonl crates/nodegate-cel/src/tests/conformance.jsonl
+
+# Write what an expression of Kubernetes may call, of the version that tests/tools/cel-environment/go.mod pins, as JSON
+cel-environment:
+    @mkdir -p target
+    go -C tests/tools/cel-environment run . > target/cel-environment.jsonl
+    @mv target/cel-environment.jsonl crates/nodegate-cel/src/tests/kubernetes.jsonl
 
 # Build the documents as a site with search, in target/book/html
 book:

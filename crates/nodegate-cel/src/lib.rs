@@ -121,19 +121,25 @@ impl Expression {
         written.filter(|(_, text)| !text.is_empty()).collect()
     }
 
-    /// The first function in it that no CEL expression of Kubernetes 1.36 can call, if there is one.
+    /// The first function in it that no CEL expression of Kubernetes 1.37 can call, if there is one.
     ///
-    /// `reverse` is none, because Kubernetes has it for lists, though not for text.
+    /// `reverse` is none, because Kubernetes has it for lists, though not for text. `sign` of a quantity is a function there,
+    /// though documented as a method (`k8s.io/apiserver/pkg/cel/library/quantity.go`).
     #[must_use]
     pub fn unknown_to_kubernetes(&self) -> Option<String> {
         let tokens = self.tokens();
         let text = |at: usize| tokens.get(at).map_or("", |(_, text)| *text);
-        (0..tokens.len()).filter(|at| text(at + 1) == "." && (*at == 0 || !matches!(text(at - 1), "." | "?"))).find_map(
-            |at| {
-                let name = format!("{}.{}", text(at), text(at + 2));
+        let is_after_dot = |at: usize| at > 0 && matches!(text(at - 1), "." | "?");
+        (0..tokens.len()).find_map(|at| match text(at) {
+            "sign" if is_after_dot(at) && text(at + 1) == "(" && !(at > 1 && text(at - 2) == "math") => {
+                Some("….sign".to_owned())
+            }
+            space if text(at + 1) == "." && !is_after_dot(at) => {
+                let name = format!("{space}.{}", text(at + 2));
                 (functions::find(&name, false).is_some() && !functions::is_in_kubernetes(&name)).then_some(name)
-            },
-        )
+            }
+            _ => None,
+        })
     }
 
     /// What it reads of its variables. It may read less, never more.

@@ -41,6 +41,7 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
     ("string(math.greatest(1, 2))", Refused, Is("2")),
     ("base64.encode(b'a')", Refused, Is("YQ==")),
     ("'ab'.reverse()", Refused, Is("ba")),
+    ("string(quantity('1').sign())", Refused, Is("1")),
     ("'%s'.format([1e6])", Is("1e+06"), Is("1000000")),
     ("'%s'.format([['a']])", Is("[~a~]"), Is("[a]")),
     ("'%.2f'.format([1234.5])", Is("1,234.50"), Is("1234.50")),

@@ -27,6 +27,8 @@ fn shape(name: &str, arguments: usize) -> Option<(LoopKind, usize, bool)> {
         ("sortBy", 2) => (LoopKind::SortBy, 1, false),
         ("transformMap", 3) => (LoopKind::TransformMap, 2, false),
         ("transformMap", 4) => (LoopKind::TransformMap, 2, true),
+        ("transformMapEntry", 3) => (LoopKind::TransformMapEntry, 2, false),
+        ("transformMapEntry", 4) => (LoopKind::TransformMapEntry, 2, true),
         ("optMap", 2) => (LoopKind::OptionalMap, 1, false),
         ("optFlatMap", 2) => (LoopKind::OptionalFlatMap, 1, false),
         _ => return None,
@@ -43,6 +45,7 @@ fn usage(name: &str) -> Option<&'static str> {
         "transformList" => "map.transformList(key, value, result)",
         "sortBy" => "list.sortBy(x, key)",
         "transformMap" => "map.transformMap(key, value, result)",
+        "transformMapEntry" => "map.transformMapEntry(key, value, {newKey: newValue})",
         "optMap" => "optional.optMap(x, value)",
         "optFlatMap" => "optional.optFlatMap(x, optional)",
         _ => return None,
@@ -149,7 +152,7 @@ impl Checker {
         let of = match kind {
             LoopKind::All | LoopKind::Exists | LoopKind::ExistsOne => Type::Bool,
             LoopKind::Filter | LoopKind::Collect | LoopKind::SortBy => Type::List,
-            LoopKind::TransformMap => Type::Map,
+            LoopKind::TransformMap | LoopKind::TransformMapEntry => Type::Map,
             LoopKind::OptionalMap | LoopKind::OptionalFlatMap => Type::Optional,
         };
         let tree = Loop { kind, two_variables: variables == 2, range: range.tree, filter, body: body.tree };
@@ -160,6 +163,9 @@ impl Checker {
         match kind {
             LoopKind::All | LoopKind::Exists | LoopKind::ExistsOne | LoopKind::Filter => {
                 self.typed(syntax, Type::Bool, "the condition")
+            }
+            LoopKind::TransformMapEntry => {
+                self.typed(syntax, Type::Map, "what transformMapEntry yields for each entry")
             }
             LoopKind::OptionalFlatMap => self.typed(syntax, Type::Optional, "what optFlatMap yields"),
             LoopKind::Collect | LoopKind::SortBy | LoopKind::TransformMap | LoopKind::OptionalMap => self.part(syntax),

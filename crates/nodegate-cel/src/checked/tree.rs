@@ -78,7 +78,7 @@ pub(crate) struct Loop {
     /// Two variables: index and item of a list, key and value of a map.
     pub(crate) two_variables: bool,
     pub(crate) range: Tree,
-    /// Which items count; of `map`, `transformList`, `transformMap` only.
+    /// Which items count; of `map`, `transformList`, `transformMap` and `transformMapEntry` only.
     pub(crate) filter: Option<Tree>,
     pub(crate) body: Tree,
 }
@@ -94,6 +94,8 @@ pub(crate) enum LoopKind {
     /// `sortBy`
     SortBy,
     TransformMap,
+    /// `transformMapEntry`: the body is a map, whose entries become those of the result.
+    TransformMapEntry,
     /// `optMap`; the result of `optFlatMap` is an optional already.
     OptionalMap,
     OptionalFlatMap,

@@ -20,6 +20,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("optional.none", Form::Function, &[], Type::Optional, Run::Own(none)),
     Function::new("optional.of", Form::Function, &[Type::Any], Type::Optional, Run::Own(some)),
     Function::new("optional.ofNonZeroValue", Form::Function, &[Type::Any], Type::Optional, Run::Own(some_non_zero)),
+    Function::new("optional.unwrap", Form::Function, &[Type::List], Type::List, Run::Own(unwrap)),
+    Function::new("unwrapOpt", Form::Method, &[Type::List], Type::List, Run::Own(unwrap)),
     Function::new("hasValue", Form::Method, &[Type::Optional], Type::Bool, Run::Own(has_value)),
     Function::new("value", Form::Method, &[Type::Optional], Type::Any, Run::Own(value)),
 ];
@@ -178,6 +180,25 @@ fn has_value<'a>(_: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
         [Value::Optional(value)] => Ok(Value::Bool(value.is_some())),
         _ => Err(unsuited("hasValue", arguments)),
     }
+}
+
+/// The values of those optionals that have one.
+fn unwrap<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::List(items)] = arguments else { return Err(unsuited("unwrap", arguments)) };
+    steps.take(items.len())?;
+    let mut values = Vec::new();
+    for item in items.iter() {
+        match item {
+            Value::Optional(value) => values.extend(value.map(|value| (*value).clone())),
+            other => {
+                return Err(EvaluationError::failed(format!(
+                    "unwrap() needs a list of optionals, one is {}",
+                    other.noun()
+                )));
+            }
+        }
+    }
+    Ok(Value::from(values))
 }
 
 fn value<'a>(_: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {

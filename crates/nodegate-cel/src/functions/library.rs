@@ -29,6 +29,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     method("asInteger", &[Type::Quantity], Type::Int),
     method("asApproximateFloat", &[Type::Quantity], Type::Double),
     method("sign", &[Type::Quantity], Type::Int),
+    Function::new("sign", Form::Function, &[Type::Quantity], Type::Int, Run::Own(sign)),
     method("add", &[Type::Quantity, Type::Any], Type::Quantity),
     method("sub", &[Type::Quantity, Type::Any], Type::Quantity),
     method("isGreaterThan", &[Type::Any, Type::Any], Type::Bool),
@@ -70,6 +71,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("base64.encode", &[Type::Bytes], Type::Text),
     function("base64.decode", &[Type::Text], Type::Bytes),
 ];
+
+/// Kubernetes has it as a function, and documents a method.
+fn sign<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Result<Value<'a>, EvaluationError> {
+    call(steps, "sign", Form::Method, arguments)
+}
 
 /// The library, with every function it has; [`FUNCTIONS`] says which can be reached.
 static LIBRARY: LazyLock<cel::Context<'static>> = LazyLock::new(|| cel::Context::default().with_all());

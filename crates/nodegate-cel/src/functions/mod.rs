@@ -147,7 +147,7 @@ pub(super) fn is_namespace(name: &str) -> bool {
     all().any(|function| function.name.split_once('.').is_some_and(|(space, _)| space == name))
 }
 
-/// Whether Kubernetes 1.36 has the function `name`, with its namespace (`k8s.io/apiserver/pkg/cel/environment/base.go`): it
+/// Whether Kubernetes 1.37 has the function `name`, with its namespace (`k8s.io/apiserver/pkg/cel/environment/base.go`): it
 /// leaves out cel-go's libraries of mathematics and encoding.
 pub(super) fn is_in_kubernetes(name: &str) -> bool {
     !["math.", "base64."].iter().any(|space| name.starts_with(space))

@@ -60,7 +60,28 @@ impl<'a> Evaluation<'a> {
                 }
                 Ok(Value::from(map))
             }
+            LoopKind::TransformMapEntry => self.entries(repeated, &range),
         }
+    }
+
+    /// The entries of all maps that the body yields. Two of one key are an error, as in cel-go (`ext/comprehensions.go`).
+    fn entries(&mut self, repeated: &'a Loop, range: &Value<'a>) -> Outcome<'a> {
+        let mut map = BTreeMap::new();
+        for item in self.items(repeated, range)? {
+            let new = match self.with(item, |inner| inner.filtered(repeated))? {
+                None => continue,
+                Some(Value::Map(new)) => new,
+                Some(other) => return Err(wrong(&repeated.body, "a map", &other)),
+            };
+            self.steps.take(new.len())?;
+            for (key, value) in new.entries() {
+                if map.contains_key(&key) {
+                    return Err(EvaluationError::failed(format!("transformMapEntry yields the key {key} twice")));
+                }
+                map.insert(key, value);
+            }
+        }
+        Ok(Value::from(map))
     }
 
     /// `all` and `exists`: one item that decides outweighs any that fails, wherever it stands.

@@ -255,6 +255,8 @@ fn piece() -> impl Strategy<Value = String> {
         "=",
         "math.",
         "transformMap(k, v, ",
+        "transformMapEntry(k, v, ",
+        "unwrapOpt()",
         "optional.of(",
         "_",
         "$",

@@ -49,9 +49,12 @@ const TRUE: &[&str] = &[
     r#"{"b": 1, "a": 2}.map(k, k) == ["a", "b"] && {"a": 1}.all(k, v, k == "a" && v == 1)"#,
     r#"["x", "y"].exists(i, v, i == 1 && v == "y") && [5].transformList(i, v, i + v) == [5]"#,
     r#"{"a": 1, "b": 2}.transformMap(k, v, v > 1, k + "!") == {"b": "b!"}"#,
+    r#"["x", "y"].transformMapEntry(i, v, {v: i}) == {"x": 0, "y": 1} && {"a": 1}.transformMapEntry(k, v, {k: v, k + "!": v}) == {"a": 1, "a!": 1}"#,
+    r#"["x", "y", "x"].transformMapEntry(i, v, i < 2, {v: i}) == {"x": 0, "y": 1} && [1].transformMapEntry(i, v, {}) == {}"#,
     "[1].all(x, [2].all(y, [x, y] == [1, 2]))",
     "[[1, 2], [3]].map(x, x.map(y, y + 1)) == [[2, 3], [4]]",
     // Optionals
+    "optional.unwrap([optional.of(1), optional.none(), optional.of(3)]) == [1, 3] && [optional.none()].unwrapOpt() == []",
     r#"{"a": 1}.?a.orValue(0) == 1 && {"a": 1}.?b.orValue(0) == 0 && {"a": 1}[?"a"].hasValue()"#,
     r#"{"a": {"b": 1}}.?a.b.orValue(0) == 1 && {"a": {}}.?a.b.orValue(0) == 0 && {}.?a.?b[?"c"].orValue(7) == 7"#,
     "[1][?0].value() == 1 && [1][?5].orValue(9) == 9 && optional.none().or(optional.of(1)).value() == 1",
@@ -158,6 +161,9 @@ fn what_fails_makes_the_answer_unknown_and_says_why() {
 fn a_failure_that_nothing_outweighs_stays() {
     assert!(failure("1 / 0 == 1 || false").contains("division"));
     assert!(failure("1 / 0 == 1 && true").contains("division"));
+    assert!(failure("['x', 'x'].transformMapEntry(i, v, {v: i}) == {}").contains("yields the key \"x\" twice"));
+    assert!(failure("[1].transformMapEntry(i, v, dyn(v)) == {}").contains("this needs a map"));
+    assert!(failure("[dyn(1)].unwrapOpt() == []").contains("needs a list of optionals"));
     assert!(failure("[0, 2].exists(x, 1 / x == 1)").contains("division"));
 }
 

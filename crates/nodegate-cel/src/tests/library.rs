@@ -31,7 +31,11 @@ fn a_function_that_kubernetes_lacks_is_named() {
     let unknown = |source: &str| Expression::compile(source, &SCHEMA, Yields::Any).unwrap().unknown_to_kubernetes();
     assert_eq!(unknown("1 + math.abs(-1)").as_deref(), Some("math.abs"));
     assert_eq!(unknown("[b'a'].map(x, base64.encode(x))").as_deref(), Some("base64.encode"));
+    assert_eq!(unknown("quantity('1').sign() + math.sign(1)").as_deref(), Some("….sign"));
+    assert_eq!(unknown("math.sign(-1)").as_deref(), Some("math.sign"));
     for known in [
+        "sign(quantity('1'))",
+        "dyn(doc).sign",
         "'math.abs(1)'",
         "dyn(doc).math.abs",
         "dyn(doc).?math.abs",

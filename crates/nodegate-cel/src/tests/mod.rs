@@ -4,6 +4,7 @@
 mod bounds;
 mod calendar;
 mod conformance;
+mod environment;
 mod given;
 mod hostile;
 mod language;

@@ -153,6 +153,8 @@ fn many_items_take_many_steps() {
         "doc.status.list.map(x, x)",
         "doc.status.list.transformList(i, x, x)",
         "doc.status.map.transformMap(k, v, v)",
+        "doc.status.list.transformMapEntry(i, v, {i: v})",
+        "doc.status.list.map(x, optional.of(x)).unwrapOpt()",
         "doc.status.map.all(k, true)",
         "doc.status.list.sort()",
         "doc.status.list.sortBy(x, x)",

@@ -74,6 +74,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("[1].sortBy(x) == []", "write list.sortBy(x, key)"),
     ("{}.transformList(k, v) == []", "write map.transformList(key, value, result)"),
     ("{}.transformMap(k, v) == {}", "write map.transformMap(key, value, result)"),
+    ("{}.transformMapEntry(k, v) == {}", "write map.transformMapEntry(key, value, {newKey: newValue})"),
+    ("{}.transformMapEntry(k, v, 1) == {}", "what transformMapEntry yields for each entry"),
     ("optional.of(1).optMap(x) == optional.of(1)", "write optional.optMap(x, value)"),
     ("optional.of(1).optFlatMap(x) == optional.of(1)", "write optional.optFlatMap(x, optional)"),
     ("has(doc)", "write has(a.b), or \"b\" in a"),

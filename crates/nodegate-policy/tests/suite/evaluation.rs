@@ -50,9 +50,6 @@ impl Evaluation {
         for name in self.names.iter().filter(|name| name.starts_with("variables_")) {
             source = source.replace(&format!("has({name})"), "true");
         }
-        if let Some((list, rest)) = source.rsplit_once(".transformMapEntry(") {
-            return self.map_entries(list, rest);
-        }
         let expression = Expression::compile(&source, leaked(schema(&self.names)), Yields::Any);
         let expression = leaked(expression.unwrap_or_else(|error| panic!("{source}\n{error}")));
         let mut variables = Variables::new();
@@ -60,29 +57,6 @@ impl Evaluation {
             variables = variables.with(name, value.clone());
         }
         expression.evaluate(leaked(variables)).ok()
-    }
-
-    /// `list.transformMapEntry(i, v, {key: value})`, which the engine does not have.
-    fn map_entries(&self, list: &str, rest: &str) -> Option<Value<'static>> {
-        let (names, body) = rest.split_once(", {").unwrap();
-        let name: &'static str = leaked(names.split_once(", ").unwrap().1.to_owned());
-        let body = body.strip_suffix("})").unwrap();
-        let (mut quoted, mut at) = (false, 0);
-        for (index, letter) in body.char_indices() {
-            quoted ^= letter == '"';
-            if letter == ':' && !quoted {
-                at = index;
-                break;
-            }
-        }
-        let (key, value) = (&body[..at], &body[at + 1..]);
-        let entry = |item: Value<'static>| {
-            let mut inner = Self { names: self.names.clone(), values: self.values.clone() };
-            inner.add(name, item);
-            let key: &'static str = leaked(inner.value(key)?.as_str().unwrap().to_owned());
-            Some((key, inner.value(value)?))
-        };
-        Some(Value::map(self.value(list)?.items().unwrap().into_iter().map(entry).collect::<Option<Vec<_>>>()?))
     }
 
     pub(crate) fn holds(&self, source: &str) -> Option<bool> {
