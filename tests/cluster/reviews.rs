@@ -1,14 +1,22 @@
 //! Whatever review the API server can send is answered: as large as a kubelet can make it, and of every operation.
 #![allow(clippy::await_holding_lock, reason = "one test at a time uses the control plane")]
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
+use nodegate_webhook::admission::REVIEW_BYTES;
+use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpSocket;
+use tokio_rustls::TlsConnector;
 
 use super::control_plane::{ControlPlane, exclusive};
 use super::keeping::node;
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label};
 use crate::eventually::{eventually, holds};
+use crate::shared::authority::client_config;
 
 /// Nearly as much as etcd takes. The API server writes each character with six bytes, in both objects of an UPDATE.
 const CHARACTERS: usize = 1_250_000;
@@ -97,6 +105,72 @@ async fn kubelets_that_write_large_nodes_at_once_are_all_judged_within_the_memor
     assert!(peak < 256 * 1024 * 1024, "{peak} bytes");
     assert_eq!(label(&admin.get("ordinary-1").await, "hardware.tier"), None, "stripped at its join");
     admin.delete("ordinary-1").await;
+}
+
+/// Connections of one pod that each send as much as a review may have, faster than nothing and slower than any network, again and again.
+async fn send_slowly(port: u16, ca: String) {
+    let connector = TlsConnector::from(client_config(ca.as_bytes(), None, rustls::ALL_VERSIONS));
+    // 4.6 MiB in a second.
+    let piece = vec![b' '; 4_823_449 / 20];
+    loop {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.1.1:0".parse().unwrap()).unwrap();
+        let connected = socket.connect(([127, 0, 0, 1], port).into()).await.unwrap();
+        let Ok(mut stream) = connector.connect(ServerName::try_from("localhost").unwrap(), connected).await else {
+            continue;
+        };
+        let head = format!(
+            "POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {REVIEW_BYTES}\r\n\r\n"
+        );
+        let _ = stream.write_all(head.as_bytes()).await;
+        for _ in 0..REVIEW_BYTES / piece.len() {
+            if stream.write_all(&piece).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// Neither stores the API server a reserved label under `Ignore`, nor does it refuse an administrator's write under `Fail`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_pod_sends_large_bodies_slowly_writes_of_large_nodes_are_judged() {
+    let cluster = exclusive();
+    let admin = Requester::admin(cluster.plane).await;
+    let tenant = Requester::user(cluster.plane, "tenant", &["system:masters", "system:authenticated"]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    let reserved = json!({"name": "own", "namespaces": ["acme.example.com"], "allow": {"groups": ["acme"]}});
+    let policy = json!({"apiVersion": "nodegate.dev/v1alpha1", "kind": "NodePolicy", "metadata": {"name": "p"},
+        "spec": {"governance": {"reserved": [reserved]}}});
+    std::fs::write(&file, policy.to_string()).unwrap();
+    let policies = [file.to_str().unwrap()];
+    for failure_policy in ["Ignore", "Fail"] {
+        let render = ["--failure-policy", failure_policy];
+        let nodegate = Nodegate::start(cluster.plane, &Setup { policies: &policies, render: &render, ..setup() });
+        let name = format!("filled-{}", failure_policy.to_lowercase());
+        let mut large = node(&name, json!({}));
+        large["metadata"]["annotations"] = json!({"filled": "x".repeat(200_000)});
+        admin.create(&large).await.unwrap();
+        let (port, _) = nodegate.ports();
+        let slow: Vec<_> = (0..4).map(|_| tokio::spawn(send_slowly(port, nodegate.ca()))).collect();
+        let count = |name: &str| {
+            let metrics = nodegate.probe("/metrics").unwrap_or_default();
+            metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap_or_default()
+        };
+        let refused = || count("nodegate_bodies_refused_total{reason=\"slow\"}");
+        for at in 0..5 {
+            let denied = tenant.label(&name, "acme.example.com/pool", json!("x")).await.unwrap_err();
+            assert!(denied.code == 403 && denied.message.contains("acme.example.com/pool"), "{denied:?}");
+            let stored = admin.label(&name, "team", json!(at.to_string())).await.unwrap();
+            assert_eq!(label(&stored, "acme.example.com/pool"), None, "{failure_policy}");
+        }
+        nodegate.eventually("the slow bodies stood in the way of others", || refused() > 0).await;
+        assert!(slow.iter().all(|sender| !sender.is_finished()), "they never gave up");
+        slow.iter().for_each(tokio::task::JoinHandle::abort);
+        assert!(count("nodegate_large_reviews_total ") >= 10, "the writes were large reviews");
+        admin.delete(&name).await;
+    }
 }
 
 #[tokio::test]
