@@ -25,7 +25,11 @@ pub(crate) struct Guard<'a> {
 impl<'a> Guard<'a> {
     pub(crate) fn install(plane: &'a ControlPlane, arguments: &[&str]) -> Self {
         let mut render = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-        let manifests = run(render.args(["render", "guard"]).args(arguments), None).unwrap();
+        let mut manifests = run(render.args(["render", "guard"]).args(arguments), None).unwrap();
+        if !plane.has_mutating_policies() {
+            let is_known = |object: &&str| !object.contains("\nkind: MutatingAdmissionPolicy");
+            manifests = manifests.split("\n---\n").filter(is_known).collect::<Vec<_>>().join("\n---\n");
+        }
         plane.kubectl(&["apply", "-f", "-"], Some(&manifests)).unwrap();
         Self { plane, manifests }
     }

@@ -142,7 +142,7 @@ fn of_the_release(plane: &ControlPlane) -> Vec<String> {
                  mutatingwebhookconfiguration,validatingwebhookconfiguration,validatingadmissionpolicy,validatingadmissionpolicybinding,\
                  mutatingadmissionpolicy,mutatingadmissionpolicybinding,crd";
     let selector = format!("app.kubernetes.io/instance={RELEASE}");
-    let found = plane.kubectl(&["get", kinds, "-A", "-l", &selector, "-o", "json"], None).unwrap();
+    let found = plane.kubectl(&["get", &plane.known_kinds(kinds), "-A", "-l", &selector, "-o", "json"], None).unwrap();
     let found: Value = serde_json::from_str(&found).unwrap();
     let own = items(&found["items"]).iter().filter(|object| object["metadata"]["ownerReferences"].is_null());
     own.map(|object| format!("{}/{}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap()))

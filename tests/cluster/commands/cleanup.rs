@@ -89,7 +89,8 @@ async fn cleanup_refuses_while_nodegate_runs_and_then_removes_everything_that_it
         eventually_state(&maps, name, "owned", owns).await;
     }
     let kept_by = format!("nodegate.dev/kept-by={namespace}");
-    let native = || plane.kubectl(&["get", NATIVE, "-l", &kept_by, "-o", "name"], None).unwrap();
+    let kinds = plane.known_kinds(NATIVE);
+    let native = || plane.kubectl(&["get", &kinds, "-l", &kept_by, "-o", "name"], None).unwrap();
     nodegate.eventually("there are native policies", || !native().is_empty()).await;
 
     // While it runs, everything stays.
@@ -139,7 +140,9 @@ async fn cleanup_refuses_while_nodegate_runs_and_then_removes_everything_that_it
     assert!(left.matches("not found").count() == 2, "{left}");
     let kinds: Vec<&str> =
         answer["objects"].as_array().unwrap().iter().filter_map(|one| one["kind"].as_str()).collect();
-    for kind in ["ConfigMap", "Secret", "Lease", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"] {
+    let mutating = ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
+    let mutating = mutating.into_iter().filter(|_| plane.has_mutating_policies());
+    for kind in ["ConfigMap", "Secret", "Lease"].into_iter().chain(mutating) {
         assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
     }
     assert_eq!(cleanup(plane, &namespace, &["--confirm"]).with(0), "nothing to clean up\n");

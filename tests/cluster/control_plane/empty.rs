@@ -24,15 +24,17 @@ const ITS_OWN: [&str; 9] = [
 ];
 
 /// What it writes shortly after it says that it is ready.
-const LATE: [&str; 7] = [
+const LATE: [&str; 6] = [
     "/registry/configmaps/kube-system/kube-apiserver-legacy-service-account-token-tracking",
     "/registry/namespaces/default",
     "/registry/namespaces/kube-node-lease",
     "/registry/namespaces/kube-public",
     "/registry/namespaces/kube-system",
-    "/registry/servicecidrs/kubernetes",
     "/registry/services/specs/default/kubernetes",
 ];
+
+/// The same, from Kubernetes 1.33 on.
+const LATE_SERVICE_CIDR: &str = "/registry/servicecidrs/kubernetes";
 
 /// Where etcd has what admission acts by, or what controllers list from the API server's memory; and a list that waits until
 /// that memory is as new as etcd (KEP-2340).
@@ -75,11 +77,15 @@ pub(super) struct Servers {
 
 impl Empty {
     /// What is there now, once the API server has written all that belongs to an empty cluster.
-    pub(super) async fn of(etcd: &kube::Client) -> Result<Self, String> {
+    pub(super) async fn of(Servers { etcd, api }: &Servers) -> Result<Self, String> {
         let deadline = Instant::now() + PATIENCE;
+        let request = Request::get("/apis/networking.k8s.io/v1").body(Vec::new()).unwrap();
+        let resources = api.request_text(request).await.map_err(|error| error.to_string())?;
+        let has_service_cidrs = resources.contains("\"servicecidrs\"");
         loop {
             let (revision, values) = range(etcd, json!({})).await?;
-            let Some(missing) = LATE.iter().find(|key| !values.contains_key(**key)) else {
+            let late = LATE.iter().chain(has_service_cidrs.then_some(&LATE_SERVICE_CIDR));
+            let Some(missing) = late.into_iter().find(|key| !values.contains_key(**key)) else {
                 return Ok(Self { revision, values });
             };
             if Instant::now() > deadline {
@@ -170,7 +176,12 @@ async fn range(etcd: &kube::Client, how: Value) -> Result<(u64, BTreeMap<String,
 async fn policies_are_read_again(api: &kube::Client) -> Result<(), String> {
     static MARKS: AtomicU32 = AtomicU32::new(0);
     let mark = format!("mark-{}-{}", std::process::id(), MARKS.fetch_add(1, Ordering::Relaxed));
-    for (path, object) in mark_objects(&mark) {
+    let resources = Request::get("/apis/admissionregistration.k8s.io/v1").body(Vec::new()).unwrap();
+    let resources = api.request_text(resources).await.map_err(|error| error.to_string())?;
+    // From Kubernetes 1.36 on.
+    let has_mutating = resources.contains("\"mutatingadmissionpolicies\"");
+    let objects = mark_objects(&mark, has_mutating).into_iter();
+    for (path, object) in objects.filter(|(path, _)| has_mutating || !path.starts_with("mutating")) {
         let request = Request::post(format!("/apis/admissionregistration.k8s.io/v1/{path}"))
             .header("Content-Type", "application/json")
             .body(object.to_string().into_bytes())
@@ -197,13 +208,14 @@ async fn policies_are_read_again(api: &kube::Client) -> Result<(), String> {
 }
 
 /// A mutating and a validating policy for dry runs of one ConfigMap, and their bindings.
-fn mark_objects(mark: &str) -> [(&'static str, Value); 4] {
+fn mark_objects(mark: &str, has_mutating: bool) -> [(&'static str, Value); 4] {
     let object = |kind: &str, spec: Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": mark}, "spec": spec});
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"], "resourceNames": [mark]});
     let matched = json!({"resourceRules": [rule], "namespaceSelector": {}, "objectSelector": {}});
     let mutation = json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{data: {\"marked\": \"true\"}}"}});
     let mutating = json!({"failurePolicy": "Ignore", "reinvocationPolicy": "Never", "matchConstraints": matched, "mutations": [mutation]});
-    let validation = json!({"expression": "!('marked' in object.?data.orValue({}))", "message": "both act"});
+    let expression = if has_mutating { "!('marked' in object.?data.orValue({}))" } else { "false" };
+    let validation = json!({"expression": expression, "message": "both act"});
     let validating = json!({"failurePolicy": "Ignore", "matchConstraints": matched, "validations": [validation]});
     [
         ("mutatingadmissionpolicies", object("MutatingAdmissionPolicy", mutating)),

@@ -219,6 +219,19 @@ impl ControlPlane {
         run(kubectl_command(&self.kubeconfig_file("admin", None)).args(arguments), input)
     }
 
+    /// Whether it has mutating admission policies, which came with Kubernetes 1.36.
+    pub(crate) fn has_mutating_policies(&self) -> bool {
+        let known = self.kubectl(&["api-resources", "--no-headers", "-o", "name"], None).unwrap();
+        known.contains("mutatingadmissionpolicies.")
+    }
+
+    /// Those of these kinds that it has.
+    pub(crate) fn known_kinds(&self, kinds: &str) -> String {
+        let has_mutating = self.has_mutating_policies();
+        let is_known = |kind: &&str| has_mutating || !kind.starts_with("mutatingadmissionpolic");
+        kinds.split(',').map(str::trim).filter(is_known).collect::<Vec<_>>().join(",")
+    }
+
     /// The token of the administrator.
     pub(crate) fn admin_token(&self) -> &'static str {
         ADMIN_TOKEN

@@ -100,7 +100,7 @@ async fn at(place: Place) -> Result<(ControlPlane, Empty), String> {
     fs::create_dir_all(&directory).map_err(say)?;
     let plane = start(&place, directory.clone())?;
     plane.wait_until_ready()?;
-    let empty = Empty::of(&plane.servers().await?.etcd).await?;
+    let empty = Empty::of(&plane.servers().await?).await?;
     let started = Started { server: plane.server.clone(), etcd: plane.etcd.clone(), empty };
     fs::write(&file, serde_json::to_string(&started).map_err(|error| error.to_string())?).map_err(say)?;
     Ok((plane, started.empty))

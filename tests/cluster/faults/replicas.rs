@@ -106,7 +106,8 @@ async fn a_thousand_concurrently_joining_nodes_get_their_labels_and_taints() {
     let nodes = names("kept-m", 1000);
     let joins = futures_util::stream::iter(nodes.clone()).map(|name| async move {
         let created = Requester::kubelet(cluster.plane, &name).await.create(&node(&name, json!({}))).await.unwrap();
-        assert!(taints(&created).contains(&"fleet=kept:NoSchedule".to_owned()), "{name}");
+        let log = || cluster.plane.api_server_log();
+        assert!(taints(&created).contains(&"fleet=kept:NoSchedule".to_owned()), "{name}: {created:#}\n{}", log());
     });
     joins.buffer_unordered(50).collect::<Vec<()>>().await;
     for name in &nodes {
