@@ -1,11 +1,14 @@
 //! The guard: what kubelets may not assert holds in the API server itself, with every replica dead.
 
+mod installed;
+
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use serde_json::{Map, Value, json};
 
-use super::control_plane::{ControlPlane, exclusive, run};
+pub(crate) use self::installed::Guard;
+use self::installed::{is_native, until_guarded, until_stripped};
+use super::control_plane::{ControlPlane, exclusive};
 use super::keeping::{node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Outcome, Requester, Way, label};
@@ -15,71 +18,6 @@ use crate::eventually::{eventually, holds};
 const TIER: &str = "class.example.com/tier";
 const POLICIES: &[&str] = &["tests/cluster/guard.yaml"];
 const KUBELETS: [&str; 3] = ["kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch"];
-
-/// What `render guard` prints, in force until this is dropped.
-pub(crate) struct Guard<'a> {
-    plane: &'a ControlPlane,
-    manifests: String,
-}
-
-impl<'a> Guard<'a> {
-    pub(crate) fn install(plane: &'a ControlPlane, arguments: &[&str]) -> Self {
-        let mut render = Command::new(env!("CARGO_BIN_EXE_nodegate"));
-        let mut manifests = run(render.args(["render", "guard"]).args(arguments), None).unwrap();
-        if !plane.has_mutating_policies() {
-            let is_known = |object: &&str| !object.contains("\nkind: MutatingAdmissionPolicy");
-            manifests = manifests.split("\n---\n").filter(is_known).collect::<Vec<_>>().join("\n---\n");
-        }
-        plane.kubectl(&["apply", "-f", "-"], Some(&manifests)).unwrap();
-        Self { plane, manifests }
-    }
-}
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        let _ = self.plane.kubectl(&["delete", "--ignore-not-found", "-f", "-"], Some(&self.manifests));
-    }
-}
-
-/// Waits until the API server knows of the guard and of what policies name.
-async fn until_guarded(plane: &ControlPlane, key: &str) {
-    let name = "guard-probe";
-    let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, name).await);
-    admin.delete(name).await;
-    admin.create(&node(name, json!({}))).await.unwrap();
-    for key in ["nodegate.dev/probe", key] {
-        // Through `nodes/status` no webhook corrects it first.
-        let probe = json!({"metadata": {"labels": {key: "x"}}});
-        eventually(&format!("{key} is guarded"), async || {
-            let outcome = kubelet.merge_status(name, probe.clone()).await;
-            if is_native(&outcome) {
-                return Ok(());
-            }
-            admin.label(name, key, Value::Null).await.unwrap();
-            Err(format!("{outcome:?}"))
-        })
-        .await;
-    }
-    admin.delete(name).await;
-}
-
-/// Waits until the API server takes a key out of a node that joins. For when no webhook does it.
-async fn until_stripped(plane: &ControlPlane, key: &str) {
-    let name = "guard-probe";
-    let (admin, kubelet) = (Requester::admin(plane).await, Requester::kubelet(plane, name).await);
-    eventually(&format!("{key} is taken out"), async || {
-        admin.delete(name).await;
-        let created = kubelet.create(&node(name, json!({key: "x"}))).await.unwrap();
-        holds(label(&created, key).is_none(), || format!("{created:#}"))
-    })
-    .await;
-    admin.delete(name).await;
-}
-
-/// Whether the API server itself refused it.
-fn is_native(outcome: &Outcome) -> bool {
-    outcome.as_ref().is_err_and(|refusal| refusal.message.contains("ValidatingAdmissionPolicy"))
-}
 
 fn refused(outcome: Outcome, key: &str) {
     let refusal = outcome.expect_err(key);
@@ -130,7 +68,8 @@ async fn without_a_replica_a_kubelet_cannot_set_protected_persisted_or_own_keys(
     let annotations = &created["metadata"]["annotations"];
     assert_eq!((&annotations["mine"], annotations.as_object().unwrap().len()), (&json!("x"), 2), "{created:#}");
     let mark: Value = serde_json::from_str(annotations["nodegate.dev/admission"].as_str().unwrap()).unwrap();
-    assert_eq!(mark, json!({"rejected": {TIER: "gold", "vault.example.com/a": "x"}, "own": 3, "owners": false}));
+    let rejected = json!({TIER: "gold", "vault.example.com/a": "x"});
+    assert_eq!(mark, json!({"rejected": rejected, "own": 3, "owners": false, "guard": true}));
     admin.label("guarded-1", "vault.example.com/b", json!("given")).await.unwrap();
 
     for status in [false, true] {
@@ -380,6 +319,48 @@ async fn a_policy_whose_keys_the_guard_cannot_be_told_says_so_until_it_can() {
     drop(nodegate);
 }
 
+#[tokio::test]
+async fn what_the_guard_takes_from_a_joining_kubelet_is_told_as_what_the_webhook_takes() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let (dead, _guard) = with_every_replica_dead(plane).await;
+    let namespace = Some(&*dead.namespace);
+    let nodegate = Nodegate::start(plane, &Setup { policies: POLICIES, cluster: true, namespace, ..Setup::default() });
+    until_led(&nodegate).await;
+    let admin = Requester::admin(plane).await;
+    admin.delete("guarded-5").await;
+    let mut forged = node("guarded-5", json!({TIER: "gold", "vault.example.com/x": "y", "nodegate.dev/x": "y"}));
+    forged["metadata"]["annotations"] = json!({"nodegate.dev/admission": "{"});
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("node.json");
+    std::fs::write(&file, forged.to_string()).unwrap();
+    let who = ["--as=system:node:guarded-5", "--as-group=system:nodes", "--as-group=system:authenticated"];
+    let arguments = ["create", "-f", file.to_str().unwrap()];
+    let (joined, told) = plane.kubectl_with_stderr(&[&arguments[..], &who].concat());
+    assert!(joined, "{told}");
+    // The guard leaves only the number of nodegate's own keys. Where the API server has no such policies, the webhook names them.
+    let own = if plane.has_mutating_policies() { "1 label or annotation" } else { "label nodegate.dev/x" };
+    for line in [
+        format!(r#"nodegate: label {TIER} is kept at "standard" by rule guarded/tier"#),
+        "nodegate: label vault.example.com/x may not be asserted by a kubelet and was removed".to_owned(),
+        format!("nodegate: {own} may not be asserted by a kubelet and was removed"),
+    ] {
+        assert!(told.contains(&line), "{line:?} is not in {told}");
+    }
+    let stripped = "nodegate_decision_notes_total{note=\"stripped\",policy=\"guarded\",rule=\"protect\"} 1";
+    let metrics = nodegate.probe("/metrics").unwrap();
+    assert!(metrics.contains(stripped), "{metrics}");
+    if plane.has_mutating_policies() {
+        assert!(!told.contains("nodegate.dev/admission"), "the guard's mark is none that a kubelet sent: {told}");
+    }
+    let of = ["get", "events.events.k8s.io", "-A", "--field-selector", "regarding.name=guarded-5,reason=ClaimRejected"];
+    let events = || plane.kubectl(&[&of[..], &["-o", "jsonpath={.items[*].note}"]].concat(), None).unwrap();
+    let claims =
+        [format!(r#"{TIER}="gold" (guarded/tier)"#), r#"vault.example.com/x="y" (guarded/protect)"#.to_owned()];
+    nodegate.eventually("told", || claims.iter().all(|claim| events().contains(claim))).await;
+    admin.delete("guarded-5").await;
+}
+
 /// A node of a kubelet that names its own CSINode as the owner: with that, it could delete its node at will.
 fn owned(name: &str) -> Value {
     let mut owned = node(name, json!({"kubernetes.io/hostname": name}));
@@ -403,7 +384,7 @@ async fn a_kubelet_joins_without_the_owners_that_it_names() {
     .await;
     // What was dropped is left for the leader, who tells it.
     let mark = &created["metadata"]["annotations"]["nodegate.dev/admission"];
-    assert_eq!(mark, r#"{"owners":true,"own":0}"#, "{created:#}");
+    assert_eq!(mark, r#"{"owners":true,"own":0,"guard":true}"#, "{created:#}");
     drop(guard);
     let _nodegate = Nodegate::start(plane, &Setup { policies: POLICIES, ..Setup::default() });
     admin.delete(name).await;

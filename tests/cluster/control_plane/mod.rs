@@ -221,8 +221,8 @@ impl ControlPlane {
 
     /// Whether it has mutating admission policies, which came with Kubernetes 1.36.
     pub(crate) fn has_mutating_policies(&self) -> bool {
-        let known = self.kubectl(&["api-resources", "--no-headers", "-o", "name"], None).unwrap();
-        known.contains("mutatingadmissionpolicies.")
+        let known = self.kubectl(&["get", "--raw", "/apis/admissionregistration.k8s.io/v1"], None).unwrap();
+        known.contains("mutatingadmissionpolicies")
     }
 
     /// Those of these kinds that it has.

@@ -12,6 +12,7 @@ use crate::decide::last_change::LAST_CHANGE;
 use crate::decide::{DecisionBuilder, PatchScope};
 use crate::facts::NodeFacts;
 use crate::facts::request::{DecideContext, Operation, Write};
+use crate::keys::Field;
 use crate::set::migration::Ownership;
 use crate::set::rule::{REMOVE_AFTER, RuleId, Strength};
 
@@ -47,6 +48,10 @@ pub struct AdmissionMark {
     /// Whether the kubelet named owners of its node.
     #[serde(skip_serializing_if = "is_false")]
     pub owners: bool,
+    /// Whether the guard left this, which has removed from the object what it names. nodegate's webhook then tells it, and leaves
+    /// its own mark.
+    #[serde(skip_serializing_if = "is_false")]
+    guard: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -75,8 +80,8 @@ impl AdmissionMark {
     pub(crate) fn read(node: &NodeFacts<'_>) -> Option<Self> {
         let text = node.annotation(ADMISSION)?;
         let read: Self = serde_json::from_str(text).unwrap_or_else(|_| Self { own: 1, ..Self::default() });
-        let Self { restored, rejected, rejected_taints, more, own, owners } = read;
-        let mut mark = Self { restored, more, own, owners, ..Self::default() };
+        let Self { restored, rejected, rejected_taints, more, own, owners, guard } = read;
+        let mut mark = Self { restored, more, own, owners, guard, ..Self::default() };
         rejected.iter().for_each(|(key, value)| mark.reject(Claimed::Label, key, value));
         rejected_taints.iter().for_each(|(id, value)| mark.reject(Claimed::Taint, id, value));
         Some(mark)
@@ -115,6 +120,10 @@ impl DecisionBuilder<'_> {
         // What nothing rejects must not take the place of what is rejected.
         mark.rejected.retain(|key, _| self.is_enforced(key));
         mark.rejected_taints.retain(|id, _| self.enforced_taints().any(|ours| ours.to_string() == *id));
+        let is_guards = std::mem::take(&mut mark.guard);
+        if is_guards {
+            self.note_guards_corrections(&mark);
+        }
         mark.owners |= joins && node.has_owners;
         let saved = context.saved.filter(|saved| !saved.labels.is_empty() || !saved.taints.is_empty());
         mark.restored = saved.and_then(|saved| saved.restore_token.clone());
@@ -125,11 +134,14 @@ impl DecisionBuilder<'_> {
             mark.own = mark.own.max(self.own_annotations(context));
         }
         let wanted = if mark.is_empty() { None } else { serde_json::to_string(&mark).ok() };
-        if node.annotation(ADMISSION) == wanted.as_deref() {
+        let is_ours = node.annotation(ADMISSION) == wanted.as_deref();
+        if is_ours {
             self.change.annotations.remove(ADMISSION);
-            self.decision.notes.retain(|note| !matches!(note, Note::Stripped { key, .. } if key == ADMISSION));
         } else {
             self.change.annotations.insert(ADMISSION.to_owned(), wanted.clone());
+        }
+        if is_ours || is_guards {
+            self.decision.notes.retain(|note| !matches!(note, Note::Stripped { key, .. } if key == ADMISSION));
         }
         if let Some(value) = wanted {
             let by = RuleId::own("admission");
@@ -137,6 +149,25 @@ impl DecisionBuilder<'_> {
             let desired = Desired { value, strength, by, remove_after: REMOVE_AFTER, ownership: Ownership::Usual };
             self.decision.annotations.insert(ADMISSION.to_owned(), desired);
         }
+    }
+
+    /// Notes what the guard has removed from the object of a joining kubelet, as if this request removed it.
+    fn note_guards_corrections(&mut self, mark: &AdmissionMark) {
+        let node = &self.write.node;
+        for key in mark.rejected.keys().filter(|key| node.label(key).is_none()) {
+            let (field, key) = (Field::Label, key.clone());
+            let by_rule = self.decision.labels.get(&key).filter(|desired| desired.strength.is_kept());
+            let note = match by_rule {
+                Some(desired) => Note::Reverted { field, key, value: desired.value.clone(), by: desired.by.clone() },
+                None => {
+                    let by = self.guard.as_ref().map_or_else(|| RuleId::own("own-keys"), |guard| guard.rule(&key));
+                    Note::Stripped { field, key, by }
+                }
+            };
+            self.decision.notes.push(note);
+        }
+        let count = mark.more.saturating_add(mark.own);
+        self.decision.notes.extend((count > 0).then(|| Note::StrippedUnnamed { count, by: RuleId::own("unnamed") }));
     }
 
     /// The labels that a joining kubelet sends and that this request changes, except those that differ only from saved
@@ -194,7 +225,12 @@ mod tests {
         marked_object(user, object, saved)
     }
 
-    fn marked_object(user: &str, mut object: Value, saved: &SavedState) -> [Option<Value>; 2] {
+    fn marked_object(user: &str, object: Value, saved: &SavedState) -> [Option<Value>; 2] {
+        reviewed(user, object, saved).map(|(mark, _)| mark)
+    }
+
+    /// The annotation and the notes of both reviews.
+    fn reviewed(user: &str, mut object: Value, saved: &SavedState) -> [(Option<Value>, Vec<String>); 2] {
         let spec = json!({
             "rules": [{"name": "tier", "labels": {"hardware.tier": "gold", "zone": "a"},
                        "taints": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]}],
@@ -215,13 +251,14 @@ mod tests {
                 node,
                 old: None,
             };
-            let change = decide(&set, &write, &context).change;
-            let patch = crate::patch_of_write(&write, change.as_ref());
+            let decision = decide(&set, &write, &context);
+            let notes = decision.notes.iter().map(ToString::to_string).collect();
+            let patch = crate::patch_of_write(&write, decision.change.as_ref());
             if let Some(patch) = patch {
                 json_patch::patch(&mut object, &patch).unwrap();
             }
             let mark = object["metadata"]["annotations"][ADMISSION].as_str();
-            mark.map(|mark| serde_json::from_str(mark).unwrap())
+            (mark.map(|mark| serde_json::from_str(mark).unwrap()), notes)
         };
         [review(), review()]
     }
@@ -269,12 +306,33 @@ mod tests {
         let [mark, _] = marked(KUBELET, &labels, Some(&forged), &SavedState::default());
         assert_eq!(mark, Some(json!({"rejected": {"hardware.tier": "dual-gpu"}})));
         // As the guard leaves it, which has taken the label off the node.
-        let by_guard = json!({"rejected": {"hardware.tier": "dual-gpu"}}).to_string();
+        let by_guard = json!({"rejected": {"hardware.tier": "dual-gpu"}, "guard": true}).to_string();
         let [mark, _] = marked(KUBELET, &json!({}), Some(&by_guard), &SavedState::default());
         assert_eq!(mark, Some(json!({"rejected": {"hardware.tier": "dual-gpu"}})));
         assert_eq!(marked("admin", &json!({}), Some(&by_guard), &SavedState::default()), [None, None]);
-        let [mark, _] = marked(KUBELET, &json!({}), Some(r#"{"more":17}"#), &SavedState::default());
+        let [mark, _] = marked(KUBELET, &json!({}), Some(r#"{"more":17,"guard":true}"#), &SavedState::default());
         assert_eq!(mark, Some(json!({"more": 17})), "the guard names none of too many");
+    }
+
+    #[test]
+    fn what_the_guard_has_removed_is_told_once_and_only_what_the_kubelet_sent() {
+        let joining = |mark: &str| json!({"metadata": {"name": "n1", "annotations": {ADMISSION: mark}}});
+        let notes = |mark: &str| reviewed(KUBELET, joining(mark), &SavedState::default()).map(|(_, notes)| notes);
+        let removed = |what: &str| format!("{what} may not be asserted by a kubelet and was removed");
+        let by_guard = r#"{"owners":true,"own":1,"rejected":{"hardware.tier":"dual-gpu","hardware.example.com/other":"x","unknown":"x"},"guard":true}"#;
+        let told = vec![
+            removed("label hardware.example.com/other"),
+            r#"label hardware.tier is kept at "gold" by rule fleet/tier"#.to_owned(),
+            removed("1 label or annotation"),
+        ];
+        assert_eq!(notes(by_guard), [told, vec![]]);
+        assert_eq!(
+            notes(r#"{"more":17,"guard":true}"#)[0],
+            ["17 labels and annotations may not be asserted by a kubelet and were removed"]
+        );
+        // Without the guard, the mark is what the kubelet sent.
+        assert_eq!(notes(r#"{"restored":"t1"}"#), [vec![removed("annotation nodegate.dev/admission")], vec![]]);
+        assert!(notes(r#"{"more":17}"#).concat().is_empty(), "a review of nodegate's own result");
     }
 
     #[test]

@@ -143,6 +143,13 @@ pub enum Note {
         /// What keeps it from kubelets: the `protect` section, or what nodegate does by itself.
         by: RuleId,
     },
+    /// The guard removed keys that a kubelet set and may not set, and left only their number.
+    StrippedUnnamed {
+        /// How many.
+        count: usize,
+        /// `nodegate/unnamed`.
+        by: RuleId,
+    },
     /// A kubelet changed or removed a key that it may not change; the key was reset to its stored value.
     PutBack {
         /// The part of the node.
@@ -221,6 +228,11 @@ impl fmt::Display for Note {
             Self::Dropped { rule, key, reason } => write!(f, "rule {rule}: label {key} was dropped: {reason}"),
             Self::Stripped { field, key, by: _ } => {
                 write!(f, "{field} {key} may not be asserted by a kubelet and was removed")
+            }
+            Self::StrippedUnnamed { count, by: _ } => {
+                let (noun, were) =
+                    if *count == 1 { ("label or annotation", "was") } else { ("labels and annotations", "were") };
+                write!(f, "{count} {noun} may not be asserted by a kubelet and {were} removed")
             }
             Self::PutBack { field, key, by: _ } => {
                 write!(f, "{field} {key} may not be changed by a kubelet and was reset to its stored value")

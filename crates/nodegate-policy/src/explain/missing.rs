@@ -150,6 +150,7 @@ impl Explainer<'_> {
             // What is written already, or will be, is reported with the values.
             Note::Conflict { .. }
             | Note::Stripped { .. }
+            | Note::StrippedUnnamed { .. }
             | Note::PutBack { .. }
             | Note::Retired { .. }
             | Note::Reverted { .. }

@@ -246,19 +246,24 @@ fn validating(options: &GuardOptions, guarded: Guarded) -> [Json; 2] {
 const DROP_OWNERS: &str =
     r#"(has(object.metadata.ownerReferences) ? [JSONPatch{op: "remove", path: "/metadata/ownerReferences"}] : [])"#;
 
+/// What the policy of named keys leaves in a mark, and what that of own keys does, as patterns of the beginning of the JSON text.
+const NAMED_IN_MARK: &str = r#"^\{("rejected":\{"[-A-Za-z0-9_./]+":"[-A-Za-z0-9_.]*"(,"[-A-Za-z0-9_./]+":"[-A-Za-z0-9_.]*")*\}|"more":[0-9]{1,9})"#;
+const OWN_IN_MARK: &str = r#"^\{"owners":(true|false),"own":[0-9]{1,9}"#;
+
 /// Leaves the owners, and how many of nodegate's own keys there were.
 fn leave_owners() -> String {
     let own = "(variables.labelsRejected.size() + variables.annotationsRejected.size())";
     let fields =
         format!(r#""{{\"owners\":" + string(has(object.metadata.ownerReferences)) + ",\"own\":" + string{own}"#);
-    format!("(!has(object.metadata.ownerReferences) && {own} == 0 ? [] : {})", add_to_mark(&fields))
+    format!("(!has(object.metadata.ownerReferences) && {own} == 0 ? [] : {})", leave(&fields, NAMED_IN_MARK))
 }
 
-/// The operations that add to the mark what this CEL yields: the beginning of a JSON object. The other policy may have left a
-/// mark before, and the API server chooses the order.
-fn add_to_mark(fields: &str) -> String {
-    let before = format!("object.metadata.?annotations[?{}].orValue(\"\")", quote(ADMISSION));
-    let rest = format!(r#"({before}.startsWith("{{\"") ? "," + {before}.substring(1) : "}}")"#);
+/// The operations that write the mark: what this CEL yields, the beginning of a JSON object, and what the other policy has left,
+/// if the API server has evaluated that first. Nothing else that stands there is kept: a kubelet that sends a mark would make it
+/// unreadable otherwise, and hide what it claims.
+fn leave(fields: &str, other: &str) -> String {
+    let other = format!(r#"object.metadata.?annotations[?{}].orValue("").find(r'{other}')"#, quote(ADMISSION));
+    let rest = format!(r#"({other} == "" ? "" : "," + {other}.substring(1)) + ",\"guard\":true}}""#);
     format!(
         r#"(has(object.metadata.annotations) ? [] : [JSONPatch{{op: "add", path: "/metadata/annotations", value: {{}}}}]) + [JSONPatch{{op: "add", path: "/metadata/annotations/{}", value: {fields} + {rest}}}]"#,
         ADMISSION.replace('/', "~1")
@@ -272,7 +277,7 @@ fn leave_mark(too_many: &str) -> String {
     let listed = format!(
         r#"({rejected}.size() > 0 && {rejected}.size() <= {REJECTED_MAX} ? "{{\"rejected\":{{" + {rejected}.map(k, "\"" + k + "\":\"" + variables.labels[k] + "\"").join(",") + "}}" : "{{\"more\":" + string({rejected}.size() + ({too_many} ? variables.labels.size() : 0)))"#
     );
-    format!("({rejected}.size() == 0 && !{too_many} ? [] : {})", add_to_mark(&listed))
+    format!("({rejected}.size() == 0 && !{too_many} ? [] : {})", leave(&listed, OWN_IN_MARK))
 }
 
 /// Removes the keys, and the owners, from a joining kubelet's node. A joining node may have persisted keys. A node with too many keys keeps only

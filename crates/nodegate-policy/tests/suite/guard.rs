@@ -1,5 +1,6 @@
 //! What the guard refuses, one of the native policies that ship with nodegate.
 
+use nodegate_policy::AdmissionMark;
 use nodegate_policy::native::{GuardOptions, MutatingVersion, guard, guard_parameters};
 use nodegate_policy::simulate::compile_inline;
 use serde_json::{Value as Json, json};
@@ -110,19 +111,56 @@ fn the_guard_refuses_a_kubelet_more_keys_than_it_can_compare() {
 #[test]
 fn the_guard_removes_guarded_keys_from_a_joining_kubelets_node() {
     let labels = json!({"tier": "gold", "team": "a", "nodegate.dev/x": "1", "kubernetes.io/hostname": "n", "a": "1"});
-    let mut joined = node(&labels, &json!({"nodegate.dev/y": "1", "b": "1"}));
-    joined["metadata"]["ownerReferences"] = json!([{"kind": "CSINode", "name": "n", "uid": "u"}]);
-    let request = json!({"operation": "CREATE", "userInfo": user(KUBELET)});
-    for policy in guard_policies().iter().filter(|policy| policy.object["kind"] == "MutatingAdmissionPolicy") {
-        let documents =
-            [("object", &joined), ("oldObject", &Json::Null), ("request", &request), ("params", &parameters())];
-        let evaluation = policy.evaluated(Evaluation::of(&documents)).unwrap();
-        joined = policy.patched(&evaluation, &joined);
-    }
+    let mut joining = node(&labels, &json!({"nodegate.dev/y": "1", "b": "1"}));
+    joining["metadata"]["ownerReferences"] = json!([{"kind": "CSINode", "name": "n", "uid": "u"}]);
     // A joining node may have what is persisted.
     let labels = json!({"team": "a", "kubernetes.io/hostname": "n", "a": "1"});
-    let mark = r#"{"rejected":{"tier":"gold"},"owners":true,"own":2}"#;
-    assert_eq!(joined, node(&labels, &json!({"b": "1", "nodegate.dev/admission": mark})));
+    let [own_first, named_first] = [false, true].map(|named_first| joined_past_the_guard(&joining, named_first));
+    let mark = r#"{"rejected":{"tier":"gold"},"owners":true,"own":2,"guard":true}"#;
+    assert_eq!(own_first, node(&labels, &json!({"b": "1", "nodegate.dev/admission": mark})));
+    let mark = r#"{"owners":true,"own":2,"rejected":{"tier":"gold"},"guard":true}"#;
+    assert_eq!(named_first, node(&labels, &json!({"b": "1", "nodegate.dev/admission": mark})));
+}
+
+/// The object of a joining kubelet after the mutating policies, of which the API server chooses the order.
+fn joined_past_the_guard(joining: &Json, named_first: bool) -> Json {
+    let request = json!({"operation": "CREATE", "userInfo": user(KUBELET)});
+    let mut policies = guard_policies();
+    policies.retain(|policy| policy.object["kind"] == "MutatingAdmissionPolicy");
+    policies.sort_by_key(|policy| policy.object["spec"]["paramKind"].is_object() != named_first);
+    policies.iter().fold(joining.clone(), |joined, policy| {
+        let documents =
+            [("object", &joined), ("oldObject", &Json::Null), ("request", &request), ("params", &parameters())];
+        policy.patched(&policy.evaluated(Evaluation::of(&documents)).unwrap(), &joined)
+    })
+}
+
+#[test]
+fn no_mark_that_a_kubelet_sends_hides_what_the_guard_removes() {
+    let forged = [
+        "",
+        "{",
+        r#"{"x"#,
+        r#"{"rejected":{}}"#,
+        r#"{"rejected":{"a":"b","#,
+        r#"{"rejected":{"a":"b","c":"d"},"more":1,"rejected":{}}"#,
+        r#"{"rejected":{"a":"b"},"guard":true}"#,
+        r#"{"more":99999999999999999999999}"#,
+        r#"{"more":3,"guard":false}"#,
+        r#"{"owners":true,"own":7,"more":7}"#,
+        r#"{"owners":false,"own":0,"owners":true}"#,
+    ];
+    for mark in forged {
+        for named_first in [false, true] {
+            let annotations = json!({"nodegate.dev/admission": mark, "nodegate.dev/x": "1"});
+            let joined = joined_past_the_guard(&node(&json!({"tier": "gold"}), &annotations), named_first);
+            let left = joined["metadata"]["annotations"]["nodegate.dev/admission"].as_str().unwrap();
+            // Repeated keys would make it unreadable for nodegate.
+            let read: AdmissionMark =
+                serde_json::from_str(left).unwrap_or_else(|error| panic!("{mark}: {left}: {error}"));
+            assert_eq!((&read.rejected["tier"], read.own), (&"gold".to_owned(), 1), "{mark}, {named_first}: {left}");
+        }
+    }
 }
 
 #[test]

@@ -102,7 +102,7 @@ pub(super) fn count_notes(notes: &[Note], context: &Context) {
             Note::Unknown { rule, .. } => ("unknown", Some(rule)),
             Note::Unsettled { rule } => ("unsettled", Some(rule)),
             Note::Dropped { rule, .. } => ("dropped", Some(rule)),
-            Note::Stripped { by, .. } => ("stripped", Some(by)),
+            Note::Stripped { by, .. } | Note::StrippedUnnamed { by, .. } => ("stripped", Some(by)),
             Note::PutBack { by, .. } => ("put_back", Some(by)),
             Note::Retired { by, .. } => ("retired", Some(by)),
             Note::Reverted { by, .. } => ("reverted", Some(by)),

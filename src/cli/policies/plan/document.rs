@@ -263,6 +263,7 @@ impl From<&Note> for Noted {
                 remark(RemarkKind::Dropped, (Some(FieldName::Label), Some(key)), Some(rule))
             }
             Note::Stripped { field, key, by } => remark(RemarkKind::Stripped, of(field, key), Some(by)),
+            Note::StrippedUnnamed { count: _, by } => remark(RemarkKind::Stripped, (None, None), Some(by)),
             Note::PutBack { field, key, by } => remark(RemarkKind::PutBack, of(field, key), Some(by)),
             Note::Retired { key, new: _, by } => {
                 remark(RemarkKind::Retired, (Some(FieldName::Label), Some(key)), Some(by))
