@@ -214,7 +214,7 @@ async fn of_cluster(args: &CleanupArgs, invocation: Invocation) -> anyhow::Resul
 
 /// Whether nodegate is running, which is no error if only a part is meant.
 async fn is_running(args: &CleanupArgs, client: &Client, place: &ClusterTarget) -> anyhow::Result<bool> {
-    let running = running::look(client, place, &args.served.webhook_configuration).await?;
+    let running = running::look(client, place, &args.served.configuration.name(client).await).await?;
     if running.is_nothing() {
         return Ok(false);
     }

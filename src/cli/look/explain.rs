@@ -147,7 +147,7 @@ async fn of_cluster(args: &ExplainArgs, invocation: Invocation) -> anyhow::Resul
     let identity = args.served.identity;
     let saved = saved_of(&client, &place, identity, &node).await;
     let unknown_state = saved.as_ref().err().cloned();
-    let since = known_node::webhook_since(&client, &args.served.webhook_configuration).await;
+    let since = known_node::webhook_since(&client, &args.served.configuration).await;
     let observed = observed_in(&client, &place).await;
     let of_node = observed.left_alone.iter().filter(|key| key.node == args.node);
     let left_alone = of_node.filter_map(|key| Some((Field::parse(&key.field)?, key.key.clone()))).collect();

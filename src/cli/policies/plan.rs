@@ -159,7 +159,7 @@ async fn of_cluster(args: &PlanArgs, invocation: Invocation) -> anyhow::Result<P
     // A change of policies makes the controller repair these keys again.
     let left_alone = if now.as_ref() == Some(&then) { left_alone(&client, &place).await } else { HashSet::new() };
     let mut draft = Draft::default();
-    let known = Known { identity: args.served.identity, webhook_configuration: &args.served.webhook_configuration };
+    let known = Known { identity: args.served.identity, configuration: &args.served.configuration };
     let take = |member: Result<KnownNode, Unreadable>| {
         let planned = match member {
             Ok(member) => draft.add_member(args, set, in_force.as_ref(), &member, &left_alone)?,

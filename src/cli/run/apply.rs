@@ -169,7 +169,7 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Appli
     let inventory = known_node::all_inventory_answers(&client, &place.namespace).await?;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let configuration = configurations
-        .get_opt(&args.served.webhook_configuration)
+        .get_opt(&args.served.configuration.name(&client).await)
         .await
         .context("could not read the webhook configuration")?;
     let (events, publishing) = Events::new(client.clone(), "apply");

@@ -18,6 +18,7 @@ use crate::cli::Findings;
 use crate::cli::shared::connect::ConnectArgs;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::output;
+use crate::cli::shared::serve_flags::ConfigurationArgs;
 use nodegate_base::http_client::{self, trusting};
 use nodegate_base::kube_error::in_words;
 
@@ -38,9 +39,8 @@ const TIMEOUT_SECONDS: i32 = 10;
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Name of the webhook configurations
-    #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
-    webhook_configuration: String,
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
 }
 
 /// A webhook as the API server knows it.
@@ -167,7 +167,8 @@ async fn verify(args: &VerifyArgs, invocation: Invocation) -> anyhow::Result<Fin
     let Some(place) = args.connect.place_to_read(invocation).await? else {
         bail!("no cluster is selected; set --kubeconfig");
     };
-    let webhooks = registered(&place.client().await?, &args.webhook_configuration).await?;
+    let client = place.client().await?;
+    let webhooks = registered(&client, &args.configuration.name(&client).await).await?;
     let mut table = output::table(&["webhook", "url", "result"]);
     let mut findings = Findings::None;
     for webhook in webhooks {

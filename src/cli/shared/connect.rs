@@ -1,14 +1,10 @@
 //! How nodegate connects to a cluster.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use hyper::Response;
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::api::ListParams;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Client, Config};
@@ -16,16 +12,13 @@ use tower::BoxError;
 use tower::util::MapResultLayer;
 
 use crate::cli::shared::invocation::Invocation;
-use crate::cli::shared::output;
+use crate::cli::shared::{output, registration};
 use nodegate_base::api_server;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::text::on_a_line;
 
 /// The token of the pod's service account.
 const POD_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-
-/// How long to look for the namespace of nodegate.
-const LOOKUP_MAX: Duration = Duration::from_secs(5);
 
 /// Stands for no proxy. RFC 6761 reserves `.invalid`.
 const NO_PROXY_HOST: &str = "no-proxy.invalid";
@@ -121,11 +114,19 @@ impl ConnectArgs {
             }
             _ => return self.place(invocation),
         };
-        let namespace = match named {
-            Some(namespace) => namespace,
-            None => selected.nodegates_namespace().await?,
-        };
-        Ok(Some(selected.in_namespace(namespace)))
+        if let Some(namespace) = named {
+            return Ok(Some(selected.in_namespace(namespace)));
+        }
+        let registered = selected.registered_namespace().await?;
+        let is_guessed = registered.is_none();
+        let guess = selected.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let place = selected.in_namespace(registered.unwrap_or(guess));
+        if is_guessed {
+            output::note(
+                "note: no webhook configuration says where nodegate runs; set --namespace if it is in another one",
+            );
+        }
+        Ok(Some(place))
     }
 
     /// As [`ConnectArgs::place_to_read`], for a command that reads only nodes and policies and so needs no namespace.
@@ -220,27 +221,14 @@ impl Selected {
         ClusterTarget { source: self.source, namespace }
     }
 
-    /// The namespace that nodegate runs in, as its webhook configuration says; else that of the context, else `default`.
+    /// The namespace that nodegate runs in, as its webhook configuration says.
     ///
     /// # Errors
     /// See [`ClusterTarget::client`].
-    async fn nodegates_namespace(&self) -> anyhow::Result<String> {
+    async fn registered_namespace(&self) -> anyhow::Result<Option<String>> {
         let client = ClusterTarget { source: self.source.clone(), namespace: String::new() }.client().await?;
-        let registered = tokio::time::timeout(LOOKUP_MAX, registered_namespace(client)).await.ok().flatten();
-        Ok(registered.or_else(|| self.namespace.clone()).unwrap_or_else(|| "default".to_owned()))
+        Ok(registration::find(&client).await.namespace)
     }
-}
-
-/// The namespace that the webhook configuration names. `None` if the cluster does not answer, the user may not list webhook
-/// configurations, or not exactly one namespace is named.
-async fn registered_namespace(client: Client) -> Option<String> {
-    let configurations = Api::<MutatingWebhookConfiguration>::all(client).list(&ListParams::default()).await.ok()?;
-    let webhooks = configurations.items.into_iter().flat_map(|found| found.webhooks.unwrap_or_default());
-    let ours = webhooks.filter(|webhook| webhook.name.ends_with(".nodegate.dev"));
-    let namespaces: BTreeSet<String> =
-        ours.filter_map(|webhook| webhook.client_config.service).map(|service| service.namespace).collect();
-    let mut namespaces = namespaces.into_iter();
-    namespaces.next().filter(|_| namespaces.next().is_none())
 }
 
 impl ClusterTarget {

@@ -11,6 +11,7 @@ use serde_json::Value as Json;
 
 use crate::cli::shared::connect::ClusterTarget;
 use crate::cli::shared::output;
+use crate::cli::shared::serve_flags::ConfigurationArgs;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::text::on_a_line;
 use nodegate_controller::{NodeApi, NodeObject, Unreadable, machine};
@@ -100,8 +101,8 @@ impl KnownNode {
 pub(in crate::cli) struct Known<'a> {
     /// How saved state is matched to nodes.
     pub(in crate::cli) identity: Identity,
-    /// The name of the mutating webhook configuration.
-    pub(in crate::cli) webhook_configuration: &'a str,
+    /// The webhook configurations.
+    pub(in crate::cli) configuration: &'a ConfigurationArgs,
 }
 
 /// Reads all nodes of a cluster, page by page, with what is known about their past.
@@ -121,7 +122,7 @@ pub(in crate::cli) async fn each(
     };
     maps.read(unreadable).await.context("could not read saved state")?;
     let inventories = inventory_answers(client, &place.namespace).await;
-    let since = webhook_since(client, known.webhook_configuration).await;
+    let since = webhook_since(client, known.configuration).await;
     let (api, mut next) = (NodeApi::new(client.clone()), None);
     loop {
         let mut read = Vec::new();
@@ -180,9 +181,10 @@ pub(in crate::cli) async fn all_inventory_answers(client: &Client, namespace: &s
 }
 
 /// When the webhook was registered. If that cannot be read, prints a note.
-pub(in crate::cli) async fn webhook_since(client: &Client, configuration: &str) -> Option<Timestamp> {
+pub(in crate::cli) async fn webhook_since(client: &Client, configuration: &ConfigurationArgs) -> Option<Timestamp> {
+    let configuration = configuration.name(client).await;
     let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    match api.get_opt(configuration).await {
+    match api.get_opt(&configuration).await {
         Ok(found) => found?.metadata.creation_timestamp.map(|time| time.0),
         Err(error) => {
             output::note(&format!(

@@ -10,6 +10,7 @@ pub(super) mod known_node;
 pub(super) mod node_files;
 pub(super) mod output;
 pub(super) mod policy_files;
+mod registration;
 pub(super) mod saved_state;
 pub(super) mod serve_flags;
 pub(super) mod terminal_lines;

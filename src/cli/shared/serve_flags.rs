@@ -1,7 +1,10 @@
 //! How `serve` runs, as commands that judge nodes like it have to know.
 
+use kube::Client;
 use nodegate_policy::{PendingKey, PendingTaints};
 use nodegate_stores::state::Identity;
+
+use crate::cli::shared::registration;
 
 /// Flags of `serve` that commands need with the same values.
 #[derive(Clone, Debug, clap::Args)]
@@ -11,9 +14,26 @@ pub(crate) struct ServedArgs {
     pub(crate) identity: Identity,
     #[command(flatten)]
     pub(crate) pending: PendingTaintArgs,
-    /// Name of the webhook configurations
-    #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION", default_value = "nodegate")]
-    pub(crate) webhook_configuration: String,
+    #[command(flatten)]
+    pub(crate) configuration: ConfigurationArgs,
+}
+
+/// The webhook configurations.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ConfigurationArgs {
+    /// Name of the webhook configurations. By default the only ones in the cluster that call nodegate, or nodegate
+    #[arg(long, value_name = "NAME", env = "NODEGATE_WEBHOOK_CONFIGURATION")]
+    webhook_configuration: Option<String>,
+}
+
+impl ConfigurationArgs {
+    /// The name of the webhook configurations: a Helm release of another name has others than `nodegate`.
+    pub(crate) async fn name(&self, client: &Client) -> String {
+        if let Some(named) = self.webhook_configuration.clone().filter(|name| !name.is_empty()) {
+            return named;
+        }
+        registration::find(client).await.configuration.unwrap_or_else(|| "nodegate".to_owned())
+    }
 }
 
 /// The pending taint.

@@ -77,3 +77,20 @@ fn each_webhook_answers_or_it_is_said_why_not() {
     assert!(ran.errors.contains("there is no MutatingWebhookConfiguration nodegate"), "{}", ran.errors);
     assert!(ran.errors.contains("--webhook-configuration"), "{}", ran.errors);
 }
+
+#[test]
+fn the_webhooks_of_a_release_with_another_name_are_found() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let _nodegate = Nodegate::start(plane, &Setup::default());
+    for kind in ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"] {
+        let stored = plane.kubectl(&["get", kind, "nodegate", "-o", "json"], None).unwrap();
+        let mut renamed: Value = serde_json::from_str(&stored).unwrap();
+        renamed["metadata"] = json!({"name": "labels-nodegate"});
+        plane.kubectl(&["create", "-f", "-"], Some(&renamed.to_string())).unwrap();
+        plane.kubectl(&["delete", kind, "nodegate"], None).unwrap();
+    }
+    let ran = verify(plane);
+    assert_eq!(ran.code, 0, "{}{}", ran.output, ran.errors);
+    assert!(results(&ran.output).values().all(|result| *result == "answers"), "{}", ran.output);
+}

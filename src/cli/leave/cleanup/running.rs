@@ -58,7 +58,7 @@ impl Running {
     pub(super) fn remedy(&self) -> String {
         let mut steps = Vec::new();
         if self.leader.is_some() {
-            steps.push(format!("  kubectl -n {} scale deployment/nodegate --replicas=0", self.namespace));
+            steps.push(format!("  kubectl -n {} scale deployment/{} --replicas=0", self.namespace, self.configuration));
         }
         if !self.registered.is_empty() {
             let kinds = self.registered.join(",").to_lowercase();
@@ -128,19 +128,19 @@ mod tests {
         let running = Running {
             leader: Some("pod-1\u{1b}".to_owned()),
             registered: vec!["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"],
-            configuration: "nodegate".to_owned(),
+            configuration: "labels-nodegate".to_owned(),
             namespace: "system".to_owned(),
         };
         assert!(!running.is_nothing() && Running::default().is_nothing());
         assert_eq!(
             running.to_string(),
             "leader pod-1\\u001b renews the Lease, and the API server calls webhooks of MutatingWebhookConfiguration and \
-             ValidatingWebhookConfiguration nodegate"
+             ValidatingWebhookConfiguration labels-nodegate"
         );
         assert_eq!(
             running.remedy(),
-            "stop nodegate first:\n  kubectl -n system scale deployment/nodegate --replicas=0\n  kubectl delete \
-             mutatingwebhookconfiguration,validatingwebhookconfiguration nodegate"
+            "stop nodegate first:\n  kubectl -n system scale deployment/labels-nodegate --replicas=0\n  kubectl delete \
+             mutatingwebhookconfiguration,validatingwebhookconfiguration labels-nodegate"
         );
     }
 }

@@ -125,7 +125,7 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
     let client = place.client().await?;
     let (set, policies_unknown) = effective_policies::in_force(&client, &place, &sources).await?;
     let mut gathering = Gathering::new(args, &set, prices.as_ref());
-    let known = Known { identity: args.served.identity, webhook_configuration: &args.served.webhook_configuration };
+    let known = Known { identity: args.served.identity, configuration: &args.served.configuration };
     known_node::each(&client, &place, &known, |member| gathering.add(member)).await?;
     anyhow::ensure!(gathering.report.nodes > 0, "the cluster has no nodes, so there is nothing to report");
     let mut left_alone_unknown = None;
