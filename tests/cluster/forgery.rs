@@ -178,13 +178,13 @@ async fn what_a_joining_kubelet_asserts_in_vain_is_told() {
         "--field-selector",
         "regarding.name=forger-4,reason=ClaimRejected,type=Warning",
     ];
-    let events = cluster.plane.kubectl(&[&of[..], &["-o", "jsonpath={.items[*].note}"]].concat(), None).unwrap();
-    assert!(events.contains(r#"class.example.com/tier="dual-gpu" (forgery/in-service)"#), "{events}");
-    assert!(events.contains("metadata.ownerReferences (nodegate/owners)"), "{events}");
-    let metrics = nodegate.probe("/metrics").unwrap();
+    // The record is written first, and the event by another task.
+    let events = || cluster.plane.kubectl(&[&of[..], &["-o", "jsonpath={.items[*].note}"]].concat(), None).unwrap();
+    let claim = r#"class.example.com/tier="dual-gpu" (forgery/in-service)"#;
+    nodegate.eventually("an event", || events().contains(claim) && events().contains("(nodegate/owners)")).await;
     for rule in ["in-service", "protect"] {
         let counted = format!("nodegate_claims_rejected_total{{policy=\"forgery\",rule=\"{rule}\"}} 1");
-        assert!(metrics.contains(&counted), "{metrics}");
+        nodegate.eventually("counted", || nodegate.probe("/metrics").unwrap().contains(&counted)).await;
     }
     assert!(nodegate.log().contains("what the kubelet claimed when the node joined was rejected"));
     let arguments = |command: &'static str| [command, "--namespace", &nodegate.namespace];
@@ -207,9 +207,8 @@ async fn what_a_joining_kubelet_asserts_in_vain_is_told() {
     let of = ["get", "events.events.k8s.io", "-A", "--field-selector", "regarding.name=forger-5,reason=ClaimRejected"];
     let told = || cluster.plane.kubectl(&[&of[..], &["-o", "jsonpath={.items[*].note}"]].concat(), None).unwrap();
     nodegate.eventually("told", || told().contains("other values: 17 keys. This was rejected")).await;
-    let metrics = nodegate.probe("/metrics").unwrap();
     let counted = "nodegate_claims_rejected_total{policy=\"nodegate\",rule=\"unnamed\"} 17";
-    assert!(metrics.contains(counted), "{metrics}");
+    nodegate.eventually("counted", || nodegate.probe("/metrics").unwrap().contains(counted)).await;
     eventually_state(&maps, "forger-5", "its history tells it", |state| {
         state["history"].as_array().into_iter().flatten().any(|change| {
             change["how"] == "rejected" && change["key"] == "17 keys" && change["rule"] == "nodegate/unnamed"

@@ -56,9 +56,11 @@ impl<'a> NativeGuard<'a> {
         plane.kubectl(&["apply", "-f", "-"], Some(&objects.to_string())).unwrap();
         // Removed whatever happens next: it would refuse writes of other tests.
         let guard = Self(plane);
+        let mut count = 0;
         eventually("the native policy acts", async || {
-            let written = kubelet.label(node, "persist.example.com/probe", json!("x")).await;
-            // It may begin to act between the two.
+            // It may begin to act between the two writes. The value that stays then is not written again: that would change nothing.
+            count += 1;
+            let written = kubelet.label(node, "persist.example.com/probe", json!(format!("x{count}"))).await;
             let _ = kubelet.label(node, "persist.example.com/probe", Value::Null).await;
             holds(written.is_err(), || format!("{written:?}"))
         })
