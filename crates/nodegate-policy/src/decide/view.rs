@@ -251,13 +251,16 @@ impl<'a> View<'a> {
         self.publishers = publishers;
     }
 
-    /// Whether all labels of this key's publisher are gone: in this write, or since they were recorded.
+    /// Whether all labels of this key's publisher are gone: in this write, or since they were recorded. Labels that nodegate owns,
+    /// which are hidden, say nothing about it.
     pub(crate) fn publisher_is_gone(&self, key: &str) -> bool {
         let Some(prefix) = publisher_of(key) else { return false };
         let of_family = |key: &str| prefix_of(key) == Some(prefix);
+        let counts = |key: &str| of_family(key) && self.masked_labels.get(key) != Some(&None);
         let was_there = self.publishers.iter().any(|publisher| publisher == prefix)
-            || self.old.is_some_and(|old| old.labels().any(|(key, _)| of_family(key)));
-        was_there && !self.facts.labels().any(|(key, _)| of_family(key))
+            || self.old.is_some_and(|old| old.labels().any(|(key, _)| counts(key)));
+        let is_put_back = || self.masked_labels.iter().any(|(key, instead)| instead.is_some() && of_family(key));
+        was_there && !self.facts.labels().any(|(key, _)| counts(key)) && !is_put_back()
     }
 
     /// The inventory to wait for if this label is absent: it has not answered yet and may give the label.
