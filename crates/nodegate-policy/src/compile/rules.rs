@@ -11,7 +11,7 @@ use crate::api::policy::{DerivedSpec, LabelMapSpec, Operator, PersistSpec, RuleM
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::cel::{Expression, ExpressionError, Scope, Yields};
-use crate::decide::limits::{ANNOTATIONS_MAX, READ_BY_THE_API_SERVER};
+use crate::keys::annotations::{ANNOTATIONS_MAX, READ_BY_THE_API_SERVER};
 use crate::keys::never_persisted;
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::{is_own, writable_label};

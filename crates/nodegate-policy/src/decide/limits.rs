@@ -1,22 +1,15 @@
 //! The limits of the API server. A change that makes a node invalid fails the requester's write with a 422, whatever the
 //! failure policy is, so keys that do not fit are omitted from the change.
 //!
-//! Sources: `k8s.io/apimachinery/pkg/api/validation/objectmeta.go` (`ValidateAnnotations`, `TotalAnnotationSizeLimitB`,
-//! `ValidateLabels`) and `pkg/apis/core/validation/validation.go` (`validateNodeTaints`, `ValidateNodeSpecificAnnotations`).
+//! Sources: those of [`annotations`](crate::keys::annotations), and `ValidateLabels` and `validateNodeTaints` in the same files.
 //! The size of the whole object is not checked, because only the API server knows the size of its encoding.
 
 use crate::api::names::{check_label_key, check_label_value};
 use crate::decide::decision::{ChangeBuilder, LeftOut, NodeChange};
 use crate::facts::NodeFacts;
 use crate::keys::Field;
+use crate::keys::annotations::ANNOTATIONS_MAX;
 use crate::keys::restriction::is_own;
-
-/// Maximum total size of the annotations of an object, keys and values, in bytes.
-pub const ANNOTATIONS_MAX: usize = 256 * 1024;
-
-/// Annotations of nodes that the API server parses as JSON, and refuses if they are invalid.
-pub(crate) const READ_BY_THE_API_SERVER: [&str; 2] =
-    ["scheduler.alpha.kubernetes.io/preferAvoidPods", "scheduler.alpha.kubernetes.io/taints"];
 
 /// The part of `change` that the API server accepts on this node, and the keys that are omitted.
 ///

@@ -8,7 +8,7 @@ use super::json_borrow::{Capacity, Entries, KEY_MAX, Text, within_or_none};
 use super::json_count::count;
 use super::json_kinds::{List, Object, list};
 use super::{Readiness, TaintFact};
-use crate::decide::limits::ANNOTATIONS_MAX;
+use crate::keys::annotations::ANNOTATIONS_MAX;
 
 /// Maximum number of taints. The API server stores an object of 1.5 MiB, and the smallest taint, with an effect, takes 18 bytes of it.
 const TAINTS_MAX: usize = 90_000;

@@ -1,5 +1,6 @@
 //! Keys of labels, annotations and taints: special keys, and patterns for keys.
 
+pub(crate) mod annotations;
 pub(crate) mod compile_budget;
 pub(crate) mod control_plane;
 pub mod never_persisted;
