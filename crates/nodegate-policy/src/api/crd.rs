@@ -46,7 +46,22 @@ pub fn node_policy_crd() -> Result<CustomResourceDefinition, serde_json::Error> 
             "message": "nothing is persisted; add labels or taints",
         }]}),
     );
+    without_foreign_formats(&mut crd);
     serde_json::from_value(crd)
+}
+
+/// Removes formats that the API server does not know: it warns of each. The bounds of the numbers say the same.
+fn without_foreign_formats(schema: &mut Json) {
+    match schema {
+        Json::Object(fields) => {
+            fields.retain(|name, value| {
+                name != "format" || !value.as_str().is_some_and(|format| format.starts_with("uint"))
+            });
+            fields.values_mut().for_each(without_foreign_formats);
+        }
+        Json::Array(items) => items.iter_mut().for_each(without_foreign_formats),
+        _ => {}
+    }
 }
 
 #[cfg(test)]
