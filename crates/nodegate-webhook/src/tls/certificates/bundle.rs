@@ -224,6 +224,12 @@ impl Bundle {
         pair.is_trusted_by(self.authorities.iter().filter(|ca| ca.is_valid_at(now)).map(|ca| &ca.der), now)
     }
 
+    /// Whether one of its CAs has issued both, so that callers who accept one accept the other.
+    fn have_one_ca(&self, held: &Pair, leaf: &Pair, now: Timestamp) -> bool {
+        let issued = |ca: &Authority, pair: &Pair| pair.is_trusted_by([&ca.der], now);
+        self.authorities.iter().any(|ca| issued(ca, held) && issued(ca, leaf))
+    }
+
     /// What a replica that serves `held` must serve instead, if anything.
     ///
     /// A replica that has a pair that callers trust does not serve one from a new CA: the CA must be in the caBundles
@@ -237,7 +243,8 @@ impl Bundle {
             return Err(Unusable::Untrusted);
         }
         let keeps = held.is_some_and(|held| {
-            let unknown = matches!(self.phase, Phase::Fresh { .. }) && self.trusts(held, now);
+            let is_fresh = matches!(self.phase, Phase::Fresh { .. });
+            let unknown = is_fresh && self.trusts(held, now) && !self.have_one_ca(held, leaf, now);
             held.is_same_as(leaf) || held.is_valid_at(now) && (unknown || !leaf.is_valid_at(now))
         });
         Ok((!keeps).then(|| leaf.clone()))

@@ -355,6 +355,16 @@ fn a_recorded_time_in_the_future_restarts_its_wait() {
 }
 
 #[test]
+fn a_new_name_is_served_at_once_while_the_ca_is_new() {
+    let mut world = World::new();
+    assert_eq!(world.turn(), Some(Change::Made));
+    world.names.push("nodegate.nodegate.svc".parse().unwrap());
+    assert_eq!(world.turn(), Some(Change::LeafRenewed));
+    assert!(matches!(world.phase(), Phase::Fresh { .. }));
+    assert_eq!(world.held.as_ref().unwrap().names(), ["localhost", "nodegate.nodegate.svc"]);
+}
+
+#[test]
 fn a_replica_keeps_a_valid_pair_rather_than_one_that_is_not_valid_yet() {
     let (now, then) = (World::settled(), World::settled());
     let mut ahead = World { now: then.now + days(61), ..then.clone() };
