@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::installed::Guard;
-use self::installed::{is_native, until_guarded, until_stripped};
+use self::installed::{until_guarded, until_stripped};
 use super::control_plane::{ControlPlane, exclusive};
 use super::keeping::{node, until_led};
 use super::nodegate::{Nodegate, Setup};

@@ -89,7 +89,7 @@ fn selected(args: &InitArgs, invocation: Invocation) -> String {
     let context = args.connect.context.iter().map(|context| format!(" --context {context}"));
     let cluster = match (&args.connect.kubeconfig, invocation) {
         (Some(file), _) => {
-            format!(" --kubeconfig {}{} --namespace NAMESPACE", file.display(), context.collect::<String>())
+            format!(" --kubeconfig {}{}", file.display(), context.collect::<String>())
         }
         (None, Invocation::KubectlPlugin | Invocation::WithKubeconfig) => context.collect(),
         (None, Invocation::Nodegate) => " --namespace NAMESPACE".to_owned(),

@@ -40,7 +40,7 @@ async fn init_reads_the_nodes_of_a_cluster_and_its_policy_changes_nothing_there(
     let ran = run(plane, None, &["init", "--dir", &at]);
     assert_eq!(ran.errors, "");
     let summary = ran.with(0);
-    assert!(summary.ends_with("commands-admin.kubeconfig --namespace NAMESPACE\n"), "{summary}");
+    assert!(summary.ends_with("commands-admin.kubeconfig\n"), "{summary}");
     assert!(summary.contains(" first-gpu-*") && summary.contains("first.example.com/tier=gold"), "{summary}");
     let nodes = directory.path().join("nodes.yaml");
     std::fs::write(&nodes, plane.kubectl(&["get", "nodes", "-o", "yaml"], None).unwrap()).unwrap();

@@ -70,6 +70,6 @@ pub(super) async fn until_stripped(plane: &ControlPlane, key: &str) {
 }
 
 /// Whether the API server itself refused it.
-pub(super) fn is_native(outcome: &Outcome) -> bool {
+fn is_native(outcome: &Outcome) -> bool {
     outcome.as_ref().is_err_and(|refusal| refusal.message.contains("ValidatingAdmissionPolicy"))
 }

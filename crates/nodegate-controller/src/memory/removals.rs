@@ -46,8 +46,8 @@ pub enum Brake {
         /// The limit.
         limit: usize,
     },
-    /// There is no policy.
-    NoPolicy,
+    /// No policy has a rule.
+    NoRule,
 }
 
 impl std::fmt::Display for Brake {
@@ -61,8 +61,8 @@ impl std::fmt::Display for Brake {
                 counted(*nodes, "node", "nodes"),
                 counted(*limit, "node", "nodes"),
             ),
-            Self::NoPolicy => f.write_str(
-                "no policy is in force, so every owned label and taint would be removed. Nothing is removed until you run \
+            Self::NoRule => f.write_str(
+                "no rule of a policy is left, so every owned label and taint would be removed. Nothing is removed until you run \
                  `nodegate apply --confirm`",
             ),
         }
@@ -100,14 +100,14 @@ impl Removals {
     }
 
     /// Records the result of a survey of all nodes: how many nodes exist, how many of them would lose keys, and
-    /// whether any policy is in force. Returns what holds removals back.
-    pub(crate) fn surveyed(&mut self, fleet: usize, losing: usize, has_policies: bool, now: Instant) -> Option<&Brake> {
+    /// whether any policy in force has a rule. Returns what holds removals back.
+    pub(crate) fn surveyed(&mut self, fleet: usize, losing: usize, has_rules: bool, now: Instant) -> Option<&Brake> {
         self.fleet = fleet;
         let (limit, lost) = (self.maximum.of(fleet), self.lost(now));
         self.brake = if self.maximum == MaxRemovals::Confirmed {
             None
-        } else if !has_policies && losing > 0 {
-            Some(Brake::NoPolicy)
+        } else if !has_rules && losing > 0 {
+            Some(Brake::NoRule)
         } else if losing > limit {
             Some(Brake::TooMany { nodes: losing, limit })
         } else if losing > 0 && lost >= limit {
@@ -227,7 +227,7 @@ mod tests {
         assert!(removals.due("u", &[removal(0)], now).0.is_empty());
         assert_eq!(removals.surveyed(100, 3, true, Instant::now()), Some(&Brake::TooMany { nodes: 3, limit: 2 }));
         assert!(removals.due("u", &[removal(0)], now).0.is_empty());
-        assert_eq!(removals.surveyed(100, 1, false, Instant::now()), Some(&Brake::NoPolicy));
+        assert_eq!(removals.surveyed(100, 1, false, Instant::now()), Some(&Brake::NoRule));
         assert_eq!(removals.surveyed(100, 0, false, Instant::now()), None);
     }
 
