@@ -107,26 +107,31 @@ impl ConnectArgs {
     /// # Errors
     /// See [`ConnectArgs::place`]; also if the configuration cannot be read or has no such context.
     pub(crate) async fn place_to_read(&self, invocation: Invocation) -> anyhow::Result<Option<ClusterTarget>> {
-        let (selected, named) = match (invocation, &self.kubeconfig) {
-            (_, Some(path)) if self.namespace_or_operators().is_none() => (self.in_file(path)?, None),
-            (Invocation::KubectlPlugin | Invocation::WithKubeconfig, None) => {
-                (self.kubectls()?, self.named_namespace())
-            }
-            _ => return self.place(invocation),
-        };
-        if let Some(namespace) = named {
-            return Ok(Some(selected.in_namespace(namespace)));
-        }
-        let registered = selected.registered_namespace().await?;
-        let is_guessed = registered.is_none();
-        let guess = selected.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        let place = selected.in_namespace(registered.unwrap_or(guess));
+        let Some((place, is_guessed)) = self.looked_up(invocation).await? else { return Ok(None) };
         if is_guessed {
             output::note(
                 "note: no webhook configuration says where nodegate runs; set --namespace if it is in another one",
             );
         }
         Ok(Some(place))
+    }
+
+    /// The cluster, and whether the namespace is a guess.
+    async fn looked_up(&self, invocation: Invocation) -> anyhow::Result<Option<(ClusterTarget, bool)>> {
+        let (selected, named) = match (invocation, &self.kubeconfig) {
+            (_, Some(path)) if self.namespace_or_operators().is_none() => (self.in_file(path)?, None),
+            (Invocation::KubectlPlugin | Invocation::WithKubeconfig, None) => {
+                (self.kubectls()?, self.named_namespace())
+            }
+            _ => return Ok(self.place(invocation)?.map(|place| (place, false))),
+        };
+        let known = match named {
+            Some(named) => Some(named),
+            None => selected.registered_namespace().await?,
+        };
+        let is_guessed = known.is_none();
+        let namespace = known.or_else(|| selected.namespace.clone()).unwrap_or_else(|| "default".to_owned());
+        Ok(Some((selected.in_namespace(namespace), is_guessed)))
     }
 
     /// As [`ConnectArgs::place_to_read`], for a command that reads only nodes and policies and so needs no namespace.
@@ -136,7 +141,7 @@ impl ConnectArgs {
     pub(crate) async fn reading_place(&self, invocation: Invocation) -> anyhow::Result<Option<ClusterTarget>> {
         match (&self.kubeconfig, &self.namespace) {
             (Some(_), None) => Self { namespace: Some("default".to_owned()), ..self.clone() }.place(invocation),
-            _ => self.place_to_read(invocation).await,
+            _ => Ok(self.looked_up(invocation).await?.map(|(place, _)| place)),
         }
     }
 
