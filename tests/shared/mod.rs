@@ -10,5 +10,6 @@ pub(crate) mod fields;
 pub(crate) mod memory;
 pub(crate) mod monitoring;
 pub(crate) mod output;
+pub(crate) mod rendered;
 pub(crate) mod required;
 pub(crate) mod tools;

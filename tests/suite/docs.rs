@@ -12,6 +12,7 @@ use std::process::Command;
 use nodegate_base::metrics::Metrics;
 
 use crate::hostile::errors_of;
+use crate::shared::rendered;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const CLI: &str = "docs/reference/cli.md";
@@ -161,13 +162,7 @@ fn a_wrong_link_is_found() {
 
 #[test]
 fn the_cli_reference_is_what_help_prints() {
-    let path = Path::new(ROOT).join(CLI);
-    let page = cli_reference::page();
-    if std::env::var_os("NODEGATE_GENERATE").is_some() {
-        fs::write(&path, &page).unwrap();
-    }
-    let committed = fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == page, "{CLI} is not what --help prints; run `just generate` and commit it");
+    rendered::is_committed(CLI, &cli_reference::page());
 }
 
 /// Every flag in a text, such as `--policy`.

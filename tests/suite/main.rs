@@ -37,6 +37,7 @@ mod plugin;
 mod probe;
 mod reload;
 mod report;
+mod reports;
 mod runner;
 mod security;
 mod serve;

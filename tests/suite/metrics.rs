@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::admission::{CREATE, context, send_to};
 use super::programs::free_port;
 use super::serve::Serve;
+use super::shared::rendered;
 use super::shared::tools::{promtool_complaints, there};
 
 const REFERENCE: &str = "docs/reference/metrics.md";
@@ -33,41 +34,18 @@ fn table(entries: &[&Entry]) -> String {
     table
 }
 
-/// The reference with its tables anew, and the sections that have one.
-fn reference(text: &str, entries: &[Entry]) -> (String, BTreeSet<String>) {
-    const BEGIN: &str = "<!-- metrics: ";
-    const END: &str = "<!-- end of metrics -->";
-    let (mut new, mut rest, mut sections) = (String::new(), text, BTreeSet::new());
-    while let Some((before, after)) = rest.split_once(BEGIN) {
-        let (section, after) = after.split_once(" -->\n").expect("a marker ends its line");
-        let (_, after) = after.split_once(END).expect("each marker has its end");
-        let of_section: Vec<&Entry> = entries.iter().filter(|entry| entry.section == section).collect();
-        assert!(!of_section.is_empty() && sections.insert(section.to_owned()), "{section}");
-        write!(new, "{before}{BEGIN}{section} -->\n{}{END}", table(&of_section)).unwrap();
-        rest = after;
-    }
-    (new + rest, sections)
-}
-
 #[test]
 fn the_tables_of_the_reference_are_what_the_code_registers() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(REFERENCE);
-    let text = fs::read_to_string(&path).unwrap();
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(REFERENCE)).unwrap();
     let entries = [Metrics::new().entries(), Metrics::apply_entries()].concat();
-    let (new, sections) = reference(&text, &entries);
+    let table_of = |section: &str| table(&entries.iter().filter(|entry| entry.section == section).collect::<Vec<_>>());
+    let (new, sections) = rendered::sections(&text, "metrics", table_of);
     let registered: BTreeSet<String> = entries.iter().map(|entry| entry.section.to_owned()).collect();
     assert_eq!(
         sections, registered,
         "sections of {REFERENCE} with a table (left) and sections in crates/nodegate-base/src/metrics (right)"
     );
-    if std::env::var_os("NODEGATE_GENERATE").is_some() {
-        fs::write(path, new).unwrap();
-    } else {
-        assert!(
-            text == new,
-            "the tables of {REFERENCE} are not what crates/nodegate-base/src/metrics registers; run `just generate` and commit it"
-        );
-    }
+    rendered::is_committed(REFERENCE, &new);
 }
 
 /// The samples of an exposition: the name with its labels, and the value.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::shared::output::{assert_conforms, schema};
+use crate::shared::rendered;
 
 /// The commands that a text of `--help` lists, in its order.
 pub(crate) fn commands(help: &str) -> impl Iterator<Item = &str> {
@@ -93,11 +94,5 @@ fn page() -> String {
 
 #[test]
 fn the_page_about_json_output_is_what_the_schemas_say() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
-    let page = page();
-    if std::env::var_os("NODEGATE_GENERATE").is_some() {
-        std::fs::write(&path, &page).unwrap();
-    }
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == page, "{PAGE} is not what the schemas say; run `just generate` and commit it");
+    rendered::is_committed(PAGE, &page());
 }
