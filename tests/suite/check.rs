@@ -255,8 +255,9 @@ fn what_is_no_text_file_is_an_error_and_never_waited_for() {
     for pipe in ["policies/a.yaml", "labels/example.com/fpga"] {
         assert!(Command::new("mkfifo").arg(path(pipe)).status().unwrap().success());
     }
-    // UTF-16, as some editors save it, and text that is cut inside a character.
-    let wide: Vec<u8> = "\u{feff}apiVersion: x\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    // Texts that are cut inside a character, in UTF-16 and in UTF-8.
+    let mut wide: Vec<u8> = "\u{feff}apiVersion: x\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    wide.push(b'k');
     std::fs::write(path("policies/wide.yaml"), wide).unwrap();
     std::fs::write(path("policies/cut.yaml"), b"a: 1\nb: \xc3").unwrap();
     let output = Command::new("timeout")
@@ -272,7 +273,7 @@ fn what_is_no_text_file_is_an_error_and_never_waited_for() {
     for (file, why) in [
         ("policies/a.yaml", "is a pipe, a socket or a device; remove it, or put a file in its place"),
         ("labels/example.com/fpga", "is a pipe, a socket or a device; remove it, or put a file in its place"),
-        ("policies/wide.yaml", "line 1 is not UTF-8; save the file as UTF-8"),
+        ("policies/wide.yaml", "line 2 is not UTF-16; save the file as UTF-8"),
         ("policies/cut.yaml", "line 2 is not UTF-8; save the file as UTF-8"),
         ("/dev/zero", "is larger than 16 MiB, the maximum"),
     ] {

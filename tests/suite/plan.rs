@@ -167,8 +167,8 @@ fn wrong_input_is_an_error_that_says_what_is_wrong() {
         (&[] as &[&str], "no nodes are selected; pass files with nodes"),
         (&["empty.json"], "empty.json: contains no Node"),
         (&["absent.json"], "absent.json"),
-        (&["nodes.json", "--pods", "nodes.json"], "nodes.json: kind is \"Node\"; expected Pod, DaemonSet"),
-        (&["nodes.json", "--pods", "empty.json"], "empty.json: contains no Pod and no DaemonSet"),
+        (&["nodes.json", "--pods", "nodes.json"], "kind is \"Node\""),
+        (&["nodes.json", "--pods", "empty.json"], "empty.json: contains no Pod; expected Pods, DaemonSets"),
         (&["nodes.json", "--state-dir", "absent"], "absent"),
         (&["nodes.json", "--kubeconfig", "x"], "cannot be used with"),
         (&["--only", "--kubeconfig", "x", "--namespace", "y"], "--policy"),
@@ -184,8 +184,7 @@ fn wrong_input_is_an_error_that_says_what_is_wrong() {
 fn faults_in_files_of_nodes_and_pods_are_shown_with_their_lines() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    let valueless =
-        "apiVersion: v1\nkind: Node\nmetadata:\n  name: n\n  labels: {tier: gold, team: }\n  annotations:\n    note:\n";
+    let valueless = "apiVersion: v1\nkind: KIND\nmetadata:\n  name: host-1\n  labels: {tier: gold, team: }\n  annotations:\n    note:\n";
     let expected = "\
 error: \"team\" has no value
  --> FILE:5:24
@@ -193,6 +192,7 @@ error: \"team\" has no value
 5 |   labels: {tier: gold, team: }
   |                        ^^^^
   |
+  = note: in KIND \"host-1\"
   = help: write \"\" for an empty value, or remove the key
 
 error: \"note\" has no value
@@ -201,19 +201,21 @@ error: \"note\" has no value
 7 |     note:
   |     ^^^^
   |
+  = note: in KIND \"host-1\"
   = help: write \"\" for an empty value, or remove the key
 
 error: FILE was not read
 ";
-    std::fs::write(at.join("valueless.yaml"), valueless).unwrap();
     std::fs::write(at.join("twice.yaml"), "kind: Node\nmetadata:\n  name: a\n  name: b\n").unwrap();
-    let file = |name: &str| expected.replace("FILE", name);
-    for arguments in
-        [&["valueless.yaml"] as &[&str], &["nodes.json", "--policy", "policy.yaml", "--pods", "valueless.yaml"]]
-    {
+    for (kind, file, arguments) in [
+        ("Node", "node.yaml", &["node.yaml"] as &[&str]),
+        ("Pod", "pod.yaml", &["nodes.json", "--policy", "policy.yaml", "--pods", "pod.yaml"]),
+    ] {
+        std::fs::write(at.join(file), valueless.replace("KIND", kind)).unwrap();
         let output = command(at, arguments).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), said), (Some(2), file("valueless.yaml")), "{arguments:?}");
+        let expected = expected.replace("FILE", file).replace("KIND", kind);
+        assert_eq!((output.status.code(), said), (Some(2), expected), "{arguments:?}");
     }
     let said = String::from_utf8(command(at, &["twice.yaml"]).output().unwrap().stderr).unwrap();
     for part in ["twice.yaml:4:3", "4 |   name: b", "the first one", "error: twice.yaml was not read\n"] {

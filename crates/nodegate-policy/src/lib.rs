@@ -38,7 +38,7 @@ pub use facts::json_kinds::{Flag, List, Object};
 pub use facts::managed_fields::{Claim, Claims, FIELD_MANAGER, TaintsClaimed, Writes};
 pub use facts::pending_taints::{PendingKey, PendingTaints};
 pub use facts::request::{DecideContext, Operation, Requester, Write};
-pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact};
+pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact, without_place};
 pub use judge::{CHANGES_MAX, Exemptions, Further, Kind, Verdict, Violation, judge, violations};
 pub use keys::annotations::ANNOTATIONS_MAX;
 pub use keys::pattern::Identities;

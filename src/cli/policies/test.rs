@@ -13,7 +13,8 @@ use crate::cli::{Findings, shared::node_files};
 use nodegate_base::text::counted;
 use nodegate_policy::PolicySet;
 use nodegate_policy::api::case::TestFile;
-use nodegate_policy::simulate::{compile_in_place, missing_errors, node_of, run_case};
+use nodegate_policy::api::source::decode;
+use nodegate_policy::simulate::{compile_in_place, faulty_nodes, missing_errors, node_of, run_case};
 use nodegate_stores::files::{LoadError, Sources};
 
 /// Run policy tests
@@ -107,9 +108,10 @@ fn collect(path: &Path, files: &mut Vec<(PathBuf, TestFile)>) -> anyhow::Result<
         }
         return Ok(());
     }
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let text = read(path).with_context(|| path.display().to_string())?;
     let mut errors = Vec::new();
     let tests = TestFile::parse_all(&path.display().to_string(), &text, &mut errors);
+    tests.iter().for_each(|file| faulty_nodes(file, &mut errors));
     if !errors.is_empty() {
         let count = counted(errors.len(), "error", "errors");
         return Err(Faults::in_file(errors, format!("found {count} in the test file; no case was run")).into());
@@ -123,7 +125,11 @@ fn collect(path: &Path, files: &mut Vec<(PathBuf, TestFile)>) -> anyhow::Result<
 }
 
 fn is_test(path: &Path) -> bool {
-    std::fs::read_to_string(path).is_ok_and(|text| text.lines().any(|line| line.trim_end() == "kind: PolicyTest"))
+    read(path).is_ok_and(|text| text.lines().any(|line| line.trim_end() == "kind: PolicyTest"))
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    Ok(decode(std::fs::read(path)?)?)
 }
 
 /// A path that a case file names.

@@ -87,13 +87,22 @@ fn of_policy(renderer: &Renderer, level: Level<'_>, error: &PolicyError) -> Stri
     let mut group = Group::with_title(level.primary_title(&*what));
     match (&excerpt, &origin) {
         (Some(excerpt), Some(file)) => group = group.element(excerpt.snippet(file)),
-        (None, Some(origin)) => group = group.element(Origin::path(&**origin)),
+        (None, Some(origin)) => {
+            let path = Origin::path(&**origin);
+            group = group.element(match error.place {
+                Some(place) => path.line(place.line as usize).char_column(place.column as usize),
+                None => path,
+            });
+        }
         (_, None) => {}
     }
     group = group.elements(note.as_deref().map(|note| Level::NOTE.message(note)));
     group = group.elements(remedy.as_deref().map(|remedy| Level::HELP.message(remedy)));
     renderer.render(&[group])
 }
+
+/// Maximum length of the lines that an error shows, in bytes. A file with JSON may be one line of any length.
+const EXCERPT_MAX: usize = 64 * 1024;
 
 /// The lines of a file that an error is about, escaped.
 struct Excerpt<'e> {
@@ -112,6 +121,9 @@ impl<'e> Excerpt<'e> {
         let last = places.iter().flatten().max()?;
         let start = text.get(..first.start())?.rfind('\n').map_or(0, |at| at + 1);
         let end = text.get(last.start()..)?.find('\n').map_or(text.len(), |length| last.start() + length);
+        if end - start > EXCERPT_MAX {
+            return None;
+        }
         // What stands before a place decides how far right its escaped form begins.
         let escaped = |place: SourcePosition| {
             let line_end = text.get(place.start()..)?.find('\n').map_or(text.len(), |length| place.start() + length);

@@ -1,5 +1,8 @@
 //! Nodes from files: as `kubectl` prints them, as admission reviews, or in the short form.
 
+mod objects;
+
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -7,9 +10,8 @@ use serde_json::Value as Json;
 
 use crate::cli::shared::faults::Faults;
 use nodegate_policy::api::names::is_dns_subdomain;
-use nodegate_policy::api::problem::Problem;
-use nodegate_policy::api::source::{Field, FieldPath, Node, SourceText, SyntaxError, Tree, parse_documents};
-use nodegate_policy::{Origin, PolicyError};
+use nodegate_policy::api::source::decode;
+pub(in crate::cli) use objects::{Object, Wanted};
 
 /// Parses the name of a node on a command line.
 pub(crate) fn parse_name(text: &str) -> Result<String, String> {
@@ -65,110 +67,51 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Found>> {
     Ok(found)
 }
 
+/// What commands for nodes take.
+const NODES: Wanted =
+    Wanted { kinds: &["Node", "AdmissionReview"], expected: "a Node, a List of Nodes or an AdmissionReview of a Node" };
+
 fn read_file(path: &Path) -> anyhow::Result<Vec<Found>> {
-    let (name, documents) = documents(path)?;
-    let found: Vec<Found> = documents.into_iter().map(|document| one(&name, document)).collect::<Result<_, _>>()?;
-    anyhow::ensure!(
-        !found.is_empty(),
-        "{name}: contains no Node; expected a Node, a List of Nodes or an AdmissionReview of a Node"
-    );
-    Ok(found)
+    let (file, objects) = objects(path, NODES)?;
+    objects.into_iter().map(|object| one(&file, object)).collect()
 }
 
-/// The name of a file (`-` is standard input) and its objects, with those of lists one by one.
+/// The name of a file (`-` is standard input) and its objects, with those of lists one by one: at least one.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read, is not YAML, or has labels or annotations without a value.
-pub(in crate::cli) fn documents(path: &Path) -> anyhow::Result<(String, Vec<Json>)> {
-    let (name, text) = if path == Path::new("-") {
-        ("standard input".to_owned(), std::io::read_to_string(std::io::stdin()).context("standard input")?)
+/// Returns an error if the file cannot be read, is neither YAML nor JSON, has other objects or none, or has a value that the API
+/// server refuses.
+pub(in crate::cli) fn objects(path: &Path, wanted: Wanted) -> anyhow::Result<(String, Vec<Object>)> {
+    let mut bytes = Vec::new();
+    let file = if path == Path::new("-") {
+        std::io::stdin().read_to_end(&mut bytes).context("standard input")?;
+        "standard input".to_owned()
     } else {
-        (path.display().to_string(), std::fs::read_to_string(path).with_context(|| path.display().to_string())?)
+        bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
+        path.display().to_string()
     };
-    let mut found = Vec::new();
-    if let Some(document) = whole_json(&text) {
-        found.extend(items(document));
-        return Ok((name, found));
-    }
-    let (origin, source) = (Origin::File(name.clone()), SourceText::from(text.as_str()));
-    let faults = |errors| Faults::in_file(errors, format!("{name} was not read"));
-    let documents = parse_documents(&text)
-        .map_err(|error| faults(vec![PolicyError::of_syntax(&origin, Some(&source), with_remedy(error))]))?;
-    let mut errors = Vec::new();
-    for document in documents {
-        errors.extend(valueless(&document).map(|(path, entry)| {
-            let what = format!("{:?} has no value", entry.key);
-            let problem = Problem::new(what, "write \"\" for an empty value, or remove the key");
-            PolicyError { place: Some(entry.place), ..PolicyError::in_file(&origin, Some(&source), path, problem) }
-        }));
-        found.extend(items(document.to_json()));
-    }
-    if errors.is_empty() { Ok((name, found)) } else { Err(faults(errors).into()) }
+    let text = decode(bytes).with_context(|| file.clone())?;
+    let found = objects::read(&file, &text, wanted);
+    let found = found.map_err(|errors| Faults::in_file(errors, format!("{file} was not read")))?;
+    anyhow::ensure!(!found.is_empty(), "{file}: contains no {}; expected {}", wanted.kinds[0], wanted.expected);
+    Ok((file, found))
 }
 
-/// A text that is one JSON object. The YAML parser remembers the position of each value, within a budget that a list of some
-/// hundred nodes exceeds. Positions are needed only for errors.
-fn whole_json(text: &str) -> Option<Json> {
-    let document: Json = serde_json::from_str(text).ok().filter(Json::is_object)?;
-    let null = |field: &str| document["metadata"][field].as_object().is_some_and(|all| all.values().any(Json::is_null));
-    (!null("labels") && !null("annotations")).then_some(document)
-}
-
-/// The items of a list, or the object itself.
-fn items(mut document: Json) -> Vec<Json> {
-    match document["kind"].as_str() {
-        Some(kind) if kind.ends_with("List") => match document["items"].take() {
-            Json::Array(items) => items,
-            _ => Vec::new(),
-        },
-        _ => vec![document],
+fn one(file: &str, Object { kind, json }: Object) -> anyhow::Result<Found> {
+    if kind == "Node" {
+        return Ok(Found { file: file.to_owned(), node: json, review: None });
     }
-}
-
-/// The error, and what to do if the text is only too large for the parser.
-fn with_remedy(mut error: SyntaxError) -> SyntaxError {
-    if error.exceeds_budget {
-        error.problem = Problem::new(
-            format!("the text is too large or nested too deep to be read as YAML ({})", error.problem),
-            "write a large list as JSON, as `kubectl get -o json` does",
-        );
-    }
-    error
-}
-
-/// The labels and annotations that have a key but no value, and would be lost.
-fn valueless(document: &Tree) -> impl Iterator<Item = (FieldPath, &Field)> {
-    let metadata = document.field("metadata").map(|field| &field.tree);
-    ["labels", "annotations"].into_iter().flat_map(move |name| {
-        let entries = match metadata.and_then(|metadata| metadata.field(name)).map(|field| &field.tree.value) {
-            Some(Node::Mapping(entries)) => entries.as_slice(),
-            _ => &[],
-        };
-        let path = FieldPath::root().key("metadata").key(name);
-        entries.iter().filter(|entry| entry.tree.is_null()).map(move |entry| (path.clone().key(&entry.key), entry))
-    })
-}
-
-fn one(file: &str, document: Json) -> anyhow::Result<Found> {
-    match document["kind"].as_str() {
-        Some("Node") => Ok(Found { file: file.to_owned(), node: document, review: None }),
-        Some("AdmissionReview") => {
-            let request = &document["request"];
-            let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
-            let groups = request["userInfo"]["groups"].as_array().cloned().unwrap_or_default();
-            let review = Reviewed {
-                old: Some(request["oldObject"].clone()).filter(|old| !old.is_null()),
-                status: request["subResource"] == "status",
-                username: text(&request["userInfo"]["username"]),
-                groups: groups.iter().map(text).collect(),
-            };
-            anyhow::ensure!(request["object"].is_object(), "{file}: the AdmissionReview has no object");
-            Ok(Found { file: file.to_owned(), node: request["object"].clone(), review: Some(review) })
-        }
-        other => {
-            anyhow::bail!("{file}: kind is {:?}; expected Node, List or AdmissionReview", other.unwrap_or_default())
-        }
-    }
+    let request = &json["request"];
+    let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+    let groups = request["userInfo"]["groups"].as_array().cloned().unwrap_or_default();
+    let review = Reviewed {
+        old: Some(request["oldObject"].clone()).filter(|old| !old.is_null()),
+        status: request["subResource"] == "status",
+        username: text(&request["userInfo"]["username"]),
+        groups: groups.iter().map(text).collect(),
+    };
+    anyhow::ensure!(request["object"].is_object(), "{file}: the AdmissionReview has no object");
+    Ok(Found { file: file.to_owned(), node: request["object"].clone(), review: Some(review) })
 }
 
 /// The one Node of a file.

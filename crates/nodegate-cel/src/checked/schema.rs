@@ -91,6 +91,12 @@ impl Fields {
     pub const fn withholding(self, withheld: &'static [&'static str], reason: &'static str) -> Self {
         Self { withheld, reason, ..self }
     }
+
+    /// The fields, with what is known of each.
+    #[must_use]
+    pub fn all(&self) -> &'static [(&'static str, Shape)] {
+        self.fields
+    }
 }
 
 impl Shape {

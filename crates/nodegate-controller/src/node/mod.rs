@@ -20,7 +20,7 @@ use kube::core::ClusterResourceScope;
 
 use self::text::{Bound, Fields, copy};
 use nodegate_base::telemetry::brief;
-use nodegate_policy::{Claims, FactsError, NodeFacts};
+use nodegate_policy::{Claims, FactsError, NodeFacts, without_place};
 use nodegate_stores::state::Machine;
 
 use self::text::text_at;
@@ -111,9 +111,9 @@ impl NodeObject {
         open(json, "metadata");
         json.push('{');
         for (field, value) in fields("metadata", metadata)? {
-            let text =
-                || serde_json::from_str::<Option<String>>(value).map_err(|error| format!("metadata.{field}: {error}"));
-            let time = || serde_json::from_str(value).map_err(|error| format!("metadata.{field}: {error}"));
+            let fault = |error: serde_json::Error| format!("metadata.{field}: {}", without_place(&error));
+            let text = || serde_json::from_str::<Option<String>>(value).map_err(fault);
+            let time = || serde_json::from_str(value).map_err(fault);
             match &*field {
                 "managedFields" => {
                     self.claims = Claims::parse(value);
@@ -183,7 +183,7 @@ impl NodeObject {
 }
 
 fn fields<'a>(of: &str, text: &'a str) -> Result<Vec<(Cow<'a, str>, &'a str)>, String> {
-    Fields::of(text).map(|Fields(fields)| fields).map_err(|error| format!("{of}: {error}"))
+    Fields::of(text).map(|Fields(fields)| fields).map_err(|error| format!("{of}: {}", without_place(&error)))
 }
 
 /// Writes the beginning of a field.

@@ -44,6 +44,8 @@ pub struct TestFile {
     origin: Origin,
     text: SourceText,
     policy: Option<Tree>,
+    /// The nodes of its cases, and where they are.
+    pub(crate) nodes: Vec<(FieldPath, Tree)>,
 }
 
 impl TestFile {
@@ -80,7 +82,19 @@ impl TestFile {
             ..PolicyError::in_file(origin, Some(text), fault.path, fault.problem)
         }));
         let policy = tree.field("policy").map(|field| field.tree.clone());
-        parsed.ok().filter(|_| whole).map(|test| Self { test, origin: origin.clone(), text: text.clone(), policy })
+        let nodes = nodes(&tree);
+        parsed.ok().filter(|_| whole).map(|test| Self {
+            test,
+            origin: origin.clone(),
+            text: text.clone(),
+            policy,
+            nodes,
+        })
+    }
+
+    /// An error about a value of a case.
+    pub(crate) fn error(&self, ShapeFault { place, path, problem }: ShapeFault) -> PolicyError {
+        PolicyError { place: Some(place), ..PolicyError::in_file(&self.origin, Some(&self.text), path, problem) }
     }
 
     /// The documents that the file contains in place: a list of them, or the `spec` of one.
@@ -107,6 +121,16 @@ fn document_with(spec: Tree) -> Tree {
         field("metadata", tree(Node::Mapping(vec![field("name", text("test"))]))),
         field("spec", spec),
     ]))
+}
+
+/// The nodes that the cases write in place.
+fn nodes(tree: &Tree) -> Vec<(FieldPath, Tree)> {
+    let Some(Node::List(cases)) = tree.field("cases").map(|cases| &cases.tree.value) else { return Vec::new() };
+    let node = |(index, case): &(usize, Tree)| {
+        let path = FieldPath::root().key("cases").index(*index).key("node");
+        Some((path, case.field("node")?.tree.clone()))
+    };
+    cases.iter().filter_map(node).collect()
 }
 
 /// The case that a field is in, by its name.

@@ -3,6 +3,7 @@
 //! Errors that are found after parsing (an invalid label value, a cycle between rules) still have a line
 //! and a column: they have a [`FieldPath`], and the tree converts it to a position.
 
+mod encoding;
 mod parse;
 mod place;
 mod quotes;
@@ -11,8 +12,8 @@ mod traps;
 use serde_json::{Map as JsonMap, Value as Json};
 
 pub use super::path::{FieldPath, Segment};
-pub use parse::parse_documents;
-pub(crate) use parse::parse_documents_within;
+pub use encoding::{NotText, decode};
+pub use parse::{parse_documents, parse_documents_within};
 pub use place::{SourcePosition, SourceText};
 pub(crate) use traps::quoted;
 pub use traps::{Related, SyntaxError};
@@ -50,6 +51,22 @@ pub struct Field {
     pub tree: Tree,
 }
 
+/// A tree without positions.
+impl From<Json> for Tree {
+    fn from(value: Json) -> Self {
+        let place = SourcePosition::default();
+        let value = match value {
+            Json::Array(items) => Node::List(items.into_iter().map(Self::from).enumerate().collect()),
+            Json::Object(fields) => {
+                let field = |(key, value)| Field { key, place, tree: Self::from(value) };
+                Node::Mapping(fields.into_iter().map(field).collect())
+            }
+            scalar => Node::Scalar(scalar),
+        };
+        Self { place, value, written: None }
+    }
+}
+
 impl Tree {
     /// The tree as JSON. Fields without a value (null) are omitted, as the API server does.
     pub fn to_json(&self) -> Json {
@@ -75,6 +92,14 @@ impl Tree {
     pub fn field(&self, key: &str) -> Option<&Field> {
         match &self.value {
             Node::Mapping(fields) => fields.iter().find(|field| field.key == key),
+            _ => None,
+        }
+    }
+
+    /// The value of the field `key` of a mapping.
+    pub fn field_mut(&mut self, key: &str) -> Option<&mut Self> {
+        match &mut self.value {
+            Node::Mapping(fields) => fields.iter_mut().find(|field| field.key == key).map(|field| &mut field.tree),
             _ => None,
         }
     }

@@ -31,6 +31,7 @@ pub use nodegate_cel::{Budget, EvaluationError, ExpressionError, Paths, Yields};
 pub(crate) use nodegate_cel::{REGEX_SIZE_MAX, sized_regex};
 pub use paths::{ReadPaths, SharedPaths};
 pub use reads::{LabelRead, Polarity, Reads};
+pub(crate) use schema::NODE_FIELDS;
 pub use variables::{GpuVariables, NodeVariables, RequestValue, RequestVariables, Variables};
 
 /// The variables that an expression may use.

@@ -54,6 +54,9 @@ static WRITE: Schema = Schema {
     ],
 };
 
+/// The fields of Kubernetes' Node.
+pub(crate) static NODE_FIELDS: &Fields = &kubernetes::NODE;
+
 impl Scope {
     /// The variables that an expression of this scope may use.
     pub(super) fn schema(self) -> &'static Schema {

@@ -152,13 +152,19 @@ impl<'a> ObjectText<'a> {
 #[error("the object is not a Node: {0}")]
 pub struct FactsError(String);
 
+/// What is wrong with a text, without the line and the column: nobody sees the text of an object as it was sent.
+pub fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once(" at line ").map(|(what, _)| what.to_owned()).unwrap_or(text)
+}
+
 impl<'a> NodeFacts<'a> {
     /// Parses the facts of a Node in JSON.
     ///
     /// # Errors
     /// Returns an error if it is not an object with metadata, or if a field has another type than in Kubernetes.
     pub fn parse(object: &'a str) -> Result<Self, FactsError> {
-        let fields = serde_json::from_str(object).map_err(|error| FactsError(error.to_string()))?;
+        let fields = serde_json::from_str(object).map_err(|error| FactsError(without_place(&error)))?;
         Ok(Self::new(fields, ObjectText::Here(object)))
     }
 

@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
+use super::node_document::read_node;
 use super::short_form::{self, SimulationError, complete, taint, taint_text, taints};
 use super::{Scene, Simulated, identity, node_name, simulate};
 use crate::api::case::{Case, ChangeCase, Expectation, PolicyTest, SavedCase, TestFile, VerdictCase};
 use crate::api::policy::EntryMode;
+use crate::api::schema::ShapeFault;
+use crate::api::source::{FieldPath, Tree};
 use crate::api::state::{Owned, SavedState, SavedTaint};
 use crate::{
     Exemptions, InventoryAnswers, NodeChange, Origin, PendingTaints, PolicyDocument, PolicyError, PolicySet, Verdict,
@@ -53,13 +56,31 @@ fn compile(documents: &[PolicyDocument], mut errors: Vec<PolicyError>) -> Result
     compiled.ok().filter(|_| errors.is_empty()).ok_or(errors)
 }
 
+/// Adds an error for each value of a node in a test file that the API server refuses.
+pub fn faulty_nodes(file: &TestFile, errors: &mut Vec<PolicyError>) {
+    for (path, node) in &file.nodes {
+        // What else is wrong with a short form is an error of its case.
+        let Ok(mut node) = complete(node.clone()) else { continue };
+        let mut faults = Vec::new();
+        read_node(&mut node, path, &mut faults);
+        errors.extend(faults.into_iter().map(|fault| file.error(fault)));
+    }
+}
+
 /// The node that a case writes in place, as a whole Node; `None` where the case names a file.
 ///
 /// # Errors
-/// Returns an error if the case has neither a node nor a file, or both, or the short form of its node cannot be read.
+/// Returns an error if the case has neither a node nor a file, or both, or its node cannot be read.
 pub fn node_of(case: &Case) -> Result<Option<Json>, SimulationError> {
     match (&case.node, &case.node_file) {
-        (Some(node), None) => complete(node).map(Some),
+        (Some(node), None) => {
+            let (mut node, mut faults) = (complete(Tree::from(node.clone()))?, Vec::new());
+            read_node(&mut node, &FieldPath::root(), &mut faults);
+            match faults.first() {
+                Some(ShapeFault { path, problem, .. }) => Err(SimulationError::new(format!("{path}: {problem}"))),
+                None => Ok(Some(node.to_json())),
+            }
+        }
         (None, Some(_)) => Ok(None),
         _ => Err(SimulationError::new("expected exactly one of node and nodeFile")),
     }

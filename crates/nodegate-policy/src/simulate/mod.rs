@@ -2,10 +2,12 @@
 //! `report` use it.
 
 mod case;
+mod node_document;
 mod short_form;
 
-pub use case::{compile_in_place, compile_inline, missing_errors, node_of, run_case, scene};
-pub use short_form::{SimulationError, complete, taint, taint_text, taints};
+pub use case::{compile_in_place, compile_inline, faulty_nodes, missing_errors, node_of, run_case, scene};
+pub use node_document::{read_node, read_object};
+pub use short_form::{SimulationError, taint, taint_text, taints};
 
 use serde_json::Value as Json;
 

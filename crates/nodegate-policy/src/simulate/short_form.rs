@@ -2,6 +2,8 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::api::source::{Field, Node, Tree};
+
 /// The reason why a write cannot be simulated, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -17,19 +19,26 @@ impl SimulationError {
 ///
 /// # Errors
 /// Returns an error if the short form has an unknown field or an invalid taint.
-pub fn complete(node: &Json) -> Result<Json, SimulationError> {
-    if node.get("metadata").is_some() {
-        return Ok(node.clone());
+pub(super) fn complete(node: Tree) -> Result<Tree, SimulationError> {
+    if node.field("metadata").is_some() {
+        return Ok(node);
     }
-    let mut whole = json!({"apiVersion": "v1", "kind": "Node", "metadata": {}, "spec": {}, "status": {}});
-    for (field, value) in node.as_object().ok_or_else(|| SimulationError::new("the node is not a mapping"))? {
-        match field.as_str() {
-            "name" | "labels" | "annotations" | "uid" => whole["metadata"][field] = value.clone(),
-            "providerID" => whole["spec"][field] = value.clone(),
-            "capacity" | "conditions" | "nodeInfo" => whole["status"][field] = value.clone(),
+    let (mut metadata, mut spec, mut status) = (Vec::new(), Vec::new(), Vec::new());
+    let place = node.place;
+    let Node::Mapping(fields) = node.value else { return Err(SimulationError::new("the node is not a mapping")) };
+    for mut field in fields {
+        match field.key.as_str() {
+            "name" | "labels" | "annotations" | "uid" => metadata.push(field),
+            "providerID" => spec.push(field),
+            "capacity" | "conditions" | "nodeInfo" => status.push(field),
             "taints" => {
-                let taints = value.as_array().ok_or_else(|| SimulationError::new("taints is not a list"))?;
-                whole["spec"]["taints"] = taints.iter().map(taint_of).collect::<Result<Vec<_>, _>>()?.into();
+                let Node::List(taints) = &mut field.tree.value else {
+                    return Err(SimulationError::new("taints is not a list"));
+                };
+                for (_, taint) in taints {
+                    *taint = Tree { place: taint.place, ..taint_of(&taint.to_json())?.into() };
+                }
+                spec.push(field);
             }
             other => {
                 return Err(SimulationError::new(format!(
@@ -38,7 +47,16 @@ pub fn complete(node: &Json) -> Result<Json, SimulationError> {
             }
         }
     }
-    Ok(whole)
+    let tree = |value: Node| Tree { place, value, written: None };
+    let part = |key: &str, tree: Tree| Field { key: key.to_owned(), place, tree };
+    let text = |text: &str| tree(Node::Scalar(text.into()));
+    Ok(tree(Node::Mapping(vec![
+        part("apiVersion", text("v1")),
+        part("kind", text("Node")),
+        part("metadata", tree(Node::Mapping(metadata))),
+        part("spec", tree(Node::Mapping(spec))),
+        part("status", tree(Node::Mapping(status))),
+    ])))
 }
 
 /// A taint that is written as a text or as a mapping.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::error::LoadError;
+use nodegate_policy::api::source::decode;
 
 /// Maximum size of a file, in bytes.
 const FILE_MAX: u64 = 16 * 1024 * 1024;
@@ -96,11 +97,7 @@ fn bounded_text(file: &Path) -> io::Result<String> {
     if text.len() as u64 > FILE_MAX {
         return Err(is_too_large());
     }
-    String::from_utf8(text).map_err(|error| {
-        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
-        io::Error::other(format!("line {line} is not UTF-8; save the file as UTF-8"))
-    })
+    decode(text).map_err(io::Error::other)
 }
 
 #[cfg(test)]

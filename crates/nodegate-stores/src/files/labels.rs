@@ -78,8 +78,7 @@ pub(super) fn policy(
 
 fn derive(file: &LabelFile, errors: &mut Vec<LoadError>) -> Option<DerivedSpec> {
     let mut any_of = Vec::new();
-    // Editors of other systems put a byte order mark before the first line.
-    for (line, source) in (1_u32..).zip(file.text.trim_start_matches('\u{feff}').lines()) {
+    for (line, source) in (1_u32..).zip(file.text.lines()) {
         let source = source.trim();
         if source.is_empty() || source.starts_with('#') {
             continue;

@@ -12,7 +12,7 @@ use crate::cli::shared::faults::Faults;
 use nodegate_base::text::counted;
 use nodegate_policy::api::problem::Problem;
 use nodegate_policy::api::schema::{ShapeFault, check, schema_of};
-use nodegate_policy::api::source::{FieldPath, SourceText, parse_documents};
+use nodegate_policy::api::source::{FieldPath, SourceText, decode, parse_documents};
 use nodegate_policy::{NodeFacts, Origin, PolicyError};
 
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
@@ -53,7 +53,7 @@ impl Prices {
     /// Returns an error if the file cannot be read, has another form, or has a price that is not a positive number.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let name = || format!("--prices {}", path.display());
-        let text = std::fs::read_to_string(path).with_context(name)?;
+        let text = decode(std::fs::read(path).with_context(name)?).with_context(name)?;
         let prices = Self::parse(&path.display().to_string(), &text)?;
         let Self { currency: _, instance_types, resources: Resources { cpu, memory, gpu } } = &prices;
         let named = [("cpu", *cpu), ("memory", *memory), ("gpu", *gpu)];

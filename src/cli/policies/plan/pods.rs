@@ -9,7 +9,8 @@ use kube::{Client, Resource as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use crate::cli::{shared::node_files, shared::output};
+use crate::cli::shared::node_files::{self, Object, Wanted};
+use crate::cli::shared::output;
 use crate::scheduling::{DaemonSet, Impact, Pod};
 use nodegate_controller::{NodesError, each_object};
 
@@ -66,19 +67,16 @@ pub(in crate::cli) fn each_of_files(paths: &[PathBuf], take: impl FnMut(&Pod)) -
     Ok(())
 }
 
+const PODS: Wanted = Wanted { kinds: &["Pod", "DaemonSet"], expected: "Pods, DaemonSets or Lists of them" };
+
 fn objects(paths: &[PathBuf]) -> anyhow::Result<(Vec<DaemonSet>, Vec<Pod>)> {
     let (mut sets, mut pods) = (Vec::new(), Vec::new());
     for path in paths {
-        let (file, documents) = node_files::documents(path)?;
-        anyhow::ensure!(!documents.is_empty(), "{file}: contains no Pod and no DaemonSet");
-        for document in documents {
-            match document["kind"].as_str() {
-                Some("DaemonSet") => sets.push(read(&file, document)?),
-                Some("Pod") => pods.push(read(&file, document)?),
-                other => anyhow::bail!(
-                    "{file}: kind is {:?}; expected Pod, DaemonSet or a List of them",
-                    other.unwrap_or_default()
-                ),
+        let (file, objects) = node_files::objects(path, PODS)?;
+        for Object { kind, json } in objects {
+            match kind {
+                "DaemonSet" => sets.push(read(&file, json)?),
+                _ => pods.push(read(&file, json)?),
             }
         }
     }

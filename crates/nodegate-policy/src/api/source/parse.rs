@@ -22,11 +22,11 @@ pub fn parse_documents(text: &str) -> Result<Vec<Tree>, SyntaxError> {
     parse_documents_within(text, FILE_VALUES_MAX)
 }
 
-/// As [`parse_documents`], with at most `values` lists, mappings, names and values.
+/// As [`parse_documents`], with at most `values` lists, mappings, names and values in each document.
 ///
 /// # Errors
 /// As [`parse_documents`]. What is beyond the limit is not parsed.
-pub(crate) fn parse_documents_within(text: &str, values: usize) -> Result<Vec<Tree>, SyntaxError> {
+pub fn parse_documents_within(text: &str, values: usize) -> Result<Vec<Tree>, SyntaxError> {
     let documents = match parse(text, values, DuplicateKeyPolicy::Error) {
         Ok(documents) => documents,
         Err(error) => match error.without_snippet() {
@@ -55,7 +55,14 @@ fn parse(
     let options = serde_saphyr::options! {
         strict_booleans: true,
         emit_comments: false,
-        budget: serde_saphyr::budget! { max_depth: 32, max_nodes: values },
+        budget: serde_saphyr::budget! {
+            max_depth: 32,
+            max_nodes: values,
+            // The parser's own limits for what it takes as usual, and in proportion for more.
+            max_events: 4 * values,
+            max_documents: 1024.max(values / 250),
+            max_total_scalar_bytes: (64 << 20).max(256 * values),
+        },
         duplicate_keys: duplicate_keys,
     };
     serde_saphyr::from_multiple_with_options(text, options)

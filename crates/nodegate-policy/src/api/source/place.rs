@@ -62,7 +62,7 @@ impl SourcePosition {
     }
 
     /// The position of these bytes of a text. `None` if a character does not begin where they do.
-    pub(super) fn of_bytes(text: &str, bytes: std::ops::Range<usize>) -> Option<Self> {
+    pub fn of_bytes(text: &str, bytes: std::ops::Range<usize>) -> Option<Self> {
         let before = text.get(..bytes.start)?;
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let (line, column) = (before.matches('\n').count() + 1, before.get(line_start..)?.chars().count() + 1);
