@@ -1,7 +1,7 @@
 //! The parts of a node that expressions read, parsed from its text.
 //!
-//! No tree of the document is built ([`Value::read`]). A node always has labels and taints, and some of its keys may be
-//! edited.
+//! No tree of the document is built ([`Value::read`]). A node always has labels, annotations and taints, and some of its keys may
+//! be edited.
 
 use std::collections::BTreeMap;
 
@@ -51,13 +51,16 @@ impl<'a> Excerpt<'a> {
         Self { value: self.value.inside(keys) }
     }
 
-    /// The node with its own labels and taints, empty if absent.
+    /// The node with its own labels, annotations and taints, empty if absent.
     #[must_use]
     pub fn completed(&self) -> Self {
-        let (labels, taints) = (self.value.inside(&["metadata", "labels"]), self.value.inside(&["spec", "taints"]));
-        let labels = if labels.is_map() || labels.is_unread() { labels } else { Value::map([]) };
+        let map = |value: Value<'a>| if value.is_map() || value.is_unread() { value } else { Value::map([]) };
+        let metadata = self.value.inside(&["metadata"]);
+        let (labels, annotations) = (map(metadata.inside(&["labels"])), map(metadata.inside(&["annotations"])));
+        let taints = self.value.inside(&["spec", "taints"]);
         let taints = if taints.is_list() || taints.is_unread() { taints } else { Value::from(Vec::new()) };
-        self.with(labels, taints)
+        let value = self.value.clone().with_field("metadata", metadata.with_field("annotations", annotations));
+        Self { value }.with(labels, taints)
     }
 
     /// The node with other labels and taints.

@@ -4,11 +4,11 @@ use super::Expression;
 use super::tokens::Token;
 
 impl Expression {
-    /// The text with `node` written as `object`, its labels as `labels` and its taints as `taints`, which are there
+    /// The text with `node` written as `object`, and its labels, annotations and taints as these variables, which are there
     /// and empty where the object has none, as they are here. `None` where `node` is used in a way that has no
     /// such equivalent (as a whole, or by a computed field).
     #[must_use]
-    pub fn in_native_node(&self, labels: &str, taints: &str) -> Option<String> {
+    pub fn in_native_node(&self, labels: &str, annotations: &str, taints: &str) -> Option<String> {
         let source = self.source();
         let tokens = Token::all(&self.compiled);
         let mut text = String::with_capacity(source.len());
@@ -19,7 +19,7 @@ impl Expression {
             if selected || token.name() != Some("node") {
                 continue;
             }
-            let (instead, last) = replacement(&tokens[at..], labels, taints)?;
+            let (instead, last) = replacement(&tokens[at..], [labels, annotations, taints])?;
             text.push_str(source.get(copied..token.at)?);
             text.push_str(&instead);
             copied = tokens[at + last].at + tokens[at + last].text.len();
@@ -34,7 +34,7 @@ fn is_symbol(token: &Token<'_>, symbol: &str) -> bool {
 }
 
 /// The replacement for the longest known path at the start of `tokens`, and the index of its last token.
-fn replacement(tokens: &[Token<'_>], labels: &str, taints: &str) -> Option<(String, usize)> {
+fn replacement(tokens: &[Token<'_>], [labels, annotations, taints]: [&str; 3]) -> Option<(String, usize)> {
     let plain = |at: usize| if is_symbol(tokens.get(at)?, ".") { tokens.get(at + 1)?.name() } else { None };
     let optional = |at: usize| {
         let dots = is_symbol(tokens.get(at)?, ".") && is_symbol(tokens.get(at + 1)?, "?");
@@ -43,6 +43,7 @@ fn replacement(tokens: &[Token<'_>], labels: &str, taints: &str) -> Option<(Stri
     let first = plain(1)?;
     let filled = |second: &str| match (first, second) {
         ("metadata", "labels") => Some(labels),
+        ("metadata", "annotations") => Some(annotations),
         ("spec", "taints") => Some(taints),
         _ => None,
     };
@@ -68,11 +69,11 @@ mod tests {
     use crate::cel::{Scope, Yields};
 
     fn renamed(source: &str) -> Option<String> {
-        Expression::compile(source, Scope::Node, Yields::Bool).unwrap().in_native_node("L", "T")
+        Expression::compile(source, Scope::Node, Yields::Bool).unwrap().in_native_node("L", "A", "T")
     }
 
     #[test]
-    fn a_node_is_written_as_the_object_with_labels_and_taints_filled_in() {
+    fn a_node_is_written_as_the_object_with_labels_annotations_and_taints_filled_in() {
         for (source, instead) in [
             (r#"node.status.nodeInfo.architecture == "arm64""#, r#"object.status.nodeInfo.architecture == "arm64""#),
             (
@@ -83,6 +84,7 @@ mod tests {
                 r#"node.metadata.?labels[?"a"].orValue("node.x") == "b""#,
                 r#"optional.of(L)[?"a"].orValue("node.x") == "b""#,
             ),
+            (r#"has(node.metadata.annotations) && "a" in node.metadata.annotations"#, r#"has(A) && "a" in A"#),
             (r#"node.spec.taints.exists(t, t.key == "x")"#, r#"T.exists(t, t.key == "x")"#),
             // Fields named `node` are not the variable.
             (

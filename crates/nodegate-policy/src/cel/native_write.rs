@@ -1,4 +1,4 @@
-//! Converts an expression over a write for the API server's own CEL, in which labels, taints and some fields of
+//! Converts an expression over a write for the API server's own CEL, in which labels, annotations, taints and some fields of
 //! `request` may be absent.
 
 use super::Expression;
@@ -11,8 +11,8 @@ pub struct ObjectNames<'n> {
     pub object: &'n str,
     /// Its labels, empty where it has none.
     pub labels: &'n str,
-    /// Its annotations, if not those of the object itself.
-    pub annotations: Option<&'n str>,
+    /// Its annotations, empty where it has none.
+    pub annotations: &'n str,
     /// Its taints, empty where it has none.
     pub taints: &'n str,
 }
@@ -109,11 +109,7 @@ impl<'t> Reader<'t> {
         let filled = match (first.name, second.name) {
             ("metadata", "labels") => names.labels,
             ("spec", "taints") => names.taints,
-            ("metadata", "annotations") if self.is_asked_for(second.last) => return None,
-            ("metadata", "annotations") => match names.annotations {
-                Some(annotations) => annotations,
-                None => return itself(),
-            },
+            ("metadata", "annotations") => names.annotations,
             _ => return itself(),
         };
         Some(match (self.is_asked_for(second.last), first.optional || second.optional) {
@@ -135,6 +131,7 @@ impl<'t> Reader<'t> {
         let second = self.field(first.last)?;
         let filled = match (first.name, second.name) {
             ("metadata", "labels") => "oldObject.metadata.?labels.orValue({})",
+            ("metadata", "annotations") => "oldObject.metadata.?annotations.orValue({})",
             ("spec", "taints") => "oldObject.spec.?taints.orValue([])",
             _ => return itself(),
         };
@@ -170,7 +167,7 @@ mod tests {
     use crate::cel::{Scope, Yields};
 
     fn rewritten(source: &str) -> Option<String> {
-        let names = ObjectNames { object: "o", labels: "L", annotations: Some("A"), taints: "T" };
+        let names = ObjectNames { object: "o", labels: "L", annotations: "A", taints: "T" };
         Expression::compile(source, Scope::Write, Yields::Bool).unwrap().in_native_write(&names)
     }
 
@@ -192,6 +189,10 @@ mod tests {
             ),
             ("object.metadata.annotations.all(k, k != \"x\") // ok", "(A.all(k, k != \"x\") // ok\n)"),
             (
+                r#"has(object.metadata.annotations) && "a" in oldObject.metadata.annotations"#,
+                r#"(has(object.metadata) && "a" in oldObject.metadata.?annotations.orValue({}))"#,
+            ),
+            (
                 r#"object.metadata.?labels[?"a"] != optional.none() || optional.of("b").hasValue()"#,
                 r#"(optional.of(L)[?"a"] != optional.none() || optional.of("b").hasValue())"#,
             ),
@@ -206,7 +207,6 @@ mod tests {
             r#"object["metadata"].name == "a""#,
             "object == oldObject",
             "has(object.metadata) && size(oldObject.spec) > 0",
-            "has(object.metadata.annotations)",
             r#"["a"].all(variables, variables in object.metadata.labels)"#,
             r#"["a"].all(optional, optional in object.metadata.?labels.orValue({}))"#,
             r#"has(request.subResource) && object.metadata.name == "a""#,

@@ -35,7 +35,7 @@ const NOT_SUPPLIED: &[&str] = &[
 const REASON: &str = "in Kubernetes, but nodegate does not supply it";
 
 /// Fields that a node always has, because absent ones are added as empty.
-const ALWAYS: &[&[&str]] = &[&["metadata", "labels"], &["spec", "taints"]];
+const ALWAYS: &[&[&str]] = &[&["metadata", "labels"], &["metadata", "annotations"], &["spec", "taints"]];
 
 static NODE: Schema = Schema {
     variables: &[

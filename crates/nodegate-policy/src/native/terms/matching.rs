@@ -49,10 +49,10 @@ impl Reader<'_, '_> {
             Condition::Capacity(resource, comparison) => capacity(self.subject, resource, *comparison),
             Condition::NodeInfo(info) => node_info::condition(self.subject, info),
             Condition::Gpu(_) => Formula::Never,
-            Condition::Expression(expression) => match expression.in_native_node(LABELS, self.subject.taints()) {
-                Some(text) => Formula::When(format!("({text})")),
-                None => Formula::Never,
-            },
+            Condition::Expression(expression) => {
+                let text = expression.in_native_node(LABELS, self.subject.annotations(), self.subject.taints());
+                text.map_or(Formula::Never, |text| Formula::When(format!("({text})")))
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use crate::keys::restriction::is_own;
 use crate::native::objects::{LABELS, LeftOut, TAINTS};
 use crate::native::terms::formula::has_foreign_glob;
 use crate::native::terms::node_info;
+use crate::native::terms::subject::Subject;
 use crate::set::PolicySet;
 use crate::set::matcher::{Condition, Requirement, Source};
 use crate::set::rule::Strength;
@@ -302,7 +303,7 @@ impl<'a> Selection<'a> {
             None if reads.inventory => "inventories, which only nodegate queries".to_owned(),
             None if reads.any_label => "labels by computed keys".to_owned(),
             None if reads.taints && self.set.rules().iter().any(writes_taints) => "taints, which rules set".to_owned(),
-            None if expression.in_native_node(LABELS, TAINTS).is_none() => {
+            None if expression.in_native_node(LABELS, Subject::Entry.annotations(), TAINTS).is_none() => {
                 "the node as a whole, which differs in the API server".to_owned()
             }
             None => return None,

@@ -23,6 +23,11 @@ impl Subject {
         }
     }
 
+    /// The variable with the annotations of that object.
+    pub(in crate::native) fn annotations(self) -> &'static str {
+        self.of_two("variables.annotations", "variables.oldAnnotations")
+    }
+
     /// The object to evaluate.
     pub(in crate::native) fn object(self) -> &'static str {
         if self == Self::EntryBefore { "oldObject" } else { "object" }

@@ -5,18 +5,22 @@ use crate::cel::{Expression, ObjectNames};
 use crate::native::terms::formula::Formula;
 use crate::set::governance::ExpressionConstraint;
 
-const NOW: ObjectNames<'static> =
-    ObjectNames { object: "object", labels: "variables.labels", annotations: None, taints: "variables.taints" };
+const NOW: ObjectNames<'static> = ObjectNames {
+    object: "object",
+    labels: "variables.labels",
+    annotations: "variables.annotations",
+    taints: "variables.taints",
+};
 const BEFORE: ObjectNames<'static> = ObjectNames {
     object: "oldObject",
     labels: "variables.oldLabels",
-    annotations: None,
+    annotations: "variables.oldAnnotations",
     taints: "variables.oldTaints",
 };
 const ASKED: ObjectNames<'static> = ObjectNames {
     object: "variables.around",
     labels: "variables.askedLabels",
-    annotations: Some("variables.askedAnnotations"),
+    annotations: "variables.askedAnnotations",
     taints: "variables.askedTaints",
 };
 
