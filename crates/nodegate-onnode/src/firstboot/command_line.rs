@@ -28,6 +28,11 @@ pub enum Fault {
         "the command line starts no kubelet, k3s or rke2 by its name; let a NodePolicy rule set the labels instead"
     )]
     NoKubelet,
+    /// k0s, which starts the kubelet with what it is given itself.
+    #[error(
+        "k0s takes labels for the first registration itself: start it with --labels, or let a NodePolicy rule set the labels instead"
+    )]
+    K0s,
     /// A flag is the last word.
     #[error("the flag {0} has no value")]
     NoValue(String),
@@ -88,7 +93,9 @@ impl NodeProgram {
             };
             Some((distribution, after + 1))
         });
-        let (distribution, flags_from) = found.ok_or(Fault::NoKubelet)?;
+        let is_k0s = |at| is_program(&words, at) && Path::new(&words[at]).file_name() == Some(OsStr::new("k0s"));
+        let absent = || if (0..words.len()).any(is_k0s) { Fault::K0s } else { Fault::NoKubelet };
+        let (distribution, flags_from) = found.ok_or_else(absent)?;
         Ok(Self { distribution, words, flags_from })
     }
 

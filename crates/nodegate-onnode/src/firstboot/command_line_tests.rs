@@ -97,6 +97,8 @@ fn what_is_no_kubelet_and_a_flag_without_value_are_faults() {
     assert_eq!(labelled("kubelet --node-labels", "x=1", None), Err(Fault::NoValue("--node-labels".to_owned())));
     assert_eq!(labelled("k3s agent --node-label", "x=1", None), Err(Fault::NoValue("--node-label".to_owned())));
     assert_eq!(program(""), Err(Fault::NoKubelet));
+    assert_eq!(program("/usr/local/bin/k0s worker --token-file=/etc/k0s/token"), Err(Fault::K0s));
+    assert_eq!(program("tool k0s"), Err(Fault::NoKubelet));
 }
 
 #[test]
