@@ -94,12 +94,32 @@ impl Builder {
             }
         }
         for (index, key) in keys.iter().enumerate() {
-            faults.check(&path.key("keys").index(index), check_label_key(key));
+            let path = path.key("keys").index(index);
+            match key.strip_suffix('*') {
+                Some(pattern) => faults.at(&path, not_a_reserved_key(pattern)),
+                None => {
+                    faults.check(&path, check_label_key(key));
+                }
+            }
         }
         let fields = fields(of.as_deref(), &[Field::Label, Field::Taint], &path.key("of"), faults);
         let entry = Reserved { entry, allow: subjects(allow.as_ref(), &path.key("allow"), faults) };
         self.governance.add_reserved(entry, &fields, namespaces, keys);
     }
+}
+
+/// What is wrong with a pattern among the keys of a `reserved` entry, without its `*`.
+fn not_a_reserved_key(pattern: &str) -> Problem {
+    let remedy = match pattern.strip_suffix('/') {
+        Some(namespace) => format!("write namespaces: [{namespace}]"),
+        None if pattern.is_empty() => {
+            "to say who may write any label at all, write an entry of expressions, such as `oldObject == null || \
+            object.metadata.labels == oldObject.metadata.labels || \"platform\" in request.userInfo.groups`"
+                .to_owned()
+        }
+        None => "write the keys one by one, or their namespace in namespaces".to_owned(),
+    };
+    Problem::new(format!("\"{pattern}*\" is a pattern, but keys are exact here"), remedy)
 }
 
 /// The entries of one document under construction.
