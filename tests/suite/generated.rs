@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use crate::shared::rendered;
+
 fn is_what_renders(file: &str, arguments: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("render").args(arguments).output().unwrap();
     let rendered = String::from_utf8(output.stdout).unwrap();
@@ -75,19 +77,14 @@ fn editors_get_a_schema_for_each_kind_of_file_in_which_every_field_is_described(
 }
 
 #[test]
-fn keys_that_a_first_policy_leaves_out_are_documented_with_the_reason() {
-    let documented = include_str!("../../docs/guides/first-policy.md");
-    for (key, reason) in nodegate_policy::init::maintained_keys() {
-        let row = format!("| `{key}` | {reason} |");
-        assert!(documented.contains(&row), "docs/guides/first-policy.md lacks: {row}");
+fn keys_of_programs_are_documented() {
+    const PAGE: &str = "docs/reference/keys-of-programs.md";
+    let text = std::fs::read_to_string(format!("{}/{PAGE}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let mut table = "| key | field | who sets it | kind | source |\n|---|---|---|---|---|\n".to_owned();
+    for (field, key, program) in nodegate_policy::programs::table() {
+        table.push_str(&format!("| `{key}` | {field} | {} | {} | {} |\n", program.name, program.kind, program.source));
     }
-}
-
-#[test]
-fn keys_that_are_never_saved_are_documented_with_the_reason() {
-    let documented = include_str!("../../docs/reference/saved-state.md");
-    for (key, reason) in nodegate_policy::never_persisted::table() {
-        let row = format!("| `{key}` | {reason} |");
-        assert!(documented.contains(&row), "docs/reference/saved-state.md lacks: {row}");
-    }
+    let (new, sections) = rendered::sections(&text, "keys", |_| table.clone());
+    assert_eq!(Vec::from_iter(sections), ["table"]);
+    rendered::is_committed(PAGE, &new);
 }

@@ -57,8 +57,8 @@ const SUMMARY: &str = r#" RULE           NODES  NAMES         SETS
  gpu            2      gpu-*         node-role.kubernetes.io/gpu="", tier=gold, dedicated=gpu:NoSchedule
 
  LEFT OUT  KEY                                    NODES  REASON
- label     kubernetes.io/hostname                 2      the kubelet sets it
- label     nvidia.com/gpu.product                 2      a discovery daemon sets it
+ label     kubernetes.io/hostname                 2      the kubelet sets it for each machine
+ label     nvidia.com/gpu.product                 2      NVIDIA's GPU feature discovery or operator sets it for each machine
  taint     node-role.kubernetes.io/control-plane  1      the cluster's installer sets it
 
 read 4 nodes, wrote policy/policy.yaml (2 rules) and policy/test.yaml (4 cases)
@@ -112,7 +112,7 @@ fn the_summary_is_structured_too() {
     assert_eq!(summary["rules"][0], rule);
     let taint = json!({"field": "taint", "key": "dedicated", "value": "gpu", "effect": "NoSchedule"});
     assert_eq!(summary["rules"][1]["sets"][2], taint);
-    let left = json!({"field": "label", "key": "kubernetes.io/hostname", "nodes": 2, "reason": "the kubelet sets it"});
+    let left = json!({"field": "label", "key": "kubernetes.io/hostname", "nodes": 2, "reason": "the kubelet sets it for each machine"});
     assert_eq!(summary["leftOut"][0], left);
     assert_eq!(summary["files"].as_array().unwrap().len(), 4);
 }

@@ -42,7 +42,7 @@ pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintF
 pub use judge::{CHANGES_MAX, Exemptions, Further, Kind, Verdict, Violation, judge, violations};
 pub use keys::annotations::ANNOTATIONS_MAX;
 pub use keys::pattern::Identities;
-pub use keys::{Field, never_persisted, restriction};
+pub use keys::{Field, programs, restriction};
 pub use lint::{Lint, LintName};
 pub use reconcile::{
     ReconcilePlan, RejectedClaim, Removal, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode, Unseen, plan_reconcile,

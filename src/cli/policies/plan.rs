@@ -22,7 +22,7 @@ use crate::cli::shared::serve_flags::ServedArgs;
 use crate::cli::{Findings, shared::saved_state};
 use crate::scheduling::{Impact, Transition};
 pub(crate) use document::Plan;
-use document::{NodePlan, Op, Policies, Summary};
+use document::{KeyOfProgram, NodePlan, Op, Policies, Summary};
 use nodegate_base::kube_error::in_words;
 use nodegate_controller::tell::observed;
 use nodegate_controller::tell::published::Published;
@@ -243,7 +243,8 @@ impl Draft {
             evicted: pods.iter().filter(|pod| pod.effect == crate::scheduling::Effect::Evicted).count(),
         };
         let trusting = set.trusting_rules().collect();
-        Plan { policies, nodes, pods, daemon_sets, pods_unknown, trusting, summary }
+        let keys_of_programs = KeyOfProgram::all(set);
+        Plan { policies, nodes, pods, daemon_sets, pods_unknown, trusting, keys_of_programs, summary }
     }
 }
 

@@ -111,6 +111,8 @@ pub enum KeptBecause {
     Assigned,
     /// Whether a rule still assigns it cannot be told at the moment.
     Unknown,
+    /// A program sets it for each machine, and does not set it again while the node exists.
+    OfProgram,
     /// nodegate is running and removes it itself when it is no longer needed.
     Running,
     /// It was there again after it had been removed: another admission webhook or policy, or a running nodegate, sets it.

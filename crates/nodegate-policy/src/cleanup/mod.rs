@@ -14,7 +14,8 @@ use crate::decide::admission_mark::ADMISSION;
 use crate::decide::decision::{ChangeBuilder, NodeChange};
 use crate::decide::last_change::LAST_CHANGE;
 use crate::facts::NodeFacts;
-use crate::keys::Field;
+use crate::keys::programs::Kind;
+use crate::keys::{Field, programs};
 use crate::reconcile::{ReconcilePlan, StoredNode, normalize_owned, plan_reconcile};
 use crate::set::PolicySet;
 use crate::set::rule::Rule;
@@ -181,6 +182,8 @@ impl<'a> Planner<'a> {
             Some(KeptBecause::EarlierNode)
         } else if assigned.is_some() {
             self.scope.running.map(|_| KeptBecause::Assigned)
+        } else if programs::of_no_rule(given.field, given.key, Some(found)).is_some_and(|of| of.kind == Kind::Machine) {
+            Some(KeptBecause::OfProgram)
         } else {
             let unknown = self.plan.as_ref().is_some_and(|plan| !is_leftover(plan));
             (guarded && unknown).then_some(KeptBecause::Unknown)

@@ -166,3 +166,19 @@ fn a_persist_section_gives_no_owned_key() {
     let extent = Extent::Policies { set: &set, names: &[POLICY.to_owned()], leftovers: false };
     assert_eq!(results(&planned(&CleanupScope { extent, running: None }, &scene())), []);
 }
+
+#[test]
+fn a_key_that_a_program_needs_stays_and_one_that_is_there_for_a_moment_goes() {
+    let labels = json!({"karpenter.sh/nodepool": "a", "topology.kubernetes.io/zone": "z", "nvidia.com/gpu": "true"});
+    let taint = json!([{"key": "aws-node-termination-handler/spot-itn", "value": "", "effect": "NoSchedule"}]);
+    let scene = Scene::new(labels.clone()).owning(json!({"labels": labels, "taints": taint})).tainted(taint);
+    assert_eq!(
+        results(&planned(&EVERYTHING, &scene)),
+        [
+            ("karpenter.sh/nodepool", Some(KeptBecause::OfProgram)),
+            ("nvidia.com/gpu", None),
+            ("topology.kubernetes.io/zone", None),
+            ("aws-node-termination-handler/spot-itn", None),
+        ]
+    );
+}

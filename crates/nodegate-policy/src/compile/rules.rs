@@ -12,9 +12,9 @@ use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::cel::{Expression, ExpressionError, Scope, Yields};
 use crate::keys::annotations::{ANNOTATIONS_MAX, READ_BY_THE_API_SERVER};
-use crate::keys::never_persisted;
 use crate::keys::pattern::KeySet;
-use crate::keys::restriction::{is_own, writable_label};
+use crate::keys::restriction::{is_own, is_reconciled_by_kubelet, writable_label};
+use crate::keys::{Field, programs};
 use crate::set::index::NameIndexBuilder;
 use crate::set::matcher::{Condition, Conditions, Matcher, Requirement};
 use crate::set::rule::{Assignments, REMOVE_AFTER, Rule, Saved};
@@ -177,21 +177,22 @@ fn compile_persist(
         faults.at(path, Problem::new("nothing is persisted", "add labels or taints"));
     }
     let retention = retention.as_ref().and_then(|text| faults.check(&path.key("retention"), duration(text)));
-    let mut set = |field: &str, keys: &[String], never: fn(&str) -> Option<&'static str>| {
-        let path = path.key(field);
+    let mut set = |name: &str, field: Field, keys: &[String]| {
+        let path = path.key(name);
         for (index, key) in keys.iter().enumerate() {
-            if let Some(reason) = never(key) {
-                faults
-                    .at(&path.index(index), Problem::new(format!("{key:?} is never persisted: {reason}"), "remove it"));
+            // Of other programs' keys only a lint warns: their table grows, and a policy stays one that compiles.
+            if !(is_own(key) || field == Field::Label && is_reconciled_by_kubelet(key)) {
+                continue;
+            }
+            if let Some(never) = programs::never_persisted(field, key, None) {
+                let what = format!("{key:?} is never persisted: {never}");
+                faults.at(&path.index(index), Problem::new(what, "remove it"));
             }
         }
         KeySet::compile(keys.iter().map(String::as_str), |index, message| faults.at(&path.index(index), message))
     };
-    let saved = Saved {
-        retention,
-        labels: set("labels", labels, never_persisted::label),
-        taints: set("taints", taints, never_persisted::taint),
-    };
+    let saved =
+        Saved { retention, labels: set("labels", Field::Label, labels), taints: set("taints", Field::Taint, taints) };
     Rule {
         id,
         strength: Strength::Saved,

@@ -14,7 +14,7 @@ use crate::decide::decision::Note;
 use crate::decide::migrate::Copied;
 use crate::decide::view::{AssignedValue, AssignedValues, View};
 use crate::keys::pattern::KeySet;
-use crate::keys::{never_persisted, restriction};
+use crate::keys::{Field, programs, restriction};
 use crate::set::PolicySet;
 use crate::set::index::RuleIndex;
 use crate::set::kleene::Kleene;
@@ -308,14 +308,13 @@ fn add_label_map<'a>(
 /// The saved labels and taints that a persist section restores, without those that are invalid or
 /// must never be restored.
 fn restore<'a>(patterns: &Saved, saved: &'a SavedState, output: &mut Output<'a>, notes: &mut Vec<Note>) {
-    use crate::keys::Field;
     let mut refuse =
         |field, key: &str, reason: String| notes.push(Note::NotRestored { field, key: key.to_owned(), reason });
     for (key, value) in saved.labels.iter().filter(|(key, _)| patterns.labels.contains(key)) {
         let checked = check_label_key(key).and_then(|()| check_label_value(value));
-        match (checked, never_persisted::label(key)) {
+        match (checked, programs::never_persisted(Field::Label, key, Some(value))) {
             (Err(error), _) => refuse(Field::Label, key, error.to_string()),
-            (Ok(()), Some(reason)) => refuse(Field::Label, key, reason.to_owned()),
+            (Ok(()), Some(never)) => refuse(Field::Label, key, never.to_string()),
             (Ok(()), None) => {
                 output.labels.insert(Cow::Borrowed(key), Cow::Borrowed(value));
             }
@@ -323,9 +322,10 @@ fn restore<'a>(patterns: &Saved, saved: &'a SavedState, output: &mut Output<'a>,
     }
     for taint in saved.taints.iter().filter(|taint| patterns.taints.contains(&taint.key)) {
         let checked = check_label_key(&taint.key).and_then(|()| check_label_value(&taint.value));
-        match (checked.and_then(|()| taint.effect.parse::<TaintEffect>()), never_persisted::taint(&taint.key)) {
+        let never = programs::never_persisted(Field::Taint, &taint.key, Some(&taint.value));
+        match (checked.and_then(|()| taint.effect.parse::<TaintEffect>()), never) {
             (Err(error), _) => refuse(Field::Taint, &taint.key, error.to_string()),
-            (Ok(_), Some(reason)) => refuse(Field::Taint, &taint.key, reason.to_owned()),
+            (Ok(_), Some(never)) => refuse(Field::Taint, &taint.key, never.to_string()),
             (Ok(effect), None) => {
                 output.taints.insert((Cow::Borrowed(&taint.key), effect), Cow::Borrowed(&taint.value));
             }

@@ -8,8 +8,8 @@ use crate::decide::view::View;
 use crate::facts::NodeFacts;
 use crate::facts::json_borrow::{Entries, both};
 use crate::facts::request::{DecideContext, Operation, Write};
-use crate::keys::never_persisted;
 use crate::keys::restriction::{is_own, is_reconciled_by_kubelet};
+use crate::keys::{Field, programs};
 use crate::set::PolicySet;
 use crate::set::kleene::Kleene;
 use crate::set::rule::{RuleId, Saved};
@@ -139,7 +139,7 @@ impl<'a> Guard<'a> {
     /// Whether this label is saved for the existing node, or a `persist` section that applies to the node names the key: a
     /// kubelet that changed it would change what is restored on another machine.
     fn is_persisted(&self, key: &str) -> bool {
-        if !self.is_living() || never_persisted::label(key).is_some() {
+        if !self.is_living() || programs::never_persisted(Field::Label, key, None).is_some() {
             return false;
         }
         let uid = self.write.old.as_ref().and_then(|old| old.uid.as_deref());

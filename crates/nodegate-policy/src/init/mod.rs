@@ -8,11 +8,8 @@
 
 mod cases;
 mod files;
-mod maintained;
 mod names;
 mod rules;
-
-pub use maintained::table as maintained_keys;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +18,9 @@ use crate::api::names::{NameError, TaintEffect, TaintId, check_label_key, check_
 use crate::api::policy::RuleSpec;
 use crate::facts::NodeFacts;
 use crate::facts::pending_taints::PendingTaints;
-use crate::keys::Field;
+use crate::keys::programs::Program;
+use crate::keys::restriction::is_own;
+use crate::keys::{Field, programs};
 use names::FleetNames;
 
 /// A label is left out if it has more values than this, and more than half as many values as nodes. A rule for each node does
@@ -191,10 +190,19 @@ impl<'a> Sorted<'a> {
     }
 }
 
+/// Which program sets a label or taint, as a reason to leave it out: it also does so on a new node, and a rule for the same key would
+/// conflict with it.
+fn set_by_program(field: Field, key: &str, value: &str) -> Option<String> {
+    if is_own(key) {
+        return Some("it is reserved for nodegate".to_owned());
+    }
+    programs::of(field, key, Some(value)).map(Program::reason)
+}
+
 /// A label for the policy, or the reason why it has none.
 fn label<'a>(key: &'a str, value: &'a str) -> Result<Value<'a>, String> {
-    if let Some(reason) = maintained::label(key) {
-        return Err(reason.to_owned());
+    if let Some(reason) = set_by_program(Field::Label, key, value) {
+        return Err(reason);
     }
     check_label_key(key).and_then(|()| check_label_value(value)).map_err(|error| error.to_string())?;
     Ok(Value::Label { key, value })
@@ -205,8 +213,8 @@ fn taint<'a>(key: &'a str, effect: &str, value: &'a str, pending: &PendingTaints
     if pending.has_key(key) {
         return Err("it is the pending taint, which the controller removes".to_owned());
     }
-    if let Some(reason) = maintained::taint(key) {
-        return Err(reason.to_owned());
+    if let Some(reason) = set_by_program(Field::Taint, key, value) {
+        return Err(reason);
     }
     let id = || -> Result<TaintId, NameError> {
         check_label_value(value)?;

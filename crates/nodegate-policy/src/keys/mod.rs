@@ -3,9 +3,9 @@
 pub(crate) mod annotations;
 pub(crate) mod compile_budget;
 pub(crate) mod control_plane;
-pub mod never_persisted;
 pub(crate) mod overlap;
 pub(crate) mod pattern;
+pub mod programs;
 pub mod restriction;
 
 use std::fmt;

@@ -8,6 +8,7 @@ mod conflicts;
 mod gates;
 mod persisted;
 mod places;
+mod programs;
 mod resources;
 mod waiting;
 
@@ -45,6 +46,8 @@ pub enum LintName {
     OnlyInFiles,
     /// Everybody may write a reserved key, override a policy, or is exempt from it.
     OpenGate,
+    /// A rule or `persist` names a key that a program sets for a moment or for each machine.
+    SetByProgram,
     /// A label is persisted that kubelets may bring.
     UnprotectedPersist,
     /// Nodes wait with a taint that no autoscaler takes for a startup taint.
@@ -62,6 +65,7 @@ impl fmt::Display for LintName {
             Self::NobodyAllowed => "nobody-allowed",
             Self::OnlyInFiles => "only-in-files",
             Self::OpenGate => "open-gate",
+            Self::SetByProgram => "set-by-program",
             Self::UnprotectedPersist => "unprotected-persist",
             Self::WaitsUnknown => "waits-unknown",
         })
@@ -95,6 +99,7 @@ impl PolicySet {
             if document.origin != Origin::Preset {
                 gates::gates(document, &mut lints);
                 persisted::unprotected(document, self, &mut lints);
+                programs::set_by_program(document, &mut lints);
             }
         }
         sort(&mut lints);

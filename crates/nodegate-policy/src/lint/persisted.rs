@@ -4,7 +4,9 @@ use super::places::spec_path;
 use super::{Lint, LintName};
 use crate::api::document::PolicyDocument;
 use crate::api::problem::Problem;
+use crate::keys::programs::Program;
 use crate::keys::restriction::is_restricted;
+use crate::keys::{Field, programs};
 use crate::set::PolicySet;
 
 /// Persisted labels that no policy protects, although NodeRestriction lets kubelets set them: what a kubelet brings when it joins
@@ -14,7 +16,8 @@ pub(super) fn unprotected(document: &PolicyDocument, set: &PolicySet, lints: &mu
     for (at, written) in persist.labels.iter().enumerate() {
         // Of a pattern, any key that no other pattern is likely to name.
         let probe = written.replace('*', "q7-x");
-        if is_restricted(&probe) || set.is_protected(&probe) {
+        let is_saved = !programs::of_pattern(Field::Label, written).is_some_and(Program::is_never_persisted);
+        if is_restricted(&probe) || set.is_protected(&probe) || !is_saved {
             continue;
         }
         let what = format!("{written:?} is persisted, but not protected: what a kubelet brings when it joins is saved");

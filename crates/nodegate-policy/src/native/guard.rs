@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value as Json, json};
 
 use crate::decide::admission_mark::{ADMISSION, REJECTED_MAX};
+use crate::keys::programs::Program;
 use crate::keys::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};
+use crate::keys::{Field, programs};
 use crate::native::objects::match_condition;
 use crate::native::terms::formula::{is_own, list, quote};
 use crate::native::terms::request::KUBELET;
@@ -65,11 +67,29 @@ impl MutatingVersion {
 pub fn guard_parameters(set: &PolicySet) -> BTreeMap<String, String> {
     let lines = |keys: BTreeSet<&str>| -> String { keys.into_iter().map(|key| format!("{}\n", line(key))).collect() };
     let persisted = set.persisting_rules().filter_map(|rule| rule.assigns.saved.as_ref());
-    let persisted = persisted.flat_map(|saved| saved.labels.written());
+    let persisted =
+        persisted.flat_map(|saved| saved.labels.written()).filter(|written| !is_never_saved(written)).collect();
     BTreeMap::from([
         (PROTECTED.to_owned(), lines(set.protected().written().collect())),
-        (PERSISTED.to_owned(), lines(persisted.collect())),
+        (PERSISTED.to_owned(), lines(persisted) + &never_persisted(set)),
     ])
+}
+
+/// The labels of programs among the persisted keys that are never saved, so their kubelet may set them: one per line, after `!`.
+/// Keys of the same domain that are saved follow by name, because a whole key precedes its domain.
+fn never_persisted(set: &PolicySet) -> String {
+    let lines = programs::labels_in_literal_domains().filter(|pattern| set.names_persisted_pattern(pattern));
+    let lines = lines.filter_map(|pattern| match pattern.split_once('/') {
+        _ if is_never_saved(pattern) => Some(format!("!{}\n", line(pattern))),
+        Some((domain, _)) if is_never_saved(&format!("{domain}/*")) => Some(format!("{pattern}\n")),
+        _ => None,
+    });
+    lines.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Whether all labels of a pattern are among those that are never saved.
+fn is_never_saved(pattern: &str) -> bool {
+    programs::of_pattern(Field::Label, pattern).is_some_and(Program::is_never_persisted)
 }
 
 /// `example.com/*` as `example.com/`: no label key ends in a slash.
@@ -113,25 +133,36 @@ impl Guarded {
         }
     }
 
-    /// The variable with the parameters in these annotations.
-    fn variables(self, annotations: &[&str]) -> Vec<(String, String)> {
+    /// The variables with the parameters: each the lines of an annotation.
+    fn variables(self, annotations: &[(&str, &str)]) -> Vec<(String, String)> {
         if self == Self::Own {
             return Vec::new();
         }
-        let text = |key: &&str| format!("params.metadata.?annotations[?{}].orValue(\"\")", quote(key));
-        let texts: Vec<String> = annotations.iter().map(text).collect();
-        vec![("lines".to_owned(), format!("({}).split(\"\\n\")", texts.join(" + \"\\n\" + ")))]
+        let text = |key: &str| format!("(params.metadata.?annotations[?{}].orValue(\"\")).split(\"\\n\")", quote(key));
+        annotations.iter().map(|(name, key)| ((*name).to_owned(), text(key))).collect()
     }
 
-    /// CEL for whether the key in `k` is one of them.
-    fn contains(self) -> String {
-        match self {
-            Self::Own => is_own("k").text(),
-            Self::Named => format!(
-                "((k in variables.lines || \"*\" in variables.lines || k.contains(\"/\") && k.split(\"/\")[0] + \"/\" in variables.lines) && !(k in {}))",
-                list(RECONCILED_LABELS)
-            ),
+    /// CEL for whether the key in `k` is one of them: of an existing node, also a persisted one.
+    fn contains(self, existing: bool) -> String {
+        if self == Self::Own {
+            return is_own("k").text();
         }
+        let domain = |list: &str, mark: &str| {
+            format!("k.contains(\"/\") && {mark}k.split(\"/\")[0] + \"/\" in variables.{list}")
+        };
+        let any = |list: &str| format!("\"*\" in variables.{list} || {}", domain(list, ""));
+        let protected = format!("(k in variables.lines || {})", any("lines"));
+        let named = if existing {
+            let never = format!(
+                "(\"!\" + k in variables.persisted || {} || k.matches({}))",
+                domain("persisted", "\"!\" + "),
+                quote(&programs_domains())
+            );
+            format!("({protected} || k in variables.persisted || ({}) && !{never})", any("persisted"))
+        } else {
+            protected
+        };
+        format!("({named} && !(k in {}))", list(RECONCILED_LABELS))
     }
 
     /// CEL for whether a field of a joining node has too many keys for the API server's budget.
@@ -162,6 +193,13 @@ impl Guarded {
     }
 }
 
+/// An RE2 expression for keys in the domains of programs that are patterns, such as those of storage drivers.
+fn programs_domains() -> String {
+    let domains = programs::never_persisted_domains();
+    let domains: BTreeSet<String> = domains.map(|glob| glob.replace('.', "[.]").replace('*', "[^/]+")).collect();
+    format!("^({})/", domains.into_iter().collect::<Vec<_>>().join("|"))
+}
+
 /// The variables with the fields of the node, as it would be stored and as it is stored.
 fn field_variables(fields: &[(&str, &str)], old: bool) -> Vec<(String, String)> {
     let mut variables = Vec::new();
@@ -185,7 +223,7 @@ fn as_json(variables: impl IntoIterator<Item = (String, String)>) -> Json {
 /// Refuses every change of the keys, and of the owners, on an existing node.
 fn validating(options: &GuardOptions, guarded: Guarded) -> [Json; 2] {
     let mut variables = field_variables(guarded.fields(), true);
-    variables.extend(guarded.variables(&[PROTECTED, PERSISTED]));
+    variables.extend(guarded.variables(&[("lines", PROTECTED), ("persisted", PERSISTED)]));
     let mut validations = Vec::new();
     let mut differ = Vec::new();
     for (plural, singular) in guarded.fields() {
@@ -196,7 +234,7 @@ fn validating(options: &GuardOptions, guarded: Guarded) -> [Json; 2] {
             format!("{now}.filter(k, !(k in {before} && {before}[k] == {now}[k])) + {before}.filter(k, !(k in {now}))");
         let refused = format!("variables.{plural}Refused");
         variables.push((format!("{plural}Changed"), format!("{few} ? {changed} : []")));
-        let contains = guarded.contains();
+        let contains = guarded.contains(true);
         variables.push((format!("{plural}Refused"), format!("variables.{plural}Changed.filter(k, {contains})")));
         let reason = guarded.reason();
         let first = format!("{refused}[0]");
@@ -284,8 +322,8 @@ fn leave_mark(too_many: &str) -> String {
 /// those that every kubelet sets, because refusing it would lock it out.
 fn mutating(options: &GuardOptions, version: MutatingVersion, guarded: Guarded) -> [Json; 2] {
     let mut variables = field_variables(guarded.fields(), false);
-    variables.extend(guarded.variables(&[PROTECTED]));
-    let contains = guarded.contains();
+    variables.extend(guarded.variables(&[("lines", PROTECTED)]));
+    let contains = guarded.contains(false);
     let patch = |(plural, _): &Names| {
         let (now, too_many) = (format!("variables.{plural}"), guarded.too_many(&format!("variables.{plural}")));
         let usual: &[&str] = if *plural == "labels" { &RECONCILED_LABELS } else { &KUBELET_ANNOTATIONS };
@@ -366,7 +404,19 @@ mod tests {
             "persist": {"labels": ["persist.demo/*", "*", "team"]},
         }));
         assert_eq!(data["nodegate.dev/protected"], "hardware.tier\nnvidia.com/\n");
-        assert_eq!(data["nodegate.dev/persisted"], "*\npersist.demo/\nteam\n");
+        let persisted = &data["nodegate.dev/persisted"];
+        assert!(persisted.starts_with("*\npersist.demo/\nteam\n"), "{persisted}");
+        for line in ["!agentpool", "!karpenter.sh/", "!topology.gke.io/", "nvidia.com/mig.config"] {
+            assert!(persisted.lines().any(|other| other == line), "{line} is not in {persisted}");
+        }
+    }
+
+    #[test]
+    fn keys_of_programs_are_parameters_only_where_they_are_among_persisted_ones() {
+        let persisted = |keys: Json| parameters(json!({"persist": {"labels": keys}}))["nodegate.dev/persisted"].clone();
+        assert_eq!(persisted(json!(["team", "a.example/*"])), "a.example/\nteam\n");
+        assert_eq!(persisted(json!(["karpenter.sh/*"])), "!karpenter.sh/\n");
+        assert_eq!(persisted(json!(["amd.com/*", "agentpool"])), "!agentpool\n!amd.com/\namd.com/gpu\n");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::Planner;
 use crate::api::names::TaintId;
 use crate::api::state::SavedTaint;
 use crate::facts::managed_fields::Claim;
-use crate::keys::never_persisted;
+use crate::keys::{Field, programs};
 use crate::set::kleene::Kleene;
 use crate::set::rule::Strength;
 
@@ -61,12 +61,15 @@ impl Planner<'_> {
         self.evaluation.view.take_failures();
         let decision = &self.builder.decision;
         let enforced = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength.is_kept());
-        let label = |key: &str| !enforced(key) && never_persisted::label(key).is_none();
+        let label = |key: &str, value: &str| {
+            !enforced(key) && programs::never_persisted(Field::Label, key, Some(value)).is_none()
+        };
         // While labels are being restored, saved ones that are not present yet are kept.
         let restoring = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Saved);
-        let captured_from_node =
-            |key: &str| label(key) && self.suspects.binary_search(&key).is_err() && !self.is_retired(key);
-        for (key, value) in node.labels().filter(|(key, _)| captured_from_node(key)) {
+        let captured_from_node = |(key, value): &(&str, &str)| {
+            label(key, value) && self.suspects.binary_search(key).is_err() && !self.is_retired(key)
+        };
+        for (key, value) in node.labels().filter(captured_from_node) {
             if known.iter().any(|persist| persist.labels.contains(key)) && !restoring(key) {
                 let before = saved.labels.get(key).map(String::as_str);
                 // A kubelet that bypassed admission must not decide what is restored on the next machine.
@@ -74,14 +77,15 @@ impl Planner<'_> {
                 captured.labels.extend(value.map(|value| (key.to_owned(), value.to_owned())));
             }
         }
-        for (key, value) in saved.labels.iter().filter(|(key, _)| label(key)) {
+        for (key, value) in saved.labels.iter().filter(|(key, value)| label(key, value)) {
             if restoring(key) || unknown.iter().any(|persist| persist.labels.contains(key)) {
                 captured.labels.insert(key.clone(), value.clone());
             }
         }
-        let taint = |id: &TaintId| {
+        let taint = |id: &TaintId, value: &str| {
             let enforced = decision.taints.get(id).is_some_and(|d| d.strength == Strength::Enforced);
-            !enforced && never_persisted::taint(id.key.as_str()).is_none() && !self.stored.pending.all().contains(id)
+            let never = programs::never_persisted(Field::Taint, id.key.as_str(), Some(value));
+            !enforced && never.is_none() && !self.stored.pending.all().contains(id)
         };
         let restoring = |id: &TaintId| decision.taints.get(id).is_some_and(|d| d.strength == Strength::Saved);
         let mut taints = BTreeSet::new();
@@ -92,14 +96,17 @@ impl Planner<'_> {
                 effect: fact.effect.to_string(),
             };
             let Ok(id) = saved.id() else { continue };
-            if taint(&id) && !restoring(&id) && known.iter().any(|persist| persist.taints.contains(&saved.key)) {
+            if taint(&id, &saved.value)
+                && !restoring(&id)
+                && known.iter().any(|persist| persist.taints.contains(&saved.key))
+            {
                 taints.insert(saved);
             }
         }
         for saved in &saved.taints {
             let Ok(id) = saved.id() else { continue };
             let kept = restoring(&id) || unknown.iter().any(|persist| persist.taints.contains(&saved.key));
-            if taint(&id) && kept {
+            if taint(&id, &saved.value) && kept {
                 taints.insert(saved.clone());
             }
         }

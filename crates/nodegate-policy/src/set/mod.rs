@@ -19,9 +19,9 @@ use crate::api::names::LabelKey;
 use crate::api::policy::MigrationPhase;
 use crate::api::presets::document_name;
 use crate::cel::{ReadPaths, SharedPaths};
-use crate::keys::never_persisted;
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::is_restricted;
+use crate::keys::{Field, programs};
 use crate::set::governance::Governance;
 use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
@@ -192,7 +192,13 @@ impl PolicySet {
     /// Whether a persist section names this label, whichever nodes it matches.
     pub(crate) fn names_persisted(&self, key: &str) -> bool {
         let mut sections = self.persisting_rules().filter_map(|rule| rule.assigns.saved.as_ref());
-        never_persisted::label(key).is_none() && sections.any(|saved| saved.labels.contains(key))
+        programs::never_persisted(Field::Label, key, None).is_none() && sections.any(|saved| saved.labels.contains(key))
+    }
+
+    /// Whether a persist section names a key, or a key of this domain (`domain/*`), by itself, by its domain or by `*`.
+    pub(crate) fn names_persisted_pattern(&self, pattern: &str) -> bool {
+        let mut sections = self.persisting_rules().filter_map(|rule| rule.assigns.saved.as_ref());
+        sections.any(|saved| saved.labels.contains(pattern))
     }
 
     /// How long saved state is kept after its node is deleted: the maximum of all persist sections; `None` if there is none,

@@ -96,6 +96,37 @@ fn the_guard_refuses_a_kubelet_every_change_of_guarded_keys() {
 }
 
 #[test]
+fn labels_that_are_never_saved_are_not_guarded_as_persisted_ones() {
+    let refused = |spec: Json, key: &str| {
+        let parameters = json!({"metadata": {"annotations": guard_parameters(&compile_inline(&spec).unwrap())}});
+        let request = json!({"operation": "UPDATE", "userInfo": user(KUBELET)});
+        let (before, after) = (node(&json!({}), &json!({})), node(&json!({key: "1"}), &json!({})));
+        let documents = [("object", &after), ("oldObject", &before), ("request", &request), ("params", &parameters)];
+        !refused(&guard_policies(), &documents).is_empty()
+    };
+    let all = || json!({"persist": {"labels": ["*"]}});
+    for key in [
+        "topology.ebs.csi.aws.com/zone",
+        "topology.hostpath.csi/node",
+        "csi.hetzner.cloud/location",
+        "topology.gke.io/zone",
+        "vendor.feature.node.kubernetes.io/x",
+        "agentpool",
+        "nvidia.com/gpu.product",
+    ] {
+        assert!(!refused(all(), key), "{key}");
+        assert!(refused(json!({"persist": {"labels": ["*"]}, "protect": {"keys": [key]}}), key), "{key} is protected");
+    }
+    for key in ["team", "a.example/x", "nvidia.com/mig.config", "mycsi.example/x", "csi/x", "node-role.kubernetes.io/x"]
+    {
+        assert!(refused(all(), key), "{key}");
+    }
+    let prefixes = || json!({"persist": {"labels": ["nvidia.com/*", "karpenter.sh/*", "agentpool"]}});
+    assert!(refused(prefixes(), "nvidia.com/gpu") && !refused(prefixes(), "nvidia.com/gpu.count"));
+    assert!(!refused(prefixes(), "karpenter.sh/nodepool") && !refused(prefixes(), "agentpool"));
+}
+
+#[test]
 fn the_guard_refuses_a_kubelet_more_keys_than_it_can_compare() {
     let many = |count: usize| -> Json { (0..count).map(|at| (format!("k{at}"), json!("1"))).collect() };
     let none = json!({});

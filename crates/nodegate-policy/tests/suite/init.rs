@@ -285,8 +285,8 @@ fn nodes_with_the_same_labels_and_taints_share_a_rule() {
     assert_eq!(
         left_out,
         [
-            ("kubernetes.io/hostname", 2, "the kubelet sets it"),
-            ("node.kubernetes.io/not-ready", 1, "it mirrors a node condition"),
+            ("kubernetes.io/hostname", 2, "the kubelet sets it for each machine"),
+            ("node.kubernetes.io/not-ready", 1, "the node lifecycle controller sets it for a moment"),
         ]
     );
 }

@@ -87,6 +87,7 @@ fn plain(result: CleanupResult, why: Option<KeptBecause>) -> String {
         Some(KeptBecause::EarlierNode) => "nodegate owned it on an earlier node of this name",
         Some(KeptBecause::Assigned) => "a rule still assigns it",
         Some(KeptBecause::Unknown) => "it is unknown whether a rule still assigns it",
+        Some(KeptBecause::OfProgram) => "a program sets it for each machine, and may need it",
         Some(KeptBecause::Running) => "nodegate is running and removes it when it is no longer needed",
         Some(KeptBecause::SetAgain) => "another webhook, policy or controller set it again",
         Some(KeptBecause::OtherMachine) => {

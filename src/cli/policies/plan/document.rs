@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::scheduling::{AffectedDaemonSet, AffectedPod};
 use nodegate_policy::explain::FieldName;
-use nodegate_policy::{Field, LeftOut, Note, RuleId};
+use nodegate_policy::{Field, LeftOut, LintName, Note, PolicyError, PolicySet, RuleId};
 
 /// What policies would change on nodes.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -24,8 +24,39 @@ pub(crate) struct Plan {
     pub(in crate::cli) pods_unknown: Option<String>,
     /// Rules that trust values set by kubelets (`trustKubelet`), as `policy/rule`.
     pub(in crate::cli) trusting: Vec<String>,
+    /// Keys in these policies that a program sets for a moment or for each machine, as `nodegate check` warns of them.
+    pub(in crate::cli) keys_of_programs: Vec<KeyOfProgram>,
     /// Totals.
     pub(in crate::cli) summary: Summary,
+}
+
+/// A key of a policy that a program sets.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct KeyOfProgram {
+    /// The policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) policy: Option<String>,
+    /// The path of the field, such as `spec.rules[0].labels.tier`.
+    pub(in crate::cli) field: String,
+    /// Which program sets the key.
+    pub(in crate::cli) message: String,
+    /// What to write instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) help: Option<String>,
+}
+
+impl KeyOfProgram {
+    /// All keys of programs in these policies.
+    pub(super) fn all(set: &PolicySet) -> Vec<Self> {
+        let lints = set.lints().into_iter().filter(|lint| lint.name == LintName::SetByProgram);
+        let of = |PolicyError { policy, path, problem, .. }| Self {
+            policy,
+            field: path.to_string(),
+            message: problem.what,
+            help: problem.remedy,
+        };
+        lints.map(|lint| of(lint.fault)).collect()
+    }
 }
 
 /// The planned policies, and how they differ from the ones in force.

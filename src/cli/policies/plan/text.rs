@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anstyle::AnsiColor;
 
-use crate::cli::policies::plan::document::{Change, NodePlan, Op, Plan, Policies, Summary};
+use crate::cli::policies::plan::document::{Change, KeyOfProgram, NodePlan, Op, Plan, Policies, Summary};
 use crate::cli::shared::terminal_lines::Lines;
 use crate::scheduling::{AffectedDaemonSet, AffectedPod, Effect};
 use nodegate_base::text::{counted, or_quotes};
@@ -63,6 +63,11 @@ pub(super) fn of(plan: &Plan, by_node: bool, colors: bool) -> Lines {
     if !plan.trusting.is_empty() {
         let rules = plan.trusting.join(", ");
         lines.add("", &format!("Rules that trust values set by kubelets (trustKubelet): {rules}"));
+    }
+    for KeyOfProgram { policy, field, message, help } in &plan.keys_of_programs {
+        let policy = policy.iter().map(|policy| format!("policy {policy:?}, ")).collect::<String>();
+        let help = help.iter().map(|help| format!("; {help}")).collect::<String>();
+        lines.add("", &format!("Warning: {policy}{field}: {message}{help}"));
     }
     lines
 }
