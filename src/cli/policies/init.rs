@@ -6,7 +6,7 @@ mod text;
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use kube::Client;
 
 use crate::cli::shared::connect::ConnectArgs;
@@ -19,13 +19,13 @@ pub(crate) use document::Summary;
 use document::UnreadableNode;
 use nodegate_controller::{NodeApi, NodeObject, Unreadable};
 use nodegate_policy::api::names::is_dns_subdomain;
-use nodegate_policy::init::{FirstPolicy, FleetNode, InitError, first_policy};
+use nodegate_policy::init::{FirstPolicy, FleetNode, Included, InitError, first_policy};
 
 /// Write a first policy from the labels and taints of today's nodes
 ///
 /// It also writes tests for the policy. The policy changes nothing on these nodes. Nodes with the same labels and taints share a rule; their names are folded into
-/// globs that match none of the other nodes. Keys that kubelets, cloud providers, installers, autoscalers and discovery daemons
-/// set are left out, and listed with the reason.
+/// globs that match none of the other nodes. Keys that other programs set, and values that say something of one machine, are left
+/// out, and listed with the reason.
 ///
 /// Nodes come from files, such as the output of `kubectl get nodes -o yaml`, or from a cluster.
 #[derive(Debug, clap::Args)]
@@ -39,6 +39,9 @@ pub(crate) struct InitArgs {
     /// Name of the policy
     #[arg(long, default_value = "fleet", value_parser = policy_name)]
     name: String,
+    /// A key, or all keys of a prefix (example.com/*), for the policy although it would be left out
+    #[arg(long, value_name = "KEY")]
+    include: Vec<String>,
     /// Overwrite existing files
     #[arg(long)]
     force: bool,
@@ -61,7 +64,9 @@ fn policy_name(text: &str) -> Result<String, String> {
 pub(in crate::cli) fn run(args: &InitArgs, invocation: Invocation) -> anyhow::Result<Findings> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let fleet = if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
-    let first = match first_policy(&fleet.nodes, &args.pending.taints()) {
+    let included = Included::parse(args.include.iter().map(String::as_str));
+    let included = included.map_err(|problem| anyhow!("--include: {problem}"))?;
+    let first = match first_policy(&fleet.nodes, &args.pending.taints(), &included) {
         Err(InitError::NoNodes) => bail!("the cluster has no nodes; pass files with nodes instead"),
         first => first?,
     };

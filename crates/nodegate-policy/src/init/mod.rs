@@ -10,22 +10,21 @@ mod cases;
 mod files;
 mod names;
 mod rules;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::case::Case;
 use crate::api::names::{NameError, TaintEffect, TaintId, check_label_key, check_label_value, is_dns_subdomain};
 use crate::api::policy::RuleSpec;
+use crate::api::problem::Problem;
 use crate::facts::NodeFacts;
 use crate::facts::pending_taints::PendingTaints;
+use crate::keys::pattern::KeySet;
 use crate::keys::programs::Program;
-use crate::keys::restriction::is_own;
+use crate::keys::restriction::{is_own, writable_label};
 use crate::keys::{Field, programs};
 use names::FleetNames;
-
-/// A label is left out if it has more values than this, and more than half as many values as nodes. A rule for each node does
-/// not describe a fleet.
-const VALUES_MAX: usize = 20;
 
 /// A node of the fleet, as far as a first policy is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,12 +33,13 @@ pub struct FleetNode {
     labels: BTreeMap<String, String>,
     /// The values, by key and effect.
     taints: BTreeMap<(String, String), String>,
+    provider_id: Option<String>,
 }
 
 impl FleetNode {
     /// A node of which only the name is known. No glob matches it by accident.
     pub fn named(name: &str) -> Self {
-        Self { name: name.to_owned(), labels: BTreeMap::new(), taints: BTreeMap::new() }
+        Self { name: name.to_owned(), labels: BTreeMap::new(), taints: BTreeMap::new(), provider_id: None }
     }
 
     /// The node with these facts.
@@ -47,7 +47,8 @@ impl FleetNode {
         let labels = facts.labels().map(|(key, value)| (key.to_owned(), value.to_owned()));
         let taints = facts.taints().iter();
         let taints = taints.map(|taint| ((taint.key.to_string(), taint.effect.to_string()), taint.value().to_owned()));
-        Self { name: facts.name.to_string(), labels: labels.collect(), taints: taints.collect() }
+        let provider_id = facts.provider_id.as_deref().map(str::to_owned);
+        Self { name: facts.name.to_string(), labels: labels.collect(), taints: taints.collect(), provider_id }
     }
 }
 
@@ -108,14 +109,35 @@ pub struct FirstPolicy {
     pub left_out: Vec<LeftOut>,
 }
 
+/// Keys that are in the policy although `init` would leave them out by itself.
+#[derive(Clone, Debug, Default)]
+pub struct Included(KeySet);
+
+impl Included {
+    /// Keys as policies write them: exact ones, `prefix/*`, and `*` for all.
+    ///
+    /// # Errors
+    /// Returns what is wrong with the first invalid one.
+    pub fn parse<'a>(keys: impl IntoIterator<Item = &'a str>) -> Result<Self, Problem> {
+        let mut faults = Vec::new();
+        let set = KeySet::compile(keys, |_, problem| faults.push(problem));
+        faults.into_iter().next().map_or(Ok(Self(set)), Err)
+    }
+}
+
 /// Writes a first policy for these nodes. It has no pending taint.
 ///
 /// # Errors
 /// Returns an error if there are no nodes, or if their names are not valid or not unique.
-pub fn first_policy(nodes: &[FleetNode], pending: &PendingTaints) -> Result<FirstPolicy, InitError> {
+pub fn first_policy(
+    nodes: &[FleetNode],
+    pending: &PendingTaints,
+    included: &Included,
+) -> Result<FirstPolicy, InitError> {
     let fleet = fleet(nodes)?;
     let names = FleetNames(fleet.iter().map(|node| node.name.as_str()).collect());
-    let Sorted { assigned, left_out } = Sorted::of(&fleet, pending);
+    let Sorted { assigned, left_out } =
+        Sorted::of(&fleet, &Judge { pending, included, of_machine: values::of_machine(&fleet) });
     let rules = rules::rules(&names, &assigned);
     let cases = cases::cases(&names, &rules);
     let rules = rules.into_iter().map(|rule| FirstRule { nodes: rule.nodes.len(), rule: rule.spec }).collect();
@@ -153,32 +175,21 @@ struct Sorted<'a> {
 }
 
 impl<'a> Sorted<'a> {
-    fn of(fleet: &[&'a FleetNode], pending: &PendingTaints) -> Self {
+    fn of(fleet: &[&'a FleetNode], judge: &Judge<'_>) -> Self {
         let mut assigned: BTreeMap<Value<'a>, Vec<usize>> = BTreeMap::new();
         let mut left_out: BTreeMap<(Field, &'a str, String), BTreeSet<usize>> = BTreeMap::new();
         for (at, node) in fleet.iter().enumerate() {
-            let labels = node.labels.iter().map(|(key, value)| (Field::Label, key.as_str(), label(key, value)));
+            let labels = node.labels.iter().map(|(key, value)| (Field::Label, key.as_str(), judge.label(key, value)));
             let taints = node
                 .taints
                 .iter()
-                .map(|((key, effect), value)| (Field::Taint, key.as_str(), taint(key, effect, value, pending)));
+                .map(|((key, effect), value)| (Field::Taint, key.as_str(), judge.taint(key, effect, value)));
             for (field, key, value) in labels.chain(taints) {
                 match value {
                     Ok(value) => assigned.entry(value).or_default().push(at),
                     Err(reason) => drop(left_out.entry((field, key, reason)).or_default().insert(at)),
                 }
             }
-        }
-        for key in individual(&assigned) {
-            let reason = "it has a different value on most nodes; `persist` can keep it when a node is created again";
-            let nodes = left_out.entry((Field::Label, key, reason.to_owned())).or_default();
-            assigned.retain(|value, of| {
-                let keep = !matches!(value, Value::Label { key: other, .. } if *other == key);
-                if !keep {
-                    nodes.extend(of.iter());
-                }
-                keep
-            });
         }
         let left_out = left_out.into_iter().map(|((field, key, reason), nodes)| LeftOut {
             field,
@@ -190,49 +201,50 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// Which program sets a label or taint, as a reason to leave it out: it also does so on a new node, and a rule for the same key would
-/// conflict with it.
-fn set_by_program(field: Field, key: &str, value: &str) -> Option<String> {
-    if is_own(key) {
-        return Some("it is reserved for nodegate".to_owned());
-    }
-    programs::of(field, key, Some(value)).map(Program::reason)
+/// Decides which labels and taints are in the policy.
+struct Judge<'a> {
+    pending: &'a PendingTaints,
+    included: &'a Included,
+    /// The labels whose values say something of one machine, with the reason.
+    of_machine: BTreeMap<&'a str, String>,
 }
 
-/// A label for the policy, or the reason why it has none.
-fn label<'a>(key: &'a str, value: &'a str) -> Result<Value<'a>, String> {
-    if let Some(reason) = set_by_program(Field::Label, key, value) {
-        return Err(reason);
+impl Judge<'_> {
+    /// A label for the policy, or the reason why it has none.
+    fn label<'v>(&self, key: &'v str, value: &'v str) -> Result<Value<'v>, String> {
+        self.reason(Field::Label, key, value).map_or(Ok(()), Err)?;
+        check_label_key(key).and_then(|()| check_label_value(value)).map_err(|error| error.to_string())?;
+        Ok(Value::Label { key, value })
     }
-    check_label_key(key).and_then(|()| check_label_value(value)).map_err(|error| error.to_string())?;
-    Ok(Value::Label { key, value })
-}
 
-/// A taint for the policy, or the reason why it has none.
-fn taint<'a>(key: &'a str, effect: &str, value: &'a str, pending: &PendingTaints) -> Result<Value<'a>, String> {
-    if pending.has_key(key) {
-        return Err("it is the pending taint, which the controller removes".to_owned());
-    }
-    if let Some(reason) = set_by_program(Field::Taint, key, value) {
-        return Err(reason);
-    }
-    let id = || -> Result<TaintId, NameError> {
-        check_label_value(value)?;
-        Ok(TaintId { key: key.parse()?, effect: effect.parse::<TaintEffect>()? })
-    };
-    Ok(Value::Taint { id: id().map_err(|error| error.to_string())?, value })
-}
-
-/// The labels with a value for each node, or nearly so.
-fn individual<'a>(assigned: &BTreeMap<Value<'a>, Vec<usize>>) -> Vec<&'a str> {
-    let mut counts: BTreeMap<&'a str, (usize, usize)> = BTreeMap::new();
-    for (value, nodes) in assigned {
-        if let Value::Label { key, .. } = value {
-            let (values, of) = counts.entry(key).or_default();
-            *values += 1;
-            *of += nodes.len();
+    /// A taint for the policy, or the reason why it has none.
+    fn taint<'v>(&self, key: &'v str, effect: &str, value: &'v str) -> Result<Value<'v>, String> {
+        if self.pending.has_key(key) {
+            return Err("it is the pending taint, which the controller removes".to_owned());
         }
+        self.reason(Field::Taint, key, value).map_or(Ok(()), Err)?;
+        let id = || -> Result<TaintId, NameError> {
+            check_label_value(value)?;
+            Ok(TaintId { key: key.parse()?, effect: effect.parse::<TaintEffect>()? })
+        };
+        Ok(Value::Taint { id: id().map_err(|error| error.to_string())?, value })
     }
-    let individual = counts.into_iter().filter(|(_, (values, nodes))| *values > VALUES_MAX && values * 2 > *nodes);
-    individual.map(|(key, _)| key).collect()
+
+    /// Why a label or taint is left out: a program sets it, also on a new node, and a rule for the same key would conflict with
+    /// it. Or its value says something of one machine.
+    fn reason(&self, field: Field, key: &str, value: &str) -> Option<String> {
+        if is_own(key) {
+            return Some("it is reserved for nodegate".to_owned());
+        }
+        let program = || programs::of(field, key, Some(value)).map(Program::reason);
+        if self.included.0.contains(key) {
+            // No policy may assign these.
+            let refused = field == Field::Label && writable_label(key).is_err();
+            return refused.then(program).flatten();
+        }
+        program().or_else(|| match field {
+            Field::Label => self.of_machine.get(key).cloned(),
+            Field::Annotation | Field::Taint => values::looks_like(key, value).map(str::to_owned),
+        })
+    }
 }

@@ -6,7 +6,7 @@ use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::schema::{check, schema_of};
 use nodegate_policy::api::source::{FieldPath, parse_documents};
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::init::{FirstPolicy, FleetNode, InitError, first_policy};
+use nodegate_policy::init::{FirstPolicy, FleetNode, Included, InitError, first_policy};
 use nodegate_policy::simulate::{Scene, identity, node_name, node_of, run_case, simulate};
 use nodegate_policy::{
     Claims, Exemptions, Field, NodeFacts, Origin, PendingTaints, PolicyDocument, PolicySet, StoredNode, plan_reconcile,
@@ -19,7 +19,7 @@ fn fleet(nodes: &[Value]) -> Vec<FleetNode> {
 }
 
 fn of_nodes(nodes: &[Value]) -> Result<FirstPolicy, InitError> {
-    first_policy(&fleet(nodes), &PendingTaints::default())
+    first_policy(&fleet(nodes), &PendingTaints::default(), &Included::default())
 }
 
 /// The set that the policy's file compiles to. It has no fault and no warning.
@@ -291,20 +291,85 @@ fn nodes_with_the_same_labels_and_taints_share_a_rule() {
     );
 }
 
+/// The keys that are left out, with the reason.
+fn left_out(nodes: &[Value]) -> BTreeMap<String, String> {
+    let first = of_nodes(nodes).unwrap();
+    assert_holds(nodes, &first);
+    first.left_out.into_iter().map(|out| (out.key, out.reason)).collect()
+}
+
 #[test]
-fn a_key_with_a_different_value_on_most_nodes_is_left_out_of_a_large_fleet_only() {
-    let fleet = |count: usize| -> Vec<Value> {
-        (0..count)
-            .map(|number| node(&format!("n{number}"), &json!({"asset": format!("a{number}"), "pool": "p"}), &[]))
-            .collect()
+fn a_label_with_a_different_value_on_every_node_is_left_out() {
+    let fleet = |count: usize, values: usize| -> Vec<Value> {
+        let rack = |number: usize| char::from(b'a' + u8::try_from(number % values).unwrap());
+        let labels = |number: usize| json!({"place": format!("rack-{}", rack(number)), "pool": "p"});
+        (0..count).map(|number| node(&format!("n{number}"), &labels(number), &[])).collect()
     };
-    let (few, many) = (fleet(20), fleet(21));
-    let (first, other) = (of_nodes(&few).unwrap(), of_nodes(&many).unwrap());
-    assert_holds(&few, &first);
-    assert_holds(&many, &other);
-    assert_eq!((first.rules.len(), first.left_out.len()), (21, 0));
-    assert_eq!((other.rules.len(), other.left_out.len()), (1, 1));
-    assert_eq!((other.left_out[0].key.as_str(), other.left_out[0].nodes), ("asset", 21));
+    assert!(left_out(&fleet(2, 2)).is_empty(), "two nodes say nothing");
+    assert_eq!(left_out(&fleet(3, 3))["place"], "it has a different value on each of 3 nodes");
+    assert!(left_out(&fleet(4, 3)).is_empty());
+    let mut some = fleet(3, 3);
+    some.extend((0..4).map(|number| node(&format!("x{number}"), &json!({"pool": "p"}), &[])));
+    assert!(left_out(&some).is_empty(), "most nodes do not have it");
+    let mut most = fleet(25, 25);
+    most.push(node("y", &json!({"place": "rack-a"}), &[]));
+    assert_eq!(left_out(&most)["place"], "it has a different value on most nodes");
+}
+
+#[test]
+fn values_that_look_like_those_of_one_machine_are_left_out_with_the_reason() {
+    let of = |number: usize| {
+        let labels = json!({
+            "acme.example/worker": format!("w-0a1b2c3d4e{number}"), "acme.example/addr": format!("10.0.0.{number}"),
+            "acme.example/image": "base-2024.10.3", "acme.example/built": "20240131", "team": "ml",
+        });
+        node(
+            &format!("n{number}"),
+            &labels,
+            &[&format!("maintenance=17174304{number}0:NoSchedule"), "dedicated=ml:NoSchedule"],
+        )
+    };
+    let left_out = left_out(&[of(1), of(2)]);
+    let looks = |key: &str| left_out[key].strip_prefix("its value looks like ").unwrap().to_owned();
+    assert_eq!(looks("acme.example/worker"), "an ID");
+    assert_eq!(looks("acme.example/addr"), "an address");
+    assert_eq!(looks("acme.example/image"), "a version");
+    assert_eq!(looks("acme.example/built"), "a time");
+    assert_eq!(looks("maintenance"), "a time");
+    assert_eq!(left_out.len(), 5);
+}
+
+#[test]
+fn values_that_change_with_the_machine_are_left_out_with_the_reason() {
+    let of = |name: &str, id: &str| {
+        let labels = json!({
+            "acme.example/self": name, "acme.example/vm": id, "acme.example/place": "fra",
+            "topology.kubernetes.io/region": "fra", "team": "ml",
+        });
+        let mut node = node(name, &labels, &[]);
+        node["spec"]["providerID"] = format!("acme://fra/{id}").into();
+        node
+    };
+    let left_out = left_out(&[of("alpha", "one"), of("beta", "two")]);
+    let named = "its value changes with the machine: it is the node's name or provider ID";
+    assert_eq!((left_out["acme.example/self"].as_str(), left_out["acme.example/vm"].as_str()), (named, named));
+    let copied = "its value changes with the machine: it is that of topology.kubernetes.io/region";
+    assert_eq!((left_out["acme.example/place"].as_str(), left_out.len()), (copied, 4));
+}
+
+#[test]
+fn a_key_that_is_included_is_in_the_policy_unless_no_policy_may_assign_it() {
+    let labels =
+        json!({"acme.example/worker-id": "w1", "agentpool": "a", "kubernetes.io/hostname": "n", "nodegate.dev/x": "1"});
+    let nodes = [node("n", &labels, &["readiness.k8s.io/nodegate:NoSchedule"])];
+    let included =
+        Included::parse(["acme.example/*", "agentpool", "kubernetes.io/hostname", "nodegate.dev/*"]).unwrap();
+    let first = first_policy(&fleet(&nodes), &PendingTaints::default(), &included).unwrap();
+    let rule = &first.rules[0].rule;
+    assert_eq!(rule.labels.keys().collect::<Vec<_>>(), ["acme.example/worker-id", "agentpool"]);
+    let left_out: Vec<&str> = first.left_out.iter().map(|out| out.key.as_str()).collect();
+    assert_eq!(left_out, ["kubernetes.io/hostname", "nodegate.dev/x", "readiness.k8s.io/nodegate"]);
+    assert!(Included::parse(["acme*"]).is_err());
 }
 
 #[test]
@@ -324,7 +389,7 @@ fn what_no_cluster_would_store_is_left_out_or_refused() {
 fn no_glob_matches_a_node_of_which_only_the_name_is_known() {
     let known = fleet(&[node("gpu-1", &json!({"tier": "x"}), &[]), node("gpu-2", &json!({"tier": "x"}), &[])]);
     let names = |nodes: &[FleetNode]| {
-        let first = first_policy(nodes, &PendingTaints::default()).unwrap();
+        let first = first_policy(nodes, &PendingTaints::default(), &Included::default()).unwrap();
         first.rules[0].rule.match_.clone().unwrap().conditions.names.unwrap()
     };
     assert_eq!(names(&known), ["gpu-*"]);
@@ -341,7 +406,9 @@ fn pending_taints_are_left_out_whatever_their_keys_are() {
     ];
     let taints: Vec<String> = keys.iter().chain(&["dedicated"]).map(|key| format!("{key}:NoSchedule")).collect();
     let nodes = fleet(&[node("a", &json!({}), &taints.iter().map(String::as_str).collect::<Vec<_>>())]);
-    let first = first_policy(&nodes, &PendingTaints::new("startup.example.com/wait".parse().unwrap())).unwrap();
+    let first =
+        first_policy(&nodes, &PendingTaints::new("startup.example.com/wait".parse().unwrap()), &Included::default())
+            .unwrap();
     assert_eq!(first.rules[0].rule.taints.len(), 1);
     assert_eq!(first.left_out.len(), keys.len());
     for left_out in first.left_out {
