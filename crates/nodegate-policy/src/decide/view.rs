@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use crate::api::names::{Taint, TaintEffect, prefix_of};
+use crate::api::names::{TaintEffect, prefix_of};
 use crate::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, Variables};
 use crate::decide::answers::Answers;
 use crate::facts::gpu::{self, GpuFacts, GpuSource};
@@ -48,11 +48,13 @@ pub(crate) struct View<'a> {
     masked_taints: Vec<(&'a str, &'a str)>,
     /// A rule whose own values are hidden while it is evaluated, because a default rule depends on what is
     /// present without it. So are the values that weaker rules assign to its keys: its own take precedence, and
-    /// they may be there because of it. A key of the object with the value that the rule assigns is hidden as well, so that
-    /// the result for an object that was already patched is the same.
+    /// they may be there because of it. A key of the object with the value that the rule or a weaker one assigns is hidden as well,
+    /// so that the result for an object that was already patched is the same.
     without: Option<(RuleIndex, &'a Rule)>,
     /// Publishers of label families of which this node had labels before.
     publishers: &'a [String],
+    /// Labels that nodegate owns, with the values that it gave.
+    owned: Option<&'a BTreeMap<String, String>>,
     /// The answers of inventories about this node.
     pub(crate) answers: Answers<'a>,
     pub(crate) labels: BTreeMap<Cow<'a, str>, AssignedValues<'a>>,
@@ -79,6 +81,7 @@ impl<'a> View<'a> {
             masked_taints: Vec::new(),
             without: None,
             publishers: &[],
+            owned: None,
             answers: Answers::ignored(set),
             labels: BTreeMap::new(),
             taints: BTreeMap::new(),
@@ -144,30 +147,24 @@ impl<'a> View<'a> {
     /// The value that rules assign to a label.
     fn assigned_label(&self, key: &str) -> Option<&AssignedValue<'a>> {
         let values = self.labels.get(key)?;
-        self.counting(values, |rule| rule.written_labels().any(|own| own.as_str() == key))
+        self.counting(values, |rule| rule.writes_label(key))
     }
 
     /// The value that rules assign to a taint.
     fn assigned_taint<'g>(&self, key: &TaintKey<'_>, values: &'g AssignedValues<'a>) -> Option<&'g AssignedValue<'a>> {
-        self.counting(values, |rule| {
-            rule.assigns.taints.iter().any(|own| own.id.key.as_str() == key.0 && own.id.effect == key.1)
-        })
+        self.counting(values, |rule| rule.writes_taint(&key.0, key.1))
     }
 
-    /// Whether a label of the object has the value that the hidden rule assigns.
+    /// Whether a label of the object has a value that the hidden rule, or a weaker default rule, may have assigned.
     fn is_assigned(&self, key: &str, value: &str) -> bool {
-        self.without.is_some_and(|(_, rule)| {
-            rule.assigns.labels.iter().any(|(given, with)| given.as_str() == key && with.as_str() == value)
-        })
+        self.without.is_some_and(|(_, rule)| self.set.given_by_default().hides_label(rule, key, value))
     }
 
-    /// Whether a taint of the object has the value that the hidden rule assigns.
+    /// Whether a taint of the object has a value that the hidden rule, or a weaker default rule, may have assigned.
     fn is_assigned_taint(&self, taint: &TaintFact<'_>) -> bool {
-        self.without.is_some_and(|(_, rule)| {
-            let gives = |given: &Taint| {
-                taint.is(given.id.key.as_str(), given.id.effect) && given.value.as_str() == taint.value()
-            };
-            rule.assigns.taints.iter().any(gives)
+        let hidden = self.without.zip(taint.effect());
+        hidden.is_some_and(|((_, rule), effect)| {
+            self.set.given_by_default().hides_taint(rule, &taint.key, effect, taint.value())
         })
     }
 
@@ -251,14 +248,21 @@ impl<'a> View<'a> {
         self.publishers = publishers;
     }
 
-    /// Whether all labels of this key's publisher are gone: in this write, or since they were recorded. Labels that nodegate owns,
-    /// which are hidden, say nothing about it.
+    /// Sets the labels that nodegate owns. They say nothing about their publishers.
+    pub(crate) fn own_labels(&mut self, owned: &'a BTreeMap<String, String>) {
+        self.owned = Some(owned);
+    }
+
+    /// Whether all labels of this key's publisher are gone: in this write, or since they were recorded. Labels that nodegate owns
+    /// say nothing about it, whether the write leaves or removes them.
     pub(crate) fn publisher_is_gone(&self, key: &str) -> bool {
         let Some(prefix) = publisher_of(key) else { return false };
         let of_family = |key: &str| prefix_of(key) == Some(prefix);
         let counts = |key: &str| of_family(key) && self.masked_labels.get(key) != Some(&None);
+        let is_owned =
+            |key: &str, value: &str| self.owned.is_some_and(|owned| owned.get(key).is_some_and(|own| own == value));
         let was_there = self.publishers.iter().any(|publisher| publisher == prefix)
-            || self.old.is_some_and(|old| old.labels().any(|(key, _)| counts(key)));
+            || self.old.is_some_and(|old| old.labels().any(|(key, value)| of_family(key) && !is_owned(key, value)));
         let is_put_back = || self.masked_labels.iter().any(|(key, instead)| instead.is_some() && of_family(key));
         was_there && !self.facts.labels().any(|(key, _)| counts(key)) && !is_put_back()
     }

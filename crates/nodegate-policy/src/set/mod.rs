@@ -1,5 +1,6 @@
 //! The compiled policies: immutable, shared, swapped as a whole.
 
+pub(crate) mod defaults;
 pub(crate) mod governance;
 pub(crate) mod index;
 pub(crate) mod inventory;
@@ -22,6 +23,7 @@ use crate::cel::{ReadPaths, SharedPaths};
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::is_restricted;
 use crate::keys::{Field, programs};
+use crate::set::defaults::GivenByDefault;
 use crate::set::governance::Governance;
 use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
@@ -42,6 +44,7 @@ pub struct PolicySet {
     persisting: Vec<RuleIndex>,
     migrating: Vec<RuleIndex>,
     inventories: Vec<RuleIndex>,
+    given_by_default: Arc<GivenByDefault>,
 }
 
 /// The parts of a set.
@@ -73,7 +76,17 @@ impl PolicySet {
         let read: Vec<&ReadPaths> = expressions.map(|expression| expression.paths()).collect();
         let node_paths = SharedPaths::of(&read.iter().map(|paths| &paths.node).collect::<Vec<_>>());
         let object_paths = SharedPaths::of(&read.iter().map(|paths| &paths.written).collect::<Vec<_>>());
-        Self { parts: Arc::new(parts), has_expressions, node_paths, object_paths, persisting, migrating, inventories }
+        let given_by_default = Arc::new(GivenByDefault::of(&parts.rules));
+        Self {
+            parts: Arc::new(parts),
+            has_expressions,
+            node_paths,
+            object_paths,
+            persisting,
+            migrating,
+            inventories,
+            given_by_default,
+        }
     }
 
     pub(crate) fn rule(&self, index: RuleIndex) -> &Rule {
@@ -111,6 +124,11 @@ impl PolicySet {
     /// believed: a kubelet can write any claim into its node, and remove any.
     pub(crate) fn is_beyond_kubelets(&self, key: &str) -> bool {
         self.is_protected(key) || is_restricted(key)
+    }
+
+    /// The values that default rules give.
+    pub(crate) fn given_by_default(&self) -> &GivenByDefault {
+        &self.given_by_default
     }
 
     /// The paths that expressions read of `node`.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::names::{LabelKey, LabelValue, Taint, TaintId};
+use crate::api::names::{LabelKey, LabelValue, Taint, TaintEffect, TaintId};
 use crate::cel::{Expression, Polarity};
 use crate::keys::pattern::KeySet;
 use crate::set::inventory::Inventory;
@@ -134,6 +134,11 @@ impl Rule {
         self.strength == Strength::Default && (strength, rank) > (self.strength, self.rank)
     }
 
+    /// Whether it sets this taint.
+    pub(crate) fn writes_taint(&self, key: &str, effect: TaintEffect) -> bool {
+        self.assigns.taints.iter().any(|own| own.id.key.as_str() == key && own.id.effect == effect)
+    }
+
     /// Every expression of the rule.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Arc<Expression>> {
         self.matcher.expressions().chain(self.assigns.expressions())
@@ -190,10 +195,14 @@ impl Rule {
         fixed.chain(self.assigns.label_expressions.iter().map(|(key, _)| key)).chain(migrated)
     }
 
+    /// Whether it sets this label by name.
+    pub(crate) fn writes_label(&self, key: &str) -> bool {
+        self.written_labels().any(|written| written.as_str() == key)
+    }
+
     /// Whether it may set this label.
     pub(crate) fn may_write_label(&self, key: &str) -> bool {
-        self.written_labels().any(|written| written.as_str() == key)
-            || self.written_label_sets().any(|keys| keys.contains(key))
+        self.writes_label(key) || self.written_label_sets().any(|keys| keys.contains(key))
     }
 
     /// Whether it may set this annotation.

@@ -128,9 +128,19 @@ impl Question<'_> {
         let owned = self.owned().map(|owned| taints(&owned["taints"])).unwrap_or_default();
         there.retain(|id, _| !owned.contains_key(id));
         if !is_enforced(by) {
-            labels.retain(|key, value| by["labels"].get(key.as_str()) != Some(&Value::from(value.as_str())));
-            let own = taints(&by["taints"]);
-            there.retain(|id, value| own.get(id) != Some(value));
+            // Nor where the object has these values: they may be there because of an earlier review.
+            let rules = self.rules();
+            let is_given = |kind: &str, key: &str, value: &str| {
+                let of = |rule: &Value| if kind == "labels" { keys(&rule[kind]) } else { taints(&rule[kind]) };
+                of(by).contains_key(key)
+                    && rules.iter().any(|rule| {
+                        rule["mode"] == "default"
+                            && rank(rule) >= rank(by)
+                            && of(rule).get(key).is_some_and(|given| given == value)
+                    })
+            };
+            labels.retain(|key, value| !is_given("labels", key, value));
+            there.retain(|id, value| !is_given("taints", id, value));
         }
         let others = giving.iter().filter(|rule| is_enforced(by) || rule["name"] != by["name"]);
         // The weakest rule first, so that stronger ones overwrite its values.
@@ -158,12 +168,14 @@ impl Question<'_> {
         Seen { labels, taints }
     }
 
-    /// Whether a daemon's labels were present and are all gone, so that they are unknown.
+    /// Whether a daemon's labels were present and are all gone, so that they are unknown. Labels that nodegate owns are not the
+    /// daemon's.
     fn has_gone(&self, key: &str) -> bool {
-        let has =
-            |node: &Value, family: &str| keys(&node["metadata"]["labels"]).keys().any(|key| key.starts_with(family));
-        let family = FAMILIES.into_iter().find(|family| key.starts_with(family));
-        family.is_some_and(|family| self.old.is_some_and(|old| has(old, family)) && !has(self.node, family))
+        let Some(family) = FAMILIES.into_iter().find(|family| key.starts_with(family)) else { return false };
+        let owned = self.owned().map(|owned| keys(&owned["labels"])).unwrap_or_default();
+        let stored = self.old.map(|old| keys(&old["metadata"]["labels"])).unwrap_or_default();
+        let had = stored.iter().any(|(key, value)| key.starts_with(family) && owned.get(key) != Some(value));
+        had && !self.base().keys().any(|key| key.starts_with(family))
     }
 
     fn requirement(&self, seen: &Seen, requirement: &Value) -> bool {

@@ -77,24 +77,24 @@ impl Reader<'_, '_> {
         let (rule, from) = (self.selection.rule(at), self.selection.rule(from));
         from.overlooks(rule.strength, rule.rank)
             && match assigned.0 {
-                Field::Label => from.written_labels().any(|key| key.as_str() == assigned.1),
+                Field::Label => from.writes_label(&assigned.1),
                 Field::Annotation | Field::Taint => {
                     from.assigns.taints.iter().any(|taint| taint.id.to_string() == assigned.1)
                 }
             }
     }
 
-    /// The value that a default rule itself assigns, which is hidden if the object has it.
-    fn own_value(&self, assigned: &AssignedKey) -> Option<&str> {
-        let Subject::Rule(own) = self.subject else { return None };
-        let rule = self.selection.rule(own);
-        let gives = match assigned.0 {
-            Field::Label => rule.assigns.labels.iter().any(|(key, _)| key.as_str() == assigned.1),
+    /// The values that a default rule itself, or a weaker one, may have assigned, which are hidden if the object has them.
+    fn hidden_values(&self, assigned: &AssignedKey) -> Vec<&str> {
+        let Subject::Rule(own) = self.subject else { return Vec::new() };
+        let (rule, given) = (self.selection.rule(own), self.selection.set().given_by_default());
+        match assigned.0 {
+            Field::Label => given.hidden_labels(rule, &assigned.1).collect(),
             Field::Annotation | Field::Taint => {
-                rule.assigns.taints.iter().any(|taint| taint.id.to_string() == assigned.1)
+                let own = rule.assigns.taints.iter().map(|taint| &taint.id).find(|id| id.to_string() == assigned.1);
+                own.map_or_else(Vec::new, |own| given.hidden_taints(rule, own.key.as_str(), own.effect).collect())
             }
-        };
-        (gives && rule.strength == Strength::Default).then(|| value(rule, assigned))
+        }
     }
 
     fn label(&self, requirement: &Requirement) -> Formula {
@@ -148,17 +148,21 @@ impl Reader<'_, '_> {
     fn has_base_label(&self, assigned: &AssignedKey) -> Formula {
         let (labels, key) = (self.labels(&assigned.1), quote(&assigned.1));
         let there = Formula::When(format!("({key} in {labels})"));
-        match self.own_value(assigned) {
-            Some(own) => Formula::all([there, Formula::When(format!("({labels}[{key}] != {})", quote(own)))]),
-            None => there,
+        match *self.hidden_values(assigned) {
+            [] => there,
+            [hidden] => Formula::all([there, Formula::When(format!("({labels}[{key}] != {})", quote(hidden)))]),
+            ref hidden => {
+                let hidden = list(hidden.iter().copied());
+                Formula::all([there, Formula::When(format!("!({labels}[{key}] in {hidden})"))])
+            }
         }
     }
 
     fn base_label(&self, requirement: &Requirement, assigned: &AssignedKey) -> Formula {
         let (labels, key) = (self.labels(&assigned.1), quote(&assigned.1));
-        let own = self.own_value(assigned);
+        let hidden = self.hidden_values(assigned);
         let listed = || {
-            let values = requirement.values.iter().map(|value| &**value).filter(|value| Some(*value) != own);
+            let values = requirement.values.iter().map(|value| &**value).filter(|value| !hidden.contains(value));
             Formula::When(format!("({key} in {labels} && {labels}[{key}] in {})", list(values)))
         };
         match requirement.operator {
@@ -207,7 +211,7 @@ impl Reader<'_, '_> {
             let writers = self.writers_of(assigned);
             let effect = assigned.1.rsplit_once(':').map_or("", |(_, effect)| effect);
             let of_effect = Formula::When(format!("t.effect == {}", quote(effect)));
-            if let Some(value) = self.own_value(assigned) {
+            for value in self.hidden_values(assigned) {
                 own.push(in_brackets(Formula::all([of_effect.clone(), taint_value(value)])).not());
             }
             if writers.is_empty() {
