@@ -127,6 +127,7 @@ fn is_of(saved: &SavedState, write: &Write<'_>) -> bool {
 /// answer stays in force for the rules that read them, too.
 pub(crate) fn mask_owned<'a>(view: &mut View<'a>, saved: &'a SavedState) {
     let Some(owned) = &saved.owned else { return };
+    view.own_labels(&owned.labels);
     for (key, value) in &owned.labels {
         // A migration would take its own copy for the value to copy.
         let is_awaited = !owned.copies.contains(key) && view.answers.awaited(key).is_some();
