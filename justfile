@@ -43,7 +43,7 @@ workflows:
 
 # Write the files that are rendered from the code: CRD, manifests, references of the command line, of JSON output and of metrics, the table of reports. Those that helm renders from the chart need helm, or Go to build it
 [group('contribute')]
-generate: _cli_reference _json_reference _metrics_reference _keys_reference _table_of_reports (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/files/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass") _chart_files
+generate: _cli_reference _json_reference _metrics_reference _keys_reference _table_of_reports _table_of_publishers (_render "webhook-config/nodepolicies.yaml" "crd") (_render "charts/nodegate/files/nodepolicies.yaml" "crd") (_render "webhook-config/guard.yaml" "guard --service-account nodegate/nodegate") (_render "webhook-config/webhooks.yaml" "webhooks --service nodegate/nodegate") (_render "webhook-config/webhooks-fail.yaml" "webhooks --service nodegate/nodegate --failure-policy Fail --break-glass-group nodegate:break-glass") _chart_files
 
 # Write also what comes from the API server (the fields of a Node, the functions of its expressions) and from the CEL specification (its conformance tests): needs the control plane, and Go
 generate-all: generate _node_fields cel-conformance cel-environment
@@ -53,6 +53,9 @@ _node_fields:
 
 _cli_reference:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact docs::the_cli_reference_is_what_help_prints
+
+_table_of_publishers:
+    NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact generated::the_table_of_publishers_has_their_keys
 
 _json_reference:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact output::the_page_about_json_output_is_what_the_schemas_say

@@ -88,3 +88,14 @@ fn keys_of_programs_are_documented() {
     assert_eq!(Vec::from_iter(sections), ["table"]);
     rendered::is_committed(PAGE, &new);
 }
+
+#[test]
+fn the_table_of_publishers_has_their_keys() {
+    const PAGE: &str = "docs/reference/saved-state.md";
+    let text = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE)).unwrap();
+    let rows = nodegate_policy::publishers().map(|row| format!("| {} |\n", row.join(" | ")));
+    let table = "| in records | program | its keys |\n|---|---|---|\n".to_owned() + &rows.collect::<String>();
+    let (new, sections) = rendered::sections(&text, "publishers", |_| table.clone());
+    assert_eq!(Vec::from_iter(sections), ["table"]);
+    rendered::is_committed(PAGE, &new);
+}

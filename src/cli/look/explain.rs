@@ -22,7 +22,7 @@ use nodegate_controller::{NodeApi, NodeObject, machine};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::explain::{Subject, explain, why_not};
 use nodegate_policy::simulate::node_name;
-use nodegate_policy::{FIELD_MANAGER, Field, PolicySet};
+use nodegate_policy::{FIELD_MANAGER, Field, PolicySet, Publishers};
 use nodegate_stores::files::Sources;
 use nodegate_stores::state::{Identity, Problem};
 
@@ -129,7 +129,9 @@ fn of_files(args: &ExplainArgs) -> anyhow::Result<Gathered> {
         bail!("no node {} in the files; they contain {}{more}", args.node, names[..names.len().min(5)].join(", "));
     };
     let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?;
-    let node = KnownNode::of_file(&found.node, saved.and_then(|mut saved| saved.remove(&args.node)))?;
+    let mut saved = saved.unwrap_or_default();
+    let publishers = known_node::publishers(&all, &saved);
+    let node = KnownNode::of_file(&found.node, saved.remove(&args.node), publishers)?;
     Ok(Gathered { set, node, left_alone: Vec::new(), braked: false, unknown_state: None })
 }
 
@@ -153,7 +155,8 @@ async fn of_cluster(args: &ExplainArgs, invocation: Invocation) -> anyhow::Resul
     let left_alone = of_node.filter_map(|key| Some((Field::parse(&key.field)?, key.key.clone()))).collect();
     let braked = observed.held_back.is_some();
     let inventory = known_node::inventory_answers(&client, &place.namespace).await.of(&args.node);
-    let node = KnownNode::of_cluster(node, saved.unwrap_or_default(), inventory, since, identity);
+    let publishers = publishers_elsewhere(&client, &place, &node).await;
+    let node = KnownNode::of_cluster(node, saved.unwrap_or_default(), inventory, since, identity, publishers);
     Ok(Gathered { set, node, left_alone, braked, unknown_state })
 }
 
@@ -177,6 +180,27 @@ async fn saved_of(
             unknown(format!("saved state in ConfigMap {config_map} is not used: {why}"))
         }
         Err(error) => unknown(format!("could not read saved state: {}", in_words(&error))),
+    }
+}
+
+/// The programs that publish labels on any node, by the records of all. Only GPUs in a node's capacity depend on them.
+async fn publishers_elsewhere(client: &Client, place: &ClusterTarget, node: &NodeObject) -> Publishers {
+    let is_gpu = |resource: &str| ["nvidia.com/gpu", "amd.com/gpu"].contains(&resource);
+    if !node.facts().is_ok_and(|facts| facts.capacity.iter().any(|(resource, _)| is_gpu(resource))) {
+        return Publishers::default();
+    }
+    match saved_state::all_in_cluster(client, &place.namespace, |_| {}).await {
+        Ok(states) => {
+            let named = states.iter().map(|state| Publishers::named(&state.publishers));
+            named.fold(Publishers::default(), Publishers::and)
+        }
+        Err(error) => {
+            output::note(&format!(
+                "note: could not read the saved state of other nodes, so the number of GPUs may be one of shares: {}",
+                in_words(&error)
+            ));
+            Publishers::default()
+        }
     }
 }
 

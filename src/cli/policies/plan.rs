@@ -123,7 +123,9 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Plan> {
     let set = sources(args).load().map_err(|errors| output::load_errors(&errors))?;
     let mut saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?.unwrap_or_default();
     let mut draft = Draft::default();
-    for found in node_files::read(&args.nodes)? {
+    let all = node_files::read(&args.nodes)?;
+    let publishers = known_node::publishers(&all, &saved);
+    for found in all {
         let saved = saved.remove(node_name(&found.node));
         let as_write = args.create || args.requester.is_some() || !args.groups.is_empty() || found.review.is_some();
         let mut planned = if as_write {
@@ -133,7 +135,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Plan> {
             let simulated = simulate(&set, &scene(args, &found, saved), &Exemptions::default());
             draft.add(&facts, decided::of_write(&facts, &simulated.with_context(|| found.file.clone())?))
         } else {
-            let member = KnownNode::of_file(&found.node, saved).with_context(|| found.file.clone())?;
+            let member = KnownNode::of_file(&found.node, saved, publishers).with_context(|| found.file.clone())?;
             draft.add_member(args, &set, None, &member, &HashSet::new()).with_context(|| found.file.clone())?
         };
         planned.file = Some(found.file);

@@ -1,6 +1,6 @@
 //! A stored node with what is known about its past, as the controller sees it; from a cluster or from files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
@@ -10,13 +10,14 @@ use kube::{Api, Client};
 use serde_json::Value as Json;
 
 use crate::cli::shared::connect::ClusterTarget;
+use crate::cli::shared::node_files::Found;
 use crate::cli::shared::output;
 use crate::cli::shared::serve_flags::ConfigurationArgs;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::text::on_a_line;
 use nodegate_controller::{NodeApi, NodeObject, Unreadable, machine};
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{FactsError, InventoryAnswers, NodeFacts, PendingTaints, StoredNode};
+use nodegate_policy::{FactsError, InventoryAnswers, NodeFacts, PendingTaints, Publishers, StoredNode};
 use nodegate_stores::inventory::{self, InventoryCache, UnreadableAnswers};
 use nodegate_stores::state::{ConfigMaps, Identity, Problem, SavedStates};
 
@@ -34,6 +35,8 @@ pub(in crate::cli) struct KnownNode {
     identified: bool,
     /// Taints that a webhook's patch added, as far as it is known.
     patched_taints: BTreeSet<String>,
+    /// Programs that publish labels on other nodes.
+    elsewhere: Publishers,
 }
 
 impl KnownNode {
@@ -44,10 +47,11 @@ impl KnownNode {
         inventory: Arc<InventoryAnswers>,
         webhook_since: Option<Timestamp>,
         identity: Identity,
+        elsewhere: Publishers,
     ) -> Self {
         let identified = node.facts().is_ok_and(|facts| identity.of(machine(&facts)).is_some());
         let registered = webhook_since.zip(node.created()).is_some_and(|(since, created)| created > since);
-        Self { node, saved, inventory, registered, identified, patched_taints: BTreeSet::new() }
+        Self { node, saved, inventory, registered, identified, patched_taints: BTreeSet::new(), elsewhere }
     }
 
     /// A node of a file. Without saved state, it is assumed that admission handled the node and that it did not join just
@@ -55,7 +59,11 @@ impl KnownNode {
     ///
     /// # Errors
     /// Returns an error if it is not a Node.
-    pub(in crate::cli) fn of_file(node: &Json, saved: Option<SavedState>) -> anyhow::Result<Self> {
+    pub(in crate::cli) fn of_file(
+        node: &Json,
+        saved: Option<SavedState>,
+        elsewhere: Publishers,
+    ) -> anyhow::Result<Self> {
         let node = NodeObject::read(&node.to_string()).map_err(|Unreadable { name, why }| {
             anyhow::anyhow!("{}: {why}", if name.is_empty() { "a node without a name" } else { &name })
         })?;
@@ -68,7 +76,8 @@ impl KnownNode {
             node_uid: Some(node.uid().to_owned()).filter(|uid| !uid.is_empty()),
             ..SavedState::default()
         });
-        Ok(Self { node, saved, inventory: Arc::default(), registered: true, identified: true, patched_taints })
+        let inventory = Arc::default();
+        Ok(Self { node, saved, inventory, registered: true, identified: true, patched_taints, elsewhere })
     }
 
     /// The facts of the node.
@@ -81,7 +90,7 @@ impl KnownNode {
 
     /// The node as `plan_reconcile` takes it.
     pub(in crate::cli) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a PendingTaints) -> StoredNode<'a> {
-        let Self { node, saved, inventory, registered, identified, patched_taints } = self;
+        let Self { node, saved, inventory, registered, identified, patched_taints, elsewhere } = self;
         StoredNode {
             node: facts,
             version: None,
@@ -93,8 +102,17 @@ impl KnownNode {
             pending,
             adopt: false,
             patched_taints,
+            elsewhere: *elsewhere,
         }
     }
+}
+
+/// The programs that publish labels on nodes of files, as these and their records show.
+pub(in crate::cli) fn publishers(found: &[Found], saved: &HashMap<String, SavedState>) -> Publishers {
+    let texts: Vec<String> = found.iter().map(|found| found.node.to_string()).collect();
+    let of_nodes = texts.iter().filter_map(|text| NodeFacts::parse(text).ok()).map(|node| Publishers::on(&node));
+    let of_records = saved.values().map(|saved| Publishers::named(&saved.publishers));
+    of_nodes.chain(of_records).fold(Publishers::default(), Publishers::and)
 }
 
 /// How the past of the nodes of a cluster is found.
@@ -132,7 +150,7 @@ pub(in crate::cli) async fn each(
                 let saved = node.facts().ok().and_then(|facts| maps.states().get(machine(&facts)));
                 let inventory = inventories.of(node.name());
                 let saved = saved.map(|saved| (*saved).clone()).unwrap_or_default();
-                KnownNode::of_cluster(node, saved, inventory, since, known.identity)
+                KnownNode::of_cluster(node, saved, inventory, since, known.identity, maps.states().publishers())
             }))?;
         }
         next = page.next;

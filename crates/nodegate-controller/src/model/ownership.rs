@@ -67,6 +67,7 @@ impl Ownership {
             pending: <&PendingTaints>::default(),
             adopt: false,
             patched_taints: &std::collections::BTreeSet::new(),
+            elsewhere: Default::default(),
         };
         let plan = plan_reconcile(&self.rules[rule.map_or(0, |value| value + 1)], &stored);
         let change = plan.change(|_| true, |_, _| false);

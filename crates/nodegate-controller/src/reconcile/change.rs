@@ -194,6 +194,7 @@ mod tests {
             pending: <&PendingTaints>::default(),
             adopt: false,
             patched_taints: &BTreeSet::new(),
+            elsewhere: Default::default(),
         };
         look(&plan_reconcile(set, &stored))
     }

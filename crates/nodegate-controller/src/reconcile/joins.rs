@@ -267,6 +267,7 @@ mod tests {
             pending: <&PendingTaints>::default(),
             adopt: false,
             patched_taints: &BTreeSet::new(),
+            elsewhere: Default::default(),
         };
         let plan = plan_reconcile(&set, &stored);
         let change = plan.change(|_| true, |_, _| false);

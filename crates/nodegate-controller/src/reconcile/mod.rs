@@ -242,6 +242,7 @@ impl Reconciler {
             pending: &self.config.pending,
             adopt: self.config.adopt,
             patched_taints: &patched_taints,
+            elsewhere: self.maps.states().publishers(),
         };
         plan_reconcile(set, &stored_node)
     }

@@ -32,10 +32,12 @@ pub struct SavedState {
     /// The keys that nodegate owns, which rules do not match on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owned: Option<Owned>,
-    /// Prefixes of the discovery daemons of which the node has had labels, to distinguish their restart from their
-    /// absence.
+    /// The programs that have published labels on this node object, to distinguish their restart from their absence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub publishers: Vec<String>,
+    /// Those that did so on an earlier object of the node and have not yet on this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub publishers_before: Vec<String>,
     /// When nodegate noticed that the node was deleted (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<String>,

@@ -134,12 +134,7 @@ fn requirements(spec: &SelectorSpec, path: &FieldPath, faults: &mut Faults<'_>) 
         let path = path.key("matchLabels").key(key);
         faults.check_key(&path, check_label_key(key));
         faults.check(&path, check_label_value(value));
-        requirements.push(Requirement {
-            key: key.as_str().into(),
-            operator: Operator::In,
-            values: vec![value.as_str().into()],
-            plain: false,
-        });
+        requirements.push(Requirement::new(key, Operator::In, vec![value.as_str().into()]));
     }
     for (index, spec) in match_expressions.iter().enumerate() {
         let RequirementSpec { key, operator, values } = spec;
@@ -161,7 +156,7 @@ fn requirements(spec: &SelectorSpec, path: &FieldPath, faults: &mut Faults<'_>) 
             faults.at(&path.key("values"), problem);
         }
         let values = values.iter().map(|value| value.as_str().into()).collect();
-        requirements.push(Requirement { key: key.as_str().into(), operator: *operator, values, plain: false });
+        requirements.push(Requirement::new(key, *operator, values));
     }
     requirements
 }

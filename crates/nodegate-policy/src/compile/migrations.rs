@@ -44,8 +44,8 @@ fn movable(text: &str) -> Result<LabelKey, Problem> {
 /// The rule of a migration: on nodes that have either key.
 fn rule(migration: Migration, id: RuleId, trust_kubelet: bool) -> Rule {
     let has = |key: &LabelKey| -> Conditions {
-        let (operator, values, plain) = (Operator::Exists, Vec::new(), false);
-        [Condition::Label(Requirement { key: key.as_str().into(), operator, values, plain })].into_iter().collect()
+        let requirement = Requirement::new(key.as_str(), Operator::Exists, Vec::new());
+        [Condition::Label(requirement)].into_iter().collect()
     };
     let any_of = vec![has(&migration.from), has(&migration.to)];
     Rule {

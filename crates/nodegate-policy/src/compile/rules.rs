@@ -149,8 +149,9 @@ fn compile_derived(spec: &DerivedSpec, id: RuleId, path: &FieldPath, faults: &mu
     // In flat label files absence is false, never unknown, and the grace period is configurable.
     let flat = faults.document.flat_grace;
     let source = |key: &String| -> Conditions {
-        let (operator, values, plain) = (Operator::Exists, Vec::new(), flat.is_some());
-        [Condition::Label(Requirement { key: key.as_str().into(), operator, values, plain })].into_iter().collect()
+        let mut requirement = Requirement::new(key, Operator::Exists, Vec::new());
+        requirement.publisher = requirement.publisher.filter(|_| flat.is_none());
+        [Condition::Label(requirement)].into_iter().collect()
     };
     Some(Rule {
         id,

@@ -2,10 +2,9 @@
 
 #![warn(clippy::wildcard_enum_match_arm, reason = "a new condition must be handled here")]
 
-use crate::api::policy::Operator;
 use crate::decide::view::View;
 use crate::facts::Readiness;
-use crate::facts::gpu::GpuFacts;
+use crate::facts::gpu::{GpuFacts, Gpus};
 use crate::facts::quantity::{Comparison, Quantity};
 use crate::keys::pattern::TextSet;
 use crate::set::kleene::Kleene;
@@ -63,17 +62,11 @@ impl Condition {
 
 impl Requirement {
     fn evaluate(&self, view: &View<'_>) -> Kleene {
-        let listed = |value: &str| self.values.iter().any(|wanted| **wanted == *value);
-        match (view.label(&self.key), self.operator) {
-            (Some(_), Operator::Exists) => Kleene::True,
-            (Some(_), Operator::DoesNotExist) => Kleene::False,
-            (Some(value), Operator::In) => listed(value).into(),
-            (Some(value), Operator::NotIn) => (!listed(value)).into(),
-            (None, _) if !self.plain && view.publisher_is_gone(&self.key) => Kleene::Unknown,
-            (None, _) if view.awaited(&self.key).is_some() => Kleene::Unknown,
-            (None, Operator::Exists | Operator::In) => Kleene::False,
-            (None, Operator::DoesNotExist | Operator::NotIn) => Kleene::True,
-        }
+        let value = view.label(&self.key);
+        let is_told = value.is_some_and(|value| !self.is_withdrawn_by(value));
+        let is_unknown = !is_told
+            && (self.publisher.is_some_and(|publisher| view.is_away(publisher)) || view.awaited(&self.key).is_some());
+        if is_unknown { Kleene::Unknown } else { self.is_met_by(value).into() }
     }
 }
 
@@ -98,9 +91,10 @@ fn compare_capacity(view: &View<'_>, resource: &str, comparison: Comparison) -> 
 impl GpuCondition {
     fn evaluate(&self, view: &View<'_>) -> Kleene {
         match view.gpu() {
-            Some(gpu) => self.holds(gpu),
+            Gpus::Found(gpu) => self.holds(gpu),
+            Gpus::Unknown(_) => Kleene::Unknown,
             // No source reports a GPU: false only if the node has been ready for a while.
-            None => match view.facts().readiness {
+            Gpus::None => match view.facts().readiness {
                 Readiness::Starting => Kleene::Unknown,
                 Readiness::Settled => self.holds_without_gpu(),
             },

@@ -70,7 +70,7 @@ enum Seen<'v> {
 fn seen<'v>(view: &'v View<'_>, key: &LabelKey) -> Seen<'v> {
     match view.label(key.as_str()) {
         Some(value) => Seen::Value(value),
-        None if view.publisher_is_gone(key.as_str()) => Seen::PublisherGone,
+        None if view.away(key.as_str()).is_some() => Seen::PublisherGone,
         None => Seen::Absent,
     }
 }

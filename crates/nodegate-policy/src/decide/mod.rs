@@ -21,6 +21,7 @@ use crate::decide::evaluate::{Evaluation, Sources};
 use crate::decide::guard::Guard;
 use crate::decide::limits::fit;
 use crate::decide::view::{AssignedValues, View};
+use crate::facts::missing::Memory;
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::Field;
 use crate::keys::restriction::is_restricted;
@@ -106,10 +107,11 @@ fn view<'a>(
         view.mask_label(key, *stored);
     }
     view.mask_pending(context.pending_taints);
-    if let Some(saved) = context.saved.filter(|saved| is_of(saved, write)) {
+    let of_this_object = context.saved.filter(|saved| is_of(saved, write));
+    if let Some(saved) = of_this_object {
         mask_owned(&mut view, saved);
-        view.remember_publishers(&saved.publishers);
     }
+    view.remember(Memory::of(context.saved, of_this_object.is_some(), context.elsewhere));
     view
 }
 

@@ -5,18 +5,17 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use crate::api::names::{TaintEffect, prefix_of};
+use crate::api::names::TaintEffect;
 use crate::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, Variables};
 use crate::decide::answers::Answers;
-use crate::facts::gpu::{self, GpuFacts, GpuSource};
+use crate::facts::gpu::{self, GpuSource, Gpus};
 use crate::facts::inventory::InventoryAnswers;
+use crate::facts::missing::{Memory, Missing};
 use crate::facts::pending_taints::PendingTaints;
-use crate::facts::publishers::publisher_of;
 use crate::facts::{NodeFacts, Readiness, TaintFact};
 use crate::keys::restriction::is_own;
 use crate::set::PolicySet;
 use crate::set::index::RuleIndex;
-use crate::set::inventory::Inventory;
 use crate::set::kleene::Kleene;
 use crate::set::matcher::{NameGroup, TaintPattern};
 use crate::set::rule::Rule;
@@ -51,16 +50,17 @@ pub(crate) struct View<'a> {
     /// they may be there because of it. A key of the object with the value that the rule or a weaker one assigns is hidden as well,
     /// so that the result for an object that was already patched is the same.
     without: Option<(RuleIndex, &'a Rule)>,
-    /// Publishers of label families of which this node had labels before.
-    publishers: &'a [String],
     /// Labels that nodegate owns, with the values that it gave.
     owned: Option<&'a BTreeMap<String, String>>,
+    /// What is remembered of the programs that publish labels.
+    memory: Memory<'a>,
+    missing: OnceCell<Missing>,
     /// The answers of inventories about this node.
     pub(crate) answers: Answers<'a>,
     pub(crate) labels: BTreeMap<Cow<'a, str>, AssignedValues<'a>>,
     pub(crate) taints: BTreeMap<TaintKey<'a>, AssignedValues<'a>>,
     pub(crate) annotations: BTreeMap<Cow<'a, str>, AssignedValues<'a>>,
-    gpu: OnceCell<Option<GpuFacts>>,
+    gpu: OnceCell<Gpus>,
     set: &'a PolicySet,
     /// The parts of the object that expressions share, parsed for the first expression that needs them.
     object: OnceCell<Result<Excerpt<'a>, String>>,
@@ -80,8 +80,9 @@ impl<'a> View<'a> {
             masked_labels: BTreeMap::new(),
             masked_taints: Vec::new(),
             without: None,
-            publishers: &[],
             owned: None,
+            memory: Memory::default(),
+            missing: OnceCell::new(),
             answers: Answers::ignored(set),
             labels: BTreeMap::new(),
             taints: BTreeMap::new(),
@@ -243,38 +244,14 @@ impl<'a> View<'a> {
         self.all_taints().any(|(key, value, effect)| pattern.is_met_by(key, value, effect))
     }
 
-    /// Sets the publishers of which the node had labels before.
-    pub(crate) fn remember_publishers(&mut self, publishers: &'a [String]) {
-        self.publishers = publishers;
-    }
-
     /// Sets the labels that nodegate owns. They say nothing about their publishers.
     pub(crate) fn own_labels(&mut self, owned: &'a BTreeMap<String, String>) {
         self.owned = Some(owned);
     }
 
-    /// Whether all labels of this key's publisher are gone: in this write, or since they were recorded. Labels that nodegate owns
-    /// say nothing about it, whether the write leaves or removes them.
-    pub(crate) fn publisher_is_gone(&self, key: &str) -> bool {
-        let Some(prefix) = publisher_of(key) else { return false };
-        let of_family = |key: &str| prefix_of(key) == Some(prefix);
-        let counts = |key: &str| of_family(key) && self.masked_labels.get(key) != Some(&None);
-        let is_owned =
-            |key: &str, value: &str| self.owned.is_some_and(|owned| owned.get(key).is_some_and(|own| own == value));
-        let was_there = self.publishers.iter().any(|publisher| publisher == prefix)
-            || self.old.is_some_and(|old| old.labels().any(|(key, value)| of_family(key) && !is_owned(key, value)));
-        let is_put_back = || self.masked_labels.iter().any(|(key, instead)| instead.is_some() && of_family(key));
-        was_there && !self.facts.labels().any(|(key, _)| counts(key)) && !is_put_back()
-    }
-
-    /// The inventory to wait for if this label is absent: it has not answered yet and may give the label.
-    pub(crate) fn awaited(&self, key: &str) -> Option<&'a Inventory> {
-        if self.label(key).is_some() { None } else { self.answers.awaited(key) }
-    }
-
-    /// The inferred GPU facts of the node.
-    pub(crate) fn gpu(&self) -> Option<&GpuFacts> {
-        self.gpu.get_or_init(|| gpu::infer(self.all_labels(), &self.facts.capacity)).as_ref()
+    /// The inferred GPUs of the node.
+    pub(crate) fn gpu(&self) -> &Gpus {
+        self.gpu.get_or_init(|| gpu::infer(self.all_labels(), self.facts, self.missing()))
     }
 
     /// Must be called when the value of a label changes.
@@ -296,10 +273,8 @@ impl<'a> View<'a> {
         expression: &Expression,
         evaluate: impl FnOnce(&Variables<'_>) -> Result<T, EvaluationError>,
     ) -> Option<T> {
-        let read = expression.reads().labels.iter().map(|read| read.key.as_str());
-        if let Some((key, inventory)) = read.filter_map(|key| Some((key, self.awaited(key)?))).next() {
-            let id = &inventory.id;
-            self.failures.borrow_mut().push(format!("label {key}: inventory {id} has not answered for this node yet"));
+        if let Some(failure) = self.not_told(expression) {
+            self.failures.borrow_mut().push(failure);
             return None;
         }
         let evaluated = |object: &Result<Excerpt<'a>, String>| {
@@ -367,16 +342,16 @@ impl<'a> View<'a> {
     /// GPU facts for CEL. Unknown facts are omitted; a settled node without any GPU facts has a count of 0.
     fn gpu_variables(&self) -> GpuVariables<'_> {
         match self.gpu() {
-            Some(gpu) => GpuVariables {
+            Gpus::Found(gpu) => GpuVariables {
                 vendor: gpu.vendor.as_deref(),
                 model: gpu.model.as_deref(),
                 count: gpu.count.map(i64::from),
                 source: gpu.source.map(GpuSource::as_str),
             },
-            None if self.facts.readiness == Readiness::Settled => {
+            Gpus::None if self.facts.readiness == Readiness::Settled => {
                 GpuVariables { count: Some(0), ..GpuVariables::default() }
             }
-            None => GpuVariables::default(),
+            Gpus::None | Gpus::Unknown(_) => GpuVariables::default(),
         }
     }
 
@@ -385,6 +360,8 @@ impl<'a> View<'a> {
         self.failures.take()
     }
 }
+
+mod told;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -6,6 +6,7 @@ use crate::api::names::or_quotes;
 use crate::api::policy::Operator;
 use crate::decide::view::View;
 use crate::facts::Readiness;
+use crate::facts::gpu::Gpus;
 use crate::keys::pattern::TextSet;
 use crate::set::PolicySet;
 use crate::set::matcher::{Condition, GpuCondition, Requirement, TaintPattern};
@@ -17,7 +18,7 @@ use super::Subject;
 pub(super) fn describe(set: &PolicySet, condition: &Condition) -> String {
     match condition {
         Condition::Names(group) => format!("names [{}]", joined(set.names_of(*group))),
-        Condition::Label(Requirement { key, operator, values, plain: _ }) => match operator {
+        Condition::Label(Requirement { key, operator, values, publisher: _ }) => match operator {
             Operator::In => format!("label {key} In [{}]", joined(values.iter().map(|value| &**value))),
             Operator::NotIn => format!("label {key} NotIn [{}]", joined(values.iter().map(|value| &**value))),
             Operator::Exists => format!("label {key} Exists"),
@@ -106,14 +107,12 @@ fn label(set: &PolicySet, subject: &Subject<'_>, view: &View<'_>, key: &str) -> 
             };
             format!("label {key}={} is not read: {why}", or_quotes(value))
         }
-        (None, None) if view.publisher_is_gone(key) => {
-            format!("label {key} is absent, with all labels of the daemon that publishes it, which may have restarted")
-        }
-        (None, None) => match view.awaited(key) {
-            Some(inventory) => {
+        (None, None) => match (view.away(key), view.awaited(key)) {
+            (Some(publisher), _) => format!("label {key} is absent; {}", publisher.is_away_in_words()),
+            (None, Some(inventory)) => {
                 format!("label {key} is absent, and inventory {} has not answered for this node yet", inventory.id)
             }
-            None => format!("label {key} is absent"),
+            (None, None) => format!("label {key} is absent"),
         },
     }
 }
@@ -162,7 +161,7 @@ fn capacity(view: &View<'_>, resource: &str) -> String {
 
 fn gpu(view: &View<'_>) -> String {
     match view.gpu() {
-        Some(gpu) => {
+        Gpus::Found(gpu) => {
             let text = |name: &str, value: Option<String>| format!("{name} {}", value.as_deref().unwrap_or("unknown"));
             let facts = [
                 text("vendor", gpu.vendor.clone()),
@@ -170,11 +169,13 @@ fn gpu(view: &View<'_>) -> String {
                 text("count", gpu.count.map(|count| count.to_string())),
                 text("source", gpu.source.map(|source| source.as_str().to_owned())),
             ];
-            format!("GPU: {}", facts.join(", "))
+            let untold = gpu.untold.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+            format!("GPU: {}{untold}", facts.join(", "))
         }
-        None if view.facts().readiness == Readiness::Starting => {
+        Gpus::Unknown(why) => format!("GPU: unknown; {why}"),
+        Gpus::None if view.facts().readiness == Readiness::Starting => {
             "no GPU is reported yet; the node is starting, so devices may still appear".to_owned()
         }
-        None => "no GPU is reported".to_owned(),
+        Gpus::None => "no GPU is reported".to_owned(),
     }
 }

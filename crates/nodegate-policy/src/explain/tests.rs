@@ -319,7 +319,7 @@ fn each_condition_is_shown_with_its_result_and_the_fact_behind_it() {
         ),
         (
             requirement("nvidia.com/gpu.product", "Exists", json!([])),
-            "unknown label nvidia.com/gpu.product Exists: label nvidia.com/gpu.product is absent, with all labels of the daemon that publishes it, which may have restarted",
+            "unknown label nvidia.com/gpu.product Exists: label nvidia.com/gpu.product is absent; the labels of NVIDIA GPU Feature Discovery are gone, which may have restarted",
         ),
         (
             json!({"taints": ["dedicated=x:NoSchedule"]}),
@@ -342,7 +342,7 @@ fn each_condition_is_shown_with_its_result_and_the_fact_behind_it() {
         ),
         (
             json!({"gpu": {"vendor": "amd", "count": ">=1"}}),
-            "false gpu vendor [amd], count >=1: GPU: vendor nvidia, model a100-sxm4-40gb, count 8, source instance-type",
+            "false gpu vendor [amd], count >=1: GPU: vendor nvidia, model unknown, count unknown, source instance-type; the labels of NVIDIA GPU Feature Discovery are gone, which may have restarted",
         ),
         (json!({"osImage": ["Ubuntu >=24.04"]}), r#"false osImage [Ubuntu >=24.04]: OS image is "Ubuntu 22.04""#),
         (json!({"kernel": [">=5.15 <6"]}), "unknown kernel [>=5.15 <6]: kernel version: not reported yet"),
@@ -360,8 +360,16 @@ fn each_condition_is_shown_with_its_result_and_the_fact_behind_it() {
     }
     scene.node["status"]["conditions"] = json!([]);
     scene.node["metadata"]["labels"] = json!({});
+    let gpu = |scene: &Scene| walked(scene, json!({"gpu": {"vendor": "*"}}));
     assert_eq!(
-        walked(&scene, json!({"gpu": {"vendor": "*"}})),
+        gpu(&scene),
+        [
+            "unknown gpu vendor [*]: GPU: unknown; the labels of NVIDIA GPU Feature Discovery are gone, which may have restarted"
+        ]
+    );
+    scene.saved.publishers.clear();
+    assert_eq!(
+        gpu(&scene),
         ["unknown gpu vendor [*]: no GPU is reported yet; the node is starting, so devices may still appear"]
     );
 }

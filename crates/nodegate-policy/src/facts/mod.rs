@@ -6,6 +6,7 @@ pub(crate) mod json_borrow;
 mod json_count;
 pub(crate) mod json_kinds;
 pub(crate) mod managed_fields;
+pub(crate) mod missing;
 pub(crate) mod pending_taints;
 pub(crate) mod publishers;
 pub(crate) mod quantity;
@@ -227,11 +228,6 @@ impl<'a> NodeFacts<'a> {
     /// The capacity of a resource, in its base unit: cores, bytes or devices. `None` if it is absent or not a quantity.
     pub fn capacity_of(&self, resource: &str) -> Option<f64> {
         self.capacity.get(resource)?.parse::<Quantity>().ok().map(Quantity::as_f64)
-    }
-
-    /// The GPUs inferred from labels and capacity; `None` if there is no sign of one.
-    pub fn gpus(&self) -> Option<gpu::GpuFacts> {
-        gpu::infer(self.labels(), &self.capacity)
     }
 
     /// The value of the taint `key:effect`, if present.

@@ -6,6 +6,7 @@ use crate::facts::NodeFacts;
 use crate::facts::inventory::InventoryAnswers;
 use crate::facts::json_borrow::Text;
 use crate::facts::pending_taints::PendingTaints;
+use crate::facts::publishers::Publishers;
 
 /// Who sends a write.
 #[derive(Clone, Debug, Default)]
@@ -88,4 +89,6 @@ pub struct DecideContext<'a> {
     pub records_last_change: bool,
     /// The budget of expressions, which may be shared; without it, each evaluation of the node has its own budget.
     pub budget: Option<&'a Budget>,
+    /// Programs that publish labels on other nodes.
+    pub elsewhere: Publishers,
 }

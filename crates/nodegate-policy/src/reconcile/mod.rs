@@ -31,10 +31,12 @@ use crate::decide::guard::guarding;
 use crate::decide::view::View;
 use crate::decide::{DecisionBuilder, EvalContext, answers, mask_owned};
 use crate::facts::NodeFacts;
+use crate::facts::gpu::{self, Gpus};
 use crate::facts::inventory::InventoryAnswers;
 use crate::facts::managed_fields::Claims;
+use crate::facts::missing::{Memory, Missing};
 use crate::facts::pending_taints::PendingTaints;
-use crate::facts::publishers::publishers;
+use crate::facts::publishers::Publishers;
 use crate::facts::request::{Operation, Requester, Write};
 use crate::keys::Field;
 use crate::keys::restriction::is_own;
@@ -64,6 +66,23 @@ pub struct StoredNode<'a> {
     pub adopt: bool,
     /// Taints (`key:Effect`) that a webhook's patch added since the node was last recorded.
     pub patched_taints: &'a BTreeSet<String>,
+    /// Programs that publish labels on other nodes.
+    pub elsewhere: Publishers,
+}
+
+impl StoredNode<'_> {
+    /// The GPUs inferred from what the node has, whoever set it.
+    pub fn gpus(&self) -> Gpus {
+        let memory = Memory::of(Some(self.saved), !self.is_new(), self.elsewhere);
+        let missing = Missing::on(self.node.readiness, Publishers::default(), &memory, || Publishers::on(self.node));
+        gpu::infer(self.node.labels(), self.node, &missing)
+    }
+
+    /// Whether this node object was not recorded before.
+    fn is_new(&self) -> bool {
+        let uid = self.node.uid.as_deref();
+        uid.is_none() || self.saved.node_uid.as_deref() != uid
+    }
 }
 
 /// A key that nodegate owns and no rule assigns anymore.
@@ -117,8 +136,7 @@ pub struct ReconcilePlan {
 /// - Pure: no I/O, no clock.
 /// - After [`ReconcilePlan::change`] is made and [`ReconcilePlan::record`] saved, the next plan has no change and the same record.
 pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan {
-    let uid = stored.node.uid.as_deref();
-    let first_sight = stored.saved.node_uid.as_deref() != uid || uid.is_none();
+    let first_sight = stored.is_new();
     let (settled, under_way) = settle(set, stored, first_sight);
     let stored = &StoredNode { saved: settled.as_ref().unwrap_or(stored.saved), ..*stored };
     let admitted = Admitted::of(stored, first_sight);
@@ -159,8 +177,8 @@ pub(crate) fn stored_view<'a>(
     view.mask_pending(stored.pending);
     if !first_sight {
         mask_owned(&mut view, stored.saved);
-        view.remember_publishers(&stored.saved.publishers);
     }
+    view.remember(Memory::of(Some(stored.saved), !first_sight, stored.elsewhere));
     moved::mask_originals(&mut view, stored, first_sight);
     set_aside.for_each(|key| view.mask_label(key, None));
     view
@@ -279,16 +297,19 @@ impl<'a> Planner<'a> {
     /// The record without owned and captured keys.
     fn base(&self) -> SavedState {
         let saved = self.stored.saved;
-        let mut publishers = publishers(self.stored.node);
+        let mut publishers: BTreeSet<String> = self.evaluation.view.publishers().names().map(str::to_owned).collect();
+        let mut before = &saved.publishers_before;
         if !self.first_sight {
             publishers.extend(saved.publishers.iter().cloned());
-            publishers.sort_unstable();
-            publishers.dedup();
+        } else if !saved.publishers.is_empty() {
+            before = &saved.publishers;
         }
+        let publishers_before = before.iter().filter(|name| !publishers.contains(*name)).cloned().collect();
         SavedState {
             node_name: self.stored.node.name.to_string(),
             node_uid: self.stored.identified.then(|| self.stored.node.uid.as_deref().map(str::to_owned)).flatten(),
-            publishers,
+            publishers: publishers.into_iter().collect(),
+            publishers_before,
             deleted_at: None,
             ..saved.clone()
         }

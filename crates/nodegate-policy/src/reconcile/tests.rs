@@ -2,6 +2,7 @@
 
 mod inventory;
 mod migrations;
+mod publishers;
 pub(crate) mod scene;
 mod unsettled;
 
@@ -59,12 +60,13 @@ fn the_grace_period_is_recorded_and_applies_after_the_rule_is_deleted() {
 fn a_restarting_publisher_removes_nothing_and_a_single_label_that_disappears_does() {
     let policy = set(json!({"rules": [{"name": "r", "match": {"selector": {"matchExpressions":
         [{"key": "feature.node.kubernetes.io/pci-10de.present", "operator": "Exists"}]}}, "labels": {"gpu": "yes"}}]}));
-    let labels = json!({"feature.node.kubernetes.io/pci-10de.present": "true", "feature.node.kubernetes.io/cpu": "x"});
-    let mut scene = Scene::new(labels).claimed(&["feature.node.kubernetes.io/cpu"]).settle(&policy);
+    let labels =
+        json!({"feature.node.kubernetes.io/pci-10de.present": "true", "feature.node.kubernetes.io/cpu-model.id": "x"});
+    let mut scene = Scene::new(labels).claimed(&["feature.node.kubernetes.io/cpu-model.id"]).settle(&policy);
     assert_eq!(scene.saved.publishers, ["feature.node.kubernetes.io"]);
     scene.node["metadata"]["labels"] = json!({"gpu": "yes"});
     scene.keep(&policy, |plan| assert!(plan.removals.is_empty(), "NFD restarted: {:?}", plan.removals));
-    scene.node["metadata"]["labels"] = json!({"gpu": "yes", "feature.node.kubernetes.io/cpu": "x"});
+    scene.node["metadata"]["labels"] = json!({"gpu": "yes", "feature.node.kubernetes.io/cpu-model.id": "x"});
     scene.keep(&policy, |plan| assert_eq!(plan.removals.len(), 1, "the device is gone"));
 }
 

@@ -14,6 +14,7 @@ use crate::api::policy::Operator;
 use crate::api::problem::Problem;
 use crate::cel::{Expression, Polarity};
 use crate::facts::gpu;
+use crate::facts::publishers::Publisher;
 use crate::facts::quantity::Comparison;
 use crate::keys::pattern::TextSet;
 use crate::set::node_info::{NodeInfoCondition, NodeInfoField};
@@ -119,8 +120,8 @@ pub(crate) struct Requirement {
     pub(crate) key: Box<str>,
     pub(crate) operator: Operator,
     pub(crate) values: Vec<Box<str>>,
-    /// Whether absence is always false, even if the publisher of the key has restarted.
-    pub(crate) plain: bool,
+    /// The program that publishes the label, whose restart is told from its absence; `None` if absence is just absence.
+    pub(crate) publisher: Option<Publisher>,
 }
 
 /// `key`, `key:Effect` or `key=value:Effect`.
@@ -208,6 +209,27 @@ impl Condition {
 }
 
 impl Requirement {
+    /// A requirement on a label, whose absence may be unknown.
+    pub(crate) fn new(key: &str, operator: Operator, values: Vec<Box<str>>) -> Self {
+        Self { key: key.into(), operator, values, publisher: Publisher::of(key) }
+    }
+
+    /// Whether a label that has this value, or is absent, fulfils it.
+    pub(crate) fn is_met_by(&self, value: Option<&str>) -> bool {
+        let listed = |value: &str| self.values.iter().any(|wanted| **wanted == *value);
+        match (self.operator, value) {
+            (Operator::Exists, value) => value.is_some(),
+            (Operator::DoesNotExist, value) => value.is_none(),
+            (Operator::In, value) => value.is_some_and(listed),
+            (Operator::NotIn, value) => !value.is_some_and(listed),
+        }
+    }
+
+    /// Whether the label may have this value only because a publisher is away.
+    pub(crate) fn is_withdrawn_by(&self, value: &str) -> bool {
+        self.publisher.is_some_and(|publisher| publisher.withdraws(&self.key, value))
+    }
+
     /// How its result depends on the label.
     pub(crate) fn polarity(&self) -> Polarity {
         match self.operator {

@@ -64,6 +64,7 @@ fn assert_the_controller_changes_nothing(set: &PolicySet, node: &Value) {
             pending: &pending,
             adopt: false,
             patched_taints: &BTreeSet::new(),
+            elsewhere: Default::default(),
         };
         if let Some(change) = plan_reconcile(set, &stored).change(|_| true, |_, _| false) {
             let others = change.taints().keys().any(|id| !pending.all().contains(id));

@@ -26,8 +26,12 @@ pub(crate) struct Question<'q> {
     pub(crate) saved: Option<&'q Value>,
 }
 
-/// The families of labels that a daemon writes, as far as they are drawn.
-const FAMILIES: [&str; 2] = ["nvidia.com/", "feature.node.kubernetes.io/"];
+/// The labels of publishers, as far as they are drawn, and those that they depend on: the GPU operator derives its labels from those
+/// of Node Feature Discovery.
+const PUBLISHED: [(&str, &[&str]); 2] = [
+    ("nvidia.com/gpu.present", &["nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present"]),
+    ("feature.node.kubernetes.io/pci-10de.present", &["feature.node.kubernetes.io/pci-10de.present"]),
+];
 
 fn keys(map: &Value) -> Keys {
     let entries = map.as_object().into_iter().flatten();
@@ -168,14 +172,16 @@ impl Question<'_> {
         Seen { labels, taints }
     }
 
-    /// Whether a daemon's labels were present and are all gone, so that they are unknown. Labels that nodegate owns are not the
-    /// daemon's.
+    /// Whether the publisher of a label, or one that it depends on, had labels and has none, so that its labels are unknown. Labels
+    /// that nodegate owns are not the publisher's.
     fn has_gone(&self, key: &str) -> bool {
-        let Some(family) = FAMILIES.into_iter().find(|family| key.starts_with(family)) else { return false };
         let owned = self.owned().map(|owned| keys(&owned["labels"])).unwrap_or_default();
         let stored = self.old.map(|old| keys(&old["metadata"]["labels"])).unwrap_or_default();
-        let had = stored.iter().any(|(key, value)| key.starts_with(family) && owned.get(key) != Some(value));
-        had && !self.base().keys().any(|key| key.starts_with(family))
+        let gone = |key: &&str| {
+            stored.get(*key).is_some_and(|value| owned.get(*key) != Some(value)) && !self.base().contains_key(*key)
+        };
+        let published = PUBLISHED.into_iter().find(|(published, _)| *published == key);
+        published.is_some_and(|(_, keys)| keys.iter().any(gone))
     }
 
     fn requirement(&self, seen: &Seen, requirement: &Value) -> bool {

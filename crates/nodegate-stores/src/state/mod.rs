@@ -13,9 +13,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use arc_swap::ArcSwap;
 
+use nodegate_policy::Publishers;
 use nodegate_policy::api::state::SavedState;
 
 pub use configmaps::{ConfigMaps, NAME_PREFIX, Problem, STATE_KEY, Unused, is_record};
@@ -36,6 +38,8 @@ type Shard = HashMap<Box<str>, Arc<SavedState>>;
 pub struct SavedStates {
     identity: Identity,
     shards: Vec<ArcSwap<Shard>>,
+    /// The programs that publish labels on any node ([`Publishers::bits`]). One stays until all documents are replaced.
+    publishers: AtomicU16,
 }
 
 impl Default for SavedStates {
@@ -47,7 +51,8 @@ impl Default for SavedStates {
 impl SavedStates {
     /// Empty saved state.
     pub fn new(identity: Identity) -> Self {
-        Self { identity, shards: (0..SHARDS).map(|_| ArcSwap::default()).collect() }
+        let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();
+        Self { identity, shards, publishers: AtomicU16::default() }
     }
 
     /// How documents are matched to nodes.
@@ -75,6 +80,11 @@ impl SavedStates {
         self.shard(key).load().get(key).cloned()
     }
 
+    /// The programs that publish labels on any node.
+    pub fn publishers(&self) -> Publishers {
+        Publishers::from_bits(self.publishers.load(Ordering::Relaxed))
+    }
+
     /// The number of documents.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.load().len()).sum()
@@ -88,7 +98,9 @@ impl SavedStates {
     /// Replaces all documents.
     pub fn replace(&self, states: impl IntoIterator<Item = Arc<SavedState>>) {
         let mut shards: Vec<Shard> = vec![Shard::new(); SHARDS];
+        let mut publishers = Publishers::default();
         for state in states {
+            publishers = publishers.and(Publishers::named(&state.publishers));
             let key = Identity::key(&state);
             let mut hasher = DefaultHasher::new();
             key.hash(&mut hasher);
@@ -97,9 +109,11 @@ impl SavedStates {
         for (place, shard) in self.shards.iter().zip(shards) {
             place.store(Arc::new(shard));
         }
+        self.publishers.store(publishers.bits(), Ordering::Relaxed);
     }
 
     fn put(&self, state: Arc<SavedState>) {
+        self.publishers.fetch_or(Publishers::named(&state.publishers).bits(), Ordering::Relaxed);
         let key = Identity::key(&state);
         self.shard(&key).rcu(|shard| {
             let mut shard = Shard::clone(shard);

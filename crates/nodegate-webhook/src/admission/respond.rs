@@ -62,6 +62,7 @@ pub(super) fn mutate_within(
             sets_pending: context.pending_taint.may_be_set(),
             records_last_change: context.records_last_change,
             budget: Some(budget),
+            elsewhere: context.saved.publishers(),
         };
         if let Some(count) = excess(&policies, write, &decide_context) {
             let denial = format!("nodegate: {}", corrections_exceeded(count));
@@ -137,6 +138,7 @@ pub(super) fn validate_within(
         sets_pending: context.pending_taint.may_be_set(),
         records_last_change: context.records_last_change,
         budget: Some(budget),
+        elsewhere: context.saved.publishers(),
     };
     let verdict = judge(policies, write, &decide_context, &context.exemptions.load());
     check_stopped(budget)?;

@@ -6,7 +6,7 @@ use crate::cli::leave::cleanup::CleanupArgs;
 use crate::cli::{shared::node_files, shared::saved_state};
 use nodegate_controller::NodeObject;
 use nodegate_policy::cleanup::{Cleanup, CleanupScope, Extent, NodeCleanup, plan_cleanup};
-use nodegate_policy::{StoredNode, simulate};
+use nodegate_policy::{Publishers, StoredNode, simulate};
 
 pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
     let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?.unwrap_or_default();
@@ -32,6 +32,7 @@ pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
             pending: &args.served.pending.taints(),
             adopt: false,
             patched_taints: &BTreeSet::new(),
+            elsewhere: Publishers::default(),
         };
         let plan = plan_cleanup(&CleanupScope { extent: Extent::Everything, running: None }, &stored);
         if !plan.keys.is_empty() {

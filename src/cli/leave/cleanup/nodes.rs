@@ -179,6 +179,7 @@ impl Cleaner<'_> {
             pending: &self.pending,
             adopt: false,
             patched_taints: &BTreeSet::new(),
+            elsewhere: self.maps.states().publishers(),
         };
         let CleanupPlan { mut keys, change } = plan_cleanup(&self.scope(), &stored);
         let Some(change) = change.filter(|_| self.args.confirm) else {

@@ -10,7 +10,12 @@
 //! 4. the cloud instance type, by the table in `instance-types.csv`.
 //!
 //! The kubelet, or a daemon on the node, reports all of these and can choose them.
+//!
+//! A count is of whole GPUs: what a device plugin advertises may be shares or partitions of them. Graphics of class 0300 (VGA) of
+//! AMD and Intel are nearly always parts of a processor, so they are no GPUs. What a publisher of labels would tell is unknown
+//! while it is away.
 
+mod evidence;
 mod instance_types;
 pub mod probed;
 pub mod product;
@@ -19,10 +24,23 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use crate::facts::json_borrow::Capacity;
-use crate::facts::quantity::Quantity;
+use crate::facts::NodeFacts;
+use crate::facts::missing::Missing;
+use crate::facts::publishers::{self, Publisher};
+use evidence::{Away, Evidence, amd_devices, capacity_evidence, evidence_of, hami_devices};
 
-/// The inferred GPUs of a node. A field without a source is unknown.
+/// The GPUs of a node, as far as they can be inferred.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gpus {
+    /// There is no sign of one.
+    None,
+    /// Whether there is one, or which, is unknown. The text says why.
+    Unknown(String),
+    /// There are some.
+    Found(GpuFacts),
+}
+
+/// The facts about the GPUs of a node. A field without a source is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuFacts {
     /// `nvidia`, `amd` or `intel`.
@@ -33,6 +51,8 @@ pub struct GpuFacts {
     pub count: Option<u32>,
     /// The source of the vendor.
     pub source: Option<GpuSource>,
+    /// Why a fact is missing that the node has shown before, if one is.
+    pub untold: Option<String>,
 }
 
 /// The source of GPU facts.
@@ -64,16 +84,10 @@ const INSTANCE_TYPE_LABELS: [&str; 2] = ["node.kubernetes.io/instance-type", "be
 /// The vendors that can be inferred.
 pub(crate) const VENDORS: [&str; 3] = ["nvidia", "amd", "intel"];
 
-/// The facts of one source about one vendor.
-#[derive(Clone, Debug, Default)]
-struct Evidence {
-    seen: bool,
-    model: Option<String>,
-    count: Option<u32>,
-}
-
-/// The index of NVIDIA in [`VENDORS`].
+/// The indices in [`VENDORS`].
 const NVIDIA: usize = 0;
+const AMD: usize = 1;
+const INTEL: usize = 2;
 
 /// How NVIDIA GPUs are divided between pods, according to the product label (`k8s-device-plugin/internal/lm/resource.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +112,15 @@ impl Division {
     }
 }
 
+const NVIDIA_PRODUCT: &str = "nvidia.com/gpu.product";
+const NVIDIA_COUNT: &str = "nvidia.com/gpu.count";
 /// Marks the product of partitioned GPUs; the profile follows.
 const MIG: &str = "-MIG-";
 /// The suffix of the product of shared GPUs.
 const SHARED: &str = "-SHARED";
+
+/// Intel's device plugin advertises both as `i915` or `xe`, and Intel's rules label both.
+const MAY_BE_INTEGRATED: &str = "what is reported of Intel may be a card or a part of a processor";
 
 /// Whether inference reads this label. Rules that set such a label are evaluated before rules that read
 /// GPU facts. `nvidia.com/gpu` is not read, because policies often set it.
@@ -110,7 +129,7 @@ pub(crate) fn reads_label(key: &str) -> bool {
     match prefix {
         "nvidia.com" => matches!(name, "gpu.product" | "gpu.count" | "gpu.present"),
         "amd.com" | "beta.amd.com" => name.starts_with("gpu."),
-        "gpu.intel.com" => name == "product" || name == "device.count" || name.starts_with("device-id."),
+        "gpu.intel.com" => matches!(name, "product" | "family" | "device.count") || name.starts_with("device-id."),
         "intel.feature.node.kubernetes.io" => name == "gpu",
         "feature.node.kubernetes.io" => {
             name.starts_with("pci-") || probed::vendor_of(name).is_some() || matches!(name, "amd-gpu" | "amd-vgpu")
@@ -119,186 +138,112 @@ pub(crate) fn reads_label(key: &str) -> bool {
     }
 }
 
-/// Infers GPU facts from the labels as rules see them and from capacity; `None` if there is no sign of a GPU.
+/// Infers the GPUs of `node` from the labels as rules see them, and from its capacity.
 ///
 /// # Guarantees
-/// The order of the labels does not matter.
-pub(crate) fn infer<'v>(labels: impl Iterator<Item = (&'v str, &'v str)>, capacity: &Capacity<'_>) -> Option<GpuFacts> {
-    let mut discovery: [Evidence; 3] = Default::default();
-    let mut pci: [Evidence; 3] = Default::default();
-    let mut instance_type = None;
+/// - The order of the labels does not matter.
+/// - While a publisher is away that may contradict what is left, or has told what is missing, the GPUs are unknown.
+pub(crate) fn infer<'v>(
+    labels: impl Iterator<Item = (&'v str, &'v str)>,
+    node: &NodeFacts<'_>,
+    missing: &Missing,
+) -> Gpus {
     let labels: BTreeMap<&str, &str> = labels.filter(|(key, _)| reads_label(key)).collect();
-    for (key, value) in &labels {
-        if INSTANCE_TYPE_LABELS.contains(key) {
-            instance_type = instance_type.or_else(|| instance_types::find(value));
-        } else if let Some(name) = key.strip_prefix("feature.node.kubernetes.io/pci-") {
-            pci_label(name, value, &mut pci);
-        } else if let Some(at) = key.split_once('/').and_then(|(_, name)| probed::vendor_of(name)) {
-            let count = value.parse().ok().filter(|count| *count > 0);
-            pci[at].seen |= count.is_some();
-            pci[at].count = count;
-        } else {
-            discovery_label(key, value, &mut discovery);
-        }
-    }
-    let mut by_resource = capacity_evidence(capacity);
-    let division = labels.get("nvidia.com/gpu.product").map_or(Division::Whole, |product| Division::of(product));
-    if division == Division::Partitioned {
+    let (mut discovery, mut pci, instance_type) = evidence_of(&labels);
+    let mut by_resource = capacity_evidence(&node.capacity);
+    let product = labels.get(NVIDIA_PRODUCT).copied();
+    let division = product.map_or(Division::Whole, Division::of);
+    // Without the product, it is not known whether the label counts MIG devices.
+    if division == Division::Partitioned || product.is_none() {
         discovery[NVIDIA].count = None;
     }
-    if division != Division::Whole {
+    let is_counted = labels.contains_key(NVIDIA_COUNT);
+    if division != Division::Whole || (product.is_none() && (is_counted || may_be_shared(node, missing))) {
         by_resource[NVIDIA].count = None;
     }
-    let mut by_type: [Evidence; 3] = Default::default();
-    if let Some(found) = instance_type
-        && let Some(at) = VENDORS.iter().position(|vendor| *vendor == found.vendor)
+    if by_resource[NVIDIA].seen
+        && let Some(devices) = node.annotation(publishers::HAMI_DEVICES)
     {
-        by_type[at] = Evidence { seen: true, model: Some(found.model.to_owned()), count: Some(found.count) };
+        by_resource[NVIDIA].count = hami_devices(devices);
     }
-    let sources = [
+    amd_devices(&labels, &mut discovery[AMD], &mut by_resource[AMD]);
+    if !discovery[AMD].seen && missing.expected.contains(Publisher::AmdLabeller) {
+        by_resource[AMD].count = None;
+    }
+    note_absent(&mut discovery, &mut pci, &mut by_resource, product.is_some(), missing);
+    conclude(&[
         (GpuSource::FeatureDiscovery, discovery),
         (GpuSource::PciDevice, pci),
         (GpuSource::Capacity, by_resource),
-        (GpuSource::InstanceType, by_type),
-    ];
-    let (source, at) =
-        sources.iter().find_map(|(source, evidence)| Some((*source, evidence.iter().position(|one| one.seen)?)))?;
-    let of_vendor = || sources.iter().map(|(_, evidence)| &evidence[at]);
-    Some(GpuFacts {
-        vendor: Some(VENDORS[at].to_owned()),
-        model: of_vendor().find_map(|evidence| evidence.model.clone()),
-        count: of_vendor().find_map(|evidence| evidence.count),
-        source: Some(source),
-    })
+        (GpuSource::InstanceType, instance_type),
+    ])
 }
 
-fn discovery_label(key: &str, value: &str, evidence: &mut [Evidence; 3]) {
-    let [nvidia, amd, intel] = evidence;
-    match key {
-        "nvidia.com/gpu.present" => nvidia.seen |= value == "true",
-        "nvidia.com/gpu.product" => {
-            nvidia.seen = true;
-            nvidia.model = normalize_model(value);
+/// Labels with which GPUs of NVIDIA are configured, and the value that says that they are not divided. Before discovery has run,
+/// they are the only sign that they may be.
+const SIGNS_OF_SHARING: [(&str, &str); 3] = [
+    ("nvidia.com/gpu.deploy.gpu-feature-discovery", "false"),
+    ("nvidia.com/device-plugin.config", ""),
+    ("nvidia.com/mig.config", "all-disabled"),
+];
+
+/// Whether `nvidia.com/gpu` may count shares, which only a publisher tells that is not there yet.
+fn may_be_shared(node: &NodeFacts<'_>, missing: &Missing) -> bool {
+    let configured = |(key, undivided): &(&str, &str)| node.label(key).is_some_and(|value| value != *undivided);
+    missing.expected.contains(Publisher::GpuFeatureDiscovery)
+        || missing.expected.contains(Publisher::Hami)
+        || SIGNS_OF_SHARING.iter().any(configured)
+}
+
+/// Notes which publishers are away that have told about GPUs.
+fn note_absent(
+    discovery: &mut [Evidence; 3],
+    pci: &mut [Evidence; 3],
+    by_resource: &mut [Evidence; 3],
+    has_product: bool,
+    missing: &Missing,
+) {
+    let away = |publisher| Some(publisher).filter(|publisher| missing.away.contains(*publisher));
+    // What may be left of its labels says neither what the GPUs are nor what the labels count.
+    if !has_product && missing.here.contains(Publisher::GpuFeatureDiscovery) {
+        discovery[NVIDIA].away = Away::all(Publisher::GpuFeatureDiscovery);
+    }
+    by_resource[NVIDIA].away.count = away(Publisher::Hami);
+    for (at, labeller) in [(AMD, Publisher::AmdLabeller), (INTEL, Publisher::IntelGpus)] {
+        if !discovery[at].seen {
+            discovery[at].away = away(labeller).map(Away::all).unwrap_or_default();
         }
-        "nvidia.com/gpu.count" => {
-            nvidia.count = value.parse().ok().filter(|count| *count > 0);
-            nvidia.seen |= nvidia.count.is_some();
-        }
-        "feature.node.kubernetes.io/amd-gpu" | "feature.node.kubernetes.io/amd-vgpu" => amd.seen |= value == "true",
-        "gpu.intel.com/product" => {
-            intel.seen = true;
-            intel.model = normalize_model(value);
-        }
-        "gpu.intel.com/device.count" => {
-            intel.count = value.parse().ok();
-            intel.seen = true;
-        }
-        "intel.feature.node.kubernetes.io/gpu" => intel.seen |= value == "true",
-        _ => match (key.split_once("/gpu."), key.strip_prefix("gpu.intel.com/device-id.")) {
-            (Some((domain, name)), _) => amd_label(domain, name, value, amd),
-            (_, Some(name)) => {
-                intel.seen = true;
-                if name.ends_with(".count") && !value.is_empty() {
-                    intel.count = Some(intel.count.unwrap_or(0).saturating_add(value.parse().unwrap_or(0)));
-                }
-            }
-            _ => {}
-        },
+    }
+    for evidence in pci {
+        evidence.away.count = away(Publisher::Probe);
+        evidence.away.vendor = away(Publisher::NodeFeatureDiscovery).or(evidence.away.count);
     }
 }
 
-/// AMD's labeller writes `gpu.<kind>=<value>` if all devices are equal, else `gpu.<kind>.<value>=<n>`;
-/// under `beta.amd.com` it always writes the counting form.
-fn amd_label(domain: &str, name: &str, value: &str, amd: &mut Evidence) {
-    amd.seen = true;
-    if name == "product-name" {
-        amd.model = normalize_model(value);
-    } else if domain == "beta.amd.com" && name.starts_with("device-id.") {
-        let count: u32 = value.parse().unwrap_or(0);
-        amd.count = Some(amd.count.unwrap_or(0).saturating_add(count)).filter(|count| *count > 0);
-    }
-}
-
-/// `<class>_<vendor>[…].present` or `<vendor>.present`. Intel display controllers (0300) are nearly
-/// always integrated graphics, and an Intel device without a class may be anything, so both are ignored.
-fn pci_label(name: &str, value: &str, [nvidia, amd, intel]: &mut [Evidence; 3]) {
-    let Some(fields) = name.strip_suffix(".present").filter(|_| value == "true") else { return };
-    let (class, vendor) = match fields.split_once('_') {
-        Some((vendor @ ("10de" | "1002" | "8086"), _)) => ("", vendor),
-        Some((class, rest)) => (class, rest.split('_').next().unwrap_or_default()),
-        None => ("", fields),
+/// The GPUs that evidence shows, the strongest source first.
+fn conclude(sources: &[(GpuSource, [Evidence; 3]); 4]) -> Gpus {
+    let all =
+        || sources.iter().flat_map(|(source, evidence)| (0..).zip(evidence).map(move |(at, one)| (*source, at, one)));
+    let first = all().find(|(_, _, one)| one.seen || one.away.vendor.is_some());
+    let Some((_, at, strongest)) = first else {
+        let is_doubtful = all().any(|(_, _, one)| one.doubtful) && !all().any(|(_, _, one)| one.integrated);
+        return if is_doubtful { Gpus::Unknown(MAY_BE_INTEGRATED.to_owned()) } else { Gpus::None };
     };
-    match (vendor, class) {
-        ("10de", "" | "0300" | "0302" | "0380") => nvidia.seen = true,
-        ("1002", "" | "0300" | "0302" | "0380" | "1200") => amd.seen = true,
-        ("8086", "0302" | "0380") => intel.seen = true,
-        _ => {}
-    }
-}
-
-fn capacity_evidence(capacity: &Capacity<'_>) -> [Evidence; 3] {
-    let mut evidence: [Evidence; 3] = Default::default();
-    let [nvidia, amd, intel] = &mut evidence;
-    for (resource, quantity) in capacity.iter() {
-        if quantity.parse::<Quantity>().is_ok_and(|quantity| quantity <= Quantity::ZERO) {
-            continue;
-        }
-        match resource {
-            "nvidia.com/gpu" => nvidia.add(quantity.parse().ok()),
-            // The number of shared or partitioned devices is not the number of GPUs, but they prove the vendor.
-            "nvidia.com/gpu.shared" => nvidia.add(None),
-            "amd.com/gpu" => amd.add(quantity.parse().ok()),
-            "gpu.intel.com/i915" | "gpu.intel.com/xe" => intel.add(quantity.parse().ok()),
-            _ if resource.starts_with("nvidia.com/mig-") => nvidia.add(None),
-            _ => {}
-        }
-    }
-    evidence
-}
-
-impl Evidence {
-    fn add(&mut self, count: Option<u32>) {
-        self.seen = true;
-        self.count = match (self.count, count) {
-            (Some(so_far), Some(more)) => Some(so_far.saturating_add(more)),
-            (so_far, more) => so_far.or(more),
-        };
-    }
-}
-
-/// Brand words at the start of a product name that add nothing to the vendor.
-const BRANDS: [&str; 9] = ["nvidia", "tesla", "geforce", "quadro", "grid", "amd", "radeon", "instinct", "intel"];
-
-/// Converts a driver's product name to the form of the instance type table: `NVIDIA-GeForce-RTX-3050`
-/// becomes `rtx-3050`. Sharing, MIG and virtual GPU suffixes are cut off.
-fn normalize_model(product: &str) -> Option<String> {
-    let product = product.trim().strip_suffix(SHARED).unwrap_or(product.trim());
-    let product = product.split(MIG).next().unwrap_or(product);
-    let lower = product.to_lowercase().replace(['_', ' '], "-");
-    let mut words: Vec<&str> = lower.split('-').filter(|word| !word.is_empty()).collect();
-    while words.len() > 1 && BRANDS.contains(&words[0]) {
-        words.remove(0);
-    }
-    if words.last().is_some_and(|word| matches!(*word, "vf" | "mxgpu")) {
-        words.pop();
-    }
-    if words.last().is_some_and(|word| is_virtual_profile(word)) && words.len() > 1 {
-        words.pop();
-        if words.len() > 1
-            && words.last().is_some_and(|word| word.len() == 1 && word.bytes().all(|c| c.is_ascii_digit()))
-        {
-            words.pop();
-        }
-        if words.len() > 1 && words.last() == Some(&"dc") {
-            words.pop();
-        }
-    }
-    // A known bug of AMD's labeller gives this name to every device.
-    (!words.is_empty() && words != ["graphics"]).then(|| words.join("-"))
-}
-
-/// `24q`, `3q`, `96c`: the profile of a virtual GPU.
-fn is_virtual_profile(word: &str) -> bool {
-    word.strip_suffix(['a', 'b', 'c', 'q'])
-        .is_some_and(|size| !size.is_empty() && size.bytes().all(|c| c.is_ascii_digit()))
+    let Some((source, _, _)) = all().find(|(_, of, one)| *of == at && one.seen) else {
+        return Gpus::Unknown(strongest.away.vendor.map(Publisher::is_away_in_words).unwrap_or_default());
+    };
+    let of_vendor = || sources.iter().map(|(_, evidence)| &evidence[at]);
+    let model = of_vendor().find(|one| one.model.is_some() || one.away.model.is_some());
+    let count = of_vendor().find(|one| one.count.is_some() || one.away.count.is_some());
+    let untold = [strongest.away.vendor.filter(|_| !strongest.seen)]
+        .into_iter()
+        .chain(model.filter(|one| one.model.is_none()).map(|one| one.away.model))
+        .chain(count.filter(|one| one.count.is_none()).map(|one| one.away.count));
+    Gpus::Found(GpuFacts {
+        vendor: Some(VENDORS[at].to_owned()),
+        model: model.and_then(|one| one.model.clone()),
+        count: count.and_then(|one| one.count),
+        source: Some(source),
+        untold: untold.flatten().next().map(Publisher::is_away_in_words),
+    })
 }

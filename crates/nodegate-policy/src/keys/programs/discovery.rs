@@ -32,6 +32,11 @@ pub(super) const PROGRAMS: &[Program] = &[
         &["gpu.intel.com/*"],
     ),
     discovered(
+        "Habana's feature discovery",
+        "HabanaAI/gaudi-feature-discovery collector/collector.go",
+        &["habana.ai/*"],
+    ),
+    discovered(
         "KubeVirt",
         "kubevirt/kubevirt staging/src/kubevirt.io/api/core/v1/types.go",
         &["*.node.kubevirt.io/*", "kubevirt.io/*"],

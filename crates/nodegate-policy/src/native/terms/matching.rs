@@ -6,7 +6,7 @@
 #![warn(clippy::wildcard_enum_match_arm, reason = "a new condition must be handled here")]
 
 use crate::api::policy::Operator;
-use crate::facts::publishers::publisher_of;
+use crate::facts::publishers::{Publisher, WITHDRAWN};
 use crate::facts::quantity::{Comparison, Quantity};
 use crate::keys::Field;
 use crate::native::objects::LABELS;
@@ -99,7 +99,7 @@ impl Reader<'_, '_> {
 
     fn label(&self, requirement: &Requirement) -> Formula {
         let assigned = (Field::Label, requirement.key.to_string());
-        let on_value = |value: &str| -> Formula { meets(requirement, Some(value)).into() };
+        let on_value = |value: &str| -> Formula { requirement.is_met_by(Some(value)).into() };
         let (enforced, defaults): (Vec<usize>, Vec<usize>) = self
             .writers_of(&assigned)
             .into_iter()
@@ -109,7 +109,7 @@ impl Reader<'_, '_> {
             base
         } else {
             let there = self.has_base_label(&assigned);
-            let absent = self.chain(&defaults, &assigned, &on_value, meets(requirement, None).into());
+            let absent = self.chain(&defaults, &assigned, &on_value, requirement.is_met_by(None).into());
             Formula::any([Formula::all([there.clone(), base]), Formula::all([there.not(), absent])])
         };
         self.chain(&enforced, &assigned, &on_value, rest)
@@ -165,7 +165,7 @@ impl Reader<'_, '_> {
             let values = requirement.values.iter().map(|value| &**value).filter(|value| !hidden.contains(value));
             Formula::When(format!("({key} in {labels} && {labels}[{key}] in {})", list(values)))
         };
-        match requirement.operator {
+        let met = match requirement.operator {
             Operator::Exists => self.has_base_label(assigned),
             Operator::In => listed(),
             Operator::DoesNotExist => Formula::all([self.has_base_label(assigned).not(), self.publisher(requirement)]),
@@ -173,17 +173,22 @@ impl Reader<'_, '_> {
                 let spoken = Formula::any([self.has_base_label(assigned), self.publisher(requirement)]);
                 Formula::all([listed().not(), spoken])
             }
+        };
+        if !requirement.is_withdrawn_by(WITHDRAWN) {
+            return met;
         }
+        let is_told = Formula::When(format!("({labels}[?{key}].orValue(\"\") != {})", quote(WITHDRAWN)));
+        Formula::all([met, Formula::any([is_told, self.publisher(requirement)])])
     }
 
-    /// Whether absence can be distinguished from a restart of the publisher.
+    /// Whether the publisher of the label, and the one that it depends on, have not taken all their labels away in this write.
     fn publisher(&self, requirement: &Requirement) -> Formula {
-        let Some(prefix) = publisher_of(&requirement.key).filter(|_| !requirement.plain) else {
-            return Formula::Always;
-        };
-        let prefix = quote(&format!("{prefix}/"));
-        let has = |labels: &str| Formula::When(format!("{labels}.exists(k, k.startsWith({prefix}))"));
-        Formula::any([has("variables.oldLabels").not(), has(LABELS)])
+        let all = requirement.publisher.into_iter().chain(requirement.publisher.and_then(Publisher::through));
+        Formula::all(all.map(|publisher| {
+            let key = published_by(publisher);
+            let has = |labels: &str| Formula::When(format!("{labels}.exists(k, {key})"));
+            Formula::any([has("variables.oldLabels").not(), has(LABELS)])
+        }))
     }
 
     /// The labels to use for this key: a kubelet's labels are ignored if it may not set them.
@@ -256,16 +261,6 @@ pub(in crate::native) fn labels_of(selection: &Selection<'_>, key: &str) -> &'st
     if guarded { "variables.trustedLabels" } else { LABELS }
 }
 
-fn meets(requirement: &Requirement, value: Option<&str>) -> bool {
-    let listed = |value: &str| requirement.values.iter().any(|wanted| **wanted == *value);
-    match (requirement.operator, value) {
-        (Operator::Exists, value) => value.is_some(),
-        (Operator::DoesNotExist, value) => value.is_none(),
-        (Operator::In, value) => value.is_some_and(listed),
-        (Operator::NotIn, value) => !value.is_some_and(listed),
-    }
-}
-
 fn capacity(subject: Subject, resource: &str, comparison: Comparison) -> Formula {
     let field = format!("{}.?status.?capacity[?{}]", subject.object(), quote(resource));
     let compare = |text: &str| {
@@ -290,4 +285,16 @@ fn capacity(subject: Subject, resource: &str, comparison: Comparison) -> Formula
         Formula::any([some, Formula::When(subject.of_two("variables.settled", "variables.oldSettled").to_owned())]),
         holds,
     ])
+}
+
+/// Whether `k` is a label of the publisher.
+fn published_by(publisher: Publisher) -> String {
+    let of_namespace = |(namespace, names): (&str, &[&str])| {
+        let test = |name: &&str| match name.strip_suffix('*') {
+            Some(start) => format!("k.startsWith({})", quote(&format!("{namespace}/{start}"))),
+            None => format!("k == {}", quote(&format!("{namespace}/{name}"))),
+        };
+        names.iter().map(test).collect::<Vec<_>>().join(" || ")
+    };
+    publisher.names().map(of_namespace).collect::<Vec<_>>().join(" || ")
 }

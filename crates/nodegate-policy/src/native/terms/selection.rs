@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::api::policy::Operator;
 use crate::cel::Expression;
-use crate::facts::publishers::publisher_of;
+use crate::facts::publishers::{Publisher, WITHDRAWN};
 use crate::keys::Field;
 use crate::keys::restriction::is_own;
 use crate::native::objects::{LABELS, LeftOut, TAINTS};
@@ -297,8 +297,12 @@ impl<'a> Selection<'a> {
                 || is_own(key)
                 || !self.possible_writers(&(Field::Label, (*key).clone())).is_empty()
         });
+        let published = || reads.labels.iter().map(|read| &read.key).find(|key| Publisher::of(key).is_some());
         let what = match label {
             Some(key) => format!("label {key}, which rules set or a kubelet may not assert"),
+            None if let Some(key) = published() => {
+                format!("label {key}; only nodegate remembers whether its publisher has just restarted")
+            }
             None if reads.gpu => "GPU inference, which only nodegate has".to_owned(),
             None if reads.inventory => "inventories, which only nodegate queries".to_owned(),
             None if reads.any_label => "labels by computed keys".to_owned(),
@@ -315,8 +319,10 @@ impl<'a> Selection<'a> {
 /// Why a rule that matches on the absence of a label cannot be exported.
 fn absence_reason(requirement: &Requirement) -> Option<String> {
     let of_absence = match requirement.operator {
-        Operator::NotIn | Operator::DoesNotExist => !requirement.plain && publisher_of(&requirement.key).is_some(),
-        Operator::In | Operator::Exists => false,
+        Operator::NotIn | Operator::DoesNotExist => requirement.publisher.is_some(),
+        Operator::In | Operator::Exists => {
+            requirement.is_withdrawn_by(WITHDRAWN) && requirement.is_met_by(Some(WITHDRAWN))
+        }
     };
     let key = &requirement.key;
     of_absence.then(|| {

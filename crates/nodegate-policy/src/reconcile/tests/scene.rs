@@ -105,6 +105,7 @@ impl Scene {
             pending: <&PendingTaints>::default(),
             adopt: self.adopt,
             patched_taints: &self.patched.iter().map(|id| (*id).to_owned()).collect(),
+            elsewhere: Default::default(),
         };
         look(&stored)
     }
