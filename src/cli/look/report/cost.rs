@@ -13,6 +13,7 @@ use nodegate_base::text::counted;
 use nodegate_policy::api::problem::Problem;
 use nodegate_policy::api::schema::{ShapeFault, check, schema_of};
 use nodegate_policy::api::source::{FieldPath, SourceText, decode, parse_documents};
+use nodegate_policy::gpu::Gpus;
 use nodegate_policy::{NodeFacts, Origin, PolicyError};
 
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
@@ -106,12 +107,16 @@ impl Prices {
         })
     }
 
-    /// The price of a node per hour; `None` if the file has none.
-    fn of(&self, node: &NodeFacts<'_>, cpu: f64, memory: f64, gpu: f64) -> Option<f64> {
+    /// The price of a node per hour; `None` if the file has none, or if the number of its GPUs is unknown and would change it.
+    fn of(&self, node: &NodeFacts<'_>, cpu: f64, memory: f64, gpu: Option<u32>) -> Option<f64> {
         let listed = INSTANCE_TYPE.iter().find_map(|label| self.instance_types.get(node.label(label)?));
+        if listed.is_some() {
+            return listed.copied();
+        }
         let Resources { cpu: per_core, memory: per_gib, gpu: per_gpu } = self.resources;
-        let sum = cpu * per_core + memory * per_gib + gpu * per_gpu;
-        listed.copied().or((sum > 0.0).then_some(sum))
+        let gpus = if per_gpu > 0.0 { f64::from(gpu?) * per_gpu } else { 0.0 };
+        let sum = cpu * per_core + memory * per_gib + gpus;
+        (sum > 0.0).then_some(sum)
     }
 }
 
@@ -129,18 +134,22 @@ impl<'a> Sums<'a> {
     }
 
     /// Adds a node.
-    pub(super) fn add(&mut self, node: &NodeFacts<'_>) {
+    pub(super) fn add(&mut self, node: &NodeFacts<'_>, gpus: &Gpus) {
         let value = node.label(self.label).map(str::to_owned);
         let cpu = node.capacity_of("cpu").unwrap_or_default();
         let memory = node.capacity_of("memory").unwrap_or_default() / GIB;
-        let gpu = node.gpus().and_then(|gpus| gpus.count).unwrap_or_default();
+        let gpu = match gpus {
+            Gpus::None => Some(0),
+            Gpus::Unknown(_) => None,
+            Gpus::Found(gpus) => gpus.count,
+        };
         let group = self.groups.entry(value).or_default();
         group.nodes += 1;
         group.cpu += cpu;
         group.memory_gib += memory;
-        group.gpu += u64::from(gpu);
+        group.gpu += u64::from(gpu.unwrap_or_default());
         if let Some(prices) = self.prices {
-            let price = prices.of(node, cpu, memory, f64::from(gpu));
+            let price = prices.of(node, cpu, memory, gpu);
             *group.per_hour.get_or_insert_default() += price.unwrap_or_default();
             *group.unpriced.get_or_insert_default() += usize::from(price.is_none());
         }

@@ -244,7 +244,7 @@ pub(crate) struct Cost {
     pub(super) cpu: f64,
     /// Their memory, in GiB.
     pub(super) memory_gib: f64,
-    /// Their GPUs.
+    /// The GPUs of those whose number is known.
     pub(super) gpu: u64,
     /// Their price per hour. Absent without `--prices`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -252,7 +252,8 @@ pub(crate) struct Cost {
     /// The currency of the price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) currency: Option<String>,
-    /// How many of the nodes have no price: the file names neither their instance type nor a price of resources.
+    /// How many of the nodes have no price: the file names neither their instance type nor a price of resources, or the number of
+    /// their GPUs is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) unpriced: Option<usize>,
 }

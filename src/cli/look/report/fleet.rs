@@ -102,9 +102,11 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
         let states = saved.as_ref().filter(|_| args.html.is_some()).map(|saved| saved.values().cloned().collect());
         let mut saved = saved.unwrap_or_default();
         let mut gathering = Gathering::new(args, &set, prices.as_ref());
-        for found in node_files::read(&args.nodes)? {
+        let all = node_files::read(&args.nodes)?;
+        let publishers = known_node::publishers(&all, &saved);
+        for found in all {
             let saved = saved.remove(node_name(&found.node));
-            let member = KnownNode::of_file(&found.node, saved).with_context(|| found.file.clone())?;
+            let member = KnownNode::of_file(&found.node, saved, publishers).with_context(|| found.file.clone())?;
             gathering.add(Ok(member))?;
         }
         let mut impact = gathering.impact();
@@ -195,6 +197,7 @@ impl<'a> Gathering<'a> {
         let plan = plan_reconcile(self.set, &stored);
         let change = plan.change(|_| true, |_, _| false);
         let planned = decided::of_stored(&stored, &plan, change.as_ref(), None);
+        let gpus = stored.gpus();
         let node = member.node.name();
         self.report.drift.extend(planned.changes.into_iter().map(|change| Drift { node: node.to_owned(), change }));
         for remark in planned.notes.into_iter().filter(|remark| remark.kind == RemarkKind::Conflict) {
@@ -204,7 +207,7 @@ impl<'a> Gathering<'a> {
         self.note(node, &plan);
         self.count(&facts);
         if let Some(costs) = &mut self.costs {
-            costs.add(&facts);
+            costs.add(&facts, &gpus);
         }
         if self.args.stranded_pods {
             self.nodes.push(Transition { before: decided::state(&facts), after: None });
