@@ -34,6 +34,7 @@ mod nodegate;
 mod outage;
 mod policies;
 mod prometheus;
+mod publishers;
 mod race;
 mod random;
 mod reference;
