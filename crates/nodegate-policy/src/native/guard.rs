@@ -8,23 +8,21 @@
 //! The time of a loop in the API server's CEL grows with the square of its length (its cost tracker searches a stack that grows
 //! with every round): 1 s for 5,000 labels, 16 s for 20,000. So no loop iterates over more than [`KEYS_MAX`] keys.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod parameters;
+
+use std::collections::BTreeSet;
 
 use serde_json::{Value as Json, json};
 
 use crate::decide::admission_mark::{ADMISSION, REJECTED_MAX};
-use crate::keys::programs::Program;
+use crate::keys::programs;
 use crate::keys::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};
-use crate::keys::{Field, programs};
 use crate::native::objects::match_condition;
 use crate::native::terms::formula::{is_own, list, quote};
 use crate::native::terms::request::KUBELET;
-use crate::set::PolicySet;
 
-/// The annotation with the protected keys.
-const PROTECTED: &str = "nodegate.dev/protected";
-/// The annotation with the persisted keys.
-const PERSISTED: &str = "nodegate.dev/persisted";
+pub use parameters::guard_parameters;
+use parameters::{PERSISTED, PROTECTED};
 
 /// Maximum number of labels, or annotations, of a node for its kubelet to change or send them. Real nodes have some dozens.
 const KEYS_MAX: usize = 1_000;
@@ -57,46 +55,6 @@ impl MutatingVersion {
             Self::V1 => "admissionregistration.k8s.io/v1",
             Self::V1Beta1 => "admissionregistration.k8s.io/v1beta1",
         }
-    }
-}
-
-/// The annotations with the parameters: the keys that a kubelet may not set, one per line. A line that ends in `/` is a prefix, and
-/// `*` is every key.
-///
-/// The same policies always give the same text.
-pub fn guard_parameters(set: &PolicySet) -> BTreeMap<String, String> {
-    let lines = |keys: BTreeSet<&str>| -> String { keys.into_iter().map(|key| format!("{}\n", line(key))).collect() };
-    let persisted = set.persisting_rules().filter_map(|rule| rule.assigns.saved.as_ref());
-    let persisted =
-        persisted.flat_map(|saved| saved.labels.written()).filter(|written| !is_never_saved(written)).collect();
-    BTreeMap::from([
-        (PROTECTED.to_owned(), lines(set.protected().written().collect())),
-        (PERSISTED.to_owned(), lines(persisted) + &never_persisted(set)),
-    ])
-}
-
-/// The labels of programs among the persisted keys that are never saved, so their kubelet may set them: one per line, after `!`.
-/// Keys of the same domain that are saved follow by name, because a whole key precedes its domain.
-fn never_persisted(set: &PolicySet) -> String {
-    let lines = programs::labels_in_literal_domains().filter(|pattern| set.names_persisted_pattern(pattern));
-    let lines = lines.filter_map(|pattern| match pattern.split_once('/') {
-        _ if is_never_saved(pattern) => Some(format!("!{}\n", line(pattern))),
-        Some((domain, _)) if is_never_saved(&format!("{domain}/*")) => Some(format!("{pattern}\n")),
-        _ => None,
-    });
-    lines.collect::<BTreeSet<_>>().into_iter().collect()
-}
-
-/// Whether all labels of a pattern are among those that are never saved.
-fn is_never_saved(pattern: &str) -> bool {
-    programs::of_pattern(Field::Label, pattern).is_some_and(Program::is_never_persisted)
-}
-
-/// `example.com/*` as `example.com/`: no label key ends in a slash.
-fn line(written: &str) -> &str {
-    match written.strip_suffix('*') {
-        Some(prefix) if !prefix.is_empty() => prefix,
-        _ => written,
     }
 }
 
@@ -390,40 +348,6 @@ fn with_binding(
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::{Origin, PolicyDocument};
-
-    fn parameters(spec: Json) -> BTreeMap<String, String> {
-        let spec = serde_json::from_value(spec).unwrap();
-        guard_parameters(&PolicySet::compile(&[PolicyDocument::new("p", Origin::Object, spec)]).unwrap())
-    }
-
-    #[test]
-    fn parameters_are_sorted_lines_with_prefixes_that_end_in_a_slash() {
-        let data = parameters(json!({
-            "protect": {"keys": ["nvidia.com/*", "hardware.tier", "hardware.tier"]},
-            "persist": {"labels": ["persist.demo/*", "*", "team"]},
-        }));
-        assert_eq!(data["nodegate.dev/protected"], "hardware.tier\nnvidia.com/\n");
-        let persisted = &data["nodegate.dev/persisted"];
-        assert!(persisted.starts_with("*\npersist.demo/\nteam\n"), "{persisted}");
-        for line in ["!agentpool", "!karpenter.sh/", "!topology.gke.io/", "nvidia.com/mig.config"] {
-            assert!(persisted.lines().any(|other| other == line), "{line} is not in {persisted}");
-        }
-    }
-
-    #[test]
-    fn keys_of_programs_are_parameters_only_where_they_are_among_persisted_ones() {
-        let persisted = |keys: Json| parameters(json!({"persist": {"labels": keys}}))["nodegate.dev/persisted"].clone();
-        assert_eq!(persisted(json!(["team", "a.example/*"])), "a.example/\nteam\n");
-        assert_eq!(persisted(json!(["karpenter.sh/*"])), "!karpenter.sh/\n");
-        assert_eq!(persisted(json!(["amd.com/*", "agentpool"])), "!agentpool\n!amd.com/\namd.com/gpu\n");
-    }
-
-    #[test]
-    fn without_policies_the_parameters_are_empty() {
-        let data = guard_parameters(&PolicySet::default());
-        assert_eq!(data.values().map(String::as_str).collect::<Vec<_>>(), ["", ""]);
-    }
 
     #[test]
     fn only_policies_about_named_keys_have_parameters() {
