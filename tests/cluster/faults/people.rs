@@ -61,6 +61,12 @@ async fn a_policy_that_would_remove_keys_from_too_many_nodes_removes_none_until_
     for name in &nodes {
         assert_eq!(label(&admin.get(name).await, "tier"), Some("gold"));
     }
+    let reported = || {
+        let (_, text) = command(cluster.plane, &nodegate.namespace, &["report"]);
+        let is_told = text.contains("Removals are held back:\n  12 nodes would lose labels or taints");
+        is_told && text.contains("- label tier=gold (not assigned by any rule anymore): 12 nodes")
+    };
+    nodegate.eventually("the report says it, too", reported).await;
     let (code, text) = command(cluster.plane, &nodegate.namespace, &["apply", "--policy", path]);
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("--confirm"), "{text}");

@@ -28,6 +28,9 @@ pub(crate) struct Report {
     pub(super) violations: Vec<Violation>,
     /// What the nodes do not have as the policies want it. The controller changes this, unless it leaves the key alone.
     pub(super) drift: Vec<Drift>,
+    /// Why the controller removes nothing yet. Absent if it does not hold removals back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) held_back: Option<String>,
     /// Rules that assign different values to one key of a node.
     pub(super) conflicts: Vec<Conflict>,
     /// Keys that the controller does not repair anymore, because others keep reverting them.

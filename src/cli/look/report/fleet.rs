@@ -21,7 +21,7 @@ use crate::cli::{shared::effective_policies, shared::node_files, shared::output,
 use crate::scheduling::{AffectedPod, Impact, Pod, Transition};
 use nodegate_base::kube_error::in_words;
 use nodegate_controller::Unreadable;
-use nodegate_controller::tell::observed;
+use nodegate_controller::tell::observed::{self, Observed};
 use nodegate_controller::tell::published::Published;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::explain::FieldName;
@@ -131,8 +131,11 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
     known_node::each(&client, &place, &known, |member| gathering.add(member)).await?;
     anyhow::ensure!(gathering.report.nodes > 0, "the cluster has no nodes, so there is nothing to report");
     let mut left_alone_unknown = None;
-    match left_alone(&client, &place).await {
-        Ok(keys) => gathering.report.left_alone = keys,
+    match observed(&client, &place).await {
+        Ok(Observed { left_alone, held_back }) => {
+            gathering.report.left_alone = left_alone.into_iter().map(LeftAlone::from).collect();
+            gathering.report.held_back = held_back;
+        }
         Err(why) => left_alone_unknown = Some(why),
     }
     let mut native_unknown = None;
@@ -300,28 +303,22 @@ fn conflict(remark: Remark, nodes: Vec<String>) -> Option<Conflict> {
     Some(Conflict { field: field?, key: key?, policy: policy?, rule: rule?, over, nodes })
 }
 
-/// The keys that the controller does not repair.
+/// What the controller does not write.
 ///
 /// # Errors
-/// Returns why they are unknown, and prints it as a note.
-async fn left_alone(client: &Client, place: &ClusterTarget) -> Result<Vec<LeftAlone>, String> {
-    let observed = match observed::read(client.clone(), &place.namespace).await {
-        Ok(observed) => observed.unwrap_or_default(),
-        Err(error) => {
-            let why = format!("could not read what the controller leaves alone: {}", in_words(&error));
-            output::note(&format!("note: {why}"));
-            return Err(why);
-        }
-    };
-    let keys = observed.left_alone.into_iter();
-    Ok(keys
-        .map(|observed::LeftAlone { node, field, key, policy, writers, writer_names }| LeftAlone {
-            node,
-            field,
-            key,
-            policy,
-            writers,
-            writer_names,
-        })
-        .collect())
+/// Returns why that is unknown, and prints it as a note.
+async fn observed(client: &Client, place: &ClusterTarget) -> Result<Observed, String> {
+    let observed = observed::read(client.clone(), &place.namespace).await;
+    observed.map(Option::unwrap_or_default).map_err(|error| {
+        let why = format!("could not read what the controller leaves alone: {}", in_words(&error));
+        output::note(&format!("note: {why}"));
+        why
+    })
+}
+
+impl From<observed::LeftAlone> for LeftAlone {
+    fn from(observed: observed::LeftAlone) -> Self {
+        let observed::LeftAlone { node, field, key, policy, writers, writer_names } = observed;
+        Self { node, field, key, policy, writers, writer_names }
+    }
 }

@@ -4,7 +4,7 @@ use crate::cli::look::report::cost::HOURS_A_MONTH;
 use crate::cli::look::report::document::{
     Conflict, Cost, Drift, LeftAlone, Missed, MissedWrite, NativeFailure, Rejected, Report, Violation,
 };
-use crate::cli::policies::plan::text::{named, with_rule};
+use crate::cli::policies::plan::text::{named, with_rule, without_time};
 use crate::cli::shared::output;
 use nodegate_base::text::{counted, on_a_line, or_quotes};
 use std::collections::BTreeMap;
@@ -36,7 +36,11 @@ pub(super) fn of(report: &Report) -> String {
         section(&format!("By {}", on_a_line(label)), lines.into_iter().map(|(_, line)| line).collect());
     }
     section("Violations", by_what(report.violations.iter().map(violation)));
-    section("Drift from the policies", by_what(report.drift.iter().map(drift)));
+    section("Removals are held back", report.held_back.iter().cloned().collect());
+    section(
+        "Drift from the policies",
+        by_what(report.drift.iter().map(|drift| (drifted(report, drift), &*drift.node))),
+    );
     section("Conflicts", report.conflicts.iter().map(conflict).collect());
     section(
         "Not repaired, because other writers keep reverting it",
@@ -82,8 +86,9 @@ fn violation(violation: &Violation) -> (String, &str) {
     (format!("{}{rule}: {message}", mode.as_str()), node)
 }
 
-fn drift(Drift { node, change }: &Drift) -> (String, &str) {
-    (with_rule(change), node)
+/// What drifted, as a line.
+pub(super) fn drifted(report: &Report, drift: &Drift) -> String {
+    if report.held_back.is_some() { without_time(&drift.change) } else { with_rule(&drift.change) }
 }
 
 fn conflict(conflict: &Conflict) -> String {

@@ -185,6 +185,11 @@ pub(in crate::cli) fn with_rule(change: &Change) -> String {
     format!("{}{equals}{}{was}{}", start(change), effect(change), end(change))
 }
 
+/// The same without the time of a removal, for one that is held back.
+pub(in crate::cli) fn without_time(change: &Change) -> String {
+    with_rule(&Change { after_seconds: change.after_seconds.map(|_| 0), ..change.clone() })
+}
+
 /// The same for a key with many values.
 fn with_count(change: &Change, count: usize) -> String {
     format!("{}{}, {count} different values{}", start(change), effect(change), end(change))

@@ -11,8 +11,8 @@ use crate::cli::look::report::document::{
 use crate::cli::look::report::page::charts::{self, Bar};
 use crate::cli::look::report::page::table::{Column, Rows, nodes, table};
 use crate::cli::look::report::page::{Page, Section, Tile, claims, history, text};
+use crate::cli::look::report::text::drifted;
 use crate::cli::look::report::{self, Source};
-use crate::cli::policies::plan::text::with_rule;
 use nodegate_base::text::counted;
 
 /// How many bars a chart has at most, the one for all others included.
@@ -197,16 +197,19 @@ fn missing(report: &Report) -> Section {
 }
 
 fn drift(report: &Report) -> Section {
-    let groups = grouped(report.drift.iter().map(|drift| (text(&with_rule(&drift.change)), &*drift.node)));
+    let groups = grouped(report.drift.iter().map(|drift| (text(&drifted(report, drift)), &*drift.node)));
     let rows = groups
         .into_iter()
         .map(|(change, names)| vec![html! { code { (change) } }, html! { (names.len()) }, nodes(&names)]);
+    let held_back = report.held_back.as_deref().map(|why| format!(". Removals are held back: {}", text(why)));
+    let caption =
+        "The changes that would make the nodes match the policies".to_owned() + &held_back.unwrap_or_default();
     Listed {
         id: "drift",
         title: "Drift from the policies",
         tile: Tile::alert(report.drift.len(), "key with drift", "keys with drift"),
         nothing: "No drift was found.",
-        caption: "The changes that would make the nodes match the policies",
+        caption: &caption,
         columns: &[Column::Text("Change"), COUNT, NODES],
         rows: of_report(rows),
     }
