@@ -76,10 +76,7 @@ pub(in crate::cli) async fn of_name(client: &Client, namespace: &str, node: &str
     let of_node = all.into_iter().filter(|state| state.node_name == node);
     match (of_node.max_by(|one, other| age(one).cmp(&age(other))), usual) {
         (Some(state), _) => Ok(InCluster::Record(Box::new(state))),
-        (None, Some(Err(why))) => {
-            let why = Unused::Unreadable(why);
-            Ok(InCluster::Unreadable(Problem { config_map: name, node: node.to_owned(), why }))
-        }
+        (None, Some(Err(why))) => Ok(InCluster::Unreadable(Problem { config_map: name, node: node.to_owned(), why })),
         (None, _) => Ok(InCluster::Nothing),
     }
 }
@@ -90,9 +87,10 @@ fn age(state: &SavedState) -> (bool, Option<&str>) {
 }
 
 /// The document of a ConfigMap, or why it cannot be read.
-fn document(map: &ConfigMap) -> Option<Result<SavedState, String>> {
+fn document(map: &ConfigMap) -> Option<Result<SavedState, Unused>> {
     let text = map.data.as_ref()?.get(STATE_KEY)?;
-    Some(serde_json::from_str::<SavedState>(text).map_err(|error| error.to_string()))
+    let read = serde_json::from_str::<SavedState>(text);
+    Some(read.map_err(|error| Unused::unreadable(&error.to_string(), map, STATE_KEY)))
 }
 
 /// The saved state of all nodes in the ConfigMaps of `namespace`, with their histories. Calls `report` for each that cannot be
@@ -118,7 +116,7 @@ pub(in crate::cli) async fn all_in_cluster(
                 }
                 (Some(_), Some(Ok(state))) => report(Problem::copy(name, &state.node_name)),
                 (Some(node), Some(Err(why))) => {
-                    report(Problem { node: node.to_owned(), config_map: name, why: Unused::Unreadable(why) });
+                    report(Problem { node: node.to_owned(), config_map: name, why });
                 }
                 (None, _) | (_, None) => {}
             }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
 use parking_lot::Mutex;
@@ -22,6 +23,7 @@ use crate::touched::Touched;
 use nodegate_base::kube_error::{in_words, is_expired};
 use nodegate_base::object_watch::watch_objects_within;
 use nodegate_base::telemetry::brief;
+use nodegate_base::text::on_a_line;
 use nodegate_policy::api::state::SavedState;
 
 /// The prefix of the names of nodegate's ConfigMaps.
@@ -87,6 +89,21 @@ pub enum Unused {
         /// The ConfigMap of the record.
         record: String,
     },
+}
+
+impl Unused {
+    /// Says that a document cannot be read, and which field manager wrote it last, if the API server knows that.
+    pub fn unreadable(why: &str, config_map: &ConfigMap, key: &str) -> Self {
+        let field = format!("f:{key}");
+        let writes = |entry: &&ManagedFieldsEntry| {
+            let data = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:data"));
+            data.is_some_and(|data| data.get(&field).is_some())
+        };
+        let writers = config_map.metadata.managed_fields.iter().flatten().filter(writes);
+        let last = writers.max_by(|one, other| one.time.cmp(&other.time)).and_then(|entry| entry.manager.as_deref());
+        let by = last.map(|manager| format!("; its last writer is {}", on_a_line(manager)));
+        Self::Unreadable(why.to_owned() + &by.unwrap_or_default())
+    }
 }
 
 /// The ConfigMaps of one namespace, mirrored in [`SavedStates`].
@@ -287,15 +304,15 @@ fn documents(config_map: &ConfigMap, node: &str) -> (Vec<(String, SavedState)>, 
         if key != STATE_KEY && !is_aside(key) {
             continue;
         }
-        let config_map = config_map.name_any();
+        let name = config_map.name_any();
         match parse(text) {
-            Ok(state) if is_record(&config_map, &state) => {
+            Ok(state) if is_record(&name, &state) => {
                 found.push((key.clone(), SavedState { history: Vec::new(), ..state }));
             }
-            Ok(SavedState { node_name, .. }) => problems.push(Problem::copy(config_map, &node_name)),
+            Ok(SavedState { node_name, .. }) => problems.push(Problem::copy(name, &node_name)),
             Err(why) => {
-                let why = Unused::Unreadable(why);
-                problems.push(Problem { config_map, node: node.to_owned(), why });
+                let why = Unused::unreadable(&why, config_map, key);
+                problems.push(Problem { config_map: name, node: node.to_owned(), why });
             }
         }
     }

@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 
 #[test]
@@ -165,6 +167,22 @@ fn what_is_not_used_is_told_with_its_config_map_and_what_to_do() {
     let (reason, note) = problem.event();
     assert_eq!(reason, "UnreadableState");
     assert!(note.starts_with("ConfigMap node-labels-n1: it is unreadable: EOF; "), "{note}");
+}
+
+#[test]
+fn the_last_writer_of_an_unreadable_document_is_named() {
+    let mut config_map = record("node-labels-n1", 1, "n1", "");
+    config_map.data.as_mut().unwrap().insert(STATE_KEY.to_owned(), "{".to_owned());
+    let entry = |manager: &str, second: u32, key: &str| {
+        json!({"manager": manager, "operation": "Update", "time": format!("2026-01-01T00:00:{second:02}Z"),
+               "fieldsV1": {"f:data": {format!("f:{key}"): {}}}})
+    };
+    let entries =
+        json!([entry("kubectl-edit", 2, STATE_KEY), entry("nodegate", 1, STATE_KEY), entry("later", 3, "other")]);
+    config_map.metadata.managed_fields = serde_json::from_value(entries).unwrap();
+    let (_, problems) = super::documents(&config_map, "n1");
+    let why = problems[0].why.to_string();
+    assert!(why.ends_with("; its last writer is kubectl-edit"), "{why}");
 }
 
 #[test]
