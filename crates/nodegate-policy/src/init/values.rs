@@ -21,13 +21,15 @@ const ID_WORDS: [&str; 9] = ["guid", "hash", "id", "mac", "serial", "sha", "uid"
 const ADDRESS_WORDS: [&str; 6] = ["addr", "address", "ip", "ipv4", "ipv6", "subnet"];
 const VERSION_WORDS: [&str; 3] = ["build", "revision", "version"];
 const TIME_WORDS: [&str; 3] = ["date", "time", "timestamp"];
+/// Before `name`, or joined to it: the name of a machine.
+const MACHINE_WORDS: [&str; 6] = ["display", "host", "instance", "machine", "node", "server"];
 
 /// Why a value is no rule, by what it and its key look like.
 pub(super) fn looks_like(key: &str, value: &str) -> Option<&'static str> {
     let words = words(key.rsplit('/').next().unwrap_or(key));
     let last = words.last().map_or("", String::as_str);
     // A version in a date comes before a date: 2024.05.1; an address before a version: 10.0.0.7.
-    if value.is_empty() {
+    if matches!(value, "" | "true" | "false") {
         None
     } else if ADDRESS_WORDS.contains(&last) || is_address(value) {
         Some("its value looks like an address")
@@ -37,8 +39,19 @@ pub(super) fn looks_like(key: &str, value: &str) -> Option<&'static str> {
         Some("its value looks like a version")
     } else if ID_WORDS.contains(&last) || is_id(value) {
         Some("its value looks like an ID")
+    } else if names_a_machine(&words) {
+        Some("its value looks like the name of a machine")
     } else {
         None
+    }
+}
+
+/// Whether these words of a key end in `machine-name`, `hostname` or the like.
+fn names_a_machine(words: &[String]) -> bool {
+    match words {
+        [.., of, name] if name == "name" => MACHINE_WORDS.contains(&of.as_str()),
+        [.., name] => name.strip_suffix("name").is_some_and(|of| MACHINE_WORDS.contains(&of)),
+        [] => false,
     }
 }
 
@@ -236,6 +249,9 @@ mod tests {
             ("internal-ip", "address"),
             ("node.example.com/image_version", "version"),
             ("installed-date", "time"),
+            ("hostname", "machine"),
+            ("example.com/machine-name", "machine"),
+            ("displayName", "machine"),
         ] {
             assert_eq!(kind(key, "one"), expected, "{key}");
         }

@@ -58,7 +58,41 @@ pub(super) const PROGRAMS: &[Program] = &[
     of_a_cloud(
         "Huawei Cloud Container Engine",
         "support.huaweicloud.com/usermanual-cce (managing node labels)",
-        &["cce.cloud.com/*"],
+        &[
+            "cce.cloud.com/*",
+            "kubernetes.io/availablezone",
+            "kubernetes.io/eniquota",
+            "node.kubernetes.io/baremetal",
+            "node.kubernetes.io/container-engine",
+            "node.kubernetes.io/subnetid",
+            "os.architecture",
+            "os.name",
+            "os.version",
+        ],
+        &[],
+    ),
+    of_a_cloud(
+        "Tencent Kubernetes Engine",
+        "cloud.tencent.com/document/product/457 (native nodes), and the TKE API (DescribeClusterInstances)",
+        &["cloud.tencent.com/*", "node.tke.cloud.tencent.com/*", "tke.cloud.tencent.com/*"],
+        &[],
+    ),
+    of_a_cloud(
+        "Yandex Managed Kubernetes",
+        "yandex-cloud/docs managed-kubernetes/operations/node-group/node-label-management.md",
+        &["yandex.cloud/*"],
+        &[],
+    ),
+    of_a_cloud(
+        "Vultr Kubernetes Engine",
+        "docs.vultr.com (Vultr Kubernetes Engine, node pools)",
+        &["vke.vultr.com/*"],
+        &[],
+    ),
+    of_a_cloud(
+        "OVHcloud Managed Kubernetes",
+        "ovh/docs pages/public_cloud/containers_orchestration/managed_kubernetes (GPU applications)",
+        &["k8s.ovh.net/*", "node.k8s.ovh/*"],
         &[],
     ),
     of_a_cloud(
