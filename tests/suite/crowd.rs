@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::admission::{CREATE, large_update};
+use super::admission::{CREATE, PATIENT, large_update};
 use super::authority::client_config;
 use super::serve::Serve;
 
@@ -91,7 +91,7 @@ impl Caller {
     /// Sends a body and leaves its answer unread.
     pub(crate) async fn ask(&self, path: &str, body: &str) -> TlsStream<TcpStream> {
         let mut stream = self.tls().await.unwrap();
-        stream.write_all(head(&format!("{path}?timeout=10s"), body.len()).as_bytes()).await.unwrap();
+        stream.write_all(head(&format!("{path}{PATIENT}"), body.len()).as_bytes()).await.unwrap();
         let _ = stream.write_all(body.as_bytes()).await;
         let _ = stream.flush().await;
         stream

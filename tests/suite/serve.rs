@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::admission;
+use super::admission::{self, PATIENT};
 use super::authority::{self, Authority, Identity};
 use super::eventually::{eventually_blocking, holds};
 use super::shared::memory::peak_memory;
@@ -353,7 +353,8 @@ fn sixteen_concurrent_writes_of_nodes_with_very_many_images_fit_into_the_memory_
         review.to_string()
     };
     let (huge, ordinary) = (with_images(390_000), with_images(50));
-    let judge = |review: &str| authority::post(&serve.address, &ca, "/validate?timeout=20s", review).unwrap();
+    let path = format!("/validate{PATIENT}");
+    let judge = |review: &str| authority::post(&serve.address, &ca, &path, review).unwrap();
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..16).map(|_| scope.spawn(|| judge(&huge))).collect();
         let meanwhile = judge(&ordinary);

@@ -69,7 +69,12 @@ pub(crate) async fn send_to(context: &Arc<Context>, bounds: Bounds, request: Req
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
+/// The timeout of reviews whose test is not about time: a debug build on a busy machine is slow.
+pub(crate) const PATIENT: &str = "?timeout=1m0s";
+
+/// A request to `path`, with a long timeout if it has none.
 pub(crate) fn post(path: &str, body: impl Into<Body>) -> Request<Body> {
+    let path = if path.contains('?') { path.to_owned() } else { format!("{path}{PATIENT}") };
     Request::post(path).header("content-type", "application/json").body(body.into()).unwrap()
 }
 
