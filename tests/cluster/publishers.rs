@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
 use serde_json::{Value, json};
 
 use super::control_plane::exclusive;
@@ -9,8 +11,6 @@ use super::keeping::{config_maps, node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label, taints};
 use crate::eventually::{eventually, holds};
-
-const NODE: &str = "publishers-1";
 
 /// The labels of GPU Feature Discovery, Node Feature Discovery, the GPU operator and the MIG manager. The only GPU is shared by
 /// twelve pods.
@@ -32,57 +32,73 @@ fn patch(publisher: usize, sets: bool) -> Value {
     json!({"metadata": {"labels": labels.collect::<BTreeMap<_, _>>()}})
 }
 
-/// Some orders of the publishers; all of them are tested where a plan is made. nodegate writes to one node only a few times at once.
-const ORDERS: [[usize; 4]; 3] = [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]];
+/// All orders of the publishers.
+fn orders() -> Vec<Vec<usize>> {
+    (0..PUBLISHED.len()).fold(vec![Vec::new()], |orders, _| {
+        let longer = |order: &Vec<usize>| {
+            let rest = (0..PUBLISHED.len()).filter(|at| !order.contains(at));
+            rest.map(|at| [order.as_slice(), &[at]].concat()).collect::<Vec<_>>()
+        };
+        orders.iter().flat_map(longer).collect()
+    })
+}
 
 /// What rules have given.
-fn given(node: &Value) -> Vec<(&str, Option<String>)> {
+fn given(node: &Value) -> Vec<(&'static str, Option<String>)> {
     let keys = ["gpu.vendor", "gpu.model", "gpu.count", "many", "present", "product", "pci", "memory", "configured"];
     let labels = keys.map(|key| (key, label(node, key).map(str::to_owned)));
     labels.into_iter().chain([("taints", Some(taints(node).join(",")))]).collect()
 }
 
 #[tokio::test]
-async fn publishers_that_go_and_come_change_nothing() {
+async fn publishers_that_go_and_come_in_any_order_change_nothing() {
     let cluster = exclusive();
     let (plane, admin) = (cluster.plane, Requester::admin(cluster.plane).await);
     let policies: &[&str] = &["tests/cluster/publishers.yaml"];
     let nodegate = Nodegate::start(plane, &Setup { policies, cluster: true, ..Setup::default() });
     until_led(&nodegate).await;
+    let maps = config_maps(plane, &nodegate.namespace).await;
+    // A node for each order, because nodegate writes to one node only a few times a minute.
+    for (at, order) in orders().into_iter().enumerate() {
+        let name = format!("publishers-{at}");
+        let before = joined(&admin, &maps, &name).await;
+        for sets in [false, true] {
+            for publisher in &order {
+                // Admission sees writes to the node, and only the controller those to its status.
+                let patch = patch(*publisher, sets);
+                let written =
+                    if at % 2 == 0 { admin.merge(&name, patch).await } else { admin.merge_status(&name, patch).await };
+                assert_eq!(given(&written.unwrap()), before, "{order:?}: {publisher} sets {sets}");
+            }
+            let step = sets.to_string();
+            admin.merge_status(&name, json!({"metadata": {"labels": {"step": step}}})).await.unwrap();
+            let seen = |node: &Value| label(node, "seen") == Some(&step);
+            let node = admin.eventually(&name, "the controller has seen it", seen).await;
+            assert_eq!(given(&node), before, "{order:?}: all set {sets}");
+        }
+    }
+}
+
+/// Creates a node with the labels of all publishers: what rules have given once these are recorded.
+async fn joined(admin: &Requester, maps: &Api<ConfigMap>, name: &str) -> Vec<(&'static str, Option<String>)> {
     let all: BTreeMap<_, _> = PUBLISHED.into_iter().flatten().copied().collect();
-    let mut created = node(NODE, json!(all));
+    let mut created = node(name, json!(all));
     created["status"] = json!({"capacity": {"cpu": "8", "nvidia.com/gpu": "12"}, "conditions": [{"type": "Ready", "status": "True",
         "lastHeartbeatTime": "2026-01-02T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
     admin.create(&created).await.unwrap();
     // A node's CREATE stores no status unless its kubelet sends it.
-    admin.merge_status(NODE, json!({"status": created["status"]})).await.unwrap();
-    let maps = config_maps(plane, &nodegate.namespace).await;
+    admin.merge_status(name, json!({"status": created["status"]})).await.unwrap();
     eventually("its publishers are recorded", async || {
-        let record = super::keeping::state(&maps, NODE).await;
+        let record = super::keeping::state(maps, name).await;
         holds(record["publishers"].as_array().is_some_and(|publishers| publishers.len() == 4), || record.to_string())
     })
     .await;
-    let before = admin.eventually(NODE, "rules have given all", |node| label(node, "gpu.count") == Some("1")).await;
+    let before = admin.eventually(name, "rules have given all", |node| label(node, "gpu.count") == Some("1")).await;
     let before = given(&before);
     let expected =
         [("many", None), ("product", Some("1")), ("pci", Some("1")), ("memory", Some("1")), ("configured", Some("1"))];
     for (key, value) in expected {
         assert!(before.contains(&(key, value.map(str::to_owned))), "{key}: {before:?}");
     }
-    for (at, order) in ORDERS.into_iter().enumerate() {
-        for sets in [false, true] {
-            for publisher in order {
-                // Admission sees writes to the node, and only the controller those to its status.
-                let patch = patch(publisher, sets);
-                let written =
-                    if at % 2 == 0 { admin.merge(NODE, patch).await } else { admin.merge_status(NODE, patch).await };
-                assert_eq!(given(&written.unwrap()), before, "{order:?}: {publisher} sets {sets}");
-            }
-            let step = format!("{at}-{sets}");
-            admin.merge_status(NODE, json!({"metadata": {"labels": {"step": step}}})).await.unwrap();
-            let seen = |node: &Value| label(node, "seen") == Some(&step);
-            let node = admin.eventually(NODE, "the controller has seen it", seen).await;
-            assert_eq!(given(&node), before, "{order:?}: all set {sets}");
-        }
-    }
+    before
 }
