@@ -1,6 +1,7 @@
 //! JSON strings and objects of strings, borrowed if they have no escapes.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
@@ -287,17 +288,18 @@ pub(crate) fn both<'a>(
     old: Option<&'a Entries<'_>>,
     new: Option<&'a Entries<'_>>,
 ) -> impl Iterator<Item = (&'a str, Option<&'a str>, Option<&'a str>)> {
-    let mut old = old.into_iter().flat_map(Entries::iter).peekable();
-    let mut new = new.into_iter().flat_map(Entries::iter).peekable();
+    let [mut old, mut new] = [old, new].map(|entries| entries.map_or(&[][..], |entries| &entries.0).iter().peekable());
     std::iter::from_fn(move || {
-        let key = match (old.peek(), new.peek()) {
-            (Some((old, _)), Some((new, _))) => *old.min(new),
-            (Some((key, _)), None) | (None, Some((key, _))) => *key,
+        let order = match (old.peek(), new.peek()) {
+            (Some((old, _)), Some((new, _))) => old.cmp(new),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
             (None, None) => return None,
         };
-        let before = old.next_if(|(there, _)| *there == key).map(|(_, value)| value);
-        let after = new.next_if(|(there, _)| *there == key).map(|(_, value)| value);
-        Some((key, before, after))
+        let before = if order.is_le() { old.next() } else { None };
+        let after = if order.is_ge() { new.next() } else { None };
+        let (key, _) = before.or(after)?;
+        Some((&**key, before.map(|(_, value)| &**value), after.map(|(_, value)| &**value)))
     })
 }
 
