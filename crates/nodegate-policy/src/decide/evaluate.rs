@@ -226,10 +226,12 @@ impl<'a> Evaluation<'a> {
             before.labels.into_keys().chain(after.labels.keys().cloned()).collect();
         let mut labels = after.labels;
         for key in label_keys {
-            let was = self.view.label(&key).map(str::to_owned);
+            // A rule sees the same value differently if another rule gives it: a default rule overlooks weaker ones.
+            let giver = |view: &View<'a>| Some(view.labels.get(&key)?.first()?.rule);
+            let was = (self.view.label(&key).map(str::to_owned), giver(&self.view));
             let value = labels.remove(&key).map(given);
             replace(self.view.labels.entry(key.clone()).or_default(), index, value);
-            if self.view.label(&key) != was.as_deref() {
+            if (self.view.label(&key), giver(&self.view)) != (was.0.as_deref(), was.1) {
                 self.label_changed(&key);
             }
         }
