@@ -110,10 +110,14 @@ impl Question<'_> {
                 .filter(of_this)
                 .is_some_and(|saved| !saved["nodeUID"].is_null() && saved["labels"].get(key).is_some())
         };
+        // What discovery says of a machine is never persisted, even if it was saved.
+        let is_of_the_machine = |key: &str| PUBLISHED.iter().any(|(published, _)| *published == key);
         let may_not = |key: &str| {
             key.starts_with("nodegate.dev/")
                 || is_in(key, &self.spec["protect"]["keys"])
-                || (self.old.is_some() && (is_in(key, &self.spec["persist"]["labels"]) || is_saved(key)))
+                || (self.old.is_some()
+                    && !is_of_the_machine(key)
+                    && (is_in(key, &self.spec["persist"]["labels"]) || is_saved(key)))
         };
         let owned = self.owned().map(|owned| keys(&owned["labels"])).unwrap_or_default();
         let counts = |key: &&String| {
