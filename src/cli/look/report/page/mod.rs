@@ -2,6 +2,7 @@
 
 mod charts;
 mod claims;
+mod cost;
 mod history;
 mod sections;
 mod table;

@@ -4,19 +4,16 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, PreEscaped, html};
 
-use crate::cli::look::report::cost::HOURS_A_MONTH;
-use crate::cli::look::report::document::{
-    Conflict, Cost, LeftAlone, Missed, MissedWrite, NativeFailure, Report, Violation,
-};
+use crate::cli::look::report::document::{Conflict, LeftAlone, Missed, MissedWrite, NativeFailure, Report, Violation};
 use crate::cli::look::report::page::charts::{self, Bar};
 use crate::cli::look::report::page::table::{Column, Rows, nodes, table};
-use crate::cli::look::report::page::{Page, Section, Tile, claims, history, text};
+use crate::cli::look::report::page::{Page, Section, Tile, claims, cost, history, text};
 use crate::cli::look::report::text::drifted;
 use crate::cli::look::report::{self, Source};
 use nodegate_base::text::counted;
 
 /// How many bars a chart has at most, the one for all others included.
-const BARS_MAX: usize = 12;
+pub(super) const BARS_MAX: usize = 12;
 
 const NODES: Column<'_> = Column::Text("Nodes");
 const COUNT: Column<'_> = Column::Number("Count");
@@ -38,7 +35,7 @@ pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
         sections.push(history::section(recorded, page.now)?);
     }
     if let Some(first) = report.cost.first() {
-        sections.push(cost(&text(&first.label), &report.cost)?);
+        sections.push(cost::section(&text(&first.label), &report.cost)?);
     }
     Ok(sections)
 }
@@ -85,7 +82,7 @@ fn numbers(what: &str, counts: &[(String, usize)]) -> Markup {
 }
 
 /// The value of a label, which may be empty.
-fn valued(value: &str) -> String {
+pub(super) fn valued(value: &str) -> String {
     if value.is_empty() { "(empty)".to_owned() } else { text(value) }
 }
 
@@ -96,7 +93,7 @@ fn counted_bar(name: String, count: usize) -> Bar {
 }
 
 /// Makes one bar of the shortest ones if there are more than `max`.
-fn fold(bars: &mut Vec<Bar>, max: usize) {
+pub(super) fn fold(bars: &mut Vec<Bar>, max: usize) {
     if bars.len() > max {
         let others = bars.split_off(max - 1);
         let value: f64 = others.iter().map(|bar| bar.value).sum();
@@ -330,63 +327,6 @@ fn stranded(report: &Report) -> Section {
         rows: Rows { all: "nodegate report --stranded-pods -o json".to_owned(), ..of_report(rows) },
     }
     .section()
-}
-
-fn cost(label: &str, costs: &[Cost]) -> anyhow::Result<Section> {
-    let currency = text(costs.iter().find_map(|cost| cost.currency.as_deref()).unwrap_or_default());
-    let priced = costs.iter().any(|cost| cost.per_hour.is_some());
-    let unpriced: usize = costs.iter().filter_map(|cost| cost.unpriced).sum();
-    let named = |cost: &Cost| cost.value.as_deref().map_or_else(|| "(no label)".to_owned(), valued);
-    let bar = |cost: &Cost| {
-        let value = cost.per_hour.map_or(cost.cpu, |hour| hour * HOURS_A_MONTH);
-        Bar { name: named(cost), value, shown: brief(value) }
-    };
-    let mut bars: Vec<Bar> = costs.iter().map(bar).collect();
-    let sum = brief(bars.iter().map(|bar| bar.value).sum());
-    bars.sort_by(|one, other| other.value.total_cmp(&one.value));
-    fold(&mut bars, BARS_MAX);
-    let unit = if priced { format!("{currency} per month") } else { "CPU cores".to_owned() };
-    let mut columns = vec![Column::Text("Value"), Column::Number("Nodes"), Column::Number("CPU")];
-    columns.extend(["Memory (GiB)", "GPUs"].map(Column::Number));
-    if priced {
-        columns.extend(["Per hour", "Per month", "Nodes without a price"].map(Column::Number));
-    }
-    let rows = costs.iter().map(|cost| {
-        let price = |price: Option<f64>| html! { (price.map(|price| format!("{price:.2}")).unwrap_or_default()) };
-        vec![
-            html! { (named(cost)) },
-            html! { (cost.nodes) },
-            html! { ((cost.cpu * 100.0).round() / 100.0) },
-            html! { (format!("{:.1}", cost.memory_gib)) },
-            html! { (cost.gpu) },
-            price(cost.per_hour),
-            price(cost.per_hour.map(|hour| hour * HOURS_A_MONTH)),
-            html! { (cost.unpriced.unwrap_or_default()) },
-        ]
-    });
-    let caption = if priced { format!("Resources, and prices in {currency}") } else { "Resources".to_owned() };
-    let rows = Rows { all: format!("nodegate report --cost --by {label} -o csv"), ..of_report(rows) };
-    let numbers = table(&caption, &columns, rows);
-    let without = counted(unpriced, "node without a price", "nodes without a price");
-    let content = html! {
-        @if unpriced > 0 { p { "The sums leave out " (without) "." } }
-        div.charts {
-            figure {
-                figcaption { (unit) " by " (label) }
-                div role="img" aria-label={ "Bar chart: " (unit) " by " (label) ". The table below has the numbers." } {
-                    (PreEscaped(charts::bars(&bars)?))
-                }
-            }
-        }
-        (numbers)
-    };
-    let what = if unpriced > 0 { format!("{unit}, plus {without}") } else { unit };
-    Ok(Section { id: "cost", title: "Cost", tile: Tile { number: sum, what, alert: false }, content })
-}
-
-/// A sum, with decimal places only if it is small.
-fn brief(value: f64) -> String {
-    if value < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
 }
 
 #[cfg(test)]
