@@ -1,10 +1,15 @@
 //! Bounds that add up, and turns: what many of them at once take, and who waits for whom.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use super::shapes::{POLICY_REVIEW, reviews};
 use super::{RISE_MAX, start};
+use crate::admission::PATIENT;
+use crate::authority;
 use crate::crowd::Caller;
+use crate::serve::Serve;
 use crate::shared::memory::{forget_peak, peak_memory};
 
 fn review(name: &str) -> Value {
@@ -65,4 +70,36 @@ async fn a_peer_that_keeps_sending_policies_does_not_keep_those_of_others_from_b
     let metrics = serve.get("/metrics");
     let shed = metrics.lines().find(|line| line.contains("outcome=\"shed\"") && line.contains("validate"));
     assert!(shed.is_some_and(|line| !line.ends_with(" 0")), "of the loud ones, some are not answered: {shed:?}");
+}
+
+/// Each writes two objects with 390,000 entries, and an expression reads them.
+#[test]
+fn sixteen_concurrent_writes_of_nodes_with_very_many_images_fit_into_the_memory_of_a_replica() {
+    let policy = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: images}\nspec:\n  governance:\n    expressions:\n      - {name: images, expression: 'object.status.images.size() < 1000000'}\n";
+    let serve = Serve::start(&["--policy", "DIR/policy.yaml"], &[], |directory| {
+        fs::write(directory.join("policy.yaml"), policy).unwrap();
+    });
+    let ca = fs::read(serve.path("certs/ca.crt")).unwrap();
+    let recorded = include_str!("../../data/admission-reviews/admin-label-update.json");
+    let with_images = |count: usize| {
+        let mut review: Value = serde_json::from_str(recorded).unwrap();
+        for object in ["object", "oldObject"] {
+            review["request"][object]["status"]["images"] = vec![json!({}); count].into();
+        }
+        review.to_string()
+    };
+    let (huge, ordinary) = (with_images(390_000), with_images(50));
+    let path = format!("/validate{PATIENT}");
+    let judge = |review: &str| authority::post(&serve.address, &ca, &path, review).unwrap();
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..16).map(|_| scope.spawn(|| judge(&huge))).collect();
+        let meanwhile = judge(&ordinary);
+        assert!(meanwhile.starts_with("HTTP/1.1 200") && meanwhile.contains("\"allowed\":true"), "{meanwhile}");
+        for writer in writers {
+            let answer = writer.join().unwrap();
+            assert!(answer.starts_with("HTTP/1.1 500") && answer.contains("KiB of memory"), "{answer}");
+        }
+    });
+    let peak = serve.peak_memory();
+    assert!(peak < 256 << 20, "{} KiB", peak >> 10);
 }
