@@ -4,7 +4,6 @@ use super::places::spec_path;
 use super::{Lint, LintName};
 use crate::api::document::PolicyDocument;
 use crate::api::problem::Problem;
-use crate::keys::programs::Program;
 use crate::keys::restriction::is_restricted;
 use crate::keys::{Field, programs};
 use crate::set::PolicySet;
@@ -16,7 +15,7 @@ pub(super) fn unprotected(document: &PolicyDocument, set: &PolicySet, lints: &mu
     for (at, written) in persist.labels.iter().enumerate() {
         // Of a pattern, any key that no other pattern is likely to name.
         let probe = written.replace('*', "q7-x");
-        let is_saved = !programs::of_pattern(Field::Label, written).is_some_and(Program::is_never_persisted);
+        let is_saved = programs::never_persisted_pattern(Field::Label, written).is_none();
         if is_restricted(&probe) || set.is_protected(&probe) || !is_saved {
             continue;
         }

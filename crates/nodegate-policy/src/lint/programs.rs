@@ -6,7 +6,7 @@ use crate::api::document::PolicyDocument;
 use crate::api::policy::{DerivedSpec, RuleMode, RuleSpec};
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
-use crate::keys::programs::{Kind, Program};
+use crate::keys::programs::Kind;
 use crate::keys::{Field, programs};
 
 /// Persisted keys that are never saved, and keys of rules that a program sets as well.
@@ -20,7 +20,7 @@ pub(super) fn set_by_program(document: &PolicyDocument, lints: &mut Vec<Lint>) {
             [("labels", Field::Label, &persist.labels), ("taints", Field::Taint, &persist.taints)]
         {
             for (at, written) in keys.iter().enumerate() {
-                if let Some(program) = never_saved(field, written) {
+                if let Some(program) = programs::never_persisted_pattern(field, written) {
                     let what = format!("{written:?} is persisted, but never saved: {}", program.reason());
                     found(&path.key(name).index(at), what, "remove it");
                 }
@@ -36,10 +36,6 @@ pub(super) fn set_by_program(document: &PolicyDocument, lints: &mut Vec<Lint>) {
         };
         found(&path, format!("a rule sets the {field} {key:?}, but {}", program.reason()), help);
     }
-}
-
-fn never_saved(field: Field, written: &str) -> Option<&'static Program> {
-    programs::of_pattern(field, written).filter(|program| program.is_never_persisted())
 }
 
 /// A key that a rule sets: where, what, and whether it is kept so.

@@ -162,6 +162,11 @@ pub(crate) fn of_pattern(field: Field, written: &str) -> Option<&'static Program
     }
 }
 
+/// The program because of which all keys of a pattern, `key` or `domain/*`, are never saved and never restored.
+pub(crate) fn never_persisted_pattern(field: Field, written: &str) -> Option<&'static Program> {
+    of_pattern(field, written).filter(|program| program.is_never_persisted())
+}
+
 /// Whether a domain is one of those that a pattern with `*` for anything stands for.
 fn glob_matches(glob: &str, domain: &str) -> bool {
     match glob.split_once('*') {

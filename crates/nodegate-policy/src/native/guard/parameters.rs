@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::keys::programs::Program;
 use crate::keys::{Field, programs};
 use crate::set::PolicySet;
 
@@ -40,7 +39,7 @@ fn never_persisted(set: &PolicySet) -> String {
 
 /// Whether all labels of a pattern are among those that are never saved.
 fn is_never_saved(pattern: &str) -> bool {
-    programs::of_pattern(Field::Label, pattern).is_some_and(Program::is_never_persisted)
+    programs::never_persisted_pattern(Field::Label, pattern).is_some()
 }
 
 /// `example.com/*` as `example.com/`: no label key ends in a slash.
