@@ -190,10 +190,7 @@ async fn publishers_elsewhere(client: &Client, place: &ClusterTarget, node: &Nod
         return Publishers::default();
     }
     match saved_state::all_in_cluster(client, &place.namespace, |_| {}).await {
-        Ok(states) => {
-            let named = states.iter().map(|state| Publishers::named(&state.publishers));
-            named.fold(Publishers::default(), Publishers::and)
-        }
+        Ok(states) => Publishers::recorded(&states),
         Err(error) => {
             output::note(&format!(
                 "note: could not read the saved state of other nodes, so the number of GPUs may be one of shares: {}",

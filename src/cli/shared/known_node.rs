@@ -109,10 +109,11 @@ impl KnownNode {
 
 /// The programs that publish labels on nodes of files, as these and their records show.
 pub(in crate::cli) fn publishers(found: &[Found], saved: &HashMap<String, SavedState>) -> Publishers {
-    let texts: Vec<String> = found.iter().map(|found| found.node.to_string()).collect();
-    let of_nodes = texts.iter().filter_map(|text| NodeFacts::parse(text).ok()).map(|node| Publishers::on(&node));
-    let of_records = saved.values().map(|saved| Publishers::named(&saved.publishers));
-    of_nodes.chain(of_records).fold(Publishers::default(), Publishers::and)
+    let keys = |field| {
+        let maps = found.iter().filter_map(move |found| found.node["metadata"][field].as_object());
+        maps.flat_map(|map| map.keys().map(String::as_str))
+    };
+    Publishers::of_keys(keys("labels"), keys("annotations")).and(Publishers::recorded(saved.values()))
 }
 
 /// How the past of the nodes of a cluster is found.

@@ -3,6 +3,7 @@
 //! A program that restarts takes all its labels away for a moment, and other programs that publish in the same namespace leave
 //! theirs. So a node shows that a publisher is away by having had some of its labels, and now none.
 
+use crate::api::state::SavedState;
 use crate::facts::NodeFacts;
 
 /// A program that publishes labels, or HAMi, which publishes annotations.
@@ -248,9 +249,23 @@ impl Publishers {
 
     /// Those that the node has labels of now, apart from some labels.
     pub(crate) fn on_without(node: &NodeFacts<'_>, is_hidden: impl Fn(&str, &str) -> bool) -> Self {
-        let labels = node.labels().filter(|(key, value)| !is_hidden(key, value));
-        let hami = node.annotation(HAMI_DEVICES).map(|_| Hami);
-        labels.filter_map(|(key, _)| Publisher::of(key)).chain(hami).collect()
+        let labels = node.labels().filter(|(key, value)| !is_hidden(key, value)).map(|(key, _)| key);
+        Self::of_keys(labels, node.annotation(HAMI_DEVICES).map(|_| HAMI_DEVICES))
+    }
+
+    /// Those of these labels and annotations.
+    pub fn of_keys<'k>(
+        labels: impl IntoIterator<Item = &'k str>,
+        annotations: impl IntoIterator<Item = &'k str>,
+    ) -> Self {
+        let hami = annotations.into_iter().filter(|key| *key == HAMI_DEVICES).map(|_| Hami);
+        labels.into_iter().filter_map(Publisher::of).chain(hami).collect()
+    }
+
+    /// Those that these records name.
+    pub fn recorded<'r>(records: impl IntoIterator<Item = &'r SavedState>) -> Self {
+        let named = records.into_iter().map(|record| Self::named(&record.publishers));
+        named.fold(Self::default(), Self::and)
     }
 
     /// Those that a record names.
