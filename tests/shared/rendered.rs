@@ -18,6 +18,15 @@ pub(crate) fn sections(text: &str, name: &str, render: impl Fn(&str) -> String) 
     (new + rest, sections)
 }
 
+/// Asserts that the table of a committed document, between `<!-- NAME: table -->` and `<!-- end of NAME -->`, is what was rendered;
+/// with `NODEGATE_GENERATE` set, writes it.
+pub(crate) fn table_is_committed(file: &str, name: &str, table: &str) {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+    let (new, found) = sections(&text, name, |_| table.to_owned());
+    assert_eq!(Vec::from_iter(found), ["table"]);
+    is_committed(file, &new);
+}
+
 /// Asserts that a committed file is what was rendered; with `NODEGATE_GENERATE` set, writes it.
 pub(crate) fn is_committed(file: &str, rendered: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);

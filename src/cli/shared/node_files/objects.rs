@@ -11,7 +11,7 @@ use nodegate_policy::api::source::{
     FieldPath, Node, Related, SourcePosition, SourceText, SyntaxError, Tree, parse_documents_within,
 };
 use nodegate_policy::simulate::{read_node, read_object};
-use nodegate_policy::{Origin, PolicyError};
+use nodegate_policy::{Origin, PolicyError, without_place};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
@@ -243,8 +243,7 @@ impl<'t> Reader<'t> {
     fn invalid_json(&mut self, text: &str, fault: &serde_json::Error) {
         let lines = text.split_inclusive('\n').take(fault.line().saturating_sub(1));
         let at = self.offset(text) + lines.map(str::len).sum::<usize>() + fault.column().saturating_sub(1);
-        let what = fault.to_string();
-        let what = what.split(" at line ").next().unwrap_or_default();
+        let what = without_place(fault);
         let remedy = if fault.is_eof() {
             "the file ends too early: write it again"
         } else {
