@@ -20,6 +20,7 @@ use crate::api::names::LabelKey;
 use crate::api::policy::MigrationPhase;
 use crate::api::presets::document_name;
 use crate::cel::{ReadPaths, SharedPaths};
+use crate::facts::publishers::Publisher;
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::is_restricted;
 use crate::keys::{Field, programs};
@@ -29,7 +30,7 @@ use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
 use crate::set::matcher::NameGroup;
 use crate::set::migration::{Migration, MigrationInForce};
-use crate::set::rule::{Rule, RuleId};
+use crate::set::rule::{Rule, RuleId, Strength};
 
 /// How long saved state is kept after its node is deleted, if a persist section does not say it.
 pub(crate) const DEFAULT_RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -45,6 +46,7 @@ pub struct PolicySet {
     migrating: Vec<RuleIndex>,
     inventories: Vec<RuleIndex>,
     given_by_default: Arc<GivenByDefault>,
+    given_of_publishers: Arc<KeySet>,
 }
 
 /// The parts of a set.
@@ -58,6 +60,20 @@ pub(crate) struct SetParts {
     pub(crate) governance: Governance,
     /// The documents that it was compiled from, including presets, sorted by name.
     pub(crate) documents: Vec<PolicyDocument>,
+}
+
+/// The labels of publishers that rules may give. What a record gives back is none of them, and a migration gives none while their
+/// publisher is away.
+fn given_of_publishers(rules: &[Rule]) -> KeySet {
+    let mut given = KeySet::default();
+    let gives = |rule: &&Rule| rule.strength != Strength::Saved && rule.assigns.migration.is_none();
+    for rule in rules.iter().filter(gives) {
+        for key in rule.written_labels().filter(|key| Publisher::of(key.as_str()).is_some()) {
+            given.insert(key);
+        }
+        rule.written_label_sets().for_each(|keys| given.extend(keys));
+    }
+    given
 }
 
 impl PolicySet {
@@ -77,6 +93,7 @@ impl PolicySet {
         let node_paths = SharedPaths::of(&read.iter().map(|paths| &paths.node).collect::<Vec<_>>());
         let object_paths = SharedPaths::of(&read.iter().map(|paths| &paths.written).collect::<Vec<_>>());
         let given_by_default = Arc::new(GivenByDefault::of(&parts.rules));
+        let given_of_publishers = Arc::new(given_of_publishers(&parts.rules));
         Self {
             parts: Arc::new(parts),
             has_expressions,
@@ -86,6 +103,7 @@ impl PolicySet {
             migrating,
             inventories,
             given_by_default,
+            given_of_publishers,
         }
     }
 
@@ -129,6 +147,13 @@ impl PolicySet {
     /// The values that default rules give.
     pub(crate) fn given_by_default(&self) -> &GivenByDefault {
         &self.given_by_default
+    }
+
+    /// Whether a label says nothing about the publisher that it is of, because a rule may give it as well: nothing on the object
+    /// tells which of them did. A rule whose label map or inventory may give all keys does not count, because no publisher could be
+    /// told then.
+    pub(crate) fn gives_publishers(&self, key: &str) -> bool {
+        self.given_of_publishers.names(key)
     }
 
     /// The paths that expressions read of `node`.

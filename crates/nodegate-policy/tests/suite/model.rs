@@ -177,12 +177,15 @@ impl Question<'_> {
     }
 
     /// Whether the publisher of a label, or one that it depends on, had labels and has none, so that its labels are unknown. Labels
-    /// that nodegate owns are not the publisher's.
+    /// that nodegate owns, or that a rule gives, are not the publisher's.
     fn has_gone(&self, key: &str) -> bool {
         let owned = self.owned().map(|owned| keys(&owned["labels"])).unwrap_or_default();
         let stored = self.old.map(|old| keys(&old["metadata"]["labels"])).unwrap_or_default();
+        let rules = self.rules();
         let gone = |key: &&str| {
-            stored.get(*key).is_some_and(|value| owned.get(*key) != Some(value)) && !self.base().contains_key(*key)
+            rules.iter().all(|rule| !keys(&rule["labels"]).contains_key(*key))
+                && stored.get(*key).is_some_and(|value| owned.get(*key) != Some(value))
+                && !self.base().contains_key(*key)
         };
         let published = PUBLISHED.into_iter().find(|(published, _)| *published == key);
         published.is_some_and(|(_, keys)| keys.iter().any(gone))

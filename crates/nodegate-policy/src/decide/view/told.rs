@@ -13,25 +13,28 @@ impl<'a> View<'a> {
         self.memory = memory;
     }
 
-    fn is_masked(&self, key: &str) -> bool {
-        self.masked_labels.get(key).is_some_and(Option::is_none)
+    /// Whether a label says nothing about its publisher, because it is hidden or a rule may have given it.
+    fn is_silent(&self, key: &str) -> bool {
+        self.masked_labels.get(key).is_some_and(Option::is_none) || self.set.gives_publishers(key)
     }
 
     /// The publishers of the object's labels.
     pub(crate) fn publishers(&self) -> Publishers {
-        Publishers::on_without(self.facts, |key, _| self.is_masked(key))
+        Publishers::on_without(self.facts, |key, _| self.is_silent(key))
     }
 
     pub(super) fn missing(&self) -> &Missing {
         self.missing.get_or_init(|| {
-            // What nodegate owns says nothing about a publisher, whether the write leaves or removes it.
+            // What nodegate owns or gives says nothing about a publisher, whether the write leaves or removes it.
             let is_owned =
                 |key: &str, value: &str| self.owned.and_then(|owned| owned.get(key)).is_some_and(|own| own == value);
-            let old = self.old.map(|old| Publishers::on_without(old, is_owned)).unwrap_or_default();
+            let is_silent = |key: &str, value: &str| is_owned(key, value) || self.set.gives_publishers(key);
+            let old = self.old.map(|old| Publishers::on_without(old, is_silent)).unwrap_or_default();
             Missing::on(self.facts.readiness, old, &self.memory, || {
                 // What a kubelet has removed and this review puts back is there again in the next one.
                 let stays = self.masked_labels.iter().filter(|(_, instead)| instead.is_some());
-                let put_back = stays.filter_map(|(key, _)| Publisher::of(key)).collect();
+                let put_back = stays.filter(|(key, _)| !self.set.gives_publishers(key));
+                let put_back = put_back.filter_map(|(key, _)| Publisher::of(key)).collect();
                 self.publishers().and(put_back)
             })
         })

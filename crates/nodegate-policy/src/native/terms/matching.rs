@@ -6,7 +6,6 @@
 #![warn(clippy::wildcard_enum_match_arm, reason = "a new condition must be handled here")]
 
 use crate::api::policy::Operator;
-use crate::facts::publishers::{Publisher, WITHDRAWN};
 use crate::facts::quantity::{Comparison, Quantity};
 use crate::keys::Field;
 use crate::native::objects::LABELS;
@@ -165,30 +164,13 @@ impl Reader<'_, '_> {
             let values = requirement.values.iter().map(|value| &**value).filter(|value| !hidden.contains(value));
             Formula::When(format!("({key} in {labels} && {labels}[{key}] in {})", list(values)))
         };
-        let met = match requirement.operator {
+        // Nothing is unknown: what matches on the absence of a publisher's label is not exported, and entries do not remember.
+        match requirement.operator {
             Operator::Exists => self.has_base_label(assigned),
             Operator::In => listed(),
-            Operator::DoesNotExist => Formula::all([self.has_base_label(assigned).not(), self.publisher(requirement)]),
-            Operator::NotIn => {
-                let spoken = Formula::any([self.has_base_label(assigned), self.publisher(requirement)]);
-                Formula::all([listed().not(), spoken])
-            }
-        };
-        if !requirement.is_withdrawn_by(WITHDRAWN) {
-            return met;
+            Operator::DoesNotExist => self.has_base_label(assigned).not(),
+            Operator::NotIn => listed().not(),
         }
-        let is_told = Formula::When(format!("({labels}[?{key}].orValue(\"\") != {})", quote(WITHDRAWN)));
-        Formula::all([met, Formula::any([is_told, self.publisher(requirement)])])
-    }
-
-    /// Whether the publisher of the label, and the one that it depends on, have not taken all their labels away in this write.
-    fn publisher(&self, requirement: &Requirement) -> Formula {
-        let all = requirement.publisher.into_iter().chain(requirement.publisher.and_then(Publisher::through));
-        Formula::all(all.map(|publisher| {
-            let key = published_by(publisher);
-            let has = |labels: &str| Formula::When(format!("{labels}.exists(k, {key})"));
-            Formula::any([has("variables.oldLabels").not(), has(LABELS)])
-        }))
     }
 
     /// The labels to use for this key: a kubelet's labels are ignored if it may not set them.
@@ -285,16 +267,4 @@ fn capacity(subject: Subject, resource: &str, comparison: Comparison) -> Formula
         Formula::any([some, Formula::When(subject.of_two("variables.settled", "variables.oldSettled").to_owned())]),
         holds,
     ])
-}
-
-/// Whether `k` is a label of the publisher.
-fn published_by(publisher: Publisher) -> String {
-    let of_namespace = |(namespace, names): (&str, &[&str])| {
-        let test = |name: &&str| match name.strip_suffix('*') {
-            Some(start) => format!("k.startsWith({})", quote(&format!("{namespace}/{start}"))),
-            None => format!("k == {}", quote(&format!("{namespace}/{name}"))),
-        };
-        names.iter().map(test).collect::<Vec<_>>().join(" || ")
-    };
-    publisher.names().map(of_namespace).collect::<Vec<_>>().join(" || ")
 }
