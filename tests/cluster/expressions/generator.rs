@@ -115,6 +115,12 @@ fn leaves(kind: Kind) -> &'static [&'static str] {
             "quantity('1e3')",
             "quantity('100')",
             "quantity('3Mi')",
+            "quantity('2.0')",
+            "quantity('1000m')",
+            "quantity('1Pi')",
+            "quantity('0.1n')",
+            "quantity('.')",
+            "quantity('9223372036854775807')",
         ],
         Version => &[
             "semver('1.2.3')",
@@ -130,6 +136,7 @@ fn leaves(kind: Kind) -> &'static [&'static str] {
             "semver('V1.2.3', true)",
             "semver('1.2.3.4', true)",
             "semver('1.2.3+b', true)",
+            "semver('1.2.3-99999999999999999999')",
         ],
         Ip => &[
             "ip('10.0.0.1')",
@@ -141,6 +148,9 @@ fn leaves(kind: Kind) -> &'static [&'static str] {
             "ip('0.0.0.0')",
             "ip('ff02::1')",
             "ip('169.254.1.1')",
+            "ip('255.255.255.255')",
+            "ip('::ffff:10.0.0.1')",
+            "ip('ff12::1')",
         ],
         Cidr => &[
             "cidr('10.0.0.0/8')",
@@ -148,6 +158,8 @@ fn leaves(kind: Kind) -> &'static [&'static str] {
             "cidr('2001:db8::/32')",
             "cidr('0.0.0.0/0')",
             "cidr('127.0.0.1/32')",
+            "cidr('::/0')",
+            "cidr('10.0.0.0/08')",
         ],
         Url => &[
             "url('https://example.com:8080/a/b?x=1&y=2&x=3')",

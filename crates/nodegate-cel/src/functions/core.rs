@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Run, format, library, unsuited};
+use crate::functions::{Form, Function, Run, format, unsuited};
+use crate::values::opaque::Opaque;
 use crate::values::steps::Steps;
 use crate::values::types::Type;
 use crate::values::value::{Text, Value};
@@ -135,7 +136,13 @@ fn string<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
             let text = std::str::from_utf8(bytes).map_err(|_| EvaluationError::failed("these bytes are not UTF-8"))?;
             Ok(Value::Text(Text::Shared(Arc::from(text))))
         }
-        [Value::Library(_)] => library::call(steps, "string", Form::Function, arguments),
+        [Value::Opaque(opaque)] => match &**opaque {
+            Opaque::Ip(address) => Ok(Value::from(address.to_string())),
+            Opaque::Cidr(network) => Ok(Value::from(network.to_string())),
+            Opaque::Quantity(_) | Opaque::Semver(_) | Opaque::Url(_) | Opaque::Format(_) => {
+                Err(unsuited("string", arguments))
+            }
+        },
         _ => Err(unsuited("string", arguments)),
     }
 }

@@ -171,7 +171,7 @@ fn write_value(steps: &mut Steps, text: &mut String, value: &Value<'_>) -> Resul
             }
             text.push('}');
         }
-        Value::Optional(_) | Value::Library(_) | Value::Unread(_) => {
+        Value::Optional(_) | Value::Opaque(_) | Value::Unread(_) => {
             return Err(failed(format!("format() cannot write {} as `%s`", value.noun())));
         }
     }

@@ -5,14 +5,14 @@
 
 use std::sync::{Arc, LazyLock};
 
-use cel::objects::Opaque;
 use regex::Regex;
 
 use crate::fault::EvaluationError;
-use crate::functions::urls::Url;
 use crate::functions::{Form, Function, Own, Run, unsuited};
+use crate::values::opaque::{Format, Opaque};
 use crate::values::steps::Steps;
 use crate::values::types::Type;
+use crate::values::url::Url;
 use crate::values::value::{Text, Value};
 
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
@@ -39,33 +39,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("validate", Form::Method, &[Type::Format, Type::Text], Type::Optional, Run::Own(validate)),
 ];
 
-/// What a text can be checked against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    Dns1123Label,
-    Dns1123LabelPrefix,
-    Dns1123Subdomain,
-    Dns1123SubdomainPrefix,
-    Dns1035Label,
-    Dns1035LabelPrefix,
-    QualifiedName,
-    LabelValue,
-    Uri,
-    Uuid,
-    Byte,
-    Date,
-    Datetime,
-}
-
-impl Opaque for Format {
-    fn runtime_type_name(&self) -> &str {
-        "kubernetes.Format"
-    }
-}
-
 impl From<Format> for Value<'_> {
     fn from(format: Format) -> Self {
-        Self::Library(cel::Value::Opaque(Arc::new(format)))
+        Opaque::Format(format).into()
     }
 }
 
@@ -84,10 +60,8 @@ fn named<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
 
 /// What is wrong with a text; nothing if it has the format.
 fn validate<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
-    let [Value::Library(cel::Value::Opaque(format)), Value::Text(text)] = arguments else {
-        return Err(unsuited("validate", arguments));
-    };
-    let Some(format) = format.downcast_ref::<Format>() else { return Err(unsuited("validate", arguments)) };
+    let [Value::Opaque(opaque), Value::Text(text)] = arguments else { return Err(unsuited("validate", arguments)) };
+    let Opaque::Format(format) = &**opaque else { return Err(unsuited("validate", arguments)) };
     // The text is searched up to three times, and is part of what is said of a URL.
     steps.take(20)?;
     steps.bytes(4 * text.len())?;

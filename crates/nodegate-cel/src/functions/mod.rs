@@ -1,18 +1,18 @@
 //! The functions an expression may call: those of Kubernetes' CEL environment.
 //!
-//! The table is the whole truth: what is not in it is refused when an expression is compiled. What
-//! the `cel` and `kube-cel` crates do well is left to them ([`Run::Library`]); what is slow, unbounded,
-//! or wrong there is written here.
+//! The table is the whole truth: what is not in it is refused when an expression is compiled.
 
-mod bits;
 mod core;
+mod encoding;
 mod format;
 mod formats;
-mod library;
 pub(super) mod lists;
+mod math;
+mod network;
+mod quantities;
 mod text;
 mod time;
-pub(super) mod urls;
+mod urls;
 
 use crate::checked::pattern::Pattern;
 use crate::fault::EvaluationError;
@@ -47,19 +47,14 @@ pub(super) enum Form {
 
 pub(super) type Own = for<'a> fn(&mut Steps, &[Value<'a>]) -> Result<Value<'a>, EvaluationError>;
 type Matcher = for<'a> fn(&mut Steps, &Pattern, &[Value<'a>]) -> Result<Value<'a>, EvaluationError>;
-type Guard = fn(&mut Steps, &[Value<'_>]) -> Result<(), EvaluationError>;
 
 /// What does the work.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Run {
-    /// A function written here.
+    /// A function.
     Own(Own),
     /// One whose second parameter is a regular expression, compiled with the expression.
     Pattern(Matcher),
-    /// The function of this name in the library.
-    Library,
-    /// The same, after a look at the arguments.
-    Guarded(Guard),
 }
 
 impl Function {
@@ -101,11 +96,6 @@ impl Function {
             (Run::Own(run), _) => run(steps, arguments),
             (Run::Pattern(run), Some(pattern)) => run(steps, pattern, arguments),
             (Run::Pattern(_), None) => Err(EvaluationError::Internal(format!("{} without a pattern", self.name))),
-            (Run::Library, _) => library::call(steps, self.name, self.form, arguments),
-            (Run::Guarded(guard), _) => {
-                guard(steps, arguments)?;
-                library::call(steps, self.name, self.form, arguments)
-            }
         }
     }
 
@@ -114,7 +104,7 @@ impl Function {
     }
 }
 
-/// What an own function says when the table let through what it cannot take.
+/// What a function says when the table let through what it cannot take.
 fn unsuited(name: &str, arguments: &[Value<'_>]) -> EvaluationError {
     let kinds: Vec<_> = arguments.iter().map(Value::noun).collect();
     EvaluationError::failed(format!("{name}() cannot take ({})", kinds.join(", ")))
@@ -127,10 +117,12 @@ pub(super) fn all() -> impl Iterator<Item = &'static Function> {
         format::FUNCTIONS,
         lists::FUNCTIONS,
         time::FUNCTIONS,
-        bits::FUNCTIONS,
+        math::FUNCTIONS,
+        encoding::FUNCTIONS,
         formats::FUNCTIONS,
         urls::FUNCTIONS,
-        library::FUNCTIONS,
+        quantities::FUNCTIONS,
+        network::FUNCTIONS,
     ]
     .into_iter()
     .flatten()

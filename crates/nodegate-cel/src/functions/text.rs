@@ -15,15 +15,34 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("find", Form::Method, &[Type::Text, Type::Text], Type::Text, Run::Pattern(find)),
     Function::new("findAll", Form::Method, &[Type::Text, Type::Text, Type::Int], Type::List, Run::Pattern(find_all))
         .optional(1),
-    Function::new("charAt", Form::Method, &[Type::Text, Type::Int], Type::Text, Run::Library),
+    Function::new("charAt", Form::Method, &[Type::Text, Type::Int], Type::Text, Run::Own(char_at)),
     Function::new("indexOf", Form::Method, &[Type::Any, Type::Any, Type::Int], Type::Int, Run::Own(index_of))
         .optional(1),
     Function::new("lastIndexOf", Form::Method, &[Type::Any, Type::Any, Type::Int], Type::Int, Run::Own(last_index_of))
         .optional(1),
-    Function::new("lowerAscii", Form::Method, &[Type::Text], Type::Text, Run::Library),
-    Function::new("upperAscii", Form::Method, &[Type::Text], Type::Text, Run::Library),
-    Function::new("trim", Form::Method, &[Type::Text], Type::Text, Run::Library),
-    Function::new("substring", Form::Method, &[Type::Text, Type::Int, Type::Int], Type::Text, Run::Library).optional(1),
+    Function::new(
+        "lowerAscii",
+        Form::Method,
+        &[Type::Text],
+        Type::Text,
+        Run::Own(|steps, arguments| changed("lowerAscii", steps, arguments, str::to_ascii_lowercase)),
+    ),
+    Function::new(
+        "upperAscii",
+        Form::Method,
+        &[Type::Text],
+        Type::Text,
+        Run::Own(|steps, arguments| changed("upperAscii", steps, arguments, str::to_ascii_uppercase)),
+    ),
+    Function::new(
+        "trim",
+        Form::Method,
+        &[Type::Text],
+        Type::Text,
+        Run::Own(|steps, arguments| changed("trim", steps, arguments, |text| text.trim().to_owned())),
+    ),
+    Function::new("substring", Form::Method, &[Type::Text, Type::Int, Type::Int], Type::Text, Run::Own(substring))
+        .optional(1),
     Function::new(
         "replace",
         Form::Method,
@@ -34,7 +53,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .optional(1),
     Function::new("split", Form::Method, &[Type::Text, Type::Text, Type::Int], Type::List, Run::Own(split)).optional(1),
     Function::new("join", Form::Method, &[Type::List, Type::Text], Type::Text, Run::Own(join)).optional(1),
-    Function::new("strings.quote", Form::Function, &[Type::Text], Type::Text, Run::Library),
+    Function::new("strings.quote", Form::Function, &[Type::Text], Type::Text, Run::Own(quote)),
 ];
 
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
@@ -60,6 +79,70 @@ fn starts_with<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
 
 fn ends_with<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
     test("endsWith", steps, arguments, |text, part| text.ends_with(part))
+}
+
+/// The text that `change` makes of one.
+fn changed<'a>(name: &str, steps: &mut Steps, arguments: &[Value<'a>], change: impl Fn(&str) -> String) -> Outcome<'a> {
+    let [Value::Text(text)] = arguments else { return Err(unsuited(name, arguments)) };
+    steps.bytes(2 * text.len())?;
+    Ok(Value::from(change(text)))
+}
+
+/// The byte at which the character `index` starts, of which the last one may be the end of the text.
+fn boundary(name: &str, text: &str, index: i64) -> Result<usize, EvaluationError> {
+    let mut starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    let found = usize::try_from(index).ok().and_then(|index| starts.nth(index));
+    found.ok_or_else(|| {
+        let length = text.chars().count();
+        EvaluationError::failed(format!("{name}(): {index} is out of range for a string of {length} characters"))
+    })
+}
+
+/// The character at an index; at the end of the text none.
+fn char_at<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::Text(text), Value::Int(index)] = arguments else { return Err(unsuited("charAt", arguments)) };
+    steps.bytes(text.len())?;
+    let at = boundary("charAt", text, *index)?;
+    Ok(Value::from(text[at..].chars().take(1).collect::<String>()))
+}
+
+fn substring<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (text, start, end) = match arguments {
+        [Value::Text(text), Value::Int(start)] => (text, start, None),
+        [Value::Text(text), Value::Int(start), Value::Int(end)] => (text, start, Some(end)),
+        _ => return Err(unsuited("substring", arguments)),
+    };
+    steps.bytes(3 * text.len())?;
+    let from = boundary("substring", text, *start)?;
+    let to = end.map_or(Ok(text.len()), |end| boundary("substring", text, *end))?;
+    let part = text.get(from..to).ok_or_else(|| {
+        let range = format!("{start} to {}", end.copied().unwrap_or_default());
+        EvaluationError::failed(format!("substring(): {range} is out of range, since it ends before it starts"))
+    })?;
+    Ok(Value::from(part.to_owned()))
+}
+
+/// The text as a literal.
+fn quote<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::Text(text)] = arguments else { return Err(unsuited("strings.quote", arguments)) };
+    steps.bytes(3 * text.len())?;
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{c}' => quoted.push_str("\\f"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\\' | '"' => quoted.extend(['\\', c]),
+            _ => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    Ok(Value::from(quoted))
 }
 
 fn matches<'a>(steps: &mut Steps, pattern: &Pattern, arguments: &[Value<'a>]) -> Outcome<'a> {

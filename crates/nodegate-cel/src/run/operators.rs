@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::fault::EvaluationError;
-use crate::functions::urls;
 use crate::syntax::Operator;
 use crate::values::steps::Steps;
 use crate::values::time::Duration;
@@ -59,8 +58,8 @@ pub(crate) fn equal(steps: &mut Steps, left: &Value<'_>, right: &Value<'_>) -> R
         (Value::Optional(Some(left)), Value::Optional(Some(right))) => equal(steps, left, right)?,
         (Value::Duration(left), Value::Duration(right)) => left == right,
         (Value::Timestamp(left), Value::Timestamp(right)) => left == right,
-        (Value::Library(left), Value::Library(right)) => {
-            steps.bytes(urls::length(left))?;
+        (Value::Opaque(left), Value::Opaque(right)) => {
+            steps.bytes(left.length())?;
             left == right
         }
         (left, right) => numbers(left, right) == Some(Some(Ordering::Equal)),
@@ -95,7 +94,8 @@ fn equal_maps(steps: &mut Steps, left: &Map<'_>, right: &Map<'_>) -> Result<bool
 
 /// The order of two numbers: `None` if one is not a number, `Some(None)` if one is NaN.
 #[allow(clippy::cast_precision_loss)] // CEL compares an integer with a double as doubles.
-fn numbers(left: &Value<'_>, right: &Value<'_>) -> Option<Option<Ordering>> {
+/// The order of two numbers; the inner one is none if one is NaN, the outer one if one is no number.
+pub(crate) fn numbers(left: &Value<'_>, right: &Value<'_>) -> Option<Option<Ordering>> {
     Some(match (left, right) {
         (Value::Int(left), Value::Int(right)) => Some(left.cmp(right)),
         (Value::Uint(left), Value::Uint(right)) => Some(left.cmp(right)),

@@ -90,16 +90,8 @@ impl Type {
             Value::Optional(_) => Self::Optional,
             Value::Duration(_) => Self::Duration,
             Value::Timestamp(_) => Self::Timestamp,
-            Value::Library(cel::Value::Opaque(opaque)) => match opaque.runtime_type_name() {
-                "kubernetes.Quantity" => Self::Quantity,
-                "kubernetes.Semver" => Self::Semver,
-                "kubernetes.URL" => Self::Url,
-                "kubernetes.Format" => Self::Format,
-                "net.IP" => Self::Ip,
-                "net.CIDR" => Self::Cidr,
-                _ => Self::Any,
-            },
-            Value::Library(_) | Value::Unread(_) => Self::Any,
+            Value::Opaque(opaque) => opaque.kind(),
+            Value::Unread(_) => Self::Any,
         }
     }
 }

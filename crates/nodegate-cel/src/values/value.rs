@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::limits::Unread;
+use crate::values::opaque::Opaque;
 use crate::values::time::{Duration, Timestamp};
 use crate::values::types::Type;
 
@@ -27,8 +28,8 @@ pub(crate) enum Value<'a> {
     Optional(Option<Arc<Value<'a>>>),
     Duration(Duration),
     Timestamp(Timestamp),
-    /// A quantity, version, address…: a type of the Kubernetes function library.
-    Library(cel::Value),
+    /// A quantity, version, address…: a type of Kubernetes' function library.
+    Opaque(Arc<Opaque>),
     /// A part of a document that was not read. It lies in no other value that is evaluated: asking for it is an error.
     Unread(Unread),
 }

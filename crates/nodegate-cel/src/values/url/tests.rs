@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use crate::functions::urls::*;
+use crate::values::url::*;
 
 fn parsed(text: &str) -> Result<Url, String> {
     Url::parse_request(text).and_then(|_| Url::parse(text))
