@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Run, text, unsuited};
+use crate::functions::{Form, Function, Run, unsuited};
 use crate::run::operators::{binary, compare, equal};
 use crate::syntax::Operator;
 use crate::values::steps::Steps;
@@ -19,7 +19,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("flatten", Form::Method, &[Type::List, Type::Int], Type::List, Run::Own(flatten)).optional(1),
     Function::new("distinct", Form::Method, &[Type::List], Type::List, Run::Own(distinct)),
     Function::new("sort", Form::Method, &[Type::List], Type::List, Run::Own(sort)),
-    Function::new("reverse", Form::Method, &[Type::Any], Type::Any, Run::Own(reverse)),
     Function::new("first", Form::Method, &[Type::List], Type::Optional, Run::Own(first)),
     Function::new("last", Form::Method, &[Type::List], Type::Optional, Run::Own(last)),
     Function::new("lists.range", Form::Function, &[Type::Int], Type::List, Run::Own(range)),
@@ -214,10 +213,7 @@ fn merge<'a>(
     Ok(merged)
 }
 
-fn reverse<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
-    if let [Value::Text(text)] = arguments {
-        return text::reversed(steps, text);
-    }
+pub(super) fn reverse<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
     let mut items: Vec<_> = items(steps, "reverse", arguments)?.iter().collect();
     items.reverse();
     Ok(Value::from(items))

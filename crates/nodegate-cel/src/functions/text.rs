@@ -1,4 +1,4 @@
-//! Text and regular expressions.
+//! Text and regular expressions, and what is done with texts and lists alike.
 
 use crate::checked::pattern::Pattern;
 use crate::fault::EvaluationError;
@@ -43,6 +43,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
     Function::new("substring", Form::Method, &[Type::Text, Type::Int, Type::Int], Type::Text, Run::Own(substring))
         .optional(1),
+    Function::new("reverse", Form::Method, &[Type::Any], Type::Any, Run::Own(reverse)),
     Function::new(
         "replace",
         Form::Method,
@@ -292,8 +293,9 @@ fn join<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::from(joined))
 }
 
-/// Text in its own order of characters, from the last to the first.
-pub(super) fn reversed<'a>(steps: &mut Steps, text: &Text<'a>) -> Outcome<'a> {
+/// A text with its characters, or a list with its items, from the last to the first.
+fn reverse<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::Text(text)] = arguments else { return lists::reverse(steps, arguments) };
     steps.bytes(text.len())?;
     Ok(Value::from(text.chars().rev().collect::<String>()))
 }

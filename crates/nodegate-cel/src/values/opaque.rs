@@ -1,13 +1,10 @@
 //! The types of Kubernetes' function library.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use crate::values::network::Cidr;
 use crate::values::quantity::Quantity;
-use crate::values::types::Type;
 use crate::values::url::Url;
-use crate::values::value::Value;
 
 /// A value that only the functions of its type look into.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,17 +37,6 @@ pub(crate) enum Format {
 }
 
 impl Opaque {
-    pub(crate) fn kind(&self) -> Type {
-        match self {
-            Self::Quantity(_) => Type::Quantity,
-            Self::Semver(_) => Type::Semver,
-            Self::Ip(_) => Type::Ip,
-            Self::Cidr(_) => Type::Cidr,
-            Self::Url(_) => Type::Url,
-            Self::Format(_) => Type::Format,
-        }
-    }
-
     /// The bytes that a comparison looks at beyond a few.
     pub(crate) fn length(&self) -> usize {
         match self {
@@ -58,11 +44,5 @@ impl Opaque {
             Self::Url(url) => url.length(),
             Self::Quantity(_) | Self::Ip(_) | Self::Cidr(_) | Self::Format(_) => 0,
         }
-    }
-}
-
-impl From<Opaque> for Value<'_> {
-    fn from(opaque: Opaque) -> Self {
-        Self::Opaque(Arc::new(opaque))
     }
 }

@@ -4,6 +4,7 @@
 //! an int) into errors at load, where they would otherwise make a condition unknown for ever.
 
 use crate::syntax::Operator;
+use crate::values::opaque::Opaque;
 use crate::values::value::Value;
 
 /// What is known of the type of a part.
@@ -90,9 +91,23 @@ impl Type {
             Value::Optional(_) => Self::Optional,
             Value::Duration(_) => Self::Duration,
             Value::Timestamp(_) => Self::Timestamp,
-            Value::Opaque(opaque) => opaque.kind(),
+            Value::Opaque(opaque) => match **opaque {
+                Opaque::Quantity(_) => Self::Quantity,
+                Opaque::Semver(_) => Self::Semver,
+                Opaque::Ip(_) => Self::Ip,
+                Opaque::Cidr(_) => Self::Cidr,
+                Opaque::Url(_) => Self::Url,
+                Opaque::Format(_) => Self::Format,
+            },
             Value::Unread(_) => Self::Any,
         }
+    }
+}
+
+impl Value<'_> {
+    /// What kind of value this is, with its article.
+    pub(crate) fn noun(&self) -> String {
+        Type::of(self).noun()
     }
 }
 

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::limits::Unread;
 use crate::values::opaque::Opaque;
 use crate::values::time::{Duration, Timestamp};
-use crate::values::types::Type;
 
 /// What an expression computes with.
 #[derive(Clone, Debug)]
@@ -106,6 +105,12 @@ impl From<String> for Value<'_> {
     }
 }
 
+impl From<Opaque> for Value<'_> {
+    fn from(opaque: Opaque) -> Self {
+        Self::Opaque(Arc::new(opaque))
+    }
+}
+
 impl<'a> From<Vec<Value<'a>>> for Value<'a> {
     fn from(items: Vec<Value<'a>>) -> Self {
         // An empty one needs no memory of its own.
@@ -153,11 +158,6 @@ impl<'a> Value<'a> {
         let behind = behind.iter().skip_while(|(key, _)| **key == *name);
         let field = (Text::Borrowed(name), value);
         Self::Map(Map::Read(before.iter().cloned().chain([field]).chain(behind.cloned()).collect()))
-    }
-
-    /// What kind of value this is, with its article.
-    pub(crate) fn noun(&self) -> String {
-        Type::of(self).noun()
     }
 
     /// The key of a map or list that this value stands for when something is looked up. A double without a fraction is the

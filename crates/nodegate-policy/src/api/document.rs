@@ -14,8 +14,6 @@ use crate::api::source::{
     FieldPath, Node, Related, SourcePosition, SourceText, SyntaxError, Tree, parse_documents, parse_documents_within,
 };
 
-/// Maximum number of errors that are collected. People read fewer, and a hostile policy has one for each of its values.
-pub(crate) const ERRORS_MAX: usize = 1_000;
 /// The label of something that a document has twice.
 pub(crate) const THE_FIRST: &str = "the first one";
 

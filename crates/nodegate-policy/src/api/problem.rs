@@ -6,6 +6,9 @@ use std::fmt;
 /// errors may repeat parts of it.
 const PART_MAX: usize = 8 * 1024;
 
+/// Maximum number of errors that are collected. People read fewer, and a hostile policy has one for each of its values.
+pub(crate) const ERRORS_MAX: usize = 1_000;
+
 /// An error in words: the problem, and the remedy if there is one.
 ///
 /// Both are parts of a sentence of bounded length. [`fmt::Display`] joins them on one line, for logs, conditions and events.

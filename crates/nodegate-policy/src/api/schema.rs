@@ -14,10 +14,12 @@ use super::policy::NodePolicySpec;
 
 mod check;
 mod editors;
+mod fault;
 mod taints;
 
-pub use check::{ShapeFault, check, nearest};
+pub use check::{check, nearest};
 pub use editors::for_editors;
+pub use fault::ShapeFault;
 
 /// The schema of a type in the small vocabulary that [`check`] understands: `type`, `properties`,
 /// `required`, `items`, `additionalProperties`, `enum`. Without `type`, any value is valid.

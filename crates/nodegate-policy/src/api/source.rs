@@ -8,6 +8,7 @@ mod parse;
 mod place;
 mod quotes;
 mod traps;
+mod value;
 
 use serde_json::{Map as JsonMap, Value as Json};
 

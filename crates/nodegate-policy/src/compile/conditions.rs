@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Faults;
-use super::rules::node_expression;
+use super::texts::node_expression;
 use crate::api::names::{check_label_key, check_label_value};
 use crate::api::policy::{ConditionsSpec, GpuSpec, MatchSpec, Operator, RequirementSpec, SelectorSpec};
 use crate::api::problem::Problem;

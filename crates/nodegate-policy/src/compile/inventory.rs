@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rules::duration;
+use super::texts::duration;
 use super::{Draft, Faults};
 use crate::api::names::{cut_name, is_dns_subdomain};
 use crate::api::policy::InventorySpec;

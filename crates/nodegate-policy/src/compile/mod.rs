@@ -10,16 +10,17 @@ mod order;
 pub(crate) mod review;
 mod rules;
 mod sections;
+mod texts;
 mod trust;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use crate::api::document::{ERRORS_MAX, Origin, PolicyDocument, PolicyError, THE_FIRST};
+use crate::api::document::{Origin, PolicyDocument, PolicyError, THE_FIRST};
 use crate::api::policy::NodePolicySpec;
 use crate::api::presets;
-use crate::api::problem::Problem;
+use crate::api::problem::{ERRORS_MAX, Problem};
 use crate::api::schema::nearest;
 use crate::api::source::{FieldPath, Related};
 use crate::keys::compile_budget::{CompileBudget, EXPRESSIONS_MAX};

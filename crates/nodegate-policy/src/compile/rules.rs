@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::conditions::matcher;
+use super::texts::{duration, node_expression};
 use super::{Draft, Faults, inventory};
 use crate::api::names::{LabelKey, LabelValue, Taint, TaintId, check_label_key, check_length, cut_name};
 use crate::api::policy::{DerivedSpec, LabelMapSpec, Operator, PersistSpec, RuleMode, RuleSpec, TaintSpec};
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
-use crate::cel::{Expression, ExpressionError, Scope, Yields};
+use crate::cel::{Expression, Yields};
 use crate::keys::annotations::{ANNOTATIONS_MAX, READ_BY_THE_API_SERVER};
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::{is_own, is_reconciled_by_kubelet, writable_label};
@@ -215,38 +215,6 @@ fn labels(spec: &BTreeMap<String, String>, path: &FieldPath, faults: &mut Faults
     pairs.collect::<Vec<_>>().into_iter().filter_map(|(key, value)| Some((key?, value?))).collect()
 }
 
-/// Compiles one expression over a node.
-pub(super) fn node_expression(
-    source: &str,
-    yields: Yields,
-    path: &FieldPath,
-    faults: &mut Faults<'_>,
-) -> Option<Arc<Expression>> {
-    expression(source, Scope::Node, yields, path, faults).map(Arc::new)
-}
-
-/// Compiles one expression.
-pub(super) fn expression(
-    source: &str,
-    scope: Scope,
-    yields: Yields,
-    path: &FieldPath,
-    faults: &mut Faults<'_>,
-) -> Option<Expression> {
-    if !faults.budget.count_expression() {
-        return None;
-    }
-    let compiled = Expression::compile(source, scope, yields);
-    let problem = |error: &ExpressionError| Problem::of(error.what(), error.remedy().map(Into::into));
-    let report = |error: ExpressionError| {
-        let described = |what: &str| format!("{} of the expression: {what}", error.place());
-        faults.inside(path, source, error.bytes(), problem(&error), described);
-    };
-    let compiled = compiled.map_err(report).ok()?;
-    faults.check(path, faults.budget.take(compiled.compiled_bytes()))?;
-    Some(compiled)
-}
-
 fn label_expressions(
     spec: &BTreeMap<String, String>,
     path: &FieldPath,
@@ -342,16 +310,4 @@ fn taints(specs: &[TaintSpec], path: &FieldPath, faults: &mut Faults<'_>) -> Vec
         compiled.push((Taint { id, value }, path));
     }
     compiled.into_iter().map(|(taint, _)| taint).collect()
-}
-
-/// Parses a duration such as `60s`, `5m` or `720h`.
-pub(super) fn duration(text: &str) -> Result<Duration, Problem> {
-    let fault = || {
-        let is_number = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
-        let remedy =
-            if is_number { format!("add a unit: {text}s") } else { "write one such as 60s, 5m or 720h".to_owned() };
-        Problem::new(format!("{text:?} is not a duration"), remedy)
-    };
-    let parsed: jiff::SignedDuration = text.parse().map_err(|_| fault())?;
-    Duration::try_from(parsed).map_err(|_| fault())
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use serde::de;
 
-use super::json_borrow::{ENTRIES_MAX, TEXTS_MAX, too_many};
+use super::json_limits::{ENTRIES_MAX, TEXTS_MAX, too_many};
 
 thread_local! {
     /// What was kept of the Node that this thread parses; `None` while it parses none.

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 
-use super::json_borrow::too_many;
+use super::json_limits::too_many;
 
 /// A kind of JSON value that is accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,7 @@ pub(crate) mod inventory;
 pub(crate) mod json_borrow;
 mod json_count;
 pub(crate) mod json_kinds;
+pub(crate) mod json_limits;
 pub(crate) mod managed_fields;
 pub(crate) mod missing;
 pub(crate) mod pending_taints;
@@ -21,9 +22,10 @@ use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Vi
 
 use crate::api::names::TaintEffect;
 use crate::cel::{Budget, Excerpt, Paths};
-use crate::facts::json_borrow::{Capacity, Entries, KEY_MAX, Text, within, within_or_none};
+use crate::facts::json_borrow::{Capacity, Entries, Text, within, within_or_none};
 use crate::facts::json_count::CountedNode;
 use crate::facts::json_kinds::{List, Object, object};
+use crate::facts::json_limits::KEY_MAX;
 use crate::facts::quantity::Quantity;
 use crate::facts::wire::{Conditions, MetadataWire, NodeInfoWire, SpecWire, StatusWire, TaintWire};
 

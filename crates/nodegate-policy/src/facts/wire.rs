@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
 
-use super::json_borrow::{Capacity, Entries, KEY_MAX, Text, within_or_none};
+use super::json_borrow::{Capacity, Entries, Text, within_or_none};
 use super::json_count::count;
 use super::json_kinds::{List, Object, list};
+use super::json_limits::KEY_MAX;
 use super::{Readiness, TaintFact};
 use crate::keys::annotations::ANNOTATIONS_MAX;
 

@@ -6,6 +6,7 @@ use super::break_glass::BreakGlass;
 use super::findings::{Finding, KnownFindings};
 use super::parts::Part;
 use super::snapshot::NodeSnapshot;
+use super::unevaluated::Unevaluated;
 use super::{Judge, Violation, changes, expressions, findings};
 use crate::api::policy::{ChangeOperation, EntryMode};
 use crate::set::governance::{Constraint, ConstraintEntry, Entry, ExpressionConstraint, JudgedBy};
@@ -124,10 +125,10 @@ impl<'a> Judge<'a, '_> {
         expressions::findings(constraint, &self.input(snapshot, self.old.as_ref())).unwrap_or_else(|why| {
             let mut unevaluated = self.unevaluated.borrow_mut();
             match why {
-                expressions::Unevaluated::TooCostly(reason) if self.is_binding(entry) => {
+                Unevaluated::TooCostly(reason) if self.is_binding(entry) => {
                     unevaluated.too_costly = Some((entry.id.clone(), reason));
                 }
-                expressions::Unevaluated::TooCostly(reason) | expressions::Unevaluated::Unknown(reason) => {
+                Unevaluated::TooCostly(reason) | Unevaluated::Unknown(reason) => {
                     if !unevaluated.unknown.iter().any(|(rule, _)| *rule == entry.id) {
                         unevaluated.unknown.push((entry.id.clone(), reason));
                     }

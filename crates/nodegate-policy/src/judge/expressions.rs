@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 
 use super::findings::Finding;
 use super::snapshot::NodeSnapshot;
+use super::unevaluated::Unevaluated;
 use crate::cel::{EvaluationError, Excerpt, Expression, RequestValue, RequestVariables, Variables};
 use crate::facts::request::{Operation, Requester, Write};
 use crate::set::governance::ExpressionConstraint;
@@ -51,27 +52,6 @@ impl<'r> SharedRequest<'r> {
             };
             request.value()
         })
-    }
-}
-
-/// Why an expression could not be evaluated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unevaluated {
-    /// It failed, for example because it reads an absent field.
-    Unknown(String),
-    /// It would take too long or too much memory. This is separate, so that a large node cannot bypass a constraint.
-    TooCostly(String),
-}
-
-impl From<EvaluationError> for Unevaluated {
-    fn from(error: EvaluationError) -> Self {
-        match error {
-            EvaluationError::TooExpensive
-            | EvaluationError::Spent
-            | EvaluationError::TooLarge
-            | EvaluationError::TooDeep => Self::TooCostly(error.to_string()),
-            EvaluationError::Failed(_) | EvaluationError::Internal(_) => Self::Unknown(error.to_string()),
-        }
     }
 }
 

@@ -13,6 +13,7 @@ mod replaced;
 mod requested;
 mod snapshot;
 mod stored;
+mod unevaluated;
 mod verdict;
 
 pub use excess::CHANGES_MAX;

@@ -3,8 +3,8 @@
 use std::cell::OnceCell;
 
 use super::changes::NodeKey;
-use super::expressions::Unevaluated;
 use super::parts::Part;
+use super::unevaluated::Unevaluated;
 use crate::api::names::TaintEffect;
 use crate::cel::{Budget, Edit, Excerpt, Paths};
 use crate::decide::view::View;

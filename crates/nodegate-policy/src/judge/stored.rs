@@ -4,10 +4,11 @@
 
 use super::Exemptions;
 use super::break_glass::BreakGlass;
-use super::expressions::{self, EvaluationInput, SharedRequest, Unevaluated};
+use super::expressions::{self, EvaluationInput, SharedRequest};
 use super::findings;
 use super::parts::Part;
 use super::snapshot::NodeSnapshot;
+use super::unevaluated::Unevaluated;
 use super::verdict::{Verdict, Violation};
 use crate::api::policy::ChangeOperation;
 use crate::facts::NodeFacts;

@@ -9,16 +9,7 @@ use std::collections::BTreeMap;
 use nodegate_policy::api::names::check_label_key;
 
 use super::json;
-
-/// Maximum number of labels of one node in an answer, used or not.
-pub(super) const WRITTEN_MAX: usize = 1024;
-/// Maximum number of nodes in one answer.
-pub(super) const NODES_MAX: usize = 100_000;
-/// Maximum length of a key, a value or a name of a node that is kept, in bytes. What is longer is not valid, cut or not.
-const KEPT_MAX: usize = 512;
-
-/// The labels of one node as the inventory wrote them.
-pub(super) type Written = BTreeMap<String, String>;
+use super::written::{NODES_MAX, WRITTEN_MAX, Written, add, kept, too_many_labels, too_many_nodes};
 
 /// The answer about one node: a JSON object of strings, one such object in `labels`, or lines of `key=value …`.
 ///
@@ -80,29 +71,6 @@ pub(super) fn of_all(body: &[u8], mut each: impl FnMut(String, Written)) -> Resu
     Ok(())
 }
 
-/// The text, as long as it is kept.
-pub(super) fn kept(text: &str) -> String {
-    text[..text.floor_char_boundary(KEPT_MAX)].to_owned()
-}
-
-/// Adds a label.
-///
-/// # Errors
-/// Returns a sentence if there are too many.
-pub(super) fn add(labels: &mut Written, (key, value): (&str, &str)) -> Result<(), Cow<'static, str>> {
-    labels.insert(kept(key), kept(value));
-    if labels.len() > WRITTEN_MAX { Err(too_many_labels()) } else { Ok(()) }
-}
-
-fn too_many_labels() -> Cow<'static, str> {
-    format!("it has more than {WRITTEN_MAX} labels for one node").into()
-}
-
-/// The sentence about [`NODES_MAX`].
-pub(super) fn too_many_nodes() -> Cow<'static, str> {
-    format!("it is about more than {NODES_MAX} nodes").into()
-}
-
 enum Text<'t> {
     Json(&'t str),
     Lines(&'t str),
@@ -147,6 +115,7 @@ fn not_a_label(number: usize) -> Cow<'static, str> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::written::KEPT_MAX;
     use super::*;
 
     fn written(labels: &[(&str, &str)]) -> Written {

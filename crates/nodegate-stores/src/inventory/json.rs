@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::error::Category;
 
-use super::answer::{NODES_MAX, Written, add, kept, too_many_nodes};
+use super::written::{NODES_MAX, Written, add, kept, too_many_nodes};
 
 const NOT_STRINGS: &str = "it is a JSON object, but some of its values are not strings";
 const NOT_OBJECTS: &str = "it is a JSON object, but not one with an object of labels for each node";

@@ -10,12 +10,15 @@ mod credentials;
 mod json;
 mod pace;
 mod refresh;
+mod report;
 mod request;
 mod schedule;
 mod source;
 mod stored;
+mod written;
 
 pub use cache::InventoryCache;
-pub use refresh::{AllFailing, Failing, Refresher, RefresherConfig};
+pub use refresh::{Refresher, RefresherConfig};
+pub use report::{AllFailing, Failing};
 pub use schedule::LivingNode;
 pub use stored::{NAME_PREFIX, UnreadableAnswers, follow, read, selector};

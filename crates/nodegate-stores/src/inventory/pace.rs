@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::schedule::TOLERATED;
-
+/// Number of failures in a row that say nothing yet.
+pub(super) const TOLERATED: u32 = 3;
 /// The longest pause of an inventory that fails; never longer than its interval, or it would answer again and nobody would notice.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// For how long one usable answer shows that an inventory works; never longer than its interval.

@@ -1,6 +1,5 @@
 //! Asks all inventories of the policies in force.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 
 use super::cache::{AsSource, InventoryCache};
+use super::report::{AllFailing, Report};
 use super::source::{Living, Source, Surroundings};
 use super::stored;
 use nodegate_base::metrics::{InventoryMetrics, Metrics};
@@ -22,77 +22,6 @@ pub struct RefresherConfig {
     pub credentials: Option<PathBuf>,
     /// Maximum number of requests per second to one inventory.
     pub requests_per_second: u32,
-}
-
-/// Why an inventory does not answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failing {
-    /// Its policy.
-    pub policy: String,
-    /// Its name.
-    pub name: String,
-    /// The reason, as a sentence.
-    pub why: String,
-}
-
-/// The inventories that do not answer, by `policy/name`.
-pub type AllFailing = Arc<BTreeMap<Arc<str>, Failing>>;
-
-/// Reports whether inventories answer: to the log once for each change, in metrics, and to whoever follows.
-#[derive(Debug)]
-pub(super) struct Report(watch::Sender<AllFailing>);
-
-impl Report {
-    /// Records that an inventory answers.
-    pub(super) fn answers(&self, inventory: &Inventory, metrics: &InventoryMetrics) {
-        let Inventory { id, policy, name, .. } = inventory;
-        metrics.set_failing(policy, name, false);
-        let was_failing = self.0.send_if_modified(|failing| {
-            failing.contains_key(id) && {
-                Arc::make_mut(failing).remove(id);
-                true
-            }
-        });
-        if was_failing {
-            tracing::info!(policy = &**policy, inventory = &**name, "the inventory answers again");
-        }
-    }
-
-    /// Records that an inventory does not answer.
-    pub(super) fn fails(&self, inventory: &Inventory, why: String, metrics: &InventoryMetrics) {
-        let Inventory { id, policy, name, .. } = inventory;
-        metrics.set_failing(policy, name, true);
-        self.0.send_if_modified(|failing| {
-            let known = failing.get(id).is_some_and(|known| known.why == why);
-            if !known {
-                tracing::warn!(
-                    policy = &**policy,
-                    inventory = &**name,
-                    why,
-                    "the inventory does not answer; its last answers stay in force"
-                );
-                let (policy, name) = (policy.to_string(), name.to_string());
-                Arc::make_mut(failing).insert(id.clone(), Failing { policy, name, why });
-            }
-            !known
-        });
-    }
-
-    /// Sets the metric again after it was cleared.
-    fn repeat(&self, metrics: &InventoryMetrics) {
-        self.0.borrow().values().for_each(|Failing { policy, name, .. }| metrics.set_failing(policy, name, true));
-    }
-
-    /// Forgets inventories that `known` does not accept.
-    fn retain(&self, known: impl Fn(&str) -> bool) {
-        self.0.send_if_modified(|failing| {
-            let gone = failing.keys().any(|id| !known(id));
-            if gone {
-                Arc::make_mut(failing).retain(|id, _| known(id));
-            }
-            gone
-        });
-    }
 }
 
 /// While it exists, this replica asks. Its metrics about inventories end with it.
@@ -128,13 +57,13 @@ impl Refresher {
         config: RefresherConfig,
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
-        let (report, joined) = (Report(watch::Sender::default()), watch::Sender::default());
+        let (report, joined) = (Report::default(), watch::Sender::default());
         Arc::new(Self { cache, policies, generation, config, metrics, report, joined })
     }
 
     /// The inventories that do not answer.
     pub fn failing(&self) -> watch::Receiver<AllFailing> {
-        self.report.0.subscribe()
+        self.report.failing()
     }
 
     /// The answers.

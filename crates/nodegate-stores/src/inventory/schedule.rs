@@ -10,12 +10,10 @@ use std::time::Duration;
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
 
-use super::pace::{Pace, longer, since_joined};
+use super::pace::{Pace, TOLERATED, longer, since_joined};
 
 /// How long an answer about a deleted node is kept: a node that is created again gets its labels at admission.
 const KEPT: Duration = Duration::from_secs(3600);
-/// Number of failures in a row that say nothing yet.
-pub(super) const TOLERATED: u32 = 3;
 /// Minimum time between two requests about all nodes, while one of them waits for the result.
 const BATCH_SPACING: Duration = Duration::from_secs(5);
 /// The longest delay after a failure about one node.

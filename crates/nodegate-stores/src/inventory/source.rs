@@ -16,9 +16,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::answer;
 use super::cache::InventoryCache;
-use super::refresh::Report;
+use super::report::Report;
 use super::request::{Fault, Requester, Returned};
 use super::schedule::{Health, LivingNode, Outcome, Schedule};
+use super::written::Written;
 use nodegate_base::metrics::InventoryMetrics;
 use nodegate_base::text;
 use nodegate_policy::api::names::is_dns_subdomain;
@@ -245,12 +246,7 @@ impl Source {
     /// # Errors
     /// Returns a sentence if there are labels and none of them may be used: a page about an error looks like this, and
     /// must not remove labels.
-    fn accept(
-        &self,
-        around: Surroundings<'_>,
-        node: &str,
-        written: answer::Written,
-    ) -> Result<InventoryLabels, String> {
+    fn accept(&self, around: Surroundings<'_>, node: &str, written: Written) -> Result<InventoryLabels, String> {
         let count = written.len();
         let (labels, dropped) = self.inventory.accept(written);
         if !dropped.is_empty() {

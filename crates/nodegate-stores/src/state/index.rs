@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
-use super::configmaps::{NAME_PREFIX, Problem};
+use super::layout::{NAME_PREFIX, Problem};
 use super::{Identity, SavedStates};
 use nodegate_policy::api::state::SavedState;
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::configmaps::{aside_key, corrupt_key, is_aside, is_corrupt, parse};
 use super::error::{DOCUMENT_MAX, WriteError};
+use super::layout::{aside_key, corrupt_key, is_aside, is_corrupt, parse};
 use super::{Identity, STATE_KEY};
 use nodegate_base::text;
 use nodegate_policy::api::state::{Change, SavedState};

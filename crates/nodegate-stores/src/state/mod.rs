@@ -5,6 +5,7 @@ mod directory;
 mod error;
 mod identity;
 mod index;
+mod layout;
 mod merge;
 mod stored_map;
 mod writer;
@@ -20,11 +21,12 @@ use arc_swap::ArcSwap;
 use nodegate_policy::Publishers;
 use nodegate_policy::api::state::SavedState;
 
-pub use configmaps::{ConfigMaps, NAME_PREFIX, Problem, STATE_KEY, Unused, is_record};
+pub use configmaps::ConfigMaps;
 pub use directory::{StateError, StateObserver, read, watch};
 pub use error::WriteError;
 pub use identity::{Identity, Machine};
 pub use index::Precedence;
+pub use layout::{NAME_PREFIX, Problem, STATE_KEY, Unused, is_record};
 pub use stored_map::{Deletion, StoredMap};
 pub use writer::{StateWriter, Written};
 

@@ -4,12 +4,11 @@ use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation, RemoveOperati
 use jsonptr::PointerBuf;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::Preconditions;
 use serde_json::json;
 
-use super::configmaps::{ConfigMaps, NAME_PREFIX, STATE_KEY, is_aside, is_corrupt, parse};
-use super::error::code;
-use super::{Identity, SavedStates};
+use super::Identity;
+use super::layout::{NAME_PREFIX, STATE_KEY, is_aside, is_corrupt, parse};
 
 /// A ConfigMap that holds saved state, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,46 +74,30 @@ impl StoredMap {
         })
     }
 
+    /// Whether there is other data in it.
+    pub(super) fn has_others(&self) -> bool {
+        self.has_others
+    }
+
+    /// The object as it was read.
+    pub(super) fn preconditions(&self) -> Preconditions {
+        Preconditions { resource_version: self.version.clone(), uid: self.uid.clone() }
+    }
+
+    /// Removes what nodegate wrote. The API server answers 409 if the current resourceVersion differs.
+    pub(super) fn without_own_data(&self) -> JsonPatch {
+        let remove =
+            |key: &String| PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(["data", key]) });
+        let version = PatchOperation::Add(AddOperation {
+            path: PointerBuf::from_tokens(["metadata", "resourceVersion"]),
+            value: json!(self.version),
+        });
+        JsonPatch(std::iter::once(version).chain(self.own.iter().map(remove)).collect())
+    }
+
     /// Whether one of its records is in use for a machine with one of these identities.
     pub fn is_of(&self, living: impl Fn(&str) -> bool) -> bool {
         self.identities.iter().any(|identity| living(identity))
-    }
-}
-
-impl ConfigMaps {
-    /// The identity under which the record of a node is stored.
-    pub fn identity_of(&self, node: super::Machine<'_>) -> Option<String> {
-        SavedStates::get(self.states(), node).map(|state| Identity::key(&state))
-    }
-
-    /// Deletes a ConfigMap with saved state, or only nodegate's data if it holds other data, unless it was changed since
-    /// it was read.
-    ///
-    /// # Errors
-    /// Returns an error if the API server refuses or cannot be reached.
-    pub async fn delete(&self, map: &StoredMap, manager: &str) -> Result<Deletion, kube::Error> {
-        let outcome = if map.has_others {
-            let remove =
-                |key: &String| PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(["data", key]) });
-            // The API server answers 409 if the current resourceVersion differs.
-            let version = PatchOperation::Add(AddOperation {
-                path: PointerBuf::from_tokens(["metadata", "resourceVersion"]),
-                value: json!(map.version),
-            });
-            let operations = std::iter::once(version).chain(map.own.iter().map(remove)).collect();
-            let parameters = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
-            self.api.patch(&map.name, &parameters, &Patch::Json::<()>(JsonPatch(operations))).await.map(drop)
-        } else {
-            let preconditions = Preconditions { resource_version: map.version.clone(), uid: map.uid.clone() };
-            let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            self.api.delete(&map.name, &parameters).await.map(drop)
-        };
-        match outcome {
-            Err(error) if code(&error) == 404 => Ok(Deletion::Done),
-            // If a `remove` operation fails before the version is compared, the API server answers 422.
-            Err(error) if matches!(code(&error), 409 | 422) => Ok(Deletion::Changed),
-            outcome => outcome.map(|()| Deletion::Done),
-        }
     }
 }
 

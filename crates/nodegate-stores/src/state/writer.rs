@@ -8,9 +8,10 @@ use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Resource as _, ResourceExt as _};
 
 use super::Identity;
-use super::configmaps::{ConfigMaps, data, name_for, parse};
+use super::configmaps::{ConfigMaps, data};
 use super::error::{WriteError, code};
 use super::index::{DocumentLocation, Read};
+use super::layout::{name_for, parse};
 use super::merge::{is_based_on, merged};
 use nodegate_base::traces::Ended;
 use nodegate_policy::api::state::{Change, SavedState};

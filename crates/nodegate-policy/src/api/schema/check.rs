@@ -2,10 +2,10 @@
 
 use serde_json::Value as Json;
 
+use super::fault::ShapeFault;
 use super::taints;
 use crate::api::Quoted;
-use crate::api::document::ERRORS_MAX;
-use crate::api::problem::Problem;
+use crate::api::problem::{ERRORS_MAX, Problem};
 use crate::api::source::{Field, FieldPath, Node, SourcePosition, Tree, quoted};
 
 /// Maximum length of a text, in bytes. Nothing in a policy is longer: the annotations of a node have as much in total.
@@ -14,17 +14,6 @@ const TEXT_MAX: usize = 256 * 1024;
 const NAME_MAX: usize = 1024;
 /// A longer name is not compared with known ones: that takes memory for each pair of characters.
 const COMPARED_MAX: usize = 64;
-
-/// A value that does not conform to the schema.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShapeFault {
-    /// The position.
-    pub place: SourcePosition,
-    /// The field.
-    pub path: FieldPath,
-    /// What is wrong, and what to write instead.
-    pub problem: Problem,
-}
 
 /// The keyword with the [`Meaning`] of the texts in a field. The API server does not know it and drops it.
 pub(super) const MEANING: &str = "x-nodegate";
@@ -87,7 +76,7 @@ fn check_value(
     };
     let meaning = Meaning::of(schema).or(context.meaning);
     match (&tree.value, wanted, meaning) {
-        (Node::Mapping(_), "string", Some(Meaning::TaintText)) => return taints::to_text(tree, path, faults),
+        (Node::Mapping(_), "string", Some(Meaning::TaintText)) => return taint_as_text(tree, path, faults),
         (Node::Scalar(Json::String(_)), "object", Some(Meaning::Taint)) => taints::to_mapping(tree),
         _ => {}
     }
@@ -368,4 +357,18 @@ fn unexpected_scalar(
         }
         _ => format!("expected {}, found {found}", article(wanted)).into(),
     }
+}
+
+/// Converts a mapping to the text of the taint that it stands for. Returns false if it is not one.
+fn taint_as_text(tree: &mut Tree, path: &FieldPath, faults: &mut Vec<ShapeFault>) -> bool {
+    let before = faults.len();
+    check(tree, &taints::schema(), path, faults);
+    if faults.len() == before {
+        faults.extend(taints::faults(tree, path));
+    }
+    let is_taint = faults.len() == before;
+    if is_taint {
+        taints::to_text(tree);
+    }
+    is_taint
 }

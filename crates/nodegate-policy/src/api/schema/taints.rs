@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::check::{ShapeFault, check};
+use super::fault::ShapeFault;
 use crate::api::names::{check_label_key, check_label_value};
 use crate::api::source::{Field, FieldPath, Node, Tree};
 
@@ -26,32 +26,32 @@ pub(super) fn to_mapping(tree: &mut Tree) {
     tree.value = Node::Mapping(parts.into_iter().filter_map(|(name, text)| Some(part(name, text?))).collect());
 }
 
-/// Converts a mapping to the text that it stands for. Returns false if it is not a taint.
-pub(super) fn to_text(tree: &mut Tree, path: &FieldPath, faults: &mut Vec<ShapeFault>) -> bool {
-    let before = faults.len();
-    let schema = json!({
+/// The schema of a mapping.
+pub(super) fn schema() -> Json {
+    json!({
         "type": "object",
         "required": ["key"],
         "additionalProperties": false,
         "properties": {"key": {"type": "string"}, "value": {"type": "string"}, "effect": {"type": "string"}},
-    });
-    check(tree, &schema, path, faults);
-    let text = |name: &str| tree.text(name).map(str::to_owned);
-    let (key, value, effect) = (text("key").unwrap_or_default(), text("value"), text("effect"));
-    let checked = [("key", check_label_key(&key)), ("value", check_label_value(value.as_deref().unwrap_or_default()))];
-    if faults.len() == before {
-        for (name, fault) in checked {
-            let place = tree.field(name).map_or(tree.place, |field| field.tree.place);
-            let fault = fault.err().map(|error| ShapeFault { place, path: path.key(name), problem: error.into() });
-            faults.extend(fault);
-        }
-    }
-    if faults.len() > before {
-        return false;
-    }
-    let value = value.filter(|value| !value.is_empty()).map(|value| format!("={value}")).unwrap_or_default();
-    let effect = effect.map(|effect| format!(":{effect}")).unwrap_or_default();
-    let place = tree.head();
-    *tree = Tree { place, value: Node::Scalar(format!("{key}{value}{effect}").into()), written: None };
-    true
+    })
+}
+
+/// What is wrong in a mapping of this schema.
+pub(super) fn faults(tree: &Tree, path: &FieldPath) -> impl Iterator<Item = ShapeFault> {
+    let text = |name: &str| tree.text(name).unwrap_or_default();
+    let checked = [("key", check_label_key(text("key"))), ("value", check_label_value(text("value")))];
+    checked.into_iter().filter_map(|(name, outcome)| {
+        let place = tree.field(name).map_or(tree.place, |field| field.tree.place);
+        outcome.err().map(|error| ShapeFault { place, path: path.key(name), problem: error.into() })
+    })
+}
+
+/// Converts a mapping to the text that it stands for.
+pub(super) fn to_text(tree: &mut Tree) {
+    let text = |name: &str| tree.text(name).filter(|text| !text.is_empty());
+    let key = text("key").unwrap_or_default();
+    let value = text("value").map(|value| format!("={value}")).unwrap_or_default();
+    let effect = tree.text("effect").map(|effect| format!(":{effect}")).unwrap_or_default();
+    let written = format!("{key}{value}{effect}");
+    *tree = Tree { place: tree.head(), value: Node::Scalar(written.into()), written: None };
 }

@@ -5,9 +5,9 @@ use std::ops::Range;
 use serde_saphyr::Spanned;
 use serde_saphyr::budget::BudgetBreach;
 
-use super::parse::Value;
 use super::place::SourcePosition;
 use super::quotes::open_quote;
+use super::value::Value;
 use crate::api::Quoted;
 use crate::api::problem::Problem;
 

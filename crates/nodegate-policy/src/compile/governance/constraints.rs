@@ -15,7 +15,7 @@ use crate::api::schema::nearest;
 use crate::api::source::FieldPath;
 use crate::cel::{REGEX_FACTOR, REGEX_SIZE_MAX, Scope, Yields, sized_regex};
 use crate::compile::Faults;
-use crate::compile::rules::expression as compile_expression;
+use crate::compile::texts::expression as compile_expression;
 use crate::keys::Field;
 use crate::keys::pattern::KeySet;
 use crate::set::governance::{

@@ -2,16 +2,6 @@ use serde_json::json;
 
 use super::*;
 
-#[test]
-fn names_are_those_of_the_label_operator_if_possible() {
-    assert_eq!(name_for("kind-worker", "name=kind-worker", false), "node-labels-kind-worker");
-    let taken = name_for("kind-worker", "name=kind-worker", true);
-    assert!(taken.starts_with("node-labels-kind-worker-") && taken.len() == 40, "{taken}");
-    let long = format!("{}.{}", "a".repeat(63), "b".repeat(180));
-    let name = name_for(&long, "x", false);
-    assert!(name.len() <= NAME_MAX && name != name_for(&long, "y", false), "{name}");
-}
-
 fn maps_by(identity: Identity) -> ConfigMaps {
     let service = tower::service_fn(|_: axum::http::Request<kube::client::Body>| async {
         Err::<axum::http::Response<kube::client::Body>, _>(std::io::Error::other("not asked"))
@@ -194,20 +184,6 @@ fn the_record_of_a_machine_with_an_id_alone_stays_when_its_node_has_another_name
     *text = text.replacen('{', r#"{"identity":"systemUUID=C","#, 1);
     let (documents, problems) = super::documents(&config_map, "old");
     assert!(documents.len() == 1 && problems.is_empty(), "{problems:?}");
-}
-
-#[test]
-fn a_record_has_the_usual_name_or_one_with_a_hash() {
-    let long = format!("{}.{}", "a".repeat(63), "b".repeat(180));
-    for node in ["kind-worker", &long] {
-        for taken in [false, true] {
-            assert!(is_record_of(&name_for(node, "any identity", taken), node), "{node} {taken}");
-        }
-    }
-    for name in ["node-labels-kind-worker-copy", "node-labels-kind-workers", "node-labels-kind-worker-0123456789abcdeg"]
-    {
-        assert!(!is_record_of(name, "kind-worker"), "{name}");
-    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use maud::html;
 
 use crate::cli::look::report::document::{Rejected, Report};
-use crate::cli::look::report::page::sections::{Listed, of_report, ruled};
+use crate::cli::look::report::page::parts::{Listed, of_report, ruled};
 use crate::cli::look::report::page::table::Column;
 use crate::cli::look::report::page::{Section, Tile, text};
 use nodegate_base::text::or_quotes;

@@ -5,7 +5,7 @@ use maud::{PreEscaped, html};
 use crate::cli::look::report::cost::HOURS_A_MONTH;
 use crate::cli::look::report::document::Cost;
 use crate::cli::look::report::page::charts::{self, Bar};
-use crate::cli::look::report::page::sections::{BARS_MAX, fold, of_report, valued};
+use crate::cli::look::report::page::parts::{BARS_MAX, fold, of_report, valued};
 use crate::cli::look::report::page::table::{Column, Rows, table};
 use crate::cli::look::report::page::{Section, Tile, text};
 use nodegate_base::text::counted;

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use crate::cli::look::history::{Entry, changed, keyed, who};
 use crate::cli::look::report::page::charts;
-use crate::cli::look::report::page::sections::figure;
+use crate::cli::look::report::page::parts::figure;
 use crate::cli::look::report::page::table::{Column, Rows, table};
 use crate::cli::look::report::page::{Recorded, Section, Tile, minute, text};
 use nodegate_base::text::counted;

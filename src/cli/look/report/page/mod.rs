@@ -4,6 +4,7 @@ mod charts;
 mod claims;
 mod cost;
 mod history;
+mod parts;
 mod sections;
 mod table;
 

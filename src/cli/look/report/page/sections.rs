@@ -2,22 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use crate::cli::look::report::document::{Conflict, LeftAlone, Missed, MissedWrite, NativeFailure, Report, Violation};
 use crate::cli::look::report::page::charts::{self, Bar};
+use crate::cli::look::report::page::parts::{
+    BARS_MAX, Listed, REPORT, counted_bar, figure, fold, numbers, of_report, ruled, valued,
+};
 use crate::cli::look::report::page::table::{Column, Rows, nodes, table};
 use crate::cli::look::report::page::{Page, Section, Tile, claims, cost, history, text};
 use crate::cli::look::report::text::drifted;
 use crate::cli::look::report::{self, Source};
 use nodegate_base::text::counted;
 
-/// How many bars a chart has at most, the one for all others included.
-pub(super) const BARS_MAX: usize = 12;
-
 const NODES: Column<'_> = Column::Text("Nodes");
 const COUNT: Column<'_> = Column::Number("Count");
-const REPORT: &str = "nodegate report -o json";
 
 /// All sections, in their order.
 pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
@@ -38,17 +37,6 @@ pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
         sections.push(cost::section(&text(&first.label), &report.cost)?);
     }
     Ok(sections)
-}
-
-/// A chart with the same values as a table, for those who cannot see the chart or want to copy them.
-pub(super) fn figure(caption: &str, svg: String, summary: &str, table: Markup) -> Markup {
-    html! {
-        figure {
-            figcaption { (caption) }
-            div role="img" aria-label=(summary) { (PreEscaped(svg)) }
-            details { summary { "As a table" span.unseen { ": " (caption) } } (table) }
-        }
-    }
 }
 
 fn fleet(report: &Report) -> anyhow::Result<Section> {
@@ -72,33 +60,6 @@ fn by_label(label: &str, values: &BTreeMap<String, usize>, without: Option<usize
     fold(&mut bars, BARS_MAX - usize::from(without.is_some()));
     bars.extend(without.map(|(value, nodes)| counted_bar(value, nodes)));
     Ok(figure(&text(label), charts::bars(&bars)?, &summary, numbers))
-}
-
-/// The numbers of nodes as a table.
-fn numbers(what: &str, counts: &[(String, usize)]) -> Markup {
-    let rows = counts.iter().map(|(name, nodes)| vec![html! { (name) }, html! { (nodes) }]);
-    let rows = Rows { count: counts.len(), rows, all: REPORT.to_owned() };
-    table("Number of nodes", &[Column::Text(what), Column::Number("Nodes")], rows)
-}
-
-/// The value of a label, which may be empty.
-pub(super) fn valued(value: &str) -> String {
-    if value.is_empty() { "(empty)".to_owned() } else { text(value) }
-}
-
-fn counted_bar(name: String, count: usize) -> Bar {
-    #[expect(clippy::cast_precision_loss, reason = "no chart is as wide as that")]
-    let value = count as f64;
-    Bar { name, value, shown: count.to_string() }
-}
-
-/// Makes one bar of the shortest ones if there are more than `max`.
-pub(super) fn fold(bars: &mut Vec<Bar>, max: usize) {
-    if bars.len() > max {
-        let others = bars.split_off(max - 1);
-        let value: f64 = others.iter().map(|bar| bar.value).sum();
-        bars.push(Bar { name: format!("({} others)", others.len()), value, shown: format!("{value:.0}") });
-    }
 }
 
 /// What several nodes have in common, and their names; what most nodes have comes first.
@@ -141,38 +102,6 @@ fn violations_tile(found: &[Violation]) -> Tile {
         0 => tile,
         _ => Tile { what: format!("{}, {uncertain} uncertain", tile.what), alert: true, ..tile },
     }
-}
-
-/// A rule as `policy/rule`. A node that cannot be read violates none.
-pub(super) fn ruled(policy: &str, rule: &str) -> String {
-    if policy.is_empty() { "(node unreadable)".to_owned() } else { text(&format!("{policy}/{rule}")) }
-}
-
-/// A section with one table.
-pub(super) struct Listed<'a, I> {
-    pub(super) id: &'static str,
-    pub(super) title: &'static str,
-    pub(super) tile: Tile,
-    /// What is said if there are no rows.
-    pub(super) nothing: &'a str,
-    pub(super) caption: &'a str,
-    pub(super) columns: &'a [Column<'a>],
-    pub(super) rows: Rows<I>,
-}
-
-impl<I: Iterator<Item = Vec<Markup>>> Listed<'_, I> {
-    pub(super) fn section(self) -> Section {
-        let Self { id, title, tile, nothing, caption, columns, rows } = self;
-        let content = html! {
-            @if rows.count == 0 { p { (nothing) } }
-            @else { (table(caption, columns, rows)) }
-        };
-        Section { id, title, tile, content }
-    }
-}
-
-pub(super) fn of_report<I: ExactSizeIterator>(rows: I) -> Rows<I> {
-    Rows { count: rows.len(), rows, all: REPORT.to_owned() }
 }
 
 fn missing(report: &Report) -> Section {
