@@ -15,13 +15,13 @@ use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use kube::Client;
 
-use crate::cli::shared::connect::{ClusterTarget, ConnectArgs};
-use crate::cli::shared::effective_policies::{self, Unpublished};
+use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs};
+use crate::cli::shared::cluster::effective_policies::{self, Unpublished};
+use crate::cli::shared::cluster::serve_flags::ServedArgs;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::node_files::parse_name;
 use crate::cli::shared::output::{self, Format};
-use crate::cli::shared::serve_flags::ServedArgs;
-use crate::cli::{Findings, shared::known_node};
+use crate::cli::{Findings, shared::cluster::known_node};
 use nodegate_controller::kept_objects::kept_objects;
 use nodegate_controller::{NodeApi, WriteBudget};
 use nodegate_policy::cleanup::{Cleanup, CleanupResult, CleanupScope, Extent, KeptBecause};

@@ -12,10 +12,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use kube::Client;
 
 use crate::cli::run::serve::duration::duration;
-use crate::cli::shared::connect::ConnectArgs;
+use crate::cli::shared::cluster::connect::ConnectArgs;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::output::{self, Format};
-use crate::cli::{Findings, shared::effective_policies};
+use crate::cli::{Findings, shared::cluster::effective_policies};
 pub(crate) use document::MigrationsStatus;
 use document::{MigrationStatus, Phase, UnequalNode};
 use nodegate_base::text::on_a_line;

@@ -8,8 +8,8 @@ use kube::client::Body;
 use kube::core::Request;
 use serde_json::{Value as Json, json};
 
-use crate::cli::shared::connect::ClusterTarget;
-use crate::cli::{Findings, shared::effective_policies, shared::output};
+use crate::cli::shared::cluster::connect::ClusterTarget;
+use crate::cli::{Findings, shared::cluster::effective_policies, shared::output};
 use nodegate_base::kube_error::in_words;
 use nodegate_policy::api::state::{Change, How};
 use nodegate_policy::simulate::{Scene, simulate};

@@ -8,12 +8,12 @@ use anyhow::{Context as _, bail};
 use jiff::{Span, SpanRelativeTo, Timestamp};
 
 use crate::cli::leave::revert::revert;
-use crate::cli::shared::connect::{ClusterTarget, ConnectArgs};
+use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs};
+use crate::cli::shared::cluster::saved_state::InCluster;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::node_files::parse_name;
 use crate::cli::shared::output::{self, Format};
-use crate::cli::shared::saved_state::InCluster;
-use crate::cli::{Findings, shared::saved_state};
+use crate::cli::{Findings, shared::cluster::saved_state};
 pub(crate) use document::Entry;
 use document::{ByKind, FieldName};
 use nodegate_policy::api::state::{How, SavedState};

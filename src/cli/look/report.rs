@@ -15,11 +15,11 @@ use anyhow::{Context as _, ensure};
 use jiff::{Span, Timestamp};
 
 use crate::cli::look::history;
-use crate::cli::shared::connect::ConnectArgs;
+use crate::cli::shared::cluster::connect::ConnectArgs;
+use crate::cli::shared::cluster::serve_flags::ServedArgs;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::output::{self, Format};
 use crate::cli::shared::policy_files::PolicyFiles;
-use crate::cli::shared::serve_flags::ServedArgs;
 use crate::cli::{Findings, shared::whole_file};
 pub(crate) use document::Report;
 use fleet::{Fleet, Source};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::cli::Findings;
+use crate::cli::shared::cluster::serve_flags::PendingTaintArgs;
 use crate::cli::shared::output::{self, Format};
-use crate::cli::shared::serve_flags::PendingTaintArgs;
 use nodegate_base::text::counted;
 use nodegate_policy::{Lint, PendingKey, PolicyDocument, PolicyError, PolicySet};
 use nodegate_stores::files::{LoadError, Sources};

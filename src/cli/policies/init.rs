@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow, bail};
 use kube::Client;
 
-use crate::cli::shared::connect::ConnectArgs;
+use crate::cli::shared::cluster::connect::ConnectArgs;
+use crate::cli::shared::cluster::serve_flags::PendingTaintArgs;
 use crate::cli::shared::editor_schema;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::output::{self, Format};
-use crate::cli::shared::serve_flags::PendingTaintArgs;
 use crate::cli::{Findings, shared::node_files, shared::whole_file};
 pub(crate) use document::Summary;
 use document::UnreadableNode;

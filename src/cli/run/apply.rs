@@ -13,12 +13,12 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::Api;
 use serde::Serialize;
 
-use crate::cli::shared::connect::ConnectArgs;
+use crate::cli::shared::cluster::connect::ConnectArgs;
+use crate::cli::shared::cluster::serve_flags::ServedArgs;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::output::{self, Format};
 use crate::cli::shared::policy_files::PolicyFiles;
-use crate::cli::shared::serve_flags::ServedArgs;
-use crate::cli::{Findings, shared::effective_policies, shared::known_node, shared::whole_file};
+use crate::cli::{Findings, shared::cluster::effective_policies, shared::cluster::known_node, shared::whole_file};
 use nodegate_base::metrics::{ApplyRun, Metrics};
 use nodegate_base::text::counted;
 use nodegate_controller::tell::published::Published;

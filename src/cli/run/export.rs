@@ -5,10 +5,10 @@ mod firstboot;
 use serde_json::{Value as Json, json};
 
 use crate::cli::Findings;
+use crate::cli::shared::cluster::serve_flags::PendingTaintArgs;
 use crate::cli::shared::failure_policy::FailurePolicy;
 use crate::cli::shared::output::{self, Format};
 use crate::cli::shared::policy_files::PolicyFiles;
-use crate::cli::shared::serve_flags::PendingTaintArgs;
 use nodegate_policy::api::names::is_dns_subdomain;
 use nodegate_policy::native::{self, LeftOut, Native, NativeOptions};
 

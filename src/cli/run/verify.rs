@@ -15,10 +15,10 @@ use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
 use crate::cli::Findings;
-use crate::cli::shared::connect::ConnectArgs;
+use crate::cli::shared::cluster::connect::ConnectArgs;
+use crate::cli::shared::cluster::serve_flags::ConfigurationArgs;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::output;
-use crate::cli::shared::serve_flags::ConfigurationArgs;
 use nodegate_base::http_client::{self, trusting};
 use nodegate_base::kube_error::in_words;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::cli::leave::cleanup::CleanupArgs;
-use crate::cli::{shared::node_files, shared::saved_state};
+use crate::cli::{shared::cluster::saved_state, shared::node_files};
 use nodegate_controller::NodeObject;
 use nodegate_policy::cleanup::{Cleanup, CleanupScope, Extent, NodeCleanup, plan_cleanup};
 use nodegate_policy::{Publishers, StoredNode, simulate};

@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 
-use crate::cli::shared::connect::ClusterTarget;
+use crate::cli::shared::cluster::connect::ClusterTarget;
 use crate::cli::shared::output;
 use nodegate_base::text::on_a_line;
 use nodegate_controller::leader::LEASE;

@@ -14,10 +14,12 @@ use crate::cli::look::report::native;
 use crate::cli::look::report::violations::judge;
 use crate::cli::policies::plan::document::{Over, Remark, RemarkKind};
 use crate::cli::policies::plan::{decided, pods};
-use crate::cli::shared::connect::ClusterTarget;
+use crate::cli::shared::cluster::connect::ClusterTarget;
+use crate::cli::shared::cluster::known_node::{self, Known, KnownNode};
 use crate::cli::shared::invocation::Invocation;
-use crate::cli::shared::known_node::{self, Known, KnownNode};
-use crate::cli::{shared::effective_policies, shared::node_files, shared::output, shared::saved_state};
+use crate::cli::{
+    shared::cluster::effective_policies, shared::cluster::saved_state, shared::node_files, shared::output,
+};
 use crate::scheduling::{AffectedPod, Impact, Pod, Transition};
 use nodegate_base::kube_error::in_words;
 use nodegate_controller::Unreadable;

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::cli::look::report::ReportArgs;
 use crate::cli::look::report::document::{Policies, Violation, ViolationMode};
 use crate::cli::shared::invocation::Invocation;
-use crate::cli::{Findings, shared::effective_policies, shared::node_files, shared::output};
+use crate::cli::{Findings, shared::cluster::effective_policies, shared::node_files, shared::output};
 use kube::Client;
 use nodegate_base::text::counted;
 use nodegate_controller::tell::published::Published;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cli::run::serve::duration::duration;
-use crate::cli::shared::connect::ClusterTarget;
+use crate::cli::shared::cluster::connect::ClusterTarget;
 use nodegate_controller::MaxRemovals;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_stores::state::Identity;

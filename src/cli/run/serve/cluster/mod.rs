@@ -20,7 +20,7 @@ use crate::cli::run::serve::controller_args::ClusterConfig;
 use crate::cli::run::serve::expiry::Expiry;
 use crate::cli::run::serve::policies::InForce;
 use crate::cli::run::serve::process::Process;
-use crate::cli::shared::wait_for_cluster::{Unreached, reach};
+use crate::cli::shared::cluster::wait_for_cluster::{Unreached, reach};
 use nodegate_base::metrics::Reload;
 use nodegate_controller::Events;
 use nodegate_controller::cluster::annotation_calls;

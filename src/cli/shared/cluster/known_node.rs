@@ -9,10 +9,10 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{Api, Client};
 use serde_json::Value as Json;
 
-use crate::cli::shared::connect::ClusterTarget;
+use crate::cli::shared::cluster::connect::ClusterTarget;
+use crate::cli::shared::cluster::serve_flags::ConfigurationArgs;
 use crate::cli::shared::node_files::Found;
 use crate::cli::shared::output;
-use crate::cli::shared::serve_flags::ConfigurationArgs;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::text::on_a_line;
 use nodegate_controller::{NodeApi, NodeObject, Unreadable, machine};

@@ -4,7 +4,7 @@ use kube::Client;
 use nodegate_policy::{PendingKey, PendingTaints};
 use nodegate_stores::state::Identity;
 
-use crate::cli::shared::registration;
+use crate::cli::shared::cluster::registration;
 
 /// Flags of `serve` that commands need with the same values.
 #[derive(Clone, Debug, clap::Args)]

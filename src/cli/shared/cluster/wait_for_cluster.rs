@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
-use crate::cli::shared::connect::own_name;
+use crate::cli::shared::cluster::connect::own_name;
 use nodegate_base::kube_error::in_words;
 
 /// Timeout of one request.

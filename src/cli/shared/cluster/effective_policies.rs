@@ -4,7 +4,7 @@ use anyhow::{Context as _, bail};
 use kube::Client;
 use serde_json::json;
 
-use crate::cli::shared::connect::ClusterTarget;
+use crate::cli::shared::cluster::connect::ClusterTarget;
 use crate::cli::shared::output;
 use nodegate_base::kube_error::in_words;
 use nodegate_controller::policies::{self, Combined};

@@ -11,8 +11,9 @@ use kube::{Api, Client, Config};
 use tower::BoxError;
 use tower::util::MapResultLayer;
 
+use crate::cli::shared::cluster::registration;
 use crate::cli::shared::invocation::Invocation;
-use crate::cli::shared::{output, registration};
+use crate::cli::shared::output;
 use nodegate_base::api_server;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::text::on_a_line;
