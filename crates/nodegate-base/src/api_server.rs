@@ -13,13 +13,13 @@ use tokio::sync::Notify;
 /// How many requests in a row must get no answer: a single connection breaks for many reasons.
 const FAILURES: u32 = 2;
 
-static SEEN: Mutex<Seen> = Mutex::new(Seen::new());
+static SEEN: Mutex<RecentAnswers> = Mutex::new(RecentAnswers::new());
 /// Told when a request is answered after one that was not.
 static ANSWERS: Notify = Notify::const_new();
 
 /// What became of the last requests.
 #[derive(Debug)]
-struct Seen {
+struct RecentAnswers {
     /// Whether any request was answered yet.
     ever: bool,
     /// The number of requests without an answer since the last one that was answered.
@@ -42,7 +42,7 @@ enum News {
     },
 }
 
-impl Seen {
+impl RecentAnswers {
     const fn new() -> Self {
         Self { ever: false, failures: 0, since: None, time: None }
     }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_time_of_the_api_server_goes_on_since_its_last_answer() {
-        let (mut seen, now) = (Seen::new(), Instant::now());
+        let (mut seen, now) = (RecentAnswers::new(), Instant::now());
         let at = |second: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second);
         assert_eq!(seen.time(now), None, "the API server has stated no time");
         seen.time = Some((at(100), now));
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn an_outage_is_told_at_its_beginning_and_its_end() {
-        let (mut seen, now) = (Seen::new(), Instant::now());
+        let (mut seen, now) = (RecentAnswers::new(), Instant::now());
         assert_eq!((seen.failed(now), seen.failed(now), seen.answered()), (None, None, None), "it was never there");
         assert_eq!((seen.failed(now), seen.answered()), (None, None), "one connection broke");
         let told: Vec<_> = (0..100).filter_map(|_| seen.failed(now)).collect();

@@ -9,13 +9,13 @@ const MAX_MESSAGE: usize = 300;
 
 /// Why text is not an expression, and the byte it was found at.
 #[derive(Debug, PartialEq)]
-pub(super) struct Problem {
+pub(super) struct Mistake {
     at: usize,
     what: String,
     remedy: Option<String>,
 }
 
-impl Problem {
+impl Mistake {
     pub(super) fn new(at: usize, what: impl Into<String>) -> Self {
         Self { at, what: what.into(), remedy: None }
     }

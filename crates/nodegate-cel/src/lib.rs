@@ -89,13 +89,13 @@ impl Expression {
         };
         match catch_unwind(AssertUnwindSafe(compiled)) {
             Ok(result) => {
-                result.map_err(|problem: fault::Problem| problem.explain(source, syntax::lexer::end_of_token))
+                result.map_err(|problem: fault::Mistake| problem.explain(source, syntax::lexer::end_of_token))
             }
             Err(panic) => {
                 let words = words(&*panic);
                 let message =
                     format!("the expression could not be compiled because of a bug in the expression engine: {words}");
-                Err(fault::Problem::new(0, message).explain(source, syntax::lexer::end_of_token))
+                Err(fault::Mistake::new(0, message).explain(source, syntax::lexer::end_of_token))
             }
         }
     }

@@ -24,7 +24,7 @@ use nodegate_policy::explain::{Subject, explain, why_not};
 use nodegate_policy::simulate::node_name;
 use nodegate_policy::{FIELD_MANAGER, Field, PolicySet, Publishers};
 use nodegate_stores::files::Sources;
-use nodegate_stores::state::{Identity, Problem};
+use nodegate_stores::state::{Identity, UnusedDocument};
 
 /// Explain why a node has or lacks a label, annotation or taint
 ///
@@ -176,7 +176,7 @@ async fn saved_of(
     match saved_state::of_machine(client, &place.namespace, identity, machine(&facts)).await {
         Ok(InCluster::Record(saved)) => Ok(*saved),
         Ok(InCluster::Nothing) => unknown(format!("namespace {} has no saved state for node {name}", place.namespace)),
-        Ok(InCluster::Unreadable(Problem { config_map, node: _, why })) => {
+        Ok(InCluster::Unreadable(UnusedDocument { config_map, node: _, why })) => {
             unknown(format!("saved state in ConfigMap {config_map} is not used: {why}"))
         }
         Err(error) => unknown(format!("could not read saved state: {}", in_words(&error))),

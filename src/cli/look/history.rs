@@ -17,7 +17,7 @@ use crate::cli::{Findings, shared::cluster::saved_state};
 pub(crate) use document::Entry;
 use document::{ByKind, FieldName};
 use nodegate_policy::api::state::{How, SavedState};
-use nodegate_stores::state::Problem;
+use nodegate_stores::state::UnusedDocument;
 
 /// Show the recorded changes of a node's labels and taints
 ///
@@ -104,7 +104,7 @@ async fn of_cluster(
     place: &ClusterTarget,
 ) -> anyhow::Result<Vec<SavedState>> {
     let Some(node) = &args.node else {
-        let unreadable = |Problem { config_map, node: _, why }| {
+        let unreadable = |UnusedDocument { config_map, node: _, why }| {
             output::note(&format!("note: saved state in ConfigMap {config_map} is not used: {why}"));
         };
         let all = saved_state::all_in_cluster(client, &place.namespace, unreadable).await;
@@ -113,7 +113,7 @@ async fn of_cluster(
     let saved = saved_state::of_name(client, &place.namespace, node).await;
     match saved.context("could not read saved state")? {
         InCluster::Record(state) => Ok(vec![*state]),
-        InCluster::Unreadable(Problem { config_map, node: _, why }) => {
+        InCluster::Unreadable(UnusedDocument { config_map, node: _, why }) => {
             bail!("saved state in ConfigMap {config_map} of namespace {} is not used: {why}", place.namespace)
         }
         InCluster::Nothing => {

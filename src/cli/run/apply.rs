@@ -162,7 +162,7 @@ async fn apply(args: &ApplyArgs, invocation: Invocation) -> anyhow::Result<Appli
     let policies = effective_policies::compare(&client, &place, &combined.set, args.force).await?;
     let states = Arc::new(SavedStates::new(args.served.identity));
     let maps = ConfigMaps::new(client.clone(), &place.namespace, states);
-    let unreadable = |problem: nodegate_stores::state::Problem| {
+    let unreadable = |problem: nodegate_stores::state::UnusedDocument| {
         tracing::warn!("saved state in ConfigMap {} is not used, and stays there: {}", problem.config_map, problem.why);
     };
     maps.read(unreadable).await.context("could not read saved state")?;

@@ -6,11 +6,11 @@ use serde_json::{Value as Json, json};
 
 use crate::cli::Findings;
 use crate::cli::shared::cluster::serve_flags::PendingTaintArgs;
-use crate::cli::shared::failure_policy::FailurePolicy;
+use crate::cli::shared::failure_policy;
 use crate::cli::shared::output::{self, Format};
 use crate::cli::shared::policy_files::PolicyFiles;
 use nodegate_policy::api::names::is_dns_subdomain;
-use nodegate_policy::native::{self, LeftOut, Native, NativeOptions};
+use nodegate_policy::native::{self, FailurePolicy, LeftOut, Native, NativeOptions};
 
 /// Print policies in a form that works without nodegate
 ///
@@ -43,7 +43,7 @@ struct AdmissionPoliciesArgs {
     #[arg(long, value_name = "USER")]
     self_user: Option<String>,
     /// failurePolicy of the validating policies: what happens to a write when a validation cannot be evaluated
-    #[arg(long, value_enum, default_value_t = FailurePolicy::Ignore)]
+    #[arg(long, value_parser = failure_policy::parser(), default_value = "Ignore")]
     failure_policy: FailurePolicy,
     #[command(flatten)]
     pending: PendingTaintArgs,
@@ -84,7 +84,7 @@ fn admission_policies(args: &AdmissionPoliciesArgs) -> anyhow::Result<Findings> 
         name: args.name.clone(),
         break_glass_groups: args.break_glass_groups.clone(),
         self_user: args.self_user.clone(),
-        failure_policy: args.failure_policy.into(),
+        failure_policy: args.failure_policy,
         pending_taints: args.pending.taints(),
     };
     let Native { objects, left_out, held: _ } = native::export(&set, &options);

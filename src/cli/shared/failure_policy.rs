@@ -1,19 +1,10 @@
 //! `failurePolicy` as a flag.
 
-use nodegate_policy::native;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use nodegate_policy::native::FailurePolicy;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-#[value(rename_all = "PascalCase")]
-pub(in crate::cli) enum FailurePolicy {
-    Ignore,
-    Fail,
-}
-
-impl From<FailurePolicy> for native::FailurePolicy {
-    fn from(flag: FailurePolicy) -> Self {
-        match flag {
-            FailurePolicy::Ignore => Self::Ignore,
-            FailurePolicy::Fail => Self::Fail,
-        }
-    }
+/// Reads a flag of the name that Kubernetes gives the policy.
+pub(in crate::cli) fn parser() -> impl TypedValueParser<Value = FailurePolicy> {
+    PossibleValuesParser::new(["Ignore", "Fail"])
+        .map(|text| if text == "Fail" { FailurePolicy::Fail } else { FailurePolicy::Ignore })
 }

@@ -4,7 +4,7 @@ use crate::Yields;
 use crate::checked::pattern;
 use crate::checked::schema::{Schema, Shape, Variable, nearest};
 use crate::checked::tree::{Call, Entry, Item, Tree};
-use crate::fault::Problem;
+use crate::fault::Mistake;
 use crate::functions::{self, Function, Run};
 use crate::syntax::{Constant, Operator, Syntax, SyntaxKind};
 use crate::values::types::{self, Type};
@@ -34,7 +34,7 @@ impl Typed {
 }
 
 /// Checks a whole expression. Returns it with the bytes of its compiled patterns.
-pub(crate) fn check(syntax: &Syntax, schema: &'static Schema, yields: Yields) -> Result<(Tree, usize), Problem> {
+pub(crate) fn check(syntax: &Syntax, schema: &'static Schema, yields: Yields) -> Result<(Tree, usize), Mistake> {
     let mut checker = Checker::new(schema);
     let tree = checker.answer(syntax, yields)?;
     Ok((tree, checker.patterns))
@@ -63,7 +63,7 @@ impl Checker {
     }
 
     /// A part that is the answer of the expression, or one of its possible answers.
-    fn answer(&mut self, syntax: &Syntax, yields: Yields) -> Result<Tree, Problem> {
+    fn answer(&mut self, syntax: &Syntax, yields: Yields) -> Result<Tree, Mistake> {
         match &syntax.kind {
             SyntaxKind::Choose { test, then, otherwise } => {
                 let test = Box::new(self.of_type(test, Type::Bool, "the condition of `? :`")?);
@@ -87,17 +87,17 @@ impl Checker {
     }
 
     /// A part that must be able to yield `wanted`.
-    pub(crate) fn of_type(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Tree, Problem> {
+    pub(crate) fn of_type(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Tree, Mistake> {
         self.typed(syntax, wanted, what).map(|found| found.tree)
     }
 
     /// The same, with what is known of it.
-    pub(crate) fn typed(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Typed, Problem> {
+    pub(crate) fn typed(&mut self, syntax: &Syntax, wanted: Type, what: &str) -> Result<Typed, Mistake> {
         let found = self.part(syntax)?;
         if wanted.may_be(found.of) {
             return Ok(found);
         }
-        let problem = Problem::new(syntax.at, format!("{what} must be {}, but is {}", wanted.noun(), found.of.noun()));
+        let problem = Mistake::new(syntax.at, format!("{what} must be {}, but is {}", wanted.noun(), found.of.noun()));
         Err(match (wanted, found.of) {
             (_, Type::Optional) => problem.remedy("take the value out of the optional with .orValue(…)"),
             (Type::Text, _) => problem.remedy("convert it with string(…)"),
@@ -108,7 +108,7 @@ impl Checker {
         })
     }
 
-    pub(crate) fn part(&mut self, syntax: &Syntax) -> Result<Typed, Problem> {
+    pub(crate) fn part(&mut self, syntax: &Syntax) -> Result<Typed, Mistake> {
         match &syntax.kind {
             SyntaxKind::Constant(constant) => Ok(Typed::new(Tree::Constant(constant.clone()), type_of(constant))),
             SyntaxKind::Name(name) => self.name(syntax.at, name),
@@ -144,7 +144,7 @@ impl Checker {
             SyntaxKind::Binary { operator, left, right } => {
                 let (left, right) = (self.part(left)?, self.part(right)?);
                 let of = types::of_binary(*operator, left.of, right.of);
-                let of = of.map_err(|message| Problem::new(syntax.at, message))?;
+                let of = of.map_err(|message| Mistake::new(syntax.at, message))?;
                 if let (Operator::In, Shape::Object(_), Type::Text) = (operator, right.shape, left.of) {
                     shape_of_member(syntax.at, &right, &left)?;
                 }
@@ -155,31 +155,31 @@ impl Checker {
                 let items = items
                     .iter()
                     .map(|item| Ok(Item { optional: item.optional, value: self.part(&item.value)?.tree }))
-                    .collect::<Result<_, Problem>>()?;
+                    .collect::<Result<_, Mistake>>()?;
                 Ok(Typed::new(Tree::List(items), Type::List))
             }
             SyntaxKind::Map(entries) => self.map(entries),
         }
     }
 
-    fn conditions(&mut self, terms: &[Syntax], what: &str) -> Result<Vec<Tree>, Problem> {
+    fn conditions(&mut self, terms: &[Syntax], what: &str) -> Result<Vec<Tree>, Mistake> {
         terms.iter().map(|term| self.of_type(term, Type::Bool, what)).collect()
     }
 
-    fn negate(&mut self, at: usize, of: &Syntax) -> Result<Typed, Problem> {
+    fn negate(&mut self, at: usize, of: &Syntax) -> Result<Typed, Mistake> {
         let of = self.part(of)?;
         match of.of {
             Type::Int | Type::Double | Type::Any => Ok(Typed::new(Tree::Negate(Box::new(of.tree)), of.of)),
-            other => Err(Problem::new(at, format!("`-` cannot take {}", other.noun()))),
+            other => Err(Mistake::new(at, format!("`-` cannot take {}", other.noun()))),
         }
     }
 
-    fn map(&mut self, entries: &[crate::syntax::Entry]) -> Result<Typed, Problem> {
+    fn map(&mut self, entries: &[crate::syntax::Entry]) -> Result<Typed, Mistake> {
         let mut checked = Vec::with_capacity(entries.len());
         for entry in entries {
             let key = self.part(&entry.key)?;
             if !matches!(key.of, Type::Any | Type::Bool | Type::Int | Type::Uint | Type::Text) {
-                return Err(Problem::new(entry.key.at, format!("{} cannot be a key", key.of.noun())));
+                return Err(Mistake::new(entry.key.at, format!("{} cannot be a key", key.of.noun())));
             }
             let value = self.part(&entry.value)?.tree;
             checked.push(Entry { optional: entry.optional, key: key.tree, value });
@@ -187,7 +187,7 @@ impl Checker {
         Ok(Typed::new(Tree::Map(checked), Type::Map))
     }
 
-    fn name(&mut self, at: usize, name: &str) -> Result<Typed, Problem> {
+    fn name(&mut self, at: usize, name: &str) -> Result<Typed, Mistake> {
         if let Some(local) = self.locals.iter().rposition(|local| local.name == name) {
             let (of, shape) = self.locals.get(local).map_or((Type::Any, Shape::Any), |local| (local.of, local.shape));
             return Ok(Typed::new(Tree::Local(local), of).shaped(shape));
@@ -200,7 +200,7 @@ impl Checker {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("the variables are {}", names.join(", ")),
                 };
-                Err(Problem::new(at, format!("there is no variable `{name}` here")).remedy(remedy))
+                Err(Mistake::new(at, format!("there is no variable `{name}` here")).remedy(remedy))
             }
         }
     }
@@ -209,7 +209,7 @@ impl Checker {
         self.schema.variable(name)
     }
 
-    fn member(&mut self, at: usize, of: Typed, key: Typed, optional: bool) -> Result<Typed, Problem> {
+    fn member(&mut self, at: usize, of: Typed, key: Typed, optional: bool) -> Result<Typed, Mistake> {
         let shape = self.member_of(at, &of, &key)?;
         let result = if optional || of.of == Type::Optional { Type::Optional } else { shape.type_of() };
         let tree = Tree::Member { of: Box::new(of.tree), key: Box::new(key.tree), optional };
@@ -217,7 +217,7 @@ impl Checker {
     }
 
     /// The structure of the member `key` of something; an error if there can be none.
-    pub(crate) fn member_of(&self, at: usize, of: &Typed, key: &Typed) -> Result<Shape, Problem> {
+    pub(crate) fn member_of(&self, at: usize, of: &Typed, key: &Typed) -> Result<Shape, Mistake> {
         let known = match key.of {
             Type::Any => true,
             Type::Int | Type::Uint | Type::Double => {
@@ -228,13 +228,13 @@ impl Checker {
         };
         if !known {
             let message = format!("members of {} cannot be selected with {}", of.of.noun(), key.of.noun());
-            return Err(Problem::new(at, message));
+            return Err(Mistake::new(at, message));
         }
         shape_of_member(at, of, key)
     }
 
     /// A macro, or a function of the table.
-    fn call(&mut self, at: usize, target: Option<&Syntax>, name: &str, arguments: &[Syntax]) -> Result<Typed, Problem> {
+    fn call(&mut self, at: usize, target: Option<&Syntax>, name: &str, arguments: &[Syntax]) -> Result<Typed, Mistake> {
         if let Some(expanded) = self.expand(at, target, name, arguments)? {
             return Ok(expanded);
         }
@@ -249,7 +249,7 @@ impl Checker {
         let given = arguments.len() + usize::from(target.is_some());
         let (most, least) = (function.parameters.len(), function.parameters.len() - function.optional);
         if given < least || given > most {
-            return Err(Problem::new(at, "wrong number of arguments").remedy(format!("write {}", function.signature())));
+            return Err(Mistake::new(at, "wrong number of arguments").remedy(format!("write {}", function.signature())));
         }
         self.invoke(at, function, target.into_iter().chain(arguments))
     }
@@ -259,7 +259,7 @@ impl Checker {
         at: usize,
         function: &'static Function,
         given: impl Iterator<Item = &'s Syntax>,
-    ) -> Result<Typed, Problem> {
+    ) -> Result<Typed, Mistake> {
         let (mut arguments, mut compiled) = (Vec::new(), None);
         for (index, (syntax, wanted)) in given.zip(function.parameters).enumerate() {
             if matches!(function.run, Run::Pattern(_)) && index == 1 {
@@ -269,7 +269,7 @@ impl Checker {
             let argument = self.part(syntax)?;
             if !wanted.may_be(argument.of) {
                 let what = format!("{} cannot take {} here", function.signature(), argument.of.noun());
-                let problem = Problem::new(if index == 0 { at } else { syntax.at }, what);
+                let problem = Mistake::new(if index == 0 { at } else { syntax.at }, what);
                 return Err(match (*wanted, argument.of) {
                     (Type::Text, _) => problem.remedy("convert it with string(…)"),
                     (_, Type::Optional) => problem.remedy("use .orValue(…) first"),
@@ -290,7 +290,7 @@ impl Checker {
     }
 }
 
-fn shape_of_member(at: usize, of: &Typed, key: &Typed) -> Result<Shape, Problem> {
+fn shape_of_member(at: usize, of: &Typed, key: &Typed) -> Result<Shape, Mistake> {
     let key = match &key.tree {
         Tree::Constant(Constant::Text(key)) => Some(&**key),
         _ => None,
@@ -311,16 +311,16 @@ fn type_of(constant: &Constant) -> Type {
     }
 }
 
-fn unknown_function(at: usize, name: &str, method: bool) -> Problem {
+fn unknown_function(at: usize, name: &str, method: bool) -> Mistake {
     let what = if method { "method" } else { "function" };
     if functions::find(name, !method).is_some() {
         let right = if method { format!("{name}(…)") } else { format!("….{name}(…)") };
-        return Problem::new(at, format!("`{name}` is not called like this")).remedy(format!("write {right}"));
+        return Mistake::new(at, format!("`{name}` is not called like this")).remedy(format!("write {right}"));
     }
     let names = functions::names(method);
     let remedy = match nearest(name, &names) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "only the functions of Kubernetes' CEL are available".to_owned(),
     };
-    Problem::new(at, format!("there is no {what} `{name}`")).remedy(remedy)
+    Mistake::new(at, format!("there is no {what} `{name}`")).remedy(remedy)
 }

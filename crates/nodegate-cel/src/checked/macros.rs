@@ -3,7 +3,7 @@
 use crate::checked::check::{Checker, Local, Typed};
 use crate::checked::schema::Shape;
 use crate::checked::tree::{Loop, LoopKind, Tree};
-use crate::fault::Problem;
+use crate::fault::Mistake;
 use crate::syntax::{Syntax, SyntaxKind};
 use crate::values::types::Type;
 
@@ -60,7 +60,7 @@ impl Checker {
         target: Option<&Syntax>,
         name: &str,
         arguments: &[Syntax],
-    ) -> Result<Option<Typed>, Problem> {
+    ) -> Result<Option<Typed>, Mistake> {
         match (target, name, arguments) {
             (None, "has", _) => self.has(at, arguments).map(Some),
             (Some(target), "orValue" | "or", [otherwise]) => {
@@ -69,7 +69,7 @@ impl Checker {
             (Some(target), _, _) => match (shape(name, arguments.len()), usage(name)) {
                 (Some(shape), _) => self.repeat(at, shape, target, arguments).map(Some),
                 (None, Some(usage)) => {
-                    Err(Problem::new(at, format!("`{name}` is not called like this")).remedy(format!("write {usage}")))
+                    Err(Mistake::new(at, format!("`{name}` is not called like this")).remedy(format!("write {usage}")))
                 }
                 (None, None) => Ok(None),
             },
@@ -77,9 +77,9 @@ impl Checker {
         }
     }
 
-    fn has(&mut self, at: usize, arguments: &[Syntax]) -> Result<Typed, Problem> {
+    fn has(&mut self, at: usize, arguments: &[Syntax]) -> Result<Typed, Mistake> {
         let [Syntax { kind: SyntaxKind::Select { of, name, optional: false }, .. }] = arguments else {
-            return Err(Problem::new(at, "`has` needs a field")
+            return Err(Mistake::new(at, "`has` needs a field")
                 .remedy("write has(a.b), or \"b\" in a for a key that is not an identifier"));
         };
         let of = self.part(of)?;
@@ -87,7 +87,7 @@ impl Checker {
         Ok(Typed::new(Tree::Has { of: Box::new(of.tree), field: name.as_str().into() }, Type::Bool))
     }
 
-    fn or_else(&mut self, target: &Syntax, otherwise: &Syntax, unwrap: bool) -> Result<Typed, Problem> {
+    fn or_else(&mut self, target: &Syntax, otherwise: &Syntax, unwrap: bool) -> Result<Typed, Mistake> {
         let of = self.typed(target, Type::Optional, "what has a default")?;
         let otherwise = if unwrap {
             self.part(otherwise)?
@@ -112,7 +112,7 @@ impl Checker {
         (kind, variables, filtered): (LoopKind, usize, bool),
         target: &Syntax,
         arguments: &[Syntax],
-    ) -> Result<Typed, Problem> {
+    ) -> Result<Typed, Mistake> {
         let optional = matches!(kind, LoopKind::OptionalMap | LoopKind::OptionalFlatMap);
         let range = self.part(target)?;
         let fits = match range.of {
@@ -124,11 +124,11 @@ impl Checker {
         };
         if !fits {
             let wanted = if optional { "an optional" } else { "a list or a map" };
-            return Err(Problem::new(at, format!("this needs {wanted} before the dot, not {}", range.of.noun())));
+            return Err(Mistake::new(at, format!("this needs {wanted} before the dot, not {}", range.of.noun())));
         }
         self.loops += usize::from(!optional);
         if self.loops > MAX_LOOPS {
-            return Err(Problem::new(at, format!("more than {MAX_LOOPS} loops are nested here")));
+            return Err(Mistake::new(at, format!("more than {MAX_LOOPS} loops are nested here")));
         }
         let (names, parts) = arguments.split_at(variables.min(arguments.len()));
         let locals = self.locals.len();
@@ -140,7 +140,7 @@ impl Checker {
             Some(filter) if filtered => Some(self.of_type(filter, Type::Bool, "the condition")?),
             _ => None,
         };
-        let body = parts.last().ok_or_else(|| Problem::new(at, "this loop has no body"))?;
+        let body = parts.last().ok_or_else(|| Mistake::new(at, "this loop has no body"))?;
         let body = self.body(kind, body)?;
         let shape = match kind {
             LoopKind::Filter | LoopKind::SortBy if range.of == Type::List => range.shape,
@@ -159,7 +159,7 @@ impl Checker {
         Ok(Typed::new(Tree::Loop(Box::new(tree)), of).shaped(shape))
     }
 
-    fn body(&mut self, kind: LoopKind, syntax: &Syntax) -> Result<Typed, Problem> {
+    fn body(&mut self, kind: LoopKind, syntax: &Syntax) -> Result<Typed, Mistake> {
         match kind {
             LoopKind::All | LoopKind::Exists | LoopKind::ExistsOne | LoopKind::Filter => {
                 self.typed(syntax, Type::Bool, "the condition")
@@ -172,12 +172,12 @@ impl Checker {
         }
     }
 
-    fn declare(&mut self, syntax: &Syntax, of: Type, shape: Shape) -> Result<(), Problem> {
+    fn declare(&mut self, syntax: &Syntax, of: Type, shape: Shape) -> Result<(), Mistake> {
         let SyntaxKind::Name(name) = &syntax.kind else {
-            return Err(Problem::new(syntax.at, "the variable of a loop must be an identifier"));
+            return Err(Mistake::new(syntax.at, "the variable of a loop must be an identifier"));
         };
         if self.variable(name).is_some() {
-            let problem = Problem::new(syntax.at, format!("`{name}` is already defined"));
+            let problem = Mistake::new(syntax.at, format!("`{name}` is already defined"));
             return Err(problem.remedy("choose another name for the variable of the loop"));
         }
         self.locals.push(Local { name: name.clone(), of, shape });

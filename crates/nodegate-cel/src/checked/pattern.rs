@@ -5,7 +5,7 @@
 
 use regex::{Regex, RegexBuilder};
 
-use crate::fault::{EvaluationError, Problem};
+use crate::fault::{EvaluationError, Mistake};
 use crate::syntax::{Constant, Syntax, SyntaxKind};
 use crate::values::steps::Steps;
 
@@ -41,28 +41,28 @@ impl Pattern {
 
 /// The pattern that `syntax`, an argument of the function `name`, contains. `taken` counts the bytes of all patterns of the
 /// expression.
-pub(crate) fn compile(syntax: &Syntax, name: &str, taken: &mut usize) -> Result<Pattern, Problem> {
+pub(crate) fn compile(syntax: &Syntax, name: &str, taken: &mut usize) -> Result<Pattern, Mistake> {
     let SyntaxKind::Constant(Constant::Text(source)) = &syntax.kind else {
         let message = format!("the pattern of {name}() must be a string literal, so that it can be checked");
-        return Err(Problem::new(syntax.at, message));
+        return Err(Mistake::new(syntax.at, message));
     };
     if source.len() > MAX_PATTERN {
         let message = format!("a pattern may have at most {MAX_PATTERN} bytes, but this one has {}", source.len());
-        return Err(Problem::new(syntax.at, message));
+        return Err(Mistake::new(syntax.at, message));
     }
     match sized_regex(&ascii_classes(source)) {
         Ok((_, size)) if taken.saturating_add(size) > MAX_PATTERNS => {
             let message = "the patterns of this expression are too large when compiled";
-            Err(Problem::new(syntax.at, message).remedy("use fewer patterns, or repeat less in them"))
+            Err(Mistake::new(syntax.at, message).remedy("use fewer patterns, or repeat less in them"))
         }
         Ok((regex, size)) => {
             *taken += size;
             Ok(Pattern { regex, size })
         }
         Err(regex::Error::CompiledTooBig(_)) => {
-            Err(Problem::new(syntax.at, "this pattern is too large when compiled").remedy("repeat less"))
+            Err(Mistake::new(syntax.at, "this pattern is too large when compiled").remedy("repeat less"))
         }
-        Err(error) => Err(Problem::new(syntax.at, explain(&error))),
+        Err(error) => Err(Mistake::new(syntax.at, explain(&error))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What expressions may mention: variables, and what is known of their structure.
 
-use crate::fault::Problem;
+use crate::fault::Mistake;
 use crate::values::types::{self, Type};
 
 /// The variables that expressions may mention.
@@ -129,7 +129,7 @@ impl Shape {
     ///
     /// # Errors
     /// There can be no such member; the message says which there are.
-    pub(crate) fn member(self, key: Option<&str>, described: Option<String>) -> Result<Self, Problem> {
+    pub(crate) fn member(self, key: Option<&str>, described: Option<String>) -> Result<Self, Mistake> {
         match (self, key) {
             (Object(fields), Some(key)) => match fields.fields.iter().find(|(name, _)| *name == key) {
                 Some((_, shape)) => Ok(*shape),
@@ -142,19 +142,19 @@ impl Shape {
 }
 
 /// The problem of a field that is not there, without its place.
-fn no_field(of: &'static Fields, key: &str, described: Option<String>) -> Problem {
+fn no_field(of: &'static Fields, key: &str, described: Option<String>) -> Mistake {
     let what = described.as_ref().map_or_else(|| types::noun(of.name), |described| format!("`{described}`"));
     let names: Vec<&str> = of.fields.iter().map(|(name, _)| *name).collect();
     if of.withheld.contains(&key) {
         let what = format!("{what} has the field `{key}` {}", of.reason);
-        return Problem::new(0, what).remedy(format!("the available fields are {}", names.join(", ")));
+        return Mistake::new(0, what).remedy(format!("the available fields are {}", names.join(", ")));
     }
     let remedy = match (elsewhere(of, key), nearest(key, &names)) {
         (Some(holder), _) => format!("write {}.{holder}.{key}", described.as_deref().unwrap_or(of.name)),
         (None, Some(near)) => format!("did you mean `{near}`?"),
         (None, None) => format!("it has {}", names.join(", ")),
     };
-    Problem::new(0, format!("{what} has no field `{key}`")).remedy(remedy)
+    Mistake::new(0, format!("{what} has no field `{key}`")).remedy(remedy)
 }
 
 /// The field of an object that has a field `key`.

@@ -3,7 +3,7 @@
 //! Follows the lexical part of the CEL language definition (`doc/langdef.md` of google/cel-spec,
 //! section "Syntax") with the escaped identifiers that Kubernetes allows.
 
-use crate::fault::Problem;
+use crate::fault::Mistake;
 use crate::syntax::literal;
 
 /// A token, the byte it starts at, and the byte behind it.
@@ -38,7 +38,7 @@ const SYMBOLS: [&str; 25] = [
 ];
 
 /// The tokens of `source`, closed by [`TokenKind::End`].
-pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, Problem> {
+pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, Mistake> {
     let mut lexer = Lexer { source, at: 0 };
     let mut tokens = Vec::new();
     loop {
@@ -79,7 +79,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    fn next(&mut self) -> Result<Token, Problem> {
+    fn next(&mut self) -> Result<Token, Mistake> {
         self.skip_blanks();
         let at = self.at;
         let rest = self.rest();
@@ -92,7 +92,7 @@ impl<'s> Lexer<'s> {
             Some('`') => self.escaped()?,
             Some(c) if c.is_ascii_alphabetic() || c == '_' || c == '"' || c == '\'' => self.text_or_name()?,
             Some(c) => match SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
-                Some(&"=") => return Err(Problem::new(at, "a single `=` is not an operator").remedy("write `==`")),
+                Some(&"=") => return Err(Mistake::new(at, "a single `=` is not an operator").remedy("write `==`")),
                 Some(symbol) => {
                     self.at += symbol.len();
                     TokenKind::Symbol(symbol)
@@ -103,7 +103,7 @@ impl<'s> Lexer<'s> {
         Ok(Token { at, end: self.at, kind })
     }
 
-    fn text_or_name(&mut self) -> Result<TokenKind, Problem> {
+    fn text_or_name(&mut self) -> Result<TokenKind, Mistake> {
         match literal::quoted(self.rest()).map_err(|problem| problem.moved(self.at))? {
             Some((literal, length)) => {
                 self.at += length;
@@ -119,23 +119,23 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    fn escaped(&mut self) -> Result<TokenKind, Problem> {
+    fn escaped(&mut self) -> Result<TokenKind, Mistake> {
         let at = self.at;
         self.at += 1;
         let name = self.take_while(|c| c.is_ascii_alphanumeric() || "_.-/ ".contains(c));
         if name.is_empty() || !self.rest().starts_with('`') {
             let message =
                 "a name in backquotes may hold letters, digits, `_`, `.`, `-`, `/` and blanks, and must be closed";
-            return Err(Problem::new(at, message));
+            return Err(Mistake::new(at, message));
         }
         self.at += 1;
         Ok(TokenKind::Escaped(name.to_owned()))
     }
 
     /// A number; what follows it directly must not be part of a name.
-    fn number(&mut self) -> Result<TokenKind, Problem> {
+    fn number(&mut self) -> Result<TokenKind, Mistake> {
         let at = self.at;
-        let too_large = || Problem::new(at, "this number is too large");
+        let too_large = || Mistake::new(at, "this number is too large");
         if self.rest().starts_with("0x") {
             self.at += 2;
             let digits = self.take_while(|c| c.is_ascii_hexdigit());
@@ -153,7 +153,7 @@ impl<'s> Lexer<'s> {
         double |= self.exponent();
         if double {
             let text = self.source.get(at..self.at).unwrap_or_default();
-            let value: f64 = text.parse().map_err(|_| Problem::new(at, "this is not a number"))?;
+            let value: f64 = text.parse().map_err(|_| Mistake::new(at, "this is not a number"))?;
             self.refuse_suffix()?;
             return if value.is_finite() { Ok(TokenKind::Double(value)) } else { Err(too_large()) };
         }
@@ -161,7 +161,7 @@ impl<'s> Lexer<'s> {
         self.integer(value)
     }
 
-    fn integer(&mut self, value: u64) -> Result<TokenKind, Problem> {
+    fn integer(&mut self, value: u64) -> Result<TokenKind, Mistake> {
         let unsigned = self.rest().starts_with(['u', 'U']);
         self.at += usize::from(unsigned);
         self.refuse_suffix()?;
@@ -181,23 +181,23 @@ impl<'s> Lexer<'s> {
         true
     }
 
-    fn refuse_suffix(&self) -> Result<(), Problem> {
+    fn refuse_suffix(&self) -> Result<(), Mistake> {
         match self.rest().chars().next() {
             Some(c) if c.is_ascii_alphanumeric() || c == '_' => {
-                Err(Problem::new(self.at, format!("`{c}` directly after a number")).remedy("put text in quotes"))
+                Err(Mistake::new(self.at, format!("`{c}` directly after a number")).remedy("put text in quotes"))
             }
             _ => Ok(()),
         }
     }
 }
 
-fn stray(at: usize, c: char) -> Problem {
+fn stray(at: usize, c: char) -> Mistake {
     match c {
-        '&' | '|' => Problem::new(at, format!("a single `{c}` is not an operator")).remedy(format!("write `{c}{c}`")),
+        '&' | '|' => Mistake::new(at, format!("a single `{c}` is not an operator")).remedy(format!("write `{c}{c}`")),
         '“' | '”' | '‘' | '’' => {
-            Problem::new(at, "typographic quotes are not supported").remedy("write \" or '")
+            Mistake::new(at, "typographic quotes are not supported").remedy("write \" or '")
         }
-        _ => Problem::new(at, format!("unexpected character {c:?}")).remedy("write text in quotes"),
+        _ => Mistake::new(at, format!("unexpected character {c:?}")).remedy("write text in quotes"),
     }
 }
 

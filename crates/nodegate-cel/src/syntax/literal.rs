@@ -1,6 +1,6 @@
 //! Quoted text and bytes.
 
-use crate::fault::Problem;
+use crate::fault::Mistake;
 
 /// What stands between quotes.
 #[derive(Debug, PartialEq)]
@@ -11,7 +11,7 @@ pub(crate) enum Quoted {
 
 /// The text or bytes that `source` starts with and how many bytes of the source they take; `None`
 /// if it starts with neither. Places of problems are relative to `source`.
-pub(crate) fn quoted(source: &str) -> Result<Option<(Quoted, usize)>, Problem> {
+pub(crate) fn quoted(source: &str) -> Result<Option<(Quoted, usize)>, Mistake> {
     let unprefixed = source.strip_prefix(['b', 'B']);
     let bytes = unprefixed.is_some();
     let rest = unprefixed.unwrap_or(source);
@@ -29,7 +29,7 @@ pub(crate) fn quoted(source: &str) -> Result<Option<(Quoted, usize)>, Problem> {
         return Ok(Some((Quoted::Bytes(text.bytes), length)));
     }
     // Only whole characters were pushed.
-    let text = String::from_utf8(text.bytes).map_err(|_| Problem::new(0, "this text is not UTF-8"))?;
+    let text = String::from_utf8(text.bytes).map_err(|_| Mistake::new(0, "this text is not UTF-8"))?;
     Ok(Some((Quoted::Text(text), length)))
 }
 
@@ -42,7 +42,7 @@ struct Body<'s> {
 }
 
 impl Body<'_> {
-    fn read(&mut self, quote: &str, raw: bool) -> Result<(), Problem> {
+    fn read(&mut self, quote: &str, raw: bool) -> Result<(), Mistake> {
         loop {
             let rest = self.source.get(self.at..).unwrap_or_default();
             if rest.starts_with(quote) {
@@ -51,12 +51,12 @@ impl Body<'_> {
             match rest.chars().next() {
                 None => {
                     return Err(
-                        Problem::new(self.at, "this text is not closed").remedy(format!("write {quote} after it"))
+                        Mistake::new(self.at, "this text is not closed").remedy(format!("write {quote} after it"))
                     );
                 }
                 Some('\n' | '\r') if quote.len() == 1 => {
                     return Err(
-                        Problem::new(self.at, "this text is not closed on its line").remedy(format!("write {quote}"))
+                        Mistake::new(self.at, "this text is not closed on its line").remedy(format!("write {quote}"))
                     );
                 }
                 Some('\\') if !raw => self.escape()?,
@@ -73,10 +73,10 @@ impl Body<'_> {
     }
 
     /// One escape sequence.
-    fn escape(&mut self) -> Result<(), Problem> {
+    fn escape(&mut self) -> Result<(), Mistake> {
         let rest = self.source.get(self.at + 1..).unwrap_or_default();
         let Some(letter) = rest.chars().next() else {
-            return Err(Problem::new(self.at, "this text is not closed"));
+            return Err(Mistake::new(self.at, "this text is not closed"));
         };
         let plain = match letter {
             'a' => Some('\x07'),
@@ -99,14 +99,14 @@ impl Body<'_> {
             'u' if !self.as_bytes => self.code(1, 4, 16),
             'U' if !self.as_bytes => self.code(1, 8, 16),
             '0'..='3' => self.code(0, 3, 8),
-            _ => Err(Problem::new(self.at, format!("`\\{letter}` is not an escape sequence"))
+            _ => Err(Mistake::new(self.at, format!("`\\{letter}` is not an escape sequence"))
                 .remedy("write `\\\\` for a backslash")),
         }
     }
 
     /// An escape of `digits` digits, which follow the backslash and `letters` letters.
-    fn code(&mut self, letters: usize, digits: usize, radix: u32) -> Result<(), Problem> {
-        let problem = || Problem::new(self.at, format!("this escape needs {digits} digits that name a character"));
+    fn code(&mut self, letters: usize, digits: usize, radix: u32) -> Result<(), Mistake> {
+        let problem = || Mistake::new(self.at, format!("this escape needs {digits} digits that name a character"));
         let start = self.at + 1 + letters;
         let text = self.source.get(start..start + digits).ok_or_else(problem)?;
         if !text.chars().all(|c| c.is_digit(radix)) {

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::fault::Problem;
+use crate::fault::Mistake;
 use crate::syntax::lexer::{Token, TokenKind, tokens};
 use crate::syntax::{Constant, Entry, Item, Operator, Syntax, SyntaxKind};
 
@@ -63,14 +63,14 @@ const RESERVED: [&str; 17] = [
 /// # Errors
 /// Everything that is not an expression or is beyond the bounds above. Needs a bounded stack,
 /// whatever the text.
-pub(crate) fn parse(source: &str) -> Result<Syntax, Problem> {
+pub(crate) fn parse(source: &str) -> Result<Syntax, Mistake> {
     if source.len() > MAX_SOURCE {
         let what = format!("an expression may have at most {MAX_SOURCE} bytes, but this one has {}", source.len());
-        return Err(Problem::new(0, what).remedy("split the rule"));
+        return Err(Mistake::new(0, what).remedy("split the rule"));
     }
     let mut parser = Parser { tokens: tokens(source)?, next: 0, parts: 0, nesting: 0 };
     if parser.peek() == &TokenKind::End {
-        return Err(Problem::new(0, "the expression is empty"));
+        return Err(Mistake::new(0, "the expression is empty"));
     }
     let tree = parser.expression()?;
     match parser.peek() {
@@ -121,11 +121,11 @@ impl Parser {
         found
     }
 
-    fn expect(&mut self, symbol: &str) -> Result<(), Problem> {
+    fn expect(&mut self, symbol: &str) -> Result<(), Mistake> {
         if self.eat(symbol) { Ok(()) } else { Err(self.unexpected(&format!("`{symbol}`"))) }
     }
 
-    fn unexpected(&self, wanted: &str) -> Problem {
+    fn unexpected(&self, wanted: &str) -> Mistake {
         let found = match self.peek() {
             TokenKind::Name(name) | TokenKind::Escaped(name) => format!("`{name}`"),
             TokenKind::Int(_) | TokenKind::Uint(_) | TokenKind::Double(_) => "a number".to_owned(),
@@ -134,29 +134,29 @@ impl Parser {
             TokenKind::Symbol(symbol) => format!("`{symbol}`"),
             TokenKind::End => "the end".to_owned(),
         };
-        Problem::new(self.at(), format!("expected {wanted} here, found {found}"))
+        Mistake::new(self.at(), format!("expected {wanted} here, found {found}"))
     }
 
-    fn make(&mut self, at: usize, kind: SyntaxKind) -> Result<Syntax, Problem> {
+    fn make(&mut self, at: usize, kind: SyntaxKind) -> Result<Syntax, Mistake> {
         self.parts += 1;
         if self.parts > MAX_PARTS {
             let what = format!("an expression may have at most {MAX_PARTS} parts, but this one has more");
-            return Err(Problem::new(at, what).remedy("split the rule"));
+            return Err(Mistake::new(at, what).remedy("split the rule"));
         }
         let depth = 1 + kind.inner_depth();
         if depth > MAX_DEPTH {
-            let problem = Problem::new(at, format!("more than {MAX_DEPTH} parts are nested here"));
+            let problem = Mistake::new(at, format!("more than {MAX_DEPTH} parts are nested here"));
             return Err(problem.remedy("split the rule"));
         }
         Ok(Syntax { at, depth, kind })
     }
 
     /// `a`, or `a ? b : c`.
-    fn expression(&mut self) -> Result<Syntax, Problem> {
+    fn expression(&mut self) -> Result<Syntax, Mistake> {
         // The whole expression lies in no bracket.
         if self.nesting > MAX_NESTING {
             let message = format!("more than {MAX_NESTING} brackets or conditions are nested here");
-            return Err(Problem::new(self.at(), message));
+            return Err(Mistake::new(self.at(), message));
         }
         self.nesting += 1;
         let test = self.any_of()?;
@@ -173,7 +173,7 @@ impl Parser {
         Ok(tree)
     }
 
-    fn any_of(&mut self) -> Result<Syntax, Problem> {
+    fn any_of(&mut self) -> Result<Syntax, Mistake> {
         let first = self.all_of()?;
         let at = self.at();
         let mut terms = vec![first];
@@ -183,7 +183,7 @@ impl Parser {
         self.join(at, terms, SyntaxKind::AnyOf)
     }
 
-    fn all_of(&mut self) -> Result<Syntax, Problem> {
+    fn all_of(&mut self) -> Result<Syntax, Mistake> {
         let first = self.binary(0)?;
         let at = self.at();
         let mut terms = vec![first];
@@ -199,7 +199,7 @@ impl Parser {
         at: usize,
         mut terms: Vec<Syntax>,
         kind: fn(Vec<Syntax>) -> SyntaxKind,
-    ) -> Result<Syntax, Problem> {
+    ) -> Result<Syntax, Mistake> {
         match terms.pop() {
             Some(only) if terms.is_empty() => Ok(only),
             Some(last) => {
@@ -210,7 +210,7 @@ impl Parser {
         }
     }
 
-    fn binary(&mut self, level: usize) -> Result<Syntax, Problem> {
+    fn binary(&mut self, level: usize) -> Result<Syntax, Mistake> {
         let Some(operators) = LEVELS.get(level) else { return self.unary() };
         let mut left = self.binary(level + 1)?;
         loop {
@@ -221,7 +221,7 @@ impl Parser {
         }
     }
 
-    fn unary(&mut self) -> Result<Syntax, Problem> {
+    fn unary(&mut self) -> Result<Syntax, Mistake> {
         let mut signs = Vec::new();
         loop {
             let at = self.at();
@@ -248,7 +248,7 @@ impl Parser {
     }
 
     /// What follows a value: `.name`, `.?name`, `.name(…)`, `[key]`, `[?key]`.
-    fn members(&mut self, mut tree: Syntax) -> Result<Syntax, Problem> {
+    fn members(&mut self, mut tree: Syntax) -> Result<Syntax, Mistake> {
         loop {
             let at = self.at();
             let of = Box::new(tree);
@@ -274,7 +274,7 @@ impl Parser {
     }
 
     /// A name behind a dot, and whether it stands without backquotes.
-    fn member_name(&mut self) -> Result<(String, bool), Problem> {
+    fn member_name(&mut self) -> Result<(String, bool), Mistake> {
         let found = match self.peek() {
             TokenKind::Name(name) if !is_keyword(name) => (name.clone(), true),
             TokenKind::Escaped(name) => (name.clone(), false),
@@ -285,7 +285,7 @@ impl Parser {
     }
 
     /// The rest of `(a, b)` behind its opening bracket.
-    fn arguments(&mut self) -> Result<Vec<Syntax>, Problem> {
+    fn arguments(&mut self) -> Result<Vec<Syntax>, Mistake> {
         let mut arguments = Vec::new();
         if self.eat(")") {
             return Ok(arguments);
@@ -299,7 +299,7 @@ impl Parser {
         }
     }
 
-    fn primary(&mut self, negative: bool) -> Result<Syntax, Problem> {
+    fn primary(&mut self, negative: bool) -> Result<Syntax, Mistake> {
         let at = self.at();
         if self.eat("(") {
             let tree = self.expression()?;
@@ -328,14 +328,14 @@ impl Parser {
     }
 
     /// A name that starts a value: a constant, a variable or a call.
-    fn name(&mut self, at: usize, name: String) -> Result<Syntax, Problem> {
+    fn name(&mut self, at: usize, name: String) -> Result<Syntax, Mistake> {
         let kind = match name.as_str() {
             "true" => SyntaxKind::Constant(Constant::Bool(true)),
             "false" => SyntaxKind::Constant(Constant::Bool(false)),
             "null" => SyntaxKind::Constant(Constant::Null),
             "in" => return Err(self.unexpected("a value")),
             _ if RESERVED.contains(&name.as_str()) => {
-                return Err(Problem::new(at, format!("`{name}` is a reserved word")).remedy("use another name"));
+                return Err(Mistake::new(at, format!("`{name}` is a reserved word")).remedy("use another name"));
             }
             _ => SyntaxKind::Name(name.clone()),
         };
@@ -348,7 +348,7 @@ impl Parser {
     }
 
     /// The rest of `[a, ?b]` behind its opening bracket.
-    fn list(&mut self) -> Result<Vec<Item>, Problem> {
+    fn list(&mut self) -> Result<Vec<Item>, Mistake> {
         let mut items = Vec::new();
         while !self.eat("]") {
             self.bound_items(items.len())?;
@@ -363,7 +363,7 @@ impl Parser {
     }
 
     /// The rest of `{"a": b, ?"c": d}` behind its opening bracket.
-    fn map(&mut self) -> Result<Vec<Entry>, Problem> {
+    fn map(&mut self) -> Result<Vec<Entry>, Mistake> {
         let mut entries = Vec::new();
         while !self.eat("}") {
             self.bound_items(entries.len())?;
@@ -379,11 +379,11 @@ impl Parser {
         Ok(entries)
     }
 
-    fn bound_items(&self, items: usize) -> Result<(), Problem> {
+    fn bound_items(&self, items: usize) -> Result<(), Mistake> {
         if items < MAX_ITEMS {
             return Ok(());
         }
-        Err(Problem::new(self.at(), format!("a list or map literal may have at most {MAX_ITEMS} items")))
+        Err(Mistake::new(self.at(), format!("a list or map literal may have at most {MAX_ITEMS} items")))
     }
 }
 
@@ -391,7 +391,7 @@ fn is_keyword(name: &str) -> bool {
     matches!(name, "true" | "false" | "null" | "in")
 }
 
-fn signed(at: usize, magnitude: u64, negative: bool) -> Result<i64, Problem> {
+fn signed(at: usize, magnitude: u64, negative: bool) -> Result<i64, Mistake> {
     let value = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
-    i64::try_from(value).map_err(|_| Problem::new(at, "this number is too large for an int"))
+    i64::try_from(value).map_err(|_| Mistake::new(at, "this number is too large for an int"))
 }

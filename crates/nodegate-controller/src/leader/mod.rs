@@ -68,7 +68,7 @@ impl LeaseConfig {
 
 /// The last observed state of the Lease.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct ObservedLease {
     holder: Option<String>,
     renewed: Option<Timestamp>,
     /// When its renewal was observed, by the monotonic clock.
@@ -80,7 +80,7 @@ struct Seen {
     version: Option<String>,
 }
 
-impl Seen {
+impl ObservedLease {
     /// How long until the holder counts as one that no longer renews: twice the duration of the Lease, so that the
     /// library can act first. `None` if nobody holds it.
     fn lives(&self, usually: Duration, now: Instant) -> Option<Duration> {
@@ -92,7 +92,7 @@ impl Seen {
 /// The Lease as this replica observes it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LeaseView {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ObservedLease>>,
     changed: watch::Sender<()>,
     duration: Duration,
 }
@@ -103,7 +103,7 @@ impl LeaseView {
         Self { seen: Arc::default(), changed: watch::Sender::default(), duration }
     }
 
-    fn last(&self) -> Seen {
+    fn last(&self) -> ObservedLease {
         self.seen.lock().clone()
     }
 
@@ -138,7 +138,7 @@ impl LeaseView {
             // A list returns an earlier renewal. It counts no more than what was observed at that time.
             let before = seen.at.filter(|_| seen.holder == holder);
             let at = if listing { before } else { Some(now) };
-            *seen = Seen { holder, renewed, at, since: Some(now), duration, version: None };
+            *seen = ObservedLease { holder, renewed, at, since: Some(now), duration, version: None };
         }
         seen.version = version;
         drop(seen);

@@ -129,7 +129,7 @@ impl LeaderSession {
                 let mut memory = self.reconciler.memory();
                 memory.lives(node);
                 memory.history.note(node, Timestamp::now(), sight);
-                memory.arrivals.note(node);
+                memory.patched_taints.note(node);
                 !memory.looked_at.contains(node.uid())
             };
             self.reconciler.note_in_fleet(node, Timestamp::now());

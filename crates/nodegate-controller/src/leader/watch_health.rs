@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::memory::history::Sight;
-use crate::node::{NodeObject, NodesError, Read, Seen, Unreadable};
+use crate::node::{NodeObject, NodesError, Read, Unreadable, WatchEvent};
 use crate::reconcile::Reconciler;
 use nodegate_base::api_server;
 
@@ -78,18 +78,18 @@ impl<'a, Wake: FnMut(&NodeObject, Sight)> WatchHandler<'a, Wake> {
     }
 
     /// Processes one event.
-    pub(crate) fn handle(&mut self, seen: Seen) {
+    pub(crate) fn handle(&mut self, seen: WatchEvent) {
         match seen {
-            Seen::Begin => {
+            WatchEvent::Begin => {
                 self.listed.clear();
                 self.store.apply_watcher_event(&Event::Init);
             }
-            Seen::There(read) => {
+            WatchEvent::There(read) => {
                 if let Some(node) = self.readable(read) {
                     self.store.apply_watcher_event(&Event::InitApply(node));
                 }
             }
-            Seen::All => {
+            WatchEvent::All => {
                 let listed = std::mem::take(&mut self.listed);
                 self.watch_health.unreadable.lock().retain(|name| listed.contains(name));
                 let before = self.store.as_reader().state();
@@ -110,14 +110,14 @@ impl<'a, Wake: FnMut(&NodeObject, Sight)> WatchHandler<'a, Wake> {
                 // During a listing the store does not contain the listed nodes yet, but work on them begins now.
                 store.state().iter().for_each(|node| (self.wake)(node, Sight::Listed));
             }
-            Seen::Watching => self.watch_works(),
-            Seen::Changed(read) => {
+            WatchEvent::Watching => self.watch_works(),
+            WatchEvent::Changed(read) => {
                 if let Some(node) = self.readable(read) {
                     (self.wake)(&node, Sight::Next);
                     self.store.apply_watcher_event(&Event::Apply(node));
                 }
             }
-            Seen::Gone(read) => {
+            WatchEvent::Gone(read) => {
                 let name =
                     read.as_ref().map_or_else(|unreadable| unreadable.name.as_str(), NodeObject::name).to_owned();
                 self.watch_health.unreadable.lock().remove(&name);
@@ -130,7 +130,7 @@ impl<'a, Wake: FnMut(&NodeObject, Sight)> WatchHandler<'a, Wake> {
                     (Err(_), None) => self.reconciler.memory().lost(&name),
                 }
             }
-            Seen::Failed(error) => self.watch_fails(&error),
+            WatchEvent::Failed(error) => self.watch_fails(&error),
         }
         self.count();
     }

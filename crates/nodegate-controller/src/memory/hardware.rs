@@ -14,13 +14,13 @@ const PAUSE: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
 pub(crate) struct Hardware {
     /// By uid, of nodes that differ or did so lately.
-    nodes: HashMap<String, Seen>,
+    nodes: HashMap<String, KnownDifferences>,
     /// How many nodes differ in each fact.
     counts: BTreeMap<Fact, usize>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct KnownDifferences {
     now: Vec<Difference>,
     /// What the last event said, and when.
     reported: Option<(Vec<Difference>, Instant)>,

@@ -19,7 +19,7 @@ type Values = BTreeMap<String, String>;
 
 /// The labels, annotations and taints that a node had when it was last seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct LastState {
     uid: String,
     labels: Values,
     taints: Values,
@@ -53,7 +53,7 @@ pub(crate) enum Sight {
 pub(crate) struct History {
     /// Whether the webhook maintains stamps, so that nobody else can write them.
     records_last_change: bool,
-    seen: HashMap<String, Seen>,
+    seen: HashMap<String, LastState>,
     pending: HashMap<String, Pending>,
     /// The uids of nodes whose arrival is recorded or pending.
     arrived: HashSet<String>,
@@ -277,10 +277,10 @@ pub(crate) fn deletion(now: Timestamp) -> Change {
     Change { time, how, field, ..Change::default() }
 }
 
-fn seen(node: &NodeObject, facts: &NodeFacts<'_>) -> Seen {
+fn seen(node: &NodeObject, facts: &NodeFacts<'_>) -> LastState {
     // Taints for node conditions come and go too often to be recorded.
     let lasting = facts.taints().iter().filter(|taint| !taint.key.starts_with("node.kubernetes.io/"));
-    Seen {
+    LastState {
         uid: node.uid().to_owned(),
         labels: facts.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         taints: lasting

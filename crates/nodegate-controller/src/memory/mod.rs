@@ -1,10 +1,10 @@
 //! What a term remembers about nodes. It is only an optimization: losing it costs a check or a write, never a label.
 
-pub(crate) mod arrivals;
 pub(crate) mod departures;
 pub(crate) mod fleet;
 pub(crate) mod hardware;
 pub(crate) mod history;
+pub(crate) mod patched_taints;
 pub(crate) mod refusals;
 pub(crate) mod removals;
 pub(crate) mod revert_tracker;
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::memory::arrivals::Arrivals;
 use crate::memory::departures::{Departed, Departures};
 use crate::memory::fleet::Fleet;
 use crate::memory::hardware::Hardware;
 use crate::memory::history::History;
+use crate::memory::patched_taints::PatchedTaints;
 use crate::memory::refusals::Refusals;
 use crate::memory::removals::{MaxRemovals, Removals};
 use crate::memory::revert_tracker::RevertTracker;
@@ -48,7 +48,7 @@ pub(crate) struct Memory {
     pub(crate) failures: HashMap<String, u32>,
     /// Which version of a node nodegate's own write replaced, and when, by uid.
     replaced: HashMap<String, (String, Instant)>,
-    pub(crate) arrivals: Arrivals,
+    pub(crate) patched_taints: PatchedTaints,
     pub(crate) fleet: Fleet,
     /// The uids of nodes that were processed in this term.
     pub(crate) looked_at: HashSet<String>,
@@ -75,7 +75,7 @@ impl Memory {
             history: History::new(records_last_change),
             failures: HashMap::new(),
             replaced: HashMap::new(),
-            arrivals: Arrivals::default(),
+            patched_taints: PatchedTaints::default(),
             fleet: Fleet::default(),
             looked_at: HashSet::new(),
             joined: HashSet::new(),
@@ -143,7 +143,7 @@ impl Memory {
         let Self {
             history,
             failures,
-            arrivals,
+            patched_taints,
             fleet,
             // Only the watch changes these.
             living: _,
@@ -164,7 +164,7 @@ impl Memory {
         } = self;
         history.forget(name);
         failures.remove(name);
-        arrivals.forget(name);
+        patched_taints.forget(name);
         fleet.forget(name);
         self.forget_uid(uid);
     }
@@ -188,7 +188,7 @@ impl Memory {
             living: _,
             departures: _,
             failures: _,
-            arrivals: _,
+            patched_taints: _,
             fleet: _,
         } = self;
         history.forget_uid(uid);
@@ -238,7 +238,7 @@ mod tests {
     fn note(memory: &mut Memory, node: &NodeObject) {
         let now = Instant::now();
         memory.history.note(node, Timestamp::UNIX_EPOCH, crate::memory::history::Sight::Next);
-        memory.arrivals.note(node);
+        memory.patched_taints.note(node);
         note_late(memory, node, now);
     }
 

@@ -26,7 +26,7 @@ use nodegate_stores::state::Machine;
 use self::text::text_at;
 
 pub use self::api::{NodeApi, NodesError, Page, Read, each_object};
-pub(super) use self::watch::{Seen, follow};
+pub(super) use self::watch::{WatchEvent, follow};
 
 /// Maximum size of a field of `spec` or `status` that is kept, and of a string in it, in bytes. The images of a node
 /// with 50 images take about 20 KiB.

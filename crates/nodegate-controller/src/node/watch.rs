@@ -16,8 +16,8 @@ const BRIEF: Duration = Duration::from_secs(1);
 
 /// An event of the watch.
 #[derive(Debug)]
-pub(crate) enum Seen {
-    /// A new listing begins and lasts until [`Seen::All`].
+pub(crate) enum WatchEvent {
+    /// A new listing begins and lasts until [`WatchEvent::All`].
     Begin,
     /// A node of the listing.
     There(Read),
@@ -40,7 +40,7 @@ pub(crate) enum Seen {
 /// damaged, resumes, with increasing delays up to `longest`, and at once when the API server answers again. A watch that has
 /// worked begins with short delays anew. An event that is damaged twice affects only its node; if it names none, all
 /// nodes are listed again.
-pub(crate) async fn follow(nodes: &NodeApi, longest: Duration, mut seen: impl FnMut(Seen)) {
+pub(crate) async fn follow(nodes: &NodeApi, longest: Duration, mut seen: impl FnMut(WatchEvent)) {
     let pauses = || PAUSES.with_max_delay(longest).build();
     let mut pause = pauses();
     let mut version: Option<String> = None;
@@ -59,7 +59,7 @@ pub(crate) async fn follow(nodes: &NodeApi, longest: Duration, mut seen: impl Fn
         if error.needs_listing() {
             version = None;
         }
-        seen(Seen::Failed(error));
+        seen(WatchEvent::Failed(error));
         tokio::select! {
             // Jitter is added to the limit as well.
             () = tokio::time::sleep(pause.next().unwrap_or(longest).min(longest)) => {}
@@ -69,14 +69,14 @@ pub(crate) async fn follow(nodes: &NodeApi, longest: Duration, mut seen: impl Fn
 }
 
 /// Lists all nodes. Returns the version of the listing.
-async fn list(nodes: &NodeApi, seen: &mut impl FnMut(Seen)) -> Result<String, NodesError> {
-    seen(Seen::Begin);
+async fn list(nodes: &NodeApi, seen: &mut impl FnMut(WatchEvent)) -> Result<String, NodesError> {
+    seen(WatchEvent::Begin);
     let mut next = None;
     loop {
-        let page = nodes.page(next.as_deref(), |node| seen(Seen::There(node))).await?;
+        let page = nodes.page(next.as_deref(), |node| seen(WatchEvent::There(node))).await?;
         next = page.next;
         if next.is_none() {
-            seen(Seen::All);
+            seen(WatchEvent::All);
             return page.resource_version.ok_or_else(|| {
                 NodesError::Broken("the list of nodes has no resourceVersion, so they cannot be watched".to_owned())
             });
@@ -91,10 +91,10 @@ async fn watch(
     version: &mut String,
     damaged: &mut Option<String>,
     works: &mut bool,
-    seen: &mut impl FnMut(Seen),
+    seen: &mut impl FnMut(WatchEvent),
 ) -> Result<(), NodesError> {
     let mut events = nodes.watch(version).await?;
-    seen(Seen::Watching);
+    seen(WatchEvent::Watching);
     let begun = Instant::now();
     while let Some((changed, of)) = {
         let next = events.next().await;
@@ -115,8 +115,8 @@ async fn watch(
         };
         *works |= !matches!(changed, Changed::Failed(_));
         match changed {
-            Changed::To(node) => seen(Seen::Changed(node)),
-            Changed::Gone(node) => seen(Seen::Gone(node)),
+            Changed::To(node) => seen(WatchEvent::Changed(node)),
+            Changed::Gone(node) => seen(WatchEvent::Gone(node)),
             Changed::Nothing | Changed::Damaged(_) => {}
             Changed::Failed(error) => return Err(error),
         }
@@ -167,19 +167,19 @@ mod tests {
         (NodeApi::new(Client::new(service, "default")), script)
     }
 
-    fn told(seen: Seen) -> String {
+    fn told(seen: WatchEvent) -> String {
         let name = |read: Read| match read {
             Ok(node) => format!("{} {}", node.name(), node.resource_version()),
             Err(unreadable) => format!("unreadable {}", unreadable.name),
         };
         match seen {
-            Seen::Begin => "begin".to_owned(),
-            Seen::There(read) => format!("there {}", name(read)),
-            Seen::All => "all".to_owned(),
-            Seen::Watching => "watching".to_owned(),
-            Seen::Changed(read) => format!("changed {}", name(read)),
-            Seen::Gone(read) => format!("gone {}", name(read)),
-            Seen::Failed(error) => format!("failed: {error}"),
+            WatchEvent::Begin => "begin".to_owned(),
+            WatchEvent::There(read) => format!("there {}", name(read)),
+            WatchEvent::All => "all".to_owned(),
+            WatchEvent::Watching => "watching".to_owned(),
+            WatchEvent::Changed(read) => format!("changed {}", name(read)),
+            WatchEvent::Gone(read) => format!("gone {}", name(read)),
+            WatchEvent::Failed(error) => format!("failed: {error}"),
         }
     }
 
@@ -301,7 +301,7 @@ mod tests {
         let longest = Duration::from_secs(5);
         let failed = Mutex::new(Vec::new());
         let note = |one| {
-            if matches!(one, Seen::Failed(_)) {
+            if matches!(one, WatchEvent::Failed(_)) {
                 failed.lock().unwrap().push(tokio::time::Instant::now());
             }
         };

@@ -24,7 +24,7 @@ const DEBOUNCE: Duration = Duration::from_millis(200);
 
 /// The known objects of the cluster.
 #[derive(Default)]
-struct Seen {
+struct KnownObjects {
     objects: Objects,
     /// Objects and revisions of a listing that is not complete yet.
     listing: Objects,
@@ -34,7 +34,7 @@ struct Seen {
     absent: bool,
 }
 
-impl Seen {
+impl KnownObjects {
     /// Processes an event about an object. Returns whether the policies must be combined again.
     fn object(&mut self, event: Result<Event<DynamicObject>, watcher::Error>) -> bool {
         match event {
@@ -120,7 +120,7 @@ pub async fn follow(
     let revisions: Api<ControllerRevision> = Api::namespaced(client, namespace);
     let ours = watcher::Config::default().labels(&selector());
     let mut revisions = std::pin::pin!(watch_objects(revisions, ours));
-    let mut seen = Seen::default();
+    let mut seen = KnownObjects::default();
     // When the policies must be combined again.
     let mut due: Option<tokio::time::Instant> = None;
     loop {

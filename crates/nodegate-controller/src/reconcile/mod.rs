@@ -230,7 +230,7 @@ impl Reconciler {
         set: &PolicySet,
         saved: &SavedState,
     ) -> ReconcilePlan {
-        let patched_taints = self.memory().arrivals.patched(node);
+        let patched_taints = self.memory().patched_taints.patched(node);
         let stored_node = StoredNode {
             node: facts,
             version: Some(node.resource_version()),
@@ -335,7 +335,7 @@ impl Reconciler {
         done.look_again(wait);
         let Some(record) = self.to_store(facts, stored, plan.record(change), &history) else {
             self.is_recorded(node);
-            self.memory().arrivals.recorded(node);
+            self.memory().patched_taints.recorded(node);
             return Ok(());
         };
         if let Err(wait) = self.afford(node, 1) {
@@ -346,14 +346,14 @@ impl Reconciler {
             Ok(Recorded::Stored) => {
                 let mut memory = self.memory();
                 memory.history.recorded(node.name(), history.len());
-                memory.arrivals.recorded(node);
+                memory.patched_taints.recorded(node);
                 drop(memory);
                 if plan.not_saved > 0 {
                     self.too_many_persisted(node, plan.not_saved);
                 }
             }
             Ok(remembered @ Recorded::Remembered(_)) => {
-                self.memory().arrivals.recorded(node);
+                self.memory().patched_taints.recorded(node);
                 done.remembered(remembered);
             }
             // Another writer has processed the current node: read its record and try again.

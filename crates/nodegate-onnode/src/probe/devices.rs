@@ -8,7 +8,7 @@ use super::document::{Bus, Device, Kind, Unread};
 use super::names::Names;
 use super::pci::{self, Function, is_address};
 use super::products::{self, Product};
-use super::sysfs::{Problem, Sysfs};
+use super::sysfs::{Sysfs, SysfsError};
 use nodegate_policy::gpu::product::{short_name, stated_memory_mib};
 
 const NVIDIA: u16 = 0x10de;
@@ -141,7 +141,7 @@ fn on_usb(sysfs: &Sysfs, unread: &mut Vec<Unread>) -> Vec<Device> {
     each(sysfs, "bus/usb/devices", unread, |name, entry| {
         let vendor = match number(entry, "/idVendor") {
             // Interfaces of devices have no IDs.
-            Err((_, Problem::Missing)) => return Ok(None),
+            Err((_, SysfsError::Missing)) => return Ok(None),
             vendor => vendor?,
         };
         let device = number(entry, "/idProduct")?;
@@ -186,7 +186,7 @@ fn by_driver(
 }
 
 /// The file of an entry that could not be read, with a slash, and why; no file stands for the entry itself.
-type Fault = (&'static str, Problem);
+type Fault = (&'static str, SysfsError);
 
 /// Visits the entries of a directory. `visit` gets the name and the path.
 fn each(
@@ -207,7 +207,7 @@ fn each(
         let is_plain = |name: &&str| name.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_.:".contains(&c));
         let visited = match entry.to_str().filter(is_plain) {
             Some(name) => visit(name, &Path::new(directory).join(name)),
-            None => Err(("", Problem::Name)),
+            None => Err(("", SysfsError::Name)),
         };
         match visited {
             Ok(device) => found.extend(device),

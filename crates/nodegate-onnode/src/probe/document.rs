@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::sysfs::Problem;
+use super::sysfs::SysfsError;
 
 /// The accelerators of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -93,7 +93,7 @@ pub struct Unread {
 }
 
 impl Unread {
-    pub(super) fn new(path: impl Into<String>, problem: &Problem) -> Self {
+    pub(super) fn new(path: impl Into<String>, problem: &SysfsError) -> Self {
         Self { path: path.into(), problem: problem.to_string() }
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use super::document::Unread;
-use super::sysfs::{Problem, Sysfs};
+use super::sysfs::{Sysfs, SysfsError};
 
 /// The directory of all PCI functions.
 pub(super) const DEVICES: &str = "bus/pci/devices";
@@ -46,8 +46,8 @@ pub(super) fn functions(sysfs: &Sysfs, unread: &mut Vec<Unread>) -> Vec<Function
 }
 
 /// One function, or the file that cannot be read.
-fn function(sysfs: &Sysfs, entry: &OsStr) -> Result<Function, (&'static str, Problem)> {
-    let address = entry.to_str().filter(|name| is_address(name)).ok_or(("", Problem::Name))?;
+fn function(sysfs: &Sysfs, entry: &OsStr) -> Result<Function, (&'static str, SysfsError)> {
+    let address = entry.to_str().filter(|name| is_address(name)).ok_or(("", SysfsError::Name))?;
     let at = Path::new(DEVICES).join(address);
     let number = |file: &'static str, name: &str, digits| {
         sysfs.hexadecimal(&at.join(name), digits).map_err(|problem| (file, problem))

@@ -14,7 +14,7 @@ const ENTRIES_MAX: usize = 65_536;
 
 /// Why something below the root could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Problem {
+pub(super) enum SysfsError {
     /// It does not exist.
     Missing,
     /// It is a link that leads out of the tree.
@@ -35,7 +35,7 @@ pub(super) enum Problem {
     Refused(io::ErrorKind),
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SysfsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing => f.write_str("does not exist"),
@@ -51,7 +51,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl From<io::Error> for Problem {
+impl From<io::Error> for SysfsError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::Missing,
@@ -85,15 +85,15 @@ impl Sysfs {
     }
 
     /// The names in a directory, sorted; none if there is no such directory.
-    pub(super) fn entries(&self, directory: &Path) -> Result<Vec<OsString>, Problem> {
+    pub(super) fn entries(&self, directory: &Path) -> Result<Vec<OsString>, SysfsError> {
         let found = match self.resolve(directory) {
-            Err(Problem::Missing) => return Ok(Vec::new()),
+            Err(SysfsError::Missing) => return Ok(Vec::new()),
             found => found?,
         };
         let mut names = Vec::new();
         for entry in fs::read_dir(found)? {
             if names.len() == ENTRIES_MAX {
-                return Err(Problem::TooMany);
+                return Err(SysfsError::TooMany);
             }
             names.push(entry?.file_name());
         }
@@ -102,24 +102,24 @@ impl Sysfs {
     }
 
     /// The text of a file.
-    pub(super) fn text(&self, file: &Path) -> Result<String, Problem> {
+    pub(super) fn text(&self, file: &Path) -> Result<String, SysfsError> {
         let path = self.resolve(file)?;
         // Opening a pipe would wait for its writer.
         if !path.metadata()?.is_file() {
-            return Err(Problem::NotAFile);
+            return Err(SysfsError::NotAFile);
         }
         let mut bytes = Vec::new();
         File::open(path)?.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > FILE_MAX {
-            return Err(Problem::TooLong);
+            return Err(SysfsError::TooLong);
         }
-        String::from_utf8(bytes).map_err(|_| Problem::NotText)
+        String::from_utf8(bytes).map_err(|_| SysfsError::NotText)
     }
 
     /// Where a path leads, without links.
-    pub(super) fn resolve(&self, path: &Path) -> Result<PathBuf, Problem> {
+    pub(super) fn resolve(&self, path: &Path) -> Result<PathBuf, SysfsError> {
         let found = self.root.join(path).canonicalize()?;
-        if found.starts_with(&self.root) { Ok(found) } else { Err(Problem::Outside) }
+        if found.starts_with(&self.root) { Ok(found) } else { Err(SysfsError::Outside) }
     }
 
     /// The last part of a link's target, without following it; `None` if it is not a link.
@@ -129,21 +129,21 @@ impl Sysfs {
     }
 
     /// A hexadecimal number of so many digits, such as `0x10de`; the `0x` may be left out.
-    pub(super) fn hexadecimal(&self, file: &Path, digits: usize) -> Result<u32, Problem> {
+    pub(super) fn hexadecimal(&self, file: &Path, digits: usize) -> Result<u32, SysfsError> {
         let text = self.text(file)?;
         let text = text.trim_end();
         let number = text.strip_prefix("0x").unwrap_or(text);
         if number.len() != digits || !number.bytes().all(|c| c.is_ascii_hexdigit()) {
-            return Err(Problem::NotANumber);
+            return Err(SysfsError::NotANumber);
         }
-        u32::from_str_radix(number, 16).map_err(|_| Problem::NotANumber)
+        u32::from_str_radix(number, 16).map_err(|_| SysfsError::NotANumber)
     }
 
     /// A decimal number; `None` if the file is not there.
-    pub(super) fn decimal(&self, file: &Path) -> Result<Option<u64>, Problem> {
+    pub(super) fn decimal(&self, file: &Path) -> Result<Option<u64>, SysfsError> {
         match self.text(file) {
-            Err(Problem::Missing) => Ok(None),
-            text => text?.trim_end().parse().map(Some).map_err(|_| Problem::NotANumber),
+            Err(SysfsError::Missing) => Ok(None),
+            text => text?.trim_end().parse().map(Some).map_err(|_| SysfsError::NotANumber),
         }
     }
 }

@@ -24,11 +24,11 @@ impl Migration {
         let (leader, follower) = self.leader_and_follower();
         let copy = |key: &'a LabelKey, value: &str| Some(Copied { key, value: value.to_owned() });
         match (seen(view, leader), seen(view, follower)) {
-            (Seen::Value(_), _) if self.phase == MigrationPhase::Done => (Kleene::True, None),
-            (Seen::Value(value), _) => (Kleene::True, copy(follower, value)),
-            (Seen::PublisherGone, _) | (Seen::Absent, Seen::PublisherGone) => (Kleene::Unknown, None),
-            (Seen::Absent, Seen::Value(value)) => (Kleene::True, copy(leader, value)),
-            (Seen::Absent, Seen::Absent) => {
+            (LabelState::Value(_), _) if self.phase == MigrationPhase::Done => (Kleene::True, None),
+            (LabelState::Value(value), _) => (Kleene::True, copy(follower, value)),
+            (LabelState::PublisherGone, _) | (LabelState::Absent, LabelState::PublisherGone) => (Kleene::Unknown, None),
+            (LabelState::Absent, LabelState::Value(value)) => (Kleene::True, copy(leader, value)),
+            (LabelState::Absent, LabelState::Absent) => {
                 let awaited = [leader, follower].into_iter().any(|key| view.awaited(key.as_str()).is_some());
                 (if awaited { Kleene::Unknown } else { Kleene::False }, None)
             }
@@ -60,17 +60,17 @@ impl DecisionBuilder<'_> {
 }
 
 /// A label as rules see it.
-enum Seen<'v> {
+enum LabelState<'v> {
     Value(&'v str),
     Absent,
     /// It is absent, like all others of its publisher, which may have just restarted.
     PublisherGone,
 }
 
-fn seen<'v>(view: &'v View<'_>, key: &LabelKey) -> Seen<'v> {
+fn seen<'v>(view: &'v View<'_>, key: &LabelKey) -> LabelState<'v> {
     match view.label(key.as_str()) {
-        Some(value) => Seen::Value(value),
-        None if view.away(key.as_str()).is_some() => Seen::PublisherGone,
-        None => Seen::Absent,
+        Some(value) => LabelState::Value(value),
+        None if view.away(key.as_str()).is_some() => LabelState::PublisherGone,
+        None => LabelState::Absent,
     }
 }

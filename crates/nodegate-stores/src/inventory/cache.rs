@@ -27,7 +27,7 @@ pub struct InventoryCache {
     /// Shards that may differ from what is stored, and the nodes whose answers changed since they were. Complete after every update,
     /// so a panic elsewhere leaves it usable.
     changed: Mutex<Changed>,
-    stirred: Notify,
+    change_noted: Notify,
     touched: Touched,
     /// Whether this replica asks inventories itself, so that what is stored is not newer than what it has.
     is_source: AtomicBool,
@@ -39,7 +39,7 @@ impl Default for InventoryCache {
         Self {
             shards: (0..SHARDS).map(|_| ArcSwap::default()).collect(),
             changed: Mutex::default(),
-            stirred: Notify::new(),
+            change_noted: Notify::new(),
             touched: Touched::default(),
             is_source: AtomicBool::new(false),
             nothing: Arc::default(),
@@ -170,19 +170,19 @@ impl InventoryCache {
     /// Waits until a shard may differ from what is stored, and returns all of them, with the nodes to [`Self::tell`] of.
     pub(super) async fn changed(&self) -> Changed {
         loop {
-            let stirred = self.stirred.notified();
+            let change_noted = self.change_noted.notified();
             let changed = std::mem::take(&mut *self.changed.lock());
             if !changed.is_empty() {
                 return changed;
             }
-            stirred.await;
+            change_noted.await;
         }
     }
 
     /// Records that a shard may differ from what is stored.
     pub(super) fn mark(&self, at: usize) {
         self.changed.lock().entry(at).or_default();
-        self.stirred.notify_one();
+        self.change_noted.notify_one();
     }
 
     fn edit(&self, at: usize, change: impl Fn(&mut Shard) -> Vec<Arc<str>>) {
@@ -194,7 +194,7 @@ impl InventoryCache {
         }
         self.shards[at].store(Arc::new(shard));
         self.changed.lock().entry(at).or_default().extend(touched);
-        self.stirred.notify_one();
+        self.change_noted.notify_one();
     }
 
     /// Tells that the answers about these nodes changed. An answer is stored first, or another replica could undo what follows

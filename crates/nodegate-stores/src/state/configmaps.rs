@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::error::code;
 use super::index::{DocumentLocation, Index, Read};
-use super::layout::{NAME_PREFIX, Problem, STATE_KEY, Unused, is_aside, is_record, parse};
+use super::layout::{NAME_PREFIX, STATE_KEY, Unused, UnusedDocument, is_aside, is_record, parse};
 use super::stored_map::{Deletion, StoredMap};
 use super::{Identity, Machine, SavedStates};
 use crate::touched::Touched;
@@ -52,7 +52,7 @@ impl ConfigMaps {
     ///
     /// Calls `synced` once after the first complete listing, and `report` for every document that cannot be read,
     /// which counts as empty.
-    pub async fn follow(&self, longest: Duration, synced: impl FnOnce(), mut report: impl FnMut(Problem)) {
+    pub async fn follow(&self, longest: Duration, synced: impl FnOnce(), mut report: impl FnMut(UnusedDocument)) {
         let mut synced = Some(synced);
         let mut listed: Vec<String> = Vec::new();
         let stream = watch_objects_within(self.api.clone(), watcher::Config::default(), longest);
@@ -94,7 +94,7 @@ impl ConfigMaps {
     ///
     /// # Errors
     /// Returns an error if the API server refuses or cannot be reached.
-    pub async fn read(&self, mut report: impl FnMut(Problem)) -> Result<(), kube::Error> {
+    pub async fn read(&self, mut report: impl FnMut(UnusedDocument)) -> Result<(), kube::Error> {
         self.read_each(&mut report, |_| {}).await
     }
 
@@ -132,7 +132,7 @@ impl ConfigMaps {
 
     async fn read_each(
         &self,
-        report: &mut impl FnMut(Problem),
+        report: &mut impl FnMut(UnusedDocument),
         mut each: impl FnMut(&ConfigMap),
     ) -> Result<(), kube::Error> {
         let mut next = kube::api::ListParams::default().limit(500);
@@ -153,7 +153,7 @@ impl ConfigMaps {
     }
 
     /// Processes a ConfigMap that may have been written by others.
-    fn apply(&self, config_map: &ConfigMap, read: Read, report: &mut impl FnMut(Problem)) {
+    fn apply(&self, config_map: &ConfigMap, read: Read, report: &mut impl FnMut(UnusedDocument)) {
         if let Some(node) = self.take_up(config_map, read, report) {
             self.touched.tell([node.into()]);
         }
@@ -164,7 +164,7 @@ impl ConfigMaps {
         &self,
         config_map: &ConfigMap,
         read: Read,
-        report: &mut impl FnMut(Problem),
+        report: &mut impl FnMut(UnusedDocument),
     ) -> Option<String> {
         let name = config_map.name_any();
         let node = name.strip_prefix(NAME_PREFIX)?;
@@ -240,7 +240,7 @@ impl ConfigMaps {
 }
 
 /// All documents of a ConfigMap with their data keys, without the history, which only the writer and `history` need.
-fn documents(config_map: &ConfigMap, node: &str) -> (Vec<(String, SavedState)>, Vec<Problem>) {
+fn documents(config_map: &ConfigMap, node: &str) -> (Vec<(String, SavedState)>, Vec<UnusedDocument>) {
     let mut found = Vec::new();
     let mut problems = Vec::new();
     for (key, text) in config_map.data.iter().flatten() {
@@ -252,10 +252,10 @@ fn documents(config_map: &ConfigMap, node: &str) -> (Vec<(String, SavedState)>, 
             Ok(state) if is_record(&name, &state) => {
                 found.push((key.clone(), SavedState { history: Vec::new(), ..state }));
             }
-            Ok(SavedState { node_name, .. }) => problems.push(Problem::copy(name, &node_name)),
+            Ok(SavedState { node_name, .. }) => problems.push(UnusedDocument::copy(name, &node_name)),
             Err(why) => {
                 let why = Unused::unreadable(&why, config_map, key);
-                problems.push(Problem { config_map: name, node: node.to_owned(), why });
+                problems.push(UnusedDocument { config_map: name, node: node.to_owned(), why });
             }
         }
     }

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
-use super::layout::{NAME_PREFIX, Problem};
+use super::layout::{NAME_PREFIX, UnusedDocument};
 use super::{Identity, SavedStates};
 use nodegate_policy::api::state::SavedState;
 
@@ -123,7 +123,7 @@ impl Index {
         config_map: &ConfigMap,
         documents: Vec<(String, SavedState)>,
         read: Read,
-    ) -> Vec<Problem> {
+    ) -> Vec<UnusedDocument> {
         let name = config_map.name_any();
         let keys: Vec<String> = documents.iter().map(|(_, state)| Identity::key(state)).collect();
         let known = Known { version: version(config_map), keys: keys.clone(), listing: self.listings };
@@ -146,7 +146,7 @@ impl Index {
         precedence: Precedence,
         document: Copied,
         read: Read,
-    ) -> Option<Problem> {
+    ) -> Option<UnusedDocument> {
         self.drop_copy(&precedence.config_map, &key);
         let node = document.state.node_name.clone();
         let Some(place) = self.places.get(&key) else {
@@ -171,7 +171,7 @@ impl Index {
         };
         let config_map = copy.config_map.clone();
         self.copies.entry(key).or_default().insert(copy, document);
-        Some(Problem::copy_of(record, config_map, &node))
+        Some(UnusedDocument::copy_of(record, config_map, &node))
     }
 
     fn put(&mut self, states: &SavedStates, key: String, precedence: Precedence, document: Copied, listing: u64) {

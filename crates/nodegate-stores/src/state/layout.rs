@@ -27,7 +27,7 @@ const HASH_LENGTH: usize = 16;
 
 /// A document that is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct UnusedDocument {
     /// The ConfigMap.
     pub config_map: String,
     /// The node, according to the ConfigMap's name; for a copy, according to its document.
@@ -36,7 +36,7 @@ pub struct Problem {
     pub why: Unused,
 }
 
-impl Problem {
+impl UnusedDocument {
     /// A copy of the record of `node`, which is in a ConfigMap with the usual name.
     pub fn copy(config_map: String, node: &str) -> Self {
         let record = name_for(node, &format!("name={node}"), false);

@@ -26,7 +26,7 @@ pub use directory::{StateError, StateObserver, read, watch};
 pub use error::WriteError;
 pub use identity::{Identity, Machine};
 pub use index::Precedence;
-pub use layout::{NAME_PREFIX, Problem, STATE_KEY, Unused, is_record};
+pub use layout::{NAME_PREFIX, STATE_KEY, Unused, UnusedDocument, is_record};
 pub use stored_map::{Deletion, StoredMap};
 pub use writer::{StateWriter, Written};
 

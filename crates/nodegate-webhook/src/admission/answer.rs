@@ -26,7 +26,7 @@ pub(super) enum Attempt {
     Answered(Answer),
     /// The budget of expressions was not enough.
     TooBrief,
-    /// The review is of a `NodePolicy`, which [`super::policies::review`] answers.
+    /// The review is of a `NodePolicy`, which [`super::policy_reviews::review`] answers.
     OfPolicy,
 }
 

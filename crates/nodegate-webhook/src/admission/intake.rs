@@ -13,9 +13,9 @@ use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::arrivals::{Arrival, Arrivals};
 use super::bounds::Bounds;
 use super::large_places::{LargePlace, LargePlaces};
+use super::unfinished_bodies::{UnfinishedBodies, UnfinishedBody};
 
 /// How long an ordinary body may make no progress.
 const STALL: Duration = Duration::from_secs(2);
@@ -101,7 +101,7 @@ impl Room {
 pub(super) struct Intake {
     bounds: Bounds,
     pool: Arc<Semaphore>,
-    arrivals: Arc<Arrivals>,
+    bodies: Arc<UnfinishedBodies>,
     large: Arc<LargePlaces>,
 }
 
@@ -110,7 +110,7 @@ impl Intake {
         Self {
             bounds,
             pool: Arc::new(Semaphore::new(bounds.ordinary_bytes)),
-            arrivals: Arc::default(),
+            bodies: Arc::default(),
             large: LargePlaces::new(bounds.large, CONTESTED),
         }
     }
@@ -152,7 +152,7 @@ impl Intake {
         announced: usize,
         peer: Option<IpAddr>,
     ) -> Result<Received, Refused> {
-        let arrival = Arrivals::begin(&self.arrivals);
+        let arrival = UnfinishedBodies::begin(&self.bodies);
         let deadline = Instant::now() + ORDINARY_TIME;
         let mut buffer = Vec::with_capacity(announced);
         let mut held: Option<OwnedSemaphorePermit> = None;
@@ -215,7 +215,7 @@ impl Intake {
 
     /// Takes bytes from the pool. If it is exhausted, aborts bodies that started before `arrival`, oldest first,
     /// until there are enough.
-    async fn charge(&self, bytes: usize, arrival: Option<&Arrival>) -> Result<OwnedSemaphorePermit, Refused> {
+    async fn charge(&self, bytes: usize, arrival: Option<&UnfinishedBody>) -> Result<OwnedSemaphorePermit, Refused> {
         let bytes = u32::try_from(bytes).map_err(|_| Refused::TooLarge(self.bounds.review_bytes))?;
         loop {
             if let Ok(held) = self.pool.clone().try_acquire_many_owned(bytes) {
@@ -224,7 +224,7 @@ impl Intake {
                 }
                 return Ok(held);
             }
-            self.arrivals.cut_oldest(bytes as usize, arrival.map(Arrival::number));
+            self.bodies.cut_oldest(bytes as usize, arrival.map(UnfinishedBody::number));
             // Complete bodies free their bytes when they are answered.
             let room = timeout(LOOK, self.pool.clone().acquire_many_owned(bytes));
             let room = match arrival {

@@ -4,16 +4,16 @@
 //! that a restarted kubelet repeats.
 
 mod answer;
-mod arrivals;
 mod bounds;
 mod denials;
 mod intake;
 mod large_places;
-mod policies;
+mod policy_reviews;
 mod respond;
 mod router;
 mod tell;
 mod texts;
+mod unfinished_bodies;
 mod wire;
 
 use std::sync::Arc;

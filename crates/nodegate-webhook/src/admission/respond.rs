@@ -7,7 +7,7 @@ use super::answer::{Answer, Asked, Attempt, Rejection, Span, cut, warning, warni
 use super::bounds::ORDINARY;
 use super::tell::{count_change, count_notes, log, log_corrections, log_denial, shown};
 use super::wire::{Reply, Review, Subject};
-use super::{Context, policies};
+use super::{Context, policy_reviews};
 use nodegate_base::metrics::Outcome;
 use nodegate_base::traces::Reviewed;
 use nodegate_policy::api::policy::EntryMode;
@@ -106,7 +106,7 @@ pub(super) fn mutate_within(
 /// Returns 400 for a body that is not a valid review, and 500 for an internal error.
 pub fn validate(body: &[u8], context: &Context) -> Result<Answer, Rejection> {
     match validate_within(body, context, &Budget::default(), Asked::default())? {
-        Attempt::OfPolicy => policies::review(body, context),
+        Attempt::OfPolicy => policy_reviews::review(body, context),
         attempt => whole(attempt),
     }
 }
@@ -121,7 +121,7 @@ pub(super) fn validate_within(
     let review = match read(body, context, asked) {
         Ok(review) => review,
         // Checked last, so that it costs nothing for reviews of nodes, which are the majority.
-        Err(_) if policies::is_review(body) => return Ok(Attempt::OfPolicy),
+        Err(_) if policy_reviews::is_review(body) => return Ok(Attempt::OfPolicy),
         Err(rejection) => return Err(rejection),
     };
     let write = match &review.subject {

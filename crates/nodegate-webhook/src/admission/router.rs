@@ -19,7 +19,7 @@ use super::answer::{Answer, Asked, Attempt, Rejection, Span};
 use super::bounds::Bounds;
 use super::intake::{Intake, Received, Refused, Room};
 use super::respond::{mutate_within, validate_within, whole};
-use super::{policies, texts};
+use super::{policy_reviews, texts};
 use nodegate_base::metrics::{Endpoint, Held, Outcome};
 use nodegate_base::traces::Reviewed;
 use nodegate_policy::Quoted;
@@ -202,7 +202,7 @@ impl Shared {
 
     /// Answers a review of a `NodePolicy`, in a slot for large reviews, because it takes as much memory; `None` if too many wait.
     async fn of_policy(&self, received: Arc<Counted>, peer: Option<IpAddr>) -> Result<Option<Answer>, Rejection> {
-        policies::check_size(received.bytes())?;
+        policy_reviews::check_size(received.bytes())?;
         let received = match received.received.room {
             Room::Large { .. } => received,
             Room::Ordinary { .. } => {
@@ -214,7 +214,7 @@ impl Shared {
                 Arc::new(Counted { received: Received { bytes, room: Room::Large { place } }, held })
             }
         };
-        self.apart(None, received, policies::review).await.map(Some)
+        self.apart(None, received, policy_reviews::review).await.map(Some)
     }
 
     /// How many of the slots for expressions a review takes.

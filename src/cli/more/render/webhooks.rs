@@ -11,9 +11,9 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::api::ObjectMeta;
 
 use crate::cli::more::render::{Namespaced, document, namespaced};
-use crate::cli::shared::failure_policy::FailurePolicy;
+use crate::cli::shared::failure_policy;
 use crate::cli::shared::output;
-use nodegate_policy::native::{CAN_MATTER, CONTROL_PLANE, KUBELET, guard_parameters};
+use nodegate_policy::native::{CAN_MATTER, CONTROL_PLANE, FailurePolicy, KUBELET, guard_parameters};
 use nodegate_stores::files::Sources;
 
 #[derive(Debug, clap::Args)]
@@ -30,7 +30,7 @@ pub(super) struct WebhooksArgs {
     ca_file: Option<PathBuf>,
     /// failurePolicy of the validating webhook. With Fail, writes by kubelets, the control plane and break-glass
     /// groups still pass while nodegate is unavailable
-    #[arg(long, value_enum, default_value_t = FailurePolicy::Ignore)]
+    #[arg(long, value_parser = failure_policy::parser(), default_value = "Ignore")]
     failure_policy: FailurePolicy,
     /// Policies to read break-glass groups from, whose writes pass while nodegate is unavailable, and to read whether
     /// annotations are governed

@@ -19,7 +19,7 @@ use nodegate_controller::{NodeApi, NodeObject, Unreadable, machine};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{FactsError, InventoryAnswers, NodeFacts, PendingTaints, Publishers, StoredNode};
 use nodegate_stores::inventory::{self, InventoryCache, UnreadableAnswers};
-use nodegate_stores::state::{ConfigMaps, Identity, Problem, SavedStates};
+use nodegate_stores::state::{ConfigMaps, Identity, SavedStates, UnusedDocument};
 
 /// A stored node with what is known about its past.
 pub(in crate::cli) struct KnownNode {
@@ -135,8 +135,8 @@ pub(in crate::cli) async fn each(
     mut take: impl FnMut(Result<KnownNode, Unreadable>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let maps = ConfigMaps::new(client.clone(), &place.namespace, Arc::new(SavedStates::new(known.identity)));
-    let unreadable = |problem: Problem| {
-        let Problem { config_map, why, .. } = problem;
+    let unreadable = |problem: UnusedDocument| {
+        let UnusedDocument { config_map, why, .. } = problem;
         output::note(&format!("note: saved state in ConfigMap {config_map} is not used: {why}"));
     };
     maps.read(unreadable).await.context("could not read saved state")?;

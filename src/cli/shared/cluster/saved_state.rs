@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use nodegate_policy::api::state::SavedState;
 use nodegate_stores::state::{
-    self, ConfigMaps, Identity, Machine, NAME_PREFIX, Precedence, Problem, STATE_KEY, SavedStates, Unused,
+    self, ConfigMaps, Identity, Machine, NAME_PREFIX, Precedence, STATE_KEY, SavedStates, Unused, UnusedDocument,
 };
 
 /// Number of ConfigMaps in one page of a list.
@@ -24,7 +24,7 @@ pub(in crate::cli) enum InCluster {
     /// It has none.
     Nothing,
     /// Its record cannot be read.
-    Unreadable(Problem),
+    Unreadable(UnusedDocument),
 }
 
 /// The saved state of the machine behind a node, with its history, as `serve` with this `identity` finds it.
@@ -76,7 +76,9 @@ pub(in crate::cli) async fn of_name(client: &Client, namespace: &str, node: &str
     let of_node = all.into_iter().filter(|state| state.node_name == node);
     match (of_node.max_by(|one, other| age(one).cmp(&age(other))), usual) {
         (Some(state), _) => Ok(InCluster::Record(Box::new(state))),
-        (None, Some(Err(why))) => Ok(InCluster::Unreadable(Problem { config_map: name, node: node.to_owned(), why })),
+        (None, Some(Err(why))) => {
+            Ok(InCluster::Unreadable(UnusedDocument { config_map: name, node: node.to_owned(), why }))
+        }
         (None, _) => Ok(InCluster::Nothing),
     }
 }
@@ -101,7 +103,7 @@ fn document(map: &ConfigMap) -> Option<Result<SavedState, Unused>> {
 pub(in crate::cli) async fn all_in_cluster(
     client: &Client,
     namespace: &str,
-    mut report: impl FnMut(Problem),
+    mut report: impl FnMut(UnusedDocument),
 ) -> Result<Vec<SavedState>, kube::Error> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let mut parameters = ListParams::default().limit(PAGE);
@@ -114,9 +116,9 @@ pub(in crate::cli) async fn all_in_cluster(
                 (Some(_), Some(Ok(state))) if state::is_record(&name, &state) => {
                     found.push((Precedence::of(&map, &state.node_name), state));
                 }
-                (Some(_), Some(Ok(state))) => report(Problem::copy(name, &state.node_name)),
+                (Some(_), Some(Ok(state))) => report(UnusedDocument::copy(name, &state.node_name)),
                 (Some(node), Some(Err(why))) => {
-                    report(Problem { node: node.to_owned(), config_map: name, why });
+                    report(UnusedDocument { node: node.to_owned(), config_map: name, why });
                 }
                 (None, _) | (_, None) => {}
             }
@@ -129,7 +131,7 @@ pub(in crate::cli) async fn all_in_cluster(
 }
 
 /// The records without copies of them, as `serve` finds them when it starts.
-fn each_once(mut found: Vec<(Precedence, SavedState)>, mut report: impl FnMut(Problem)) -> Vec<SavedState> {
+fn each_once(mut found: Vec<(Precedence, SavedState)>, mut report: impl FnMut(UnusedDocument)) -> Vec<SavedState> {
     found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
     let mut records: HashMap<String, String> = HashMap::new();
     found.retain(|(place, state)| match records.entry(Identity::key(state)) {
@@ -138,7 +140,7 @@ fn each_once(mut found: Vec<(Precedence, SavedState)>, mut report: impl FnMut(Pr
             true
         }
         Entry::Occupied(record) => {
-            report(Problem::copy_of(record.get().clone(), place.config_map().to_owned(), &state.node_name));
+            report(UnusedDocument::copy_of(record.get().clone(), place.config_map().to_owned(), &state.node_name));
             false
         }
     });

@@ -49,7 +49,7 @@ const EARLY: &str = "2026-11-01T10:00:00Z";
 const LATE: &str = "2026-11-02T10:00:00Z";
 
 /// Has all events handled, then says which nodes live, and which left: their uids and when.
-fn handled(events: Vec<Seen>) -> (Reconciler, WatchHealth, Vec<String>, Vec<(String, Timestamp)>) {
+fn handled(events: Vec<WatchEvent>) -> (Reconciler, WatchHealth, Vec<String>, Vec<(String, Timestamp)>) {
     let (reconciler, health) = (reconciler(), WatchHealth::default());
     let (store, writer) = reflector::store();
     {
@@ -68,9 +68,9 @@ fn handled(events: Vec<Seen>) -> (Reconciler, WatchHealth, Vec<String>, Vec<(Str
     (reconciler, health, stored, left)
 }
 
-fn listing(nodes: Vec<Read>) -> Vec<Seen> {
-    let nodes = nodes.into_iter().map(Seen::There);
-    [Seen::Begin].into_iter().chain(nodes).chain([Seen::All, Seen::Watching]).collect()
+fn listing(nodes: Vec<Read>) -> Vec<WatchEvent> {
+    let nodes = nodes.into_iter().map(WatchEvent::There);
+    [WatchEvent::Begin].into_iter().chain(nodes).chain([WatchEvent::All, WatchEvent::Watching]).collect()
 }
 
 #[tokio::test]
@@ -89,8 +89,14 @@ async fn a_new_listing_says_which_nodes_left_meanwhile_also_if_their_names_are_i
 async fn a_node_that_cannot_be_read_is_forgotten_but_has_not_left() {
     let unreadable_later = [
         listing(vec![node("a", "a1", EARLY), unreadable("b")]),
-        [Seen::Begin, Seen::There(node("a", "a1", EARLY)), Seen::There(unreadable("b")), Seen::All].into(),
-        vec![Seen::Changed(node("a", "a1", EARLY)), Seen::Changed(unreadable("b"))],
+        [
+            WatchEvent::Begin,
+            WatchEvent::There(node("a", "a1", EARLY)),
+            WatchEvent::There(unreadable("b")),
+            WatchEvent::All,
+        ]
+        .into(),
+        vec![WatchEvent::Changed(node("a", "a1", EARLY)), WatchEvent::Changed(unreadable("b"))],
     ];
     for second in unreadable_later {
         let first = listing(vec![node("a", "a1", EARLY), node("b", "b1", EARLY)]);
@@ -104,10 +110,10 @@ async fn a_node_that_cannot_be_read_is_forgotten_but_has_not_left() {
 #[tokio::test]
 async fn a_node_that_can_be_read_again_or_has_gone_is_no_longer_unreadable() {
     let ends = [
-        (vec![Seen::Changed(node("b", "b1", EARLY))], vec!["b1"]),
+        (vec![WatchEvent::Changed(node("b", "b1", EARLY))], vec!["b1"]),
         (listing(vec![node("b", "b1", EARLY)]), vec!["b1"]),
         (listing(Vec::new()), Vec::new()),
-        (vec![Seen::Gone(unreadable("b"))], Vec::new()),
+        (vec![WatchEvent::Gone(unreadable("b"))], Vec::new()),
     ];
     for (end, expected) in ends {
         let (reconciler, health, stored, left) =
@@ -124,7 +130,7 @@ async fn a_node_that_can_be_read_again_or_has_gone_is_no_longer_unreadable() {
 async fn the_last_state_of_a_deleted_node_is_that_of_its_event_or_else_what_was_known() {
     let gone = |last: Read| {
         let first = listing(vec![node("a", "a1", EARLY)]);
-        let (_, health, stored, left) = handled(first.into_iter().chain([Seen::Gone(last)]).collect());
+        let (_, health, stored, left) = handled(first.into_iter().chain([WatchEvent::Gone(last)]).collect());
         assert!(stored.is_empty() && !health.is_unreadable("a"));
         left.into_iter().map(|(uid, _)| uid).collect::<Vec<_>>()
     };

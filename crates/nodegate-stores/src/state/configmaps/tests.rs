@@ -80,7 +80,7 @@ async fn a_copy_under_another_name_is_reported_and_its_deletion_forgets_nothing(
     maps.take_up(&record(hashed, 1, "n1", "copied"), Read::Watched, &mut |problem| problems.push(problem));
     maps.forget(hashed);
     assert_eq!((value(&maps).as_deref(), problems.len()), (Some("own"), 3));
-    assert_eq!(problems[2], Problem::copy_of("node-labels-n1".to_owned(), hashed.to_owned(), "n1"));
+    assert_eq!(problems[2], UnusedDocument::copy_of("node-labels-n1".to_owned(), hashed.to_owned(), "n1"));
     maps.forget("node-labels-n1");
     assert_eq!(value(&maps), None);
     // It is the only one, and stays the record.
@@ -88,13 +88,13 @@ async fn a_copy_under_another_name_is_reported_and_its_deletion_forgets_nothing(
     assert_eq!((value(&maps).as_deref(), problems.len()), (Some("copied"), 3));
     maps.take_up(&record("node-labels-n1", 2, "n1", "own"), Read::Watched, &mut |problem| problems.push(problem));
     assert_eq!((value(&maps).as_deref(), problems.len()), (Some("copied"), 4));
-    assert_eq!(problems[3], Problem::copy_of(hashed.to_owned(), "node-labels-n1".to_owned(), "n1"));
+    assert_eq!(problems[3], UnusedDocument::copy_of(hashed.to_owned(), "node-labels-n1".to_owned(), "n1"));
 }
 
 #[tokio::test]
 async fn of_records_of_one_machine_the_older_one_is_in_force_and_a_copy_takes_its_place_when_it_is_deleted() {
     let (original, copy) = (record_with_id("node-labels-n1", 1, "own"), record_with_id("node-labels-a", 2, "copied"));
-    let told = Problem::copy_of("node-labels-n1".to_owned(), "node-labels-a".to_owned(), "n1");
+    let told = UnusedDocument::copy_of("node-labels-n1".to_owned(), "node-labels-a".to_owned(), "n1");
     for order in [[&original, &copy], [&copy, &original]] {
         let (maps, mut problems) = (maps_by(Identity::SystemUuid), Vec::new());
         // The first listing breaks off, and begins anew.
@@ -148,12 +148,12 @@ async fn a_record_stays_where_it_is_while_its_config_map_has_it() {
 
 #[test]
 fn what_is_not_used_is_told_with_its_config_map_and_what_to_do() {
-    let (reason, note) = Problem::copy("node-labels-n1-old".to_owned(), "n1").event();
+    let (reason, note) = UnusedDocument::copy("node-labels-n1-old".to_owned(), "n1").event();
     assert_eq!(reason, "CopiedState");
     let expected = "ConfigMap node-labels-n1-old: it is a copy, because the record of node n1 is ConfigMap node-labels-n1; delete the copy";
     assert_eq!(note, expected);
     let why = Unused::Unreadable("EOF".to_owned());
-    let problem = Problem { config_map: "node-labels-n1".to_owned(), node: "n1".to_owned(), why };
+    let problem = UnusedDocument { config_map: "node-labels-n1".to_owned(), node: "n1".to_owned(), why };
     let (reason, note) = problem.event();
     assert_eq!(reason, "UnreadableState");
     assert!(note.starts_with("ConfigMap node-labels-n1: it is unreadable: EOF; "), "{note}");

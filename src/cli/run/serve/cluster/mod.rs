@@ -30,7 +30,7 @@ use nodegate_controller::policies::{self, Combined};
 use nodegate_policy::{Exemptions, PendingTaints};
 use nodegate_stores::files::Loaded;
 use nodegate_stores::inventory::{self, InventoryCache, Refresher};
-use nodegate_stores::state::{ConfigMaps, Problem, SavedStates, Unused};
+use nodegate_stores::state::{ConfigMaps, SavedStates, Unused, UnusedDocument};
 use nodegate_webhook::tls::SubjectName;
 
 /// A cluster, and the namespace that nodegate uses in it.
@@ -184,7 +184,7 @@ impl Cluster {
             synced();
         };
         let (events, publishing) = Events::new(self.client.clone(), &identity());
-        let problem = |problem: Problem| {
+        let problem = |problem: UnusedDocument| {
             if matches!(problem.why, Unused::Unreadable(_)) {
                 metrics.controller.unreadable_states.inc();
                 metrics.state_reloaded(Reload::Failure);

@@ -23,9 +23,9 @@ struct Known {
 
 /// Taints of all nodes that a webhook's patch added and that are still present.
 #[derive(Debug, Default)]
-pub(crate) struct Arrivals(HashMap<String, Known>);
+pub(crate) struct PatchedTaints(HashMap<String, Known>);
 
-impl Arrivals {
+impl PatchedTaints {
     /// Records a version of a node, in the order of the watch.
     pub(crate) fn note(&mut self, node: &NodeObject) {
         let Ok(facts) = node.facts() else { return };
@@ -81,9 +81,9 @@ mod tests {
     }
 
     fn patched(versions: &[NodeObject]) -> Vec<String> {
-        let mut arrivals = Arrivals::default();
-        versions.iter().for_each(|node| arrivals.note(node));
-        arrivals.patched(versions.last().unwrap()).into_iter().collect()
+        let mut patched_taints = PatchedTaints::default();
+        versions.iter().for_each(|node| patched_taints.note(node));
+        patched_taints.patched(versions.last().unwrap()).into_iter().collect()
     }
 
     #[test]
@@ -106,13 +106,13 @@ mod tests {
     #[test]
     fn taints_that_were_recorded_or_removed_are_not_reported_again() {
         let (before, after) = (node("1", &[], json!([])), node("2", &["new"], json!([])));
-        let mut arrivals = Arrivals::default();
-        arrivals.note(&before);
-        arrivals.note(&after);
-        arrivals.recorded(&before);
-        assert_eq!(arrivals.patched(&after).len(), 1, "another version was recorded");
-        arrivals.recorded(&after);
-        assert!(arrivals.patched(&after).is_empty());
+        let mut patched_taints = PatchedTaints::default();
+        patched_taints.note(&before);
+        patched_taints.note(&after);
+        patched_taints.recorded(&before);
+        assert_eq!(patched_taints.patched(&after).len(), 1, "another version was recorded");
+        patched_taints.recorded(&after);
+        assert!(patched_taints.patched(&after).is_empty());
         assert!(patched(&[before, after, node("3", &[], json!([]))]).is_empty());
     }
 }

@@ -16,17 +16,17 @@ struct Entry {
 
 /// The unfinished bodies in the order in which they started.
 #[derive(Default)]
-pub(super) struct Arrivals {
+pub(super) struct UnfinishedBodies {
     numbers: AtomicU64,
     unfinished: Mutex<BTreeMap<u64, Arc<Entry>>>,
 }
 
-impl Arrivals {
+impl UnfinishedBodies {
     /// Adds a body that starts to arrive.
-    pub(super) fn begin(this: &Arc<Self>) -> Arrival {
+    pub(super) fn begin(this: &Arc<Self>) -> UnfinishedBody {
         let (number, entry) = (this.numbers.fetch_add(1, Ordering::Relaxed), Arc::<Entry>::default());
         this.unfinished.lock().insert(number, entry.clone());
-        Arrival { number, entry, arrivals: this.clone() }
+        UnfinishedBody { number, entry, bodies: this.clone() }
     }
 
     /// Aborts bodies that started before `number` (any, if it is `None`) until this many bytes are freed.
@@ -46,13 +46,13 @@ impl Arrivals {
 }
 
 /// A body that is being received, until this is dropped.
-pub(super) struct Arrival {
+pub(super) struct UnfinishedBody {
     number: u64,
     entry: Arc<Entry>,
-    arrivals: Arc<Arrivals>,
+    bodies: Arc<UnfinishedBodies>,
 }
 
-impl Arrival {
+impl UnfinishedBody {
     /// Its position in the order in which bodies started.
     pub(super) fn number(&self) -> u64 {
         self.number
@@ -69,8 +69,8 @@ impl Arrival {
     }
 }
 
-impl Drop for Arrival {
+impl Drop for UnfinishedBody {
     fn drop(&mut self) {
-        self.arrivals.unfinished.lock().remove(&self.number);
+        self.bodies.unfinished.lock().remove(&self.number);
     }
 }
