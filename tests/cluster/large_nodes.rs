@@ -122,14 +122,14 @@ async fn a_node_with_very_many_images_is_judged_within_the_memory_of_a_replica()
 }
 
 /// With trees of whole objects one entry took a replica a kilobyte for each write at the same time: 3.8 GiB for sixteen
-/// writers of 220,000 entries, and four times the limit for as many as these.
+/// writers of 220,000 entries, and twice the limit for as many as these.
 #[tokio::test]
 async fn sixteen_nodes_with_very_many_images_are_written_at_once_and_an_ordinary_one_is_judged_meanwhile() {
     let cluster = exclusive();
     let nodegate = Nodegate::start(cluster.plane, &Setup { cluster: true, ..setup() });
     let admin = Requester::admin(cluster.plane).await;
     let names: Vec<String> = (0..16).map(|at| format!("huge-{at}")).collect();
-    let images = json!({"status": {"images": vec![json!({}); 60_000]}});
+    let images = json!({"status": {"images": vec![json!({}); 30_000]}});
     for name in &names {
         let kubelet = Requester::kubelet(cluster.plane, name).await;
         admin.delete(name).await;
