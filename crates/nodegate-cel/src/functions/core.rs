@@ -3,31 +3,29 @@
 use std::sync::Arc;
 
 use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Run, format, unsuited};
+use crate::functions::{Form, Function, Outcome, Run, begin, format, function, method, unsuited};
 use crate::values::opaque::Opaque;
 use crate::values::steps::Steps;
 use crate::values::types::Type;
 use crate::values::value::{Text, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new("size", Form::Either, &[Type::Any], Type::Int, Run::Own(size)),
-    Function::new("dyn", Form::Function, &[Type::Any], Type::Any, Run::Own(same)),
-    Function::new("bool", Form::Function, &[Type::Any], Type::Bool, Run::Own(bool)),
-    Function::new("int", Form::Function, &[Type::Any], Type::Int, Run::Own(int)),
-    Function::new("uint", Form::Function, &[Type::Any], Type::Uint, Run::Own(uint)),
-    Function::new("double", Form::Function, &[Type::Any], Type::Double, Run::Own(double)),
-    Function::new("string", Form::Function, &[Type::Any], Type::Text, Run::Own(string)),
-    Function::new("bytes", Form::Function, &[Type::Any], Type::Bytes, Run::Own(bytes)),
-    Function::new("optional.none", Form::Function, &[], Type::Optional, Run::Own(none)),
-    Function::new("optional.of", Form::Function, &[Type::Any], Type::Optional, Run::Own(some)),
-    Function::new("optional.ofNonZeroValue", Form::Function, &[Type::Any], Type::Optional, Run::Own(some_non_zero)),
-    Function::new("optional.unwrap", Form::Function, &[Type::List], Type::List, Run::Own(unwrap)),
-    Function::new("unwrapOpt", Form::Method, &[Type::List], Type::List, Run::Own(unwrap)),
-    Function::new("hasValue", Form::Method, &[Type::Optional], Type::Bool, Run::Own(has_value)),
-    Function::new("value", Form::Method, &[Type::Optional], Type::Any, Run::Own(value)),
+    Function::new("size", Form::Either, &[Type::Any], Type::Int, Run::Plain(size)),
+    function("dyn", &[Type::Any], Type::Any, same),
+    function("bool", &[Type::Any], Type::Bool, bool),
+    function("int", &[Type::Any], Type::Int, int),
+    function("uint", &[Type::Any], Type::Uint, uint),
+    function("double", &[Type::Any], Type::Double, double),
+    function("string", &[Type::Any], Type::Text, string),
+    function("bytes", &[Type::Any], Type::Bytes, bytes),
+    function("optional.none", &[], Type::Optional, none),
+    function("optional.of", &[Type::Any], Type::Optional, some),
+    function("optional.ofNonZeroValue", &[Type::Any], Type::Optional, some_non_zero),
+    function("optional.unwrap", &[Type::List], Type::List, unwrap),
+    method("unwrapOpt", &[Type::List], Type::List, unwrap),
+    method("hasValue", &[Type::Optional], Type::Bool, has_value),
+    method("value", &[Type::Optional], Type::Any, value),
 ];
-
-type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
 /// Characters of text, bytes, items, entries.
 fn size<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
@@ -62,8 +60,7 @@ fn bool<'a>(_: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
 }
 
 fn unreadable(wanted: Type, text: &str) -> EvaluationError {
-    let text: String = text.chars().take(80).collect();
-    EvaluationError::failed(format!("{text:?} is not {}", wanted.noun()))
+    EvaluationError::failed(format!("{:?} is not {}", begin(text), wanted.noun()))
 }
 
 fn out_of_range(name: &str) -> EvaluationError {

@@ -8,16 +8,14 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 
 use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Run, unsuited};
+use crate::functions::{Function, Outcome, function, unsuited};
 use crate::values::steps::Steps;
 use crate::values::types::Type;
 use crate::values::value::Value;
 
-type Outcome<'a> = Result<Value<'a>, EvaluationError>;
-
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new("base64.encode", Form::Function, &[Type::Bytes], Type::Text, Run::Own(encode)),
-    Function::new("base64.decode", Form::Function, &[Type::Text], Type::Bytes, Run::Own(decode)),
+    function("base64.encode", &[Type::Bytes], Type::Text, encode),
+    function("base64.decode", &[Type::Text], Type::Bytes, decode),
 ];
 
 /// Reads texts with and without padding.

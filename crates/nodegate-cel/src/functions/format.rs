@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 
 use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Run, unsuited};
+use crate::functions::{Function, method, unsuited};
 use crate::values::steps::Steps;
 use crate::values::types::Type;
 use crate::values::value::{Key, Value};
 
-pub(super) const FUNCTIONS: &[Function] =
-    &[Function::new("format", Form::Method, &[Type::Text, Type::List], Type::Text, Run::Own(format))];
+pub(super) const FUNCTIONS: &[Function] = &[method("format", &[Type::Text, Type::List], Type::Text, format)];
 
 /// Digits behind the point that `format` may be asked for.
 const MAX_PRECISION: usize = 100;

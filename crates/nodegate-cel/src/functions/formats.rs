@@ -7,18 +7,15 @@ use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
 
-use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Own, Run, unsuited};
+use crate::functions::{Function, Outcome, Plain, function, method, unsuited};
 use crate::values::opaque::{Format, Opaque};
 use crate::values::steps::Steps;
 use crate::values::types::Type;
 use crate::values::url::Url;
 use crate::values::value::{Text, Value};
 
-type Outcome<'a> = Result<Value<'a>, EvaluationError>;
-
-const fn constant(name: &'static str, run: Own) -> Function {
-    Function::new(name, Form::Function, &[], Type::Format, Run::Own(run))
+const fn constant(name: &'static str, run: Plain) -> Function {
+    function(name, &[], Type::Format, run)
 }
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -35,8 +32,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     constant("format.byte", |_, _| Ok(Format::Byte.into())),
     constant("format.date", |_, _| Ok(Format::Date.into())),
     constant("format.datetime", |_, _| Ok(Format::Datetime.into())),
-    Function::new("format.named", Form::Function, &[Type::Text], Type::Optional, Run::Own(named)),
-    Function::new("validate", Form::Method, &[Type::Format, Type::Text], Type::Optional, Run::Own(validate)),
+    function("format.named", &[Type::Text], Type::Optional, named),
+    method("validate", &[Type::Format, Type::Text], Type::Optional, validate),
 ];
 
 impl From<Format> for Value<'_> {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Run, unsuited};
+use crate::functions::{Function, Outcome, function, method, unsuited};
 use crate::run::operators::{binary, compare, equal};
 use crate::syntax::Operator;
 use crate::values::steps::Steps;
@@ -11,23 +11,21 @@ use crate::values::types::Type;
 use crate::values::value::{List, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new("isSorted", Form::Method, &[Type::List], Type::Bool, Run::Own(is_sorted)),
-    Function::new("sum", Form::Method, &[Type::List], Type::Any, Run::Own(sum)),
-    Function::new("min", Form::Method, &[Type::List], Type::Any, Run::Own(min)),
-    Function::new("max", Form::Method, &[Type::List], Type::Any, Run::Own(max)),
-    Function::new("slice", Form::Method, &[Type::List, Type::Int, Type::Int], Type::List, Run::Own(slice)),
-    Function::new("flatten", Form::Method, &[Type::List, Type::Int], Type::List, Run::Own(flatten)).optional(1),
-    Function::new("distinct", Form::Method, &[Type::List], Type::List, Run::Own(distinct)),
-    Function::new("sort", Form::Method, &[Type::List], Type::List, Run::Own(sort)),
-    Function::new("first", Form::Method, &[Type::List], Type::Optional, Run::Own(first)),
-    Function::new("last", Form::Method, &[Type::List], Type::Optional, Run::Own(last)),
-    Function::new("lists.range", Form::Function, &[Type::Int], Type::List, Run::Own(range)),
-    Function::new("sets.contains", Form::Function, &[Type::List, Type::List], Type::Bool, Run::Own(set_contains)),
-    Function::new("sets.equivalent", Form::Function, &[Type::List, Type::List], Type::Bool, Run::Own(set_equivalent)),
-    Function::new("sets.intersects", Form::Function, &[Type::List, Type::List], Type::Bool, Run::Own(set_intersects)),
+    method("isSorted", &[Type::List], Type::Bool, is_sorted),
+    method("sum", &[Type::List], Type::Any, sum),
+    method("min", &[Type::List], Type::Any, min),
+    method("max", &[Type::List], Type::Any, max),
+    method("slice", &[Type::List, Type::Int, Type::Int], Type::List, slice),
+    method("flatten", &[Type::List, Type::Int], Type::List, flatten).optional(1),
+    method("distinct", &[Type::List], Type::List, distinct),
+    method("sort", &[Type::List], Type::List, sort),
+    method("first", &[Type::List], Type::Optional, first),
+    method("last", &[Type::List], Type::Optional, last),
+    function("lists.range", &[Type::Int], Type::List, range),
+    function("sets.contains", &[Type::List, Type::List], Type::Bool, set_contains),
+    function("sets.equivalent", &[Type::List, Type::List], Type::Bool, set_equivalent),
+    function("sets.intersects", &[Type::List, Type::List], Type::Bool, set_intersects),
 ];
-
-type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
 /// The target of a method on lists.
 fn items<'v, 'a>(steps: &mut Steps, name: &str, arguments: &'v [Value<'a>]) -> Result<&'v List<'a>, EvaluationError> {

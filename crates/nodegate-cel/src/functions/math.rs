@@ -3,14 +3,14 @@
 use std::cmp::Ordering;
 
 use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Own, Run, unsuited};
+use crate::functions::{Function, Outcome, Plain, function, unsuited};
 use crate::run::operators::numbers;
 use crate::values::steps::Steps;
 use crate::values::types::Type;
 use crate::values::value::Value;
 
-const fn function(name: &'static str, parameters: &'static [Type], run: Own) -> Function {
-    Function::new(name, Form::Function, parameters, Type::Any, Run::Own(run))
+const fn of_numbers(name: &'static str, parameters: &'static [Type], run: Plain) -> Function {
+    function(name, parameters, Type::Any, run)
 }
 
 /// Two ints or two uints.
@@ -18,12 +18,12 @@ const BOTH: &[Type] = &[Type::Any, Type::Any];
 /// An int or a uint, and by how many bits.
 const SHIFT: &[Type] = &[Type::Any, Type::Int];
 
-const fn rounding(name: &'static str, run: Own) -> Function {
-    Function::new(name, Form::Function, &[Type::Double], Type::Double, Run::Own(run))
+const fn rounding(name: &'static str, run: Plain) -> Function {
+    function(name, &[Type::Double], Type::Double, run)
 }
 
-const fn question(name: &'static str, run: Own) -> Function {
-    Function::new(name, Form::Function, &[Type::Double], Type::Bool, Run::Own(run))
+const fn question(name: &'static str, run: Plain) -> Function {
+    function(name, &[Type::Double], Type::Bool, run)
 }
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -35,31 +35,29 @@ pub(super) const FUNCTIONS: &[Function] = &[
     question("math.isInf", |_, arguments| is("math.isInf", arguments, f64::is_infinite)),
     question("math.isNaN", |_, arguments| is("math.isNaN", arguments, f64::is_nan)),
     question("math.isFinite", |_, arguments| is("math.isFinite", arguments, f64::is_finite)),
-    function("math.abs", &[Type::Any], absolute),
-    function("math.sign", &[Type::Any], sign),
-    function("math.greatest", &[Type::Any; 8], |steps, arguments| {
+    of_numbers("math.abs", &[Type::Any], absolute),
+    of_numbers("math.sign", &[Type::Any], sign),
+    of_numbers("math.greatest", &[Type::Any; 8], |steps, arguments| {
         outermost(steps, "math.greatest", arguments, Ordering::Greater)
     })
     .optional(7),
-    function("math.least", &[Type::Any; 8], |steps, arguments| {
+    of_numbers("math.least", &[Type::Any; 8], |steps, arguments| {
         outermost(steps, "math.least", arguments, Ordering::Less)
     })
     .optional(7),
-    function("math.bitAnd", BOTH, |_, arguments| {
+    of_numbers("math.bitAnd", BOTH, |_, arguments| {
         both("math.bitAnd", arguments, |one, other| one & other, |one, other| one & other)
     }),
-    function("math.bitOr", BOTH, |_, arguments| {
+    of_numbers("math.bitOr", BOTH, |_, arguments| {
         both("math.bitOr", arguments, |one, other| one | other, |one, other| one | other)
     }),
-    function("math.bitXor", BOTH, |_, arguments| {
+    of_numbers("math.bitXor", BOTH, |_, arguments| {
         both("math.bitXor", arguments, |one, other| one ^ other, |one, other| one ^ other)
     }),
-    function("math.bitNot", &[Type::Any], not),
-    function("math.bitShiftLeft", SHIFT, |_, arguments| shift("math.bitShiftLeft", arguments, u64::checked_shl)),
-    function("math.bitShiftRight", SHIFT, |_, arguments| shift("math.bitShiftRight", arguments, u64::checked_shr)),
+    of_numbers("math.bitNot", &[Type::Any], not),
+    of_numbers("math.bitShiftLeft", SHIFT, |_, arguments| shift("math.bitShiftLeft", arguments, u64::checked_shl)),
+    of_numbers("math.bitShiftRight", SHIFT, |_, arguments| shift("math.bitShiftRight", arguments, u64::checked_shr)),
 ];
-
-type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
 fn double<'a>(name: &str, arguments: &[Value<'a>], of: impl Fn(f64) -> f64) -> Outcome<'a> {
     match arguments {

@@ -45,14 +45,15 @@ pub(super) enum Form {
     Either,
 }
 
-pub(super) type Own = for<'a> fn(&mut Steps, &[Value<'a>]) -> Result<Value<'a>, EvaluationError>;
-type Matcher = for<'a> fn(&mut Steps, &Pattern, &[Value<'a>]) -> Result<Value<'a>, EvaluationError>;
+type Outcome<'a> = Result<Value<'a>, EvaluationError>;
+type Plain = for<'a> fn(&mut Steps, &[Value<'a>]) -> Outcome<'a>;
+type Matcher = for<'a> fn(&mut Steps, &Pattern, &[Value<'a>]) -> Outcome<'a>;
 
 /// What does the work.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Run {
-    /// A function.
-    Own(Own),
+    /// A function of its arguments.
+    Plain(Plain),
     /// One whose second parameter is a regular expression, compiled with the expression.
     Pattern(Matcher),
 }
@@ -84,7 +85,7 @@ impl Function {
         steps: &mut Steps,
         pattern: Option<&Pattern>,
         arguments: &[Value<'a>],
-    ) -> Result<Value<'a>, EvaluationError> {
+    ) -> Outcome<'a> {
         let patterned = matches!(self.run, Run::Pattern(_));
         let parameters = self.parameters.iter().enumerate().filter(|(at, _)| !patterned || *at != 1);
         for ((_, wanted), argument) in parameters.zip(arguments) {
@@ -93,7 +94,7 @@ impl Function {
             }
         }
         match (self.run, pattern) {
-            (Run::Own(run), _) => run(steps, arguments),
+            (Run::Plain(run), _) => run(steps, arguments),
             (Run::Pattern(run), Some(pattern)) => run(steps, pattern, arguments),
             (Run::Pattern(_), None) => Err(EvaluationError::Internal(format!("{} without a pattern", self.name))),
         }
@@ -102,6 +103,21 @@ impl Function {
     fn mismatch(&self, found: &Value<'_>) -> EvaluationError {
         EvaluationError::failed(format!("{} cannot take {}", self.signature(), found.noun()))
     }
+}
+
+/// A function of its arguments, called by its name.
+const fn function(name: &'static str, parameters: &'static [Type], returns: Type, run: Plain) -> Function {
+    Function::new(name, Form::Function, parameters, returns, Run::Plain(run))
+}
+
+/// A function of its arguments, called on the first of them.
+const fn method(name: &'static str, parameters: &'static [Type], returns: Type, run: Plain) -> Function {
+    Function::new(name, Form::Method, parameters, returns, Run::Plain(run))
+}
+
+/// As much of a text as a message repeats.
+fn begin(text: &str) -> String {
+    text.chars().take(80).collect()
 }
 
 /// What a function says when the table let through what it cannot take.

@@ -3,29 +3,21 @@
 use std::net::IpAddr;
 
 use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Own, Run, unsuited};
+use crate::functions::{Function, Outcome, begin, function, method, unsuited};
 use crate::values::network::{self, Cidr};
 use crate::values::opaque::Opaque;
 use crate::values::steps::Steps;
 use crate::values::types::Type;
 use crate::values::value::Value;
 
-type Outcome<'a> = Result<Value<'a>, EvaluationError>;
-
-const fn function(name: &'static str, returns: Type, run: Own) -> Function {
-    Function::new(name, Form::Function, &[Type::Text], returns, Run::Own(run))
-}
-
-const fn method(name: &'static str, parameters: &'static [Type], returns: Type, run: Own) -> Function {
-    Function::new(name, Form::Method, parameters, returns, Run::Own(run))
-}
-
 pub(super) const FUNCTIONS: &[Function] = &[
-    function("ip", Type::Ip, |steps, arguments| Ok(Opaque::Ip(read_address(steps, "ip", arguments)?).into())),
-    function("isIP", Type::Bool, |steps, arguments| {
+    function("ip", &[Type::Text], Type::Ip, |steps, arguments| {
+        Ok(Opaque::Ip(read_address(steps, "ip", arguments)?).into())
+    }),
+    function("isIP", &[Type::Text], Type::Bool, |steps, arguments| {
         Ok(Value::Bool(network::address(text(steps, "isIP", arguments)?).is_some()))
     }),
-    function("ip.isCanonical", Type::Bool, |steps, arguments| {
+    function("ip.isCanonical", &[Type::Text], Type::Bool, |steps, arguments| {
         let written = text(steps, "ip.isCanonical", arguments)?;
         Ok(Value::Bool(read_address(steps, "ip.isCanonical", arguments)?.to_string() == written))
     }),
@@ -47,8 +39,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     method("isGlobalUnicast", &[Type::Ip], Type::Bool, |_, arguments| {
         Ok(Value::Bool(network::is_global_unicast(address("isGlobalUnicast", arguments)?)))
     }),
-    function("cidr", Type::Cidr, |steps, arguments| Ok(Opaque::Cidr(read_network(steps, "cidr", arguments)?).into())),
-    function("isCIDR", Type::Bool, |steps, arguments| {
+    function("cidr", &[Type::Text], Type::Cidr, |steps, arguments| {
+        Ok(Opaque::Cidr(read_network(steps, "cidr", arguments)?).into())
+    }),
+    function("isCIDR", &[Type::Text], Type::Bool, |steps, arguments| {
         Ok(Value::Bool(Cidr::parse(text(steps, "isCIDR", arguments)?).is_some()))
     }),
     method("containsIP", &[Type::Cidr, Type::Any], Type::Bool, contains_ip),
@@ -67,11 +61,6 @@ fn text<'v>(steps: &mut Steps, name: &str, arguments: &'v [Value<'_>]) -> Result
     steps.take(20)?;
     steps.bytes(text.len())?;
     Ok(text)
-}
-
-/// As much of a text as a message repeats.
-fn begin(text: &str) -> String {
-    text.chars().take(80).collect()
 }
 
 fn read_address(steps: &mut Steps, name: &str, arguments: &[Value<'_>]) -> Result<IpAddr, EvaluationError> {
@@ -104,22 +93,22 @@ fn cidr(name: &str, arguments: &[Value<'_>]) -> Result<Cidr, EvaluationError> {
     }
 }
 
+/// The network that a method looks into.
+fn holder<'v, 'a>(name: &str, arguments: &'v [Value<'a>]) -> Result<(Cidr, &'v [Value<'a>]), EvaluationError> {
+    let (network, held) = arguments.split_at_checked(1).ok_or_else(|| unsuited(name, arguments))?;
+    Ok((cidr(name, network)?, held))
+}
+
 fn contains_ip<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
-    let [network, held] = arguments else { return Err(unsuited("containsIP", arguments)) };
-    let network = cidr("containsIP", std::slice::from_ref(network))?;
-    let held = match held {
-        Value::Text(_) => read_address(steps, "containsIP", std::slice::from_ref(held))?,
-        _ => address("containsIP", std::slice::from_ref(held))?,
-    };
+    let (network, held) = holder("containsIP", arguments)?;
+    let read = matches!(held, [Value::Text(_)]);
+    let held = if read { read_address(steps, "containsIP", held)? } else { address("containsIP", held)? };
     Ok(Value::Bool(network.holds(held)))
 }
 
 fn contains_cidr<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
-    let [network, held] = arguments else { return Err(unsuited("containsCIDR", arguments)) };
-    let network = cidr("containsCIDR", std::slice::from_ref(network))?;
-    let held = match held {
-        Value::Text(_) => read_network(steps, "containsCIDR", std::slice::from_ref(held))?,
-        _ => cidr("containsCIDR", std::slice::from_ref(held))?,
-    };
+    let (network, held) = holder("containsCIDR", arguments)?;
+    let read = matches!(held, [Value::Text(_)]);
+    let held = if read { read_network(steps, "containsCIDR", held)? } else { cidr("containsCIDR", held)? };
     Ok(Value::Bool(network.holds_all_of(held)))
 }

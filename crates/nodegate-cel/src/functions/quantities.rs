@@ -5,22 +5,12 @@ use std::cmp::Ordering;
 use semver::{BuildMetadata, Version};
 
 use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Own, Run, unsuited};
+use crate::functions::{Function, Outcome, begin, function, method, unsuited};
 use crate::values::opaque::Opaque;
 use crate::values::quantity::Quantity;
 use crate::values::steps::Steps;
 use crate::values::types::Type;
 use crate::values::value::Value;
-
-type Outcome<'a> = Result<Value<'a>, EvaluationError>;
-
-const fn function(name: &'static str, parameters: &'static [Type], returns: Type, run: Own) -> Function {
-    Function::new(name, Form::Function, parameters, returns, Run::Own(run))
-}
-
-const fn method(name: &'static str, parameters: &'static [Type], returns: Type, run: Own) -> Function {
-    Function::new(name, Form::Method, parameters, returns, Run::Own(run))
-}
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("quantity", &[Type::Text], Type::Quantity, quantity),
@@ -63,10 +53,8 @@ fn quantity<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
     let [Value::Text(text)] = arguments else { return Err(unsuited("quantity", arguments)) };
     steps.take(20)?;
     steps.bytes(text.len())?;
-    let quantity = Quantity::parse(text).ok_or_else(|| {
-        let shown: String = text.chars().take(80).collect();
-        EvaluationError::failed(format!("{shown:?} is not a quantity, or is out of range"))
-    })?;
+    let fault = || EvaluationError::failed(format!("{:?} is not a quantity, or is out of range", begin(text)));
+    let quantity = Quantity::parse(text).ok_or_else(fault)?;
     Ok(Opaque::Quantity(quantity).into())
 }
 

@@ -2,62 +2,38 @@
 
 use crate::checked::pattern::Pattern;
 use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Run, lists, unsuited};
+use crate::functions::{Form, Function, Outcome, Run, function, lists, method, unsuited};
 use crate::values::steps::Steps;
 use crate::values::types::Type;
 use crate::values::value::{List, Text, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new("contains", Form::Method, &[Type::Text, Type::Text], Type::Bool, Run::Own(contains)),
-    Function::new("startsWith", Form::Method, &[Type::Text, Type::Text], Type::Bool, Run::Own(starts_with)),
-    Function::new("endsWith", Form::Method, &[Type::Text, Type::Text], Type::Bool, Run::Own(ends_with)),
+    method("contains", &[Type::Text, Type::Text], Type::Bool, contains),
+    method("startsWith", &[Type::Text, Type::Text], Type::Bool, starts_with),
+    method("endsWith", &[Type::Text, Type::Text], Type::Bool, ends_with),
     Function::new("matches", Form::Either, &[Type::Text, Type::Text], Type::Bool, Run::Pattern(matches)),
     Function::new("find", Form::Method, &[Type::Text, Type::Text], Type::Text, Run::Pattern(find)),
     Function::new("findAll", Form::Method, &[Type::Text, Type::Text, Type::Int], Type::List, Run::Pattern(find_all))
         .optional(1),
-    Function::new("charAt", Form::Method, &[Type::Text, Type::Int], Type::Text, Run::Own(char_at)),
-    Function::new("indexOf", Form::Method, &[Type::Any, Type::Any, Type::Int], Type::Int, Run::Own(index_of))
-        .optional(1),
-    Function::new("lastIndexOf", Form::Method, &[Type::Any, Type::Any, Type::Int], Type::Int, Run::Own(last_index_of))
-        .optional(1),
-    Function::new(
-        "lowerAscii",
-        Form::Method,
-        &[Type::Text],
-        Type::Text,
-        Run::Own(|steps, arguments| changed("lowerAscii", steps, arguments, str::to_ascii_lowercase)),
-    ),
-    Function::new(
-        "upperAscii",
-        Form::Method,
-        &[Type::Text],
-        Type::Text,
-        Run::Own(|steps, arguments| changed("upperAscii", steps, arguments, str::to_ascii_uppercase)),
-    ),
-    Function::new(
-        "trim",
-        Form::Method,
-        &[Type::Text],
-        Type::Text,
-        Run::Own(|steps, arguments| changed("trim", steps, arguments, |text| text.trim().to_owned())),
-    ),
-    Function::new("substring", Form::Method, &[Type::Text, Type::Int, Type::Int], Type::Text, Run::Own(substring))
-        .optional(1),
-    Function::new("reverse", Form::Method, &[Type::Any], Type::Any, Run::Own(reverse)),
-    Function::new(
-        "replace",
-        Form::Method,
-        &[Type::Text, Type::Text, Type::Text, Type::Int],
-        Type::Text,
-        Run::Own(replace),
-    )
-    .optional(1),
-    Function::new("split", Form::Method, &[Type::Text, Type::Text, Type::Int], Type::List, Run::Own(split)).optional(1),
-    Function::new("join", Form::Method, &[Type::List, Type::Text], Type::Text, Run::Own(join)).optional(1),
-    Function::new("strings.quote", Form::Function, &[Type::Text], Type::Text, Run::Own(quote)),
+    method("charAt", &[Type::Text, Type::Int], Type::Text, char_at),
+    method("indexOf", &[Type::Any, Type::Any, Type::Int], Type::Int, index_of).optional(1),
+    method("lastIndexOf", &[Type::Any, Type::Any, Type::Int], Type::Int, last_index_of).optional(1),
+    method("lowerAscii", &[Type::Text], Type::Text, |steps, arguments| {
+        changed("lowerAscii", steps, arguments, str::to_ascii_lowercase)
+    }),
+    method("upperAscii", &[Type::Text], Type::Text, |steps, arguments| {
+        changed("upperAscii", steps, arguments, str::to_ascii_uppercase)
+    }),
+    method("trim", &[Type::Text], Type::Text, |steps, arguments| {
+        changed("trim", steps, arguments, |text| text.trim().to_owned())
+    }),
+    method("substring", &[Type::Text, Type::Int, Type::Int], Type::Text, substring).optional(1),
+    method("reverse", &[Type::Any], Type::Any, reverse),
+    method("replace", &[Type::Text, Type::Text, Type::Text, Type::Int], Type::Text, replace).optional(1),
+    method("split", &[Type::Text, Type::Text, Type::Int], Type::List, split).optional(1),
+    method("join", &[Type::List, Type::Text], Type::Text, join).optional(1),
+    function("strings.quote", &[Type::Text], Type::Text, quote),
 ];
-
-type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
 /// Applies `test` to two texts.
 fn test<'a>(name: &str, steps: &mut Steps, arguments: &[Value<'a>], test: impl Fn(&str, &str) -> bool) -> Outcome<'a> {

@@ -1,14 +1,14 @@
 //! Durations and points in time.
 
 use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Own, Run, unsuited};
+use crate::functions::{Function, Outcome, Plain, begin, function, method, unsuited};
 use crate::values::steps::Steps;
 use crate::values::time::{Civil, Duration, Timestamp};
 use crate::values::types::Type;
 use crate::values::value::Value;
 
-const fn getter(name: &'static str, target: &'static [Type; 2], run: Own) -> Function {
-    Function::new(name, Form::Method, target, Type::Int, Run::Own(run)).optional(1)
+const fn getter(name: &'static str, target: &'static [Type; 2], run: Plain) -> Function {
+    method(name, target, Type::Int, run).optional(1)
 }
 
 /// A point in time, and a time zone.
@@ -17,8 +17,8 @@ const TIME: &[Type; 2] = &[Type::Timestamp, Type::Text];
 const EITHER: &[Type; 2] = &[Type::Any, Type::Text];
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new("timestamp", Form::Function, &[Type::Any], Type::Timestamp, Run::Own(timestamp)),
-    Function::new("duration", Form::Function, &[Type::Any], Type::Duration, Run::Own(duration)),
+    function("timestamp", &[Type::Any], Type::Timestamp, timestamp),
+    function("duration", &[Type::Any], Type::Duration, duration),
     getter("getFullYear", TIME, |steps, arguments| calendar("getFullYear", steps, arguments, |at| at.year)),
     getter("getMonth", TIME, |steps, arguments| calendar("getMonth", steps, arguments, |at| at.month - 1)),
     getter("getDayOfYear", TIME, |steps, arguments| calendar("getDayOfYear", steps, arguments, |at| at.day_of_year)),
@@ -37,11 +37,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
 ];
 
-type Outcome<'a> = Result<Value<'a>, EvaluationError>;
-
 fn unreadable(text: &str, what: &str) -> EvaluationError {
-    let text: String = text.chars().take(80).collect();
-    EvaluationError::failed(format!("{text:?} is not {what}"))
+    EvaluationError::failed(format!("{:?} is not {what}", begin(text)))
 }
 
 fn timestamp<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {

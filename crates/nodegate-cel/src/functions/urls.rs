@@ -4,28 +4,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::fault::EvaluationError;
-use crate::functions::{Form, Function, Own, Run, unsuited};
+use crate::functions::{Function, Outcome, Plain, function, method, unsuited};
 use crate::values::opaque::Opaque;
 use crate::values::steps::Steps;
 use crate::values::types::Type;
 use crate::values::url::Url;
 use crate::values::value::{Key, Text, Value};
 
-type Outcome<'a> = Result<Value<'a>, EvaluationError>;
-
-const fn method(name: &'static str, run: Own) -> Function {
-    Function::new(name, Form::Method, &[Type::Url], Type::Text, Run::Own(run))
+const fn getter(name: &'static str, run: Plain) -> Function {
+    method(name, &[Type::Url], Type::Text, run)
 }
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new("url", Form::Function, &[Type::Text], Type::Url, Run::Own(url)),
-    Function::new("isURL", Form::Function, &[Type::Text], Type::Bool, Run::Own(is_url)),
-    method("getScheme", |steps, arguments| part(steps, "getScheme", arguments, Url::scheme)),
-    method("getHost", |steps, arguments| part(steps, "getHost", arguments, Url::host)),
-    method("getHostname", |steps, arguments| part(steps, "getHostname", arguments, |url| url.host_and_port().0)),
-    method("getPort", |steps, arguments| part(steps, "getPort", arguments, |url| url.host_and_port().1)),
-    method("getEscapedPath", |steps, arguments| part(steps, "getEscapedPath", arguments, Url::path)),
-    Function::new("getQuery", Form::Method, &[Type::Url], Type::Map, Run::Own(query)),
+    function("url", &[Type::Text], Type::Url, url),
+    function("isURL", &[Type::Text], Type::Bool, is_url),
+    getter("getScheme", |steps, arguments| part(steps, "getScheme", arguments, Url::scheme)),
+    getter("getHost", |steps, arguments| part(steps, "getHost", arguments, Url::host)),
+    getter("getHostname", |steps, arguments| part(steps, "getHostname", arguments, |url| url.host_and_port().0)),
+    getter("getPort", |steps, arguments| part(steps, "getPort", arguments, |url| url.host_and_port().1)),
+    getter("getEscapedPath", |steps, arguments| part(steps, "getEscapedPath", arguments, Url::path)),
+    method("getQuery", &[Type::Url], Type::Map, query),
 ];
 
 fn url<'a>(steps: &mut Steps, arguments: &[Value<'a>]) -> Outcome<'a> {
