@@ -12,6 +12,7 @@ pub mod problem;
 mod quote;
 pub mod schema;
 pub mod source;
+pub mod stable_hash;
 pub mod state;
 
 pub use quote::Quoted;

@@ -17,6 +17,9 @@ use super::schema::nearest;
 const PREFIX_MAX: usize = 253;
 const NAME_MAX: usize = 63;
 const VALUE_MAX: usize = 63;
+/// Maximum length of a key, in bytes. Those of labels and annotations have at most 317 characters in Kubernetes, and a write
+/// with a longer one is refused after admission.
+pub(crate) const KEY_MAX: usize = PREFIX_MAX + 1 + NAME_MAX;
 
 /// Maximum length of the name of a policy, a rule, an inventory or an entry, in bytes, as that of an object of Kubernetes.
 pub(crate) const ENTRY_NAME_MAX: usize = 253;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::names::TaintId;
+use crate::api::names::{KEY_MAX, TaintId};
 use crate::decide::decision::{Desired, Note};
 use crate::decide::guard::Guard;
 use crate::decide::last_change::LAST_CHANGE;
@@ -21,8 +21,6 @@ pub const ADMISSION: &str = "nodegate.dev/admission";
 
 /// Maximum number of labels and taints in an [`AdmissionMark`]; a kubelet decides how many there are.
 pub(crate) const REJECTED_MAX: usize = 16;
-/// Maximum length of a key that a label can have.
-const KEY_MAX: usize = 253 + 1 + 63;
 /// Maximum length of a value in characters; a longer one is cut.
 const VALUE_MAX: usize = 63;
 

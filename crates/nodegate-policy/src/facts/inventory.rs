@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::api::names::{check_label_key, check_label_value};
+use crate::api::stable_hash::stable_hash;
 use crate::keys::restriction::is_own;
 
 /// Maximum number of labels of one node that are kept of one answer.
@@ -15,16 +16,14 @@ pub const INVENTORY_LABELS_MAX: usize = 64;
 pub struct InventoryQuestion(u64);
 
 impl InventoryQuestion {
-    /// The hash (FNV-1a). It is stored with answers, so it is the same in every version.
+    /// The hash. It is stored with answers, so it is the same in every version.
     pub(crate) fn new<'k>(url: &str, allow: impl Iterator<Item = &'k str>) -> Self {
         let mut keys: Vec<&str> = allow.collect();
         keys.sort_unstable();
         keys.dedup();
         // Neither a URL nor a key contains a line break.
         let bytes = url.bytes().chain(keys.into_iter().flat_map(|key| std::iter::once(b'\n').chain(key.bytes())));
-        let hash =
-            bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        Self(hash)
+        Self(stable_hash(bytes))
     }
 
     /// Parses what its `Display` writes.

@@ -8,7 +8,8 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::json_count::count;
 use super::json_kinds::object;
-use super::json_limits::{ENTRIES_MAX, KEY_MAX, too_many};
+use super::json_limits::{ENTRIES_MAX, too_many};
+use crate::api::names::KEY_MAX;
 
 /// Maximum length of a text that is copied because it has escapes, in bytes. The API server reads requests of up to 3 MiB.
 const COPIED_MAX: usize = 4 << 20;

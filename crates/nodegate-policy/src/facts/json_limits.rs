@@ -8,10 +8,6 @@ use serde::de;
 /// exhausts memory, because an entry takes many times the bytes of its text.
 pub(crate) const ENTRIES_MAX: usize = 180_000;
 
-/// Maximum length of a key, in bytes. Those of labels and annotations have at most 317 characters in Kubernetes, and a write
-/// with a longer one is refused after admission.
-pub(crate) const KEY_MAX: usize = 253 + 1 + 63;
-
 /// An error for a list or an object with more entries than any API server sends.
 pub(crate) fn too_many<E: de::Error>(max: usize) -> E {
     E::custom(format_args!("more than {max} entries, which no API server sends"))

@@ -20,12 +20,12 @@ use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
+use crate::api::names::KEY_MAX;
 use crate::api::names::TaintEffect;
 use crate::cel::{Budget, Excerpt, Paths};
 use crate::facts::json_borrow::{Capacity, Entries, Text, within, within_or_none};
 use crate::facts::json_count::CountedNode;
 use crate::facts::json_kinds::{List, Object, object};
-use crate::facts::json_limits::KEY_MAX;
 use crate::facts::quantity::Quantity;
 use crate::facts::wire::{Conditions, MetadataWire, NodeInfoWire, SpecWire, StatusWire, TaintWire};
 

@@ -7,8 +7,8 @@ use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, SeqAccess, Vi
 use super::json_borrow::{Capacity, Entries, Text, within_or_none};
 use super::json_count::count;
 use super::json_kinds::{List, Object, list};
-use super::json_limits::KEY_MAX;
 use super::{Readiness, TaintFact};
+use crate::api::names::KEY_MAX;
 use crate::keys::annotations::ANNOTATIONS_MAX;
 
 /// Maximum number of taints. The API server stores an object of 1.5 MiB, and the smallest taint, with an effect, takes 18 bytes of it.

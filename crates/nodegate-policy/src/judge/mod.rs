@@ -105,7 +105,7 @@ pub fn judge<'a>(
         let found_here = constraints.flat_map(|constraint_entry| judge.entry_violations(constraint_entry, part));
         found_here.for_each(|violation| found.add(violation));
     }
-    let Unevaluated { unknown, too_costly } = judge.unevaluated.take();
+    let WithoutAnswer { unknown, too_costly } = judge.unevaluated.take();
     let (violations, further) = found.sorted();
     Verdict { violations, further, unknown, too_costly }
 }
@@ -128,12 +128,12 @@ struct Judge<'a, 'e> {
     /// The node as it will be once nodegate has restored removed and changed keys; `None` if it restores none.
     restored: OnceCell<Option<Restored<'a>>>,
     request: SharedRequest<'a>,
-    unevaluated: RefCell<Unevaluated>,
+    unevaluated: RefCell<WithoutAnswer>,
 }
 
 /// Expressions that could not be evaluated.
 #[derive(Default)]
-struct Unevaluated {
+struct WithoutAnswer {
     unknown: Vec<(RuleId, String)>,
     too_costly: Option<(RuleId, String)>,
 }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::touched::Touched;
+use nodegate_policy::api::stable_hash::stable_hash;
 use nodegate_policy::{InventoryAnswers, InventoryLabels};
 
 /// Number of shards; each is one ConfigMap. With 15,000 nodes, a shard has about 470 of them.
@@ -221,12 +222,9 @@ fn edit_node(shard: &mut Shard, node: &str, id: &Arc<str>, answer: Option<Arc<In
     Some(name)
 }
 
-/// The shard of a node, by FNV-1a: the same in every version and process, because names of ConfigMaps depend on it.
+/// The shard of a node: the same in every version and process, because names of ConfigMaps depend on it.
 fn shard_of(node: &str) -> usize {
-    let hash = node
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    usize::try_from(hash % SHARDS as u64).unwrap_or_default()
+    usize::try_from(stable_hash(node.bytes()) % SHARDS as u64).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
 use super::Identity;
 use nodegate_base::text::on_a_line;
+use nodegate_policy::api::stable_hash::stable_hash;
 use nodegate_policy::api::state::SavedState;
 
 /// The prefix of the names of nodegate's ConfigMaps.
@@ -146,12 +147,9 @@ pub(super) fn is_corrupt(key: &str) -> bool {
     key.starts_with(CORRUPT_PREFIX) && key.ends_with(".txt")
 }
 
-/// FNV-1a: stable across versions and processes, as names require.
+/// The hash of a text, as names have it.
 fn hash(text: &str) -> String {
-    let hash = text
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("{hash:016x}")
+    format!("{:016x}", stable_hash(text.bytes()))
 }
 
 #[cfg(test)]
