@@ -87,7 +87,7 @@ fn chosen_facts(rule: &Rule, protected: &KeySet) -> Vec<String> {
             Source::Label(requirement) if trusted(&requirement.key) => {}
             Source::Label(requirement) => facts.push(format!("label {}", requirement.key)),
             Source::Taints(patterns) => facts.extend(patterns.iter().map(|pattern| format!("taint {}", pattern.key))),
-            Source::Status(fact) => facts.push(fact.to_string()),
+            Source::Reported(fact) => facts.push(fact.to_string()),
             Source::Gpu => facts.push("GPU inference".to_owned()),
             Source::Expression(expression) => chosen_in_expression(expression, trusted, &mut facts),
         }

@@ -62,8 +62,8 @@ pub(crate) enum Source<'a> {
     Label(&'a Requirement),
     /// Taints.
     Taints(&'a [TaintPattern]),
-    /// A field of the node's status, which the kubelet reports and no rule sets.
-    Status(StatusFact<'a>),
+    /// What the kubelet reports of its machine, which no rule sets.
+    Reported(ReportedFact<'a>),
     /// GPU inference.
     Gpu,
     /// Everything that an expression reads.
@@ -82,7 +82,7 @@ impl Source<'_> {
                     || (reads.gpu && gpu::reads_label(key))
                     || reads.labels.iter().any(|read| read.key == key)
             }
-            Self::Name(_) | Self::Taints(_) | Self::Status(_) => false,
+            Self::Name(_) | Self::Taints(_) | Self::Reported(_) => false,
         }
     }
 
@@ -91,21 +91,21 @@ impl Source<'_> {
         match self {
             Self::Label(requirement) => *requirement.key == *key,
             Self::Expression(expression) => expression.reads().labels.iter().any(|read| read.key == key),
-            Self::Name(_) | Self::Taints(_) | Self::Status(_) | Self::Gpu => false,
+            Self::Name(_) | Self::Taints(_) | Self::Reported(_) | Self::Gpu => false,
         }
     }
 }
 
-/// A fact that a kubelet reports in its node's status.
+/// What a kubelet reports of its machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum StatusFact<'a> {
+pub(crate) enum ReportedFact<'a> {
     /// A resource of `status.capacity`.
     Capacity(&'a str),
     /// A text of `status.nodeInfo`.
     NodeInfo(NodeInfoField),
 }
 
-impl fmt::Display for StatusFact<'_> {
+impl fmt::Display for ReportedFact<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Capacity(resource) => write!(f, "capacity {resource}"),
@@ -192,9 +192,9 @@ impl Condition {
             Self::Names(group) => Source::Name(*group),
             Self::Label(requirement) => Source::Label(requirement),
             Self::Taints(patterns) => Source::Taints(patterns),
-            Self::Capacity(resource, _) => Source::Status(StatusFact::Capacity(resource)),
+            Self::Capacity(resource, _) => Source::Reported(ReportedFact::Capacity(resource)),
             Self::Gpu(_) => Source::Gpu,
-            Self::NodeInfo(info) => Source::Status(StatusFact::NodeInfo(info.field)),
+            Self::NodeInfo(info) => Source::Reported(ReportedFact::NodeInfo(info.field)),
             Self::Expression(expression) => Source::Expression(expression),
         }
     }
@@ -203,7 +203,7 @@ impl Condition {
     pub(crate) fn expression(&self) -> Option<&Arc<Expression>> {
         match self.source() {
             Source::Expression(expression) => Some(expression),
-            Source::Name(_) | Source::Label(_) | Source::Taints(_) | Source::Status(_) | Source::Gpu => None,
+            Source::Name(_) | Source::Label(_) | Source::Taints(_) | Source::Reported(_) | Source::Gpu => None,
         }
     }
 }

@@ -282,7 +282,7 @@ impl<'a> Selection<'a> {
         match condition.source() {
             Source::Label(requirement) => absence_reason(requirement),
             Source::Expression(expression) => self.expression_reason(expression),
-            Source::Name(_) | Source::Taints(_) | Source::Status(_) | Source::Gpu => None,
+            Source::Name(_) | Source::Taints(_) | Source::Reported(_) | Source::Gpu => None,
         }
     }
 

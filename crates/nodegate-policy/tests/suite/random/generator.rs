@@ -321,5 +321,12 @@ pub(crate) fn patch(random: &mut Random, stored: &Value, by_kubelet: bool) -> (b
         all.extend(taints(random, 2));
         patch["spec"] = json!({"taints": all});
     }
+    // What else of the spec may change: a cordon at any time, the provider's ID once.
+    if !by_kubelet && !status && random.chance(15) {
+        patch["spec"]["unschedulable"] = json!(random.chance(50));
+    }
+    if !status && stored["spec"]["providerID"].is_null() && random.chance(10) {
+        patch["spec"]["providerID"] = json!(random.of(&["aws:///eu-west-1a/i-1", "kind://docker/a/b"]));
+    }
     (status, patch)
 }
