@@ -147,7 +147,7 @@ fn case_of(tree: &Tree, path: &FieldPath) -> Option<String> {
 pub struct Case {
     /// The title, a sentence that says what is expected.
     pub name: String,
-    /// The node: a whole Node, or the short form `{name, labels, annotations, taints, capacity, providerID}`.
+    /// The node: a whole Node, or the short form `{name, uid, labels, annotations, taints, providerID, capacity, conditions, nodeInfo}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Json>,
     /// A file with the node, relative to the test file.

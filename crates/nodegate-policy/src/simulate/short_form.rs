@@ -15,7 +15,20 @@ impl SimulationError {
     }
 }
 
-/// Completes a Node from the short form `{name, labels, annotations, taints, capacity, providerID}`.
+/// The fields of the short form, and the part of a Node that each belongs to.
+const FIELDS: [(&str, &str); 9] = [
+    ("name", "metadata"),
+    ("uid", "metadata"),
+    ("labels", "metadata"),
+    ("annotations", "metadata"),
+    ("taints", "spec"),
+    ("providerID", "spec"),
+    ("capacity", "status"),
+    ("conditions", "status"),
+    ("nodeInfo", "status"),
+];
+
+/// Completes a Node from the short form, whose fields ([`FIELDS`]) stand side by side.
 ///
 /// # Errors
 /// Returns an error if the short form has an unknown field or an invalid taint.
@@ -23,40 +36,36 @@ pub(super) fn complete(node: Tree) -> Result<Tree, SimulationError> {
     if node.field("metadata").is_some() {
         return Ok(node);
     }
-    let (mut metadata, mut spec, mut status) = (Vec::new(), Vec::new(), Vec::new());
     let place = node.place;
     let Node::Mapping(fields) = node.value else { return Err(SimulationError::new("the node is not a mapping")) };
+    let mut parts = ["metadata", "spec", "status"].map(|part| (part, Vec::new()));
     for mut field in fields {
-        match field.key.as_str() {
-            "name" | "labels" | "annotations" | "uid" => metadata.push(field),
-            "providerID" => spec.push(field),
-            "capacity" | "conditions" | "nodeInfo" => status.push(field),
-            "taints" => {
-                let Node::List(taints) = &mut field.tree.value else {
-                    return Err(SimulationError::new("taints is not a list"));
-                };
-                for (_, taint) in taints {
-                    *taint = Tree { place: taint.place, ..taint_of(&taint.to_json())?.into() };
-                }
-                spec.push(field);
+        let known = FIELDS.iter().find(|(name, _)| *name == field.key);
+        let Some((_, own)) = known else {
+            return Err(SimulationError::new(format!(
+                "unknown field {:?} in the short form of a node, which has {}; write a complete Node instead",
+                field.key,
+                FIELDS.map(|(name, _)| name).join(", ")
+            )));
+        };
+        if field.key == "taints" {
+            let Node::List(taints) = &mut field.tree.value else {
+                return Err(SimulationError::new("taints is not a list"));
+            };
+            for (_, taint) in taints {
+                *taint = Tree { place: taint.place, ..taint_of(&taint.to_json())?.into() };
             }
-            other => {
-                return Err(SimulationError::new(format!(
-                    "unknown field {other:?} in the short form of a node; write a complete Node instead"
-                )));
-            }
+        }
+        if let Some((_, fields)) = parts.iter_mut().find(|(part, _)| part == own) {
+            fields.push(field);
         }
     }
     let tree = |value: Node| Tree { place, value, written: None };
     let part = |key: &str, tree: Tree| Field { key: key.to_owned(), place, tree };
     let text = |text: &str| tree(Node::Scalar(text.into()));
-    Ok(tree(Node::Mapping(vec![
-        part("apiVersion", text("v1")),
-        part("kind", text("Node")),
-        part("metadata", tree(Node::Mapping(metadata))),
-        part("spec", tree(Node::Mapping(spec))),
-        part("status", tree(Node::Mapping(status))),
-    ])))
+    let head = [("apiVersion", text("v1")), ("kind", text("Node"))].into_iter();
+    let parts = parts.into_iter().map(|(name, fields)| (name, tree(Node::Mapping(fields))));
+    Ok(tree(Node::Mapping(head.chain(parts).map(|(name, tree)| part(name, tree)).collect())))
 }
 
 /// A taint that is written as a text or as a mapping.
@@ -99,4 +108,17 @@ pub fn taint_text(taint: &Json) -> String {
 /// The taints of a node, formatted, in the node's order.
 pub fn taints(node: &Json) -> Vec<String> {
     node["spec"]["taints"].as_array().into_iter().flatten().map(taint_text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_of_a_case_names_each_field() {
+        let schema = crate::api::schema::schema_of::<crate::api::case::Case>();
+        let description = schema["properties"]["node"]["description"].as_str().unwrap_or_default();
+        let names = FIELDS.map(|(name, _)| name).join(", ");
+        assert!(description.contains(&format!("{{{names}}}")), "{description} does not name {names}");
+    }
 }
