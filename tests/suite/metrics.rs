@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use axum::http::{Request, StatusCode};
-use nodegate_base::metrics::{ApplyRun, Count, Entry, Format, Metrics, Reload, Survey};
+use nodegate_base::metrics::{ApplyRun, Count, Entry, Format, Metrics, Survey};
 use nodegate_policy::RuleId;
 use nodegate_webhook::admission::{Bounds, Context};
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ fn hostile_metrics() -> Arc<Metrics> {
     }
     let names: Vec<String> = (0..3000).map(name).collect();
     metrics.traces.begin();
-    metrics.policies_judged(names.iter().map(|name| (name.as_str(), true)));
+    metrics.loaded.policies_judged(names.iter().map(|name| (name.as_str(), true)));
     let by_rule = |name: &String| ((name.clone(), name.clone()), 1);
     metrics.fleet.surveyed(Survey {
         violating: names.iter().map(|name| ((name.clone(), name.clone(), "warn"), 1)).collect(),
@@ -275,7 +275,7 @@ fn promtool_finds_no_fault_in_the_metrics() {
         "promtool checks"
     );
     let metrics = hostile_metrics();
-    metrics.policies_reloaded(Reload::Failure, 0, 0);
+    metrics.loaded.policies_refused();
     assert_eq!(promtool_complaints(&metrics.render(Format::Text)), "");
     let run = ApplyRun { ended: 1.0e9, seconds: 0.25, succeeded: true, complete: 2, unfinished: 0 };
     assert_eq!(promtool_complaints(&run.exposition("")), "");

@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
 use super::bodies::BodyMetrics;
-use super::bounded::{Bounded, Named, OTHERS};
+use super::bounded::{Bounded, Named, OTHERS, number};
 use super::catalog::Catalog;
 use super::labels::{BUCKETS, ENDPOINTS, Endpoint, OUTCOMES, Outcome, ViolationLabels};
 
@@ -149,7 +149,7 @@ impl AdmissionMetrics {
 
     /// Counts the bytes of a review as held until the result is dropped.
     pub fn holds(&self, bytes: usize) -> Held {
-        Held::new(&self.in_flight_bytes, i64::try_from(bytes).unwrap_or(i64::MAX))
+        Held::new(&self.in_flight_bytes, number(bytes))
     }
 
     /// Counts one answered review.

@@ -7,6 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Unit;
 
+use super::bounded::number;
 use super::catalog::{Catalog, Entry, Listed};
 use super::{Format, rendered};
 
@@ -80,7 +81,7 @@ impl ApplyRun {
         metrics.last_success.set(if self.succeeded { self.ended } else { known });
         metrics.duration.set(self.seconds);
         for (result, nodes) in [("complete", self.complete), ("unfinished", self.unfinished)] {
-            metrics.nodes.get_or_create(&ResultLabels { result }).set(i64::try_from(nodes).unwrap_or(i64::MAX));
+            metrics.nodes.get_or_create(&ResultLabels { result }).set(number(nodes));
         }
         rendered(&metrics.register().registry, Format::Text)
     }

@@ -92,6 +92,11 @@ impl<L: Named> Gauges<L> {
     }
 }
 
+/// A count as the value of a gauge.
+pub(super) fn number(of: usize) -> i64 {
+    i64::try_from(of).unwrap_or(i64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use prometheus_client::encoding::EncodeLabelSet;

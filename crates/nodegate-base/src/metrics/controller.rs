@@ -9,7 +9,7 @@ use prometheus_client::registry::Unit;
 
 use nodegate_policy::RuleId;
 
-use super::bounded::{Bounded, Named, OTHERS};
+use super::bounded::{Bounded, Named, OTHERS, number};
 use super::catalog::Catalog;
 use super::keeping::KeepingMetrics;
 use super::labels::{BUCKETS, Reload, ReloadLabels, reloads};
@@ -154,7 +154,7 @@ impl ControllerMetrics {
     /// Sets how many nodes wait in each queue: joining ones, and others.
     pub fn queued(&self, waiting: [usize; QUEUES.len()]) {
         for (gauge, nodes) in self.queues.iter().zip(waiting) {
-            gauge.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+            gauge.set(number(nodes));
         }
     }
 

@@ -9,9 +9,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
-use super::bounded::{Gauges, Named, OTHERS, SERIES_MAX};
+use super::bounded::{Gauges, Named, OTHERS, SERIES_MAX, number};
 use super::catalog::Catalog;
-use super::labels::{FactLabels, PolicyLabels, RuleLabels, ViolationLabels};
+use super::labels::FactLabels;
+use super::survey::{Survey, SurveyMetrics};
 use nodegate_policy::gpu::probed::Fact;
 
 /// How many values of one label have a series of their own.
@@ -30,28 +31,6 @@ impl Named for ValueLabels {
     fn others(&self) -> Self {
         Self { key: self.key.clone(), value: OTHERS.to_owned() }
     }
-}
-
-/// Entries of policies, and how many nodes each is about.
-pub type ByRule = BTreeMap<(String, String), i64>;
-
-/// What the last survey of all nodes found.
-#[derive(Clone, Debug, Default)]
-pub struct Survey {
-    /// Nodes that violate an entry, by policy, entry and mode.
-    pub violating: BTreeMap<(String, String, &'static str), i64>,
-    /// Nodes that lack a key that an entry requires.
-    pub required_missing: ByRule,
-    /// Nodes that have something from a rule.
-    pub by_rule: ByRule,
-    /// Keys of a policy for which another policy's value is used.
-    pub conflicting_keys: BTreeMap<String, i64>,
-    /// Nodes that differ from what they should have.
-    pub drifted: usize,
-    /// Nodes whose removals are held back.
-    pub removals_held_back: usize,
-    /// Keys that are not repaired now, because others keep reverting them.
-    pub left_alone: usize,
 }
 
 /// What the leader counts all the time.
@@ -74,17 +53,11 @@ pub struct Count {
 pub struct FleetMetrics {
     nodes: Gauge,
     by_label: Gauges<ValueLabels>,
-    by_rule: Gauges<RuleLabels>,
     pending: Gauge,
     pending_too_long: Gauge,
     oldest_pending: Gauge<f64, AtomicU64>,
     waits: Histogram,
-    drifted: Gauge,
-    removals_held_back: Gauge,
-    violating: Gauges<ViolationLabels>,
-    required_missing: Gauges<RuleLabels>,
-    conflicting_keys: Gauges<PolicyLabels>,
-    left_alone: Gauge,
+    survey: SurveyMetrics,
     hardware_differs: Family<FactLabels, Gauge>,
 }
 
@@ -93,17 +66,11 @@ impl Default for FleetMetrics {
         Self {
             nodes: Gauge::default(),
             by_label: Gauges::default(),
-            by_rule: Gauges::default(),
             pending: Gauge::default(),
             pending_too_long: Gauge::default(),
             oldest_pending: Gauge::default(),
             waits: Histogram::new(WAITS),
-            drifted: Gauge::default(),
-            removals_held_back: Gauge::default(),
-            violating: Gauges::default(),
-            required_missing: Gauges::default(),
-            conflicting_keys: Gauges::default(),
-            left_alone: Gauge::default(),
+            survey: SurveyMetrics::default(),
             hardware_differs: Family::default(),
         }
     }
@@ -112,20 +79,7 @@ impl Default for FleetMetrics {
 impl FleetMetrics {
     /// Sets what the survey found.
     pub fn surveyed(&self, survey: Survey) {
-        let Survey { violating, required_missing, by_rule, conflicting_keys, drifted, removals_held_back, left_alone } =
-            survey;
-        let of_rules =
-            |counts: ByRule| counts.into_iter().map(|((policy, rule), nodes)| (RuleLabels { policy, rule }, nodes));
-        let violating =
-            violating.into_iter().map(|((policy, rule, mode), nodes)| (ViolationLabels { policy, rule, mode }, nodes));
-        self.violating.replace(violating, SERIES_MAX);
-        self.required_missing.replace(of_rules(required_missing), SERIES_MAX);
-        self.by_rule.replace(of_rules(by_rule), SERIES_MAX);
-        let conflicting = conflicting_keys.into_iter().map(|(policy, keys)| (PolicyLabels { policy }, keys));
-        self.conflicting_keys.replace(conflicting, SERIES_MAX);
-        self.drifted.set(number(drifted));
-        self.removals_held_back.set(number(removals_held_back));
-        self.left_alone.set(number(left_alone));
+        self.survey.set(survey);
     }
 
     /// Sets what is counted all the time.
@@ -159,22 +113,7 @@ impl FleetMetrics {
     }
 
     pub(super) fn register(&self, catalog: &mut Catalog) {
-        let Self {
-            nodes,
-            by_label,
-            by_rule,
-            pending,
-            pending_too_long,
-            oldest_pending,
-            waits,
-            drifted: _,
-            removals_held_back: _,
-            violating: _,
-            required_missing: _,
-            conflicting_keys: _,
-            left_alone: _,
-            hardware_differs: _,
-        } = self;
+        let Self { nodes, by_label, pending, pending_too_long, oldest_pending, waits, survey, hardware_differs } = self;
         catalog.section("Fleet");
         catalog.add("nodes", "Nodes that the leader sees", nodes);
         catalog.add(
@@ -182,7 +121,6 @@ impl FleetMetrics {
             "Nodes by the value of each label that --count-nodes-by names; the value is empty on nodes without the label",
             &by_label.family,
         );
-        catalog.add("rule_nodes", "Nodes that have a label, annotation or taint from a rule", &by_rule.family);
         catalog.add("pending_nodes", "Nodes with the pending taint", pending);
         catalog.add(
             "nodes_pending_too_long",
@@ -202,41 +140,11 @@ impl FleetMetrics {
              whole seconds",
             waits,
         );
-        self.register_surveyed(catalog);
-    }
-
-    /// Registers what needs a look at every node.
-    fn register_surveyed(&self, catalog: &mut Catalog) {
-        catalog.add(
-            "drifted_nodes",
-            "Nodes that lack something that they should have, or have something else",
-            &self.drifted,
-        );
-        catalog.add(
-            "removals_held_back_nodes",
-            "Nodes whose removals wait because more than --max-removals nodes are affected",
-            &self.removals_held_back,
-        );
-        catalog.add("violating_nodes", "Nodes that violate a governance entry as they stand", &self.violating.family);
-        catalog.add(
-            "required_missing_nodes",
-            "Nodes that lack a label or annotation that an entry of required asks for",
-            &self.required_missing.family,
-        );
-        catalog.add(
-            "conflicting_keys",
-            "Keys for which another rule takes precedence over a rule of this policy",
-            &self.conflicting_keys.family,
-        );
-        catalog.add(
-            "left_alone_keys",
-            "Keys of nodes that are not repaired now, because others keep reverting them",
-            &self.left_alone,
-        );
+        survey.register(catalog);
         catalog.add(
             "hardware_differs_nodes",
             "Nodes on which probe found other GPUs than GPU feature discovery reports; fact is product, count or memory",
-            &self.hardware_differs,
+            hardware_differs,
         );
     }
 }
@@ -249,10 +157,6 @@ fn highest(key: &str, values: BTreeMap<String, i64>) -> Vec<(ValueLabels, i64)> 
     let rest = (rest > 0).then(|| (OTHERS.to_owned(), rest));
     let labels = |value| ValueLabels { key: key.to_owned(), value };
     values.into_iter().chain(rest).map(|(value, nodes)| (labels(value), nodes)).collect()
-}
-
-fn number(of: usize) -> i64 {
-    i64::try_from(of).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

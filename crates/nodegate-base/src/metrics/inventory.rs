@@ -4,7 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::bounded::{Bounded, Named, OTHERS};
+use super::bounded::{Bounded, Named, OTHERS, number};
 use super::catalog::Catalog;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
@@ -62,17 +62,17 @@ impl InventoryMetrics {
 
     /// Sets about how many nodes an inventory has answered.
     pub fn set_nodes(&self, policy: &str, inventory: &str, nodes: usize) {
-        self.nodes.of(&of(policy, inventory)).set(i64::try_from(nodes).unwrap_or(i64::MAX));
+        self.nodes.of(&of(policy, inventory)).set(number(nodes));
     }
 
     /// Sets how many ConfigMaps with answers cannot be read.
     pub fn set_unreadable(&self, config_maps: usize) {
-        self.unreadable.set(i64::try_from(config_maps).unwrap_or(i64::MAX));
+        self.unreadable.set(number(config_maps));
     }
 
     /// Sets about how many nodes the answers do not fit into the ConfigMaps.
     pub fn set_unstored(&self, nodes: usize) {
-        self.unstored.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+        self.unstored.set(number(nodes));
     }
 
     /// Forgets the state of all inventories, because this replica does not ask them anymore.

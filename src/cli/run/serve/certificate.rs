@@ -24,7 +24,7 @@ pub(super) struct Served {
 impl Served {
     /// Serves a pair from now on.
     pub(super) fn serve(&self, pair: Pair) {
-        self.metrics.certificate_not_after.set(pair.not_after().as_second() as f64);
+        self.metrics.loaded.set_certificate_not_after(pair.not_after());
         self.readiness.certificate_loaded(pair.not_after());
         self.certificate.swap(pair);
     }
@@ -114,10 +114,10 @@ fn observer(metrics: Arc<Metrics>, readiness: Arc<Readiness>) -> Observer {
             metrics.connections.accept_failures.inc();
         }
         Event::Reloaded { not_after } | Event::Renewed { not_after } => {
-            metrics.certificate_reloaded(Reload::Success);
-            metrics.certificate_not_after.set(not_after.as_second() as f64);
+            metrics.loaded.certificate_reloaded(Reload::Success);
+            metrics.loaded.set_certificate_not_after(not_after);
             readiness.certificate_loaded(not_after);
         }
-        Event::ReloadFailed { .. } => metrics.certificate_reloaded(Reload::Failure),
+        Event::ReloadFailed { .. } => metrics.loaded.certificate_reloaded(Reload::Failure),
     })
 }

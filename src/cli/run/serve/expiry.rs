@@ -98,7 +98,7 @@ pub(super) async fn follow(
         let expiry = certificate.current().map(expiry).unwrap_or_default();
         if expiry != last || moment.duration_since(at) >= expiry.repeat_after() {
             expiry.log(last);
-            metrics.certificate_expiring.set(i64::from(expiry != Expiry::Far));
+            metrics.loaded.set_certificate_expiring(expiry != Expiry::Far);
             // Without a cluster there is no receiver.
             sender.send_replace(expiry);
             (last, at) = (expiry, moment);

@@ -138,7 +138,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let (in_force, generation) = InForce::new(&process);
     let alone = cluster.is_none().then(|| in_force.clone());
     if alone.is_some() {
-        process.metrics.everything_loaded();
+        process.metrics.loaded.everything_loaded();
     }
     let files = policies::watch_files(config.sources, loaded, alone, &process);
     let refresher = inventories::refresher(config.inventory, cluster.as_ref(), &in_force, &generation, &process);

@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::cli::run::serve::process::{POLL, Process};
-use nodegate_base::metrics::{Metrics, Reload};
+use nodegate_base::metrics::{Metrics, PolicyCount};
 use nodegate_policy::PolicySet;
 use nodegate_stores::files::{self, LoadError, Loaded, Sources};
 use nodegate_webhook::health::Readiness;
@@ -51,7 +51,7 @@ impl InForce {
 
 /// Logs which policies are in force.
 fn announce(policies: &PolicySet, metrics: &Metrics) {
-    metrics.policies_reloaded(Reload::Success, policies.policies().count(), policies.rule_count());
+    metrics.policies_loaded(PolicyCount { policies: policies.policies().count(), rules: policies.rule_count() });
     let names: Vec<&str> = policies.policies().collect();
     tracing::info!(policies = names.join(", "), rules = policies.rule_count(), "policies in force");
     let unset: Vec<String> = policies.without_retention().collect();
@@ -83,15 +83,15 @@ pub(super) fn watch_files(
     let metrics = process.metrics.clone();
     let observer = move |loaded: Result<Loaded, &[LoadError]>| match loaded {
         Ok(loaded) => {
-            metrics.policy_files_judged(false);
+            metrics.loaded.policy_files_judged(false);
             if let Some(alone) = &alone {
                 alone.put_alone(loaded.set.clone());
             }
             loads.send_replace(Arc::new(loaded));
         }
         Err(errors) => {
-            metrics.policies_reloaded(Reload::Failure, 0, 0);
-            metrics.policy_files_judged(true);
+            metrics.loaded.policies_refused();
+            metrics.loaded.policy_files_judged(true);
             for error in errors {
                 tracing::error!(%error, "could not reload policies; the last good ones stay in force");
             }

@@ -20,8 +20,8 @@ pub(super) fn watch_directory(directory: PathBuf, process: &Process) -> Arc<Save
 }
 
 fn report(states: usize, errors: &[StateError], metrics: &Metrics) {
-    metrics.saved_states.set(i64::try_from(states).unwrap_or(i64::MAX));
-    metrics.state_reloaded(if errors.is_empty() { Reload::Success } else { Reload::Failure });
+    metrics.loaded.set_saved_states(states);
+    metrics.loaded.state_reloaded(if errors.is_empty() { Reload::Success } else { Reload::Failure });
     for error in errors {
         tracing::error!(%error, "could not read saved state; keeping the last good one");
     }

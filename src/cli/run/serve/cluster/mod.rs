@@ -161,7 +161,7 @@ impl Cluster {
             let all = [&has_state, &has_policies, &has_answers].iter().all(|has| has.load(Ordering::Relaxed));
             shared.synced.fetch_or(all, Ordering::Relaxed);
             if all {
-                metrics.everything_loaded();
+                metrics.loaded.everything_loaded();
             }
         };
         let state_read = || {
@@ -187,7 +187,7 @@ impl Cluster {
         let problem = |problem: UnusedDocument| {
             if matches!(problem.why, Unused::Unreadable(_)) {
                 metrics.controller.unreadable_states.inc();
-                metrics.state_reloaded(Reload::Failure);
+                metrics.loaded.state_reloaded(Reload::Failure);
             }
             let (reason, note) = problem.event();
             tracing::error!(node = problem.node, "saved state is not used: {note}");
@@ -195,7 +195,7 @@ impl Cluster {
         };
         let counting = async {
             loop {
-                metrics.saved_states.set(i64::try_from(self.saved.len()).unwrap_or(i64::MAX));
+                metrics.loaded.set_saved_states(self.saved.len());
                 tokio::time::sleep(Duration::from_secs(5)).await;
             }
         };
@@ -235,7 +235,7 @@ impl Cluster {
         }
         let metrics = shared.process.metrics.clone();
         let on_pair = |pair| {
-            metrics.certificate_reloaded(Reload::Success);
+            metrics.loaded.certificate_reloaded(Reload::Success);
             shared.served.serve(pair);
         };
         self.certificates(shared).follow(on_pair).await;

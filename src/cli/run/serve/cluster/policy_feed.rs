@@ -31,7 +31,7 @@ impl PolicyFeed {
 
     /// Publishes what is in force now, and logs new errors.
     pub(super) fn publish(&self, now: BTreeMap<String, Report>, good: Vec<Good>, metrics: &Metrics) {
-        metrics.policies_judged(now.iter().map(|(name, report)| (name.as_str(), !report.errors.is_empty())));
+        metrics.loaded.policies_judged(now.iter().map(|(name, report)| (name.as_str(), !report.errors.is_empty())));
         self.reports.send_if_modified(|reports| {
             let news = **reports != now;
             if news {
