@@ -195,6 +195,19 @@ fn every_flag_that_the_documents_name_exists() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+#[test]
+fn the_flags_of_serve_by_task_are_all_that_it_has_besides_those_of_every_command() {
+    let [serve, nodegate] = ["serve", ""].map(|command| {
+        let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        let help = cli_reference::help(&command);
+        flags(&help).map(str::to_owned).collect::<BTreeSet<String>>()
+    });
+    let text = fs::read_to_string(Path::new(ROOT).join("docs/reference/flags.md")).unwrap();
+    let explained: BTreeSet<String> = flags(&text).map(str::to_owned).collect();
+    let missing: Vec<&String> = serve.difference(&nodegate).filter(|flag| !explained.contains(*flag)).collect();
+    assert!(serve.len() > 30 && missing.is_empty(), "docs/reference/flags.md does not have {missing:?}");
+}
+
 /// The names of all metrics, without the suffix that their kind gives them.
 fn metrics() -> BTreeSet<String> {
     [Metrics::new().entries(), Metrics::apply_entries()]

@@ -17,7 +17,8 @@ use kube::Client;
 
 use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs};
 use crate::cli::shared::cluster::effective_policies::{self, Unpublished};
-use crate::cli::shared::cluster::serve_flags::ServedArgs;
+use crate::cli::shared::cluster::saved_state::SavedFiles;
+use crate::cli::shared::cluster::serve_flags::{PaceArgs, ServedArgs};
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::node_files::parse_name;
 use crate::cli::shared::output::{self, Format};
@@ -67,12 +68,10 @@ pub(crate) struct CleanupArgs {
     #[arg(long, value_name = "PATH", requires = "state_dir",
         conflicts_with_all = ["kubeconfig", "namespace", "confirm", "policy", "decommissioned"])]
     nodes: Vec<PathBuf>,
-    /// Directory of saved state, one <node>.json per node, for --nodes
-    #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", conflicts_with_all = ["kubeconfig", "namespace"])]
-    state_dir: Option<PathBuf>,
-    /// Maximum number of writes per second
-    #[arg(long, value_name = "N", env = "NODEGATE_WRITES_PER_SECOND", default_value_t = 100)]
-    writes_per_second: u32,
+    #[command(flatten)]
+    saved: SavedFiles,
+    #[command(flatten)]
+    pace: PaceArgs,
     #[command(flatten)]
     served: ServedArgs,
     /// Output format
@@ -187,7 +186,7 @@ async fn of_cluster(args: &CleanupArgs, invocation: Invocation) -> anyhow::Resul
         nodes: NodeApi::new(client),
         writer: StateWriter::new(maps.clone(), MANAGER),
         maps,
-        budget: WriteBudget::per_second(args.writes_per_second),
+        budget: WriteBudget::per_second(args.pace.writes_per_second),
         set,
         is_running,
         inventory,

@@ -9,7 +9,7 @@ use kube::Client;
 
 use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs};
 use crate::cli::shared::cluster::known_node::{self, KnownNode};
-use crate::cli::shared::cluster::saved_state::InCluster;
+use crate::cli::shared::cluster::saved_state::{InCluster, SavedFiles};
 use crate::cli::shared::cluster::serve_flags::ServedArgs;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::node_files::parse_name;
@@ -52,9 +52,8 @@ pub(crate) struct ExplainArgs {
     nodes: Vec<PathBuf>,
     #[command(flatten)]
     files: PolicyFiles,
-    /// Directory of saved state, one <node>.json per node, for --nodes
-    #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", conflicts_with_all = ["kubeconfig", "namespace"])]
-    state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    saved: SavedFiles,
     #[command(flatten)]
     connect: ConnectArgs,
     #[command(flatten)]
@@ -128,8 +127,7 @@ fn of_files(args: &ExplainArgs) -> anyhow::Result<Gathered> {
         let more = if names.len() > 5 { ", …" } else { "" };
         bail!("no node {} in the files; they contain {}{more}", args.node, names[..names.len().min(5)].join(", "));
     };
-    let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?;
-    let mut saved = saved.unwrap_or_default();
+    let mut saved = args.saved.read()?.unwrap_or_default();
     let publishers = known_node::publishers(&all, &saved);
     let node = KnownNode::of_file(&found.node, saved.remove(&args.node), publishers)?;
     Ok(Gathered { set, node, left_alone: Vec::new(), braked: false, unknown_state: None })

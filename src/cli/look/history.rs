@@ -33,12 +33,8 @@ pub(crate) struct HistoryArgs {
     /// Name of the node
     #[arg(value_name = "NODE", value_parser = parse_name, required_unless_present = "all", conflicts_with = "all")]
     node: Option<String>,
-    /// Show the changes of all nodes, the newest last
-    #[arg(long)]
-    all: bool,
-    /// Show only changes of this last period, such as 30m, 12h or 7d
-    #[arg(long, value_name = "DURATION", value_parser = period)]
-    since: Option<Span>,
+    #[command(flatten)]
+    shown: ShownArgs,
     /// Directory of saved state, one <node>.json per node [default: the cluster]
     #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", conflicts_with_all = ["kubeconfig", "namespace", "revert"])]
     state_dir: Option<PathBuf>,
@@ -46,11 +42,22 @@ pub(crate) struct HistoryArgs {
     connect: ConnectArgs,
     /// Revert the change with this ID: set the key to its previous value. Exit with 1 if this fails, or if a rule
     /// will change the key again
-    #[arg(long, value_name = "ID", conflicts_with_all = ["all", "since"])]
+    #[arg(long, value_name = "ID", conflicts_with = "ShownArgs")]
     revert: Option<u64>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
+}
+
+/// Which changes are shown. `--revert` excludes each of these, because it names one change.
+#[derive(Debug, clap::Args)]
+struct ShownArgs {
+    /// Show the changes of all nodes, the newest last
+    #[arg(long)]
+    all: bool,
+    /// Show only changes of this last period, such as 30m, 12h or 7d
+    #[arg(long, value_name = "DURATION", value_parser = period)]
+    since: Option<Span>,
 }
 
 /// Parses a period such as `12h`.
@@ -91,7 +98,7 @@ async fn history(args: &HistoryArgs, invocation: Invocation) -> anyhow::Result<F
             states
         }
     };
-    let since = args.since.and_then(|period| before(period, Timestamp::now()));
+    let since = args.shown.since.and_then(|period| before(period, Timestamp::now()));
     let entries = entries(&states, since);
     output::print(&text(&entries, args)?)?;
     Ok(Findings::None)
@@ -164,19 +171,19 @@ fn text(entries: &[Entry], args: &HistoryArgs) -> anyhow::Result<String> {
         return output::structured(args.output, &entries);
     }
     if entries.is_empty() {
-        return Ok(match args.since {
+        return Ok(match args.shown.since {
             Some(since) => format!("no changes are recorded in the last {since:#}\n"),
             None => {
                 "no changes are recorded; `nodegate serve` records changes while it runs in the cluster\n".to_owned()
             }
         });
     }
-    let node: &[&str] = if args.all { &["node"] } else { &[] };
+    let node: &[&str] = if args.shown.all { &["node"] } else { &[] };
     let mut table =
         output::table(&[&["id", "time"] as &[&str], node, &["by", "how", "field", "key", "change"]].concat());
     for entry in entries {
         let brief = entry.time.split('.').next().unwrap_or_default().trim_end_matches('Z').to_owned();
-        let node = args.all.then(|| entry.node.clone());
+        let node = args.shown.all.then(|| entry.node.clone());
         let how = how(entry);
         let last = [who(entry), how, entry.field.as_str().to_owned(), keyed(entry), changed(entry)];
         table.add_row([entry.id.to_string(), format!("{brief}Z")].into_iter().chain(node).chain(last));

@@ -16,6 +16,7 @@ use jiff::{Span, Timestamp};
 
 use crate::cli::look::history;
 use crate::cli::shared::cluster::connect::ConnectArgs;
+use crate::cli::shared::cluster::saved_state::SavedFiles;
 use crate::cli::shared::cluster::serve_flags::ServedArgs;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::output::{self, Format};
@@ -63,9 +64,8 @@ pub(crate) struct ReportArgs {
     /// Files with Pods, as printed by `kubectl get pods --all-namespaces -o json`, for nodes from files
     #[arg(long, value_name = "PATH", requires = "stranded_pods", conflicts_with_all = ["kubeconfig", "namespace"])]
     pods: Vec<PathBuf>,
-    /// Directory of saved state, one <node>.json per node, for nodes from files
-    #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", conflicts_with_all = ["kubeconfig", "namespace"])]
-    state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    saved: SavedFiles,
     #[command(flatten)]
     connect: ConnectArgs,
     /// With --violations, judge the nodes of a cluster by the given policies even if they differ from the ones in force

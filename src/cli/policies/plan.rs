@@ -11,15 +11,16 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use kube::Client;
 
+use crate::cli::Findings;
 use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs};
 use crate::cli::shared::cluster::effective_policies::{self, Proposal};
 use crate::cli::shared::cluster::known_node::{self, Known, KnownNode};
+use crate::cli::shared::cluster::saved_state::SavedFiles;
 use crate::cli::shared::cluster::serve_flags::ServedArgs;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::node_files::{self, Found};
 use crate::cli::shared::output::{self, Format};
 use crate::cli::shared::policy_files::PolicyFiles;
-use crate::cli::{Findings, shared::cluster::saved_state};
 use crate::scheduling::{Impact, Transition};
 pub(crate) use document::Plan;
 use document::{KeyOfProgram, NodePlan, Op, Policies, Summary};
@@ -53,9 +54,8 @@ pub(crate) struct PlanArgs {
     /// Plan the given policies alone, as if all others in force in the cluster were removed
     #[arg(long, requires = "policies")]
     only: bool,
-    /// Directory of saved state, one <node>.json per node, for nodes from files
-    #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", conflicts_with_all = ["kubeconfig", "namespace"])]
-    state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    saved: SavedFiles,
     /// Files with Pods and DaemonSets, as printed by `kubectl get daemonsets,pods --all-namespaces -o json`, for nodes
     /// from files
     #[arg(long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "namespace"])]
@@ -121,7 +121,7 @@ pub(in crate::cli) fn run(args: &PlanArgs, invocation: Invocation) -> anyhow::Re
 
 fn of_files(args: &PlanArgs) -> anyhow::Result<Plan> {
     let set = sources(args).load().map_err(|errors| output::load_errors(&errors))?;
-    let mut saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?.unwrap_or_default();
+    let mut saved = args.saved.read()?.unwrap_or_default();
     let mut draft = Draft::default();
     let all = node_files::read(&args.nodes)?;
     let publishers = known_node::publishers(&all, &saved);

@@ -14,7 +14,7 @@ use kube::Api;
 use serde::Serialize;
 
 use crate::cli::shared::cluster::connect::ConnectArgs;
-use crate::cli::shared::cluster::serve_flags::ServedArgs;
+use crate::cli::shared::cluster::serve_flags::{PaceArgs, ServedArgs};
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::output::{self, Format};
 use crate::cli::shared::policy_files::PolicyFiles;
@@ -52,9 +52,8 @@ pub(crate) struct ApplyArgs {
     /// Apply the given policies even if they differ from the ones in force in the cluster
     #[arg(long)]
     force: bool,
-    /// Maximum number of writes per second
-    #[arg(long, value_name = "N", env = "NODEGATE_WRITES_PER_SECOND", default_value_t = 100)]
-    writes_per_second: u32,
+    #[command(flatten)]
+    pace: PaceArgs,
     /// Write metrics of this run to a file, in Prometheus' text format, as for the textfile collector of node_exporter
     #[arg(long, value_name = "FILE", env = "NODEGATE_METRICS_FILE")]
     metrics_file: Option<PathBuf>,
@@ -199,7 +198,7 @@ fn keep_config(args: &ApplyArgs) -> KeepConfig {
     KeepConfig {
         // Without --confirm, removal is left to the controller, which knows for how long a key has been undesired.
         max_removals: if args.confirm { MaxRemovals::Confirmed } else { MaxRemovals::Nodes(0) },
-        writes_per_second: args.writes_per_second,
+        writes_per_second: args.pace.writes_per_second,
         pending: args.served.pending.taints(),
         pending_timeout: Duration::MAX,
         release_pending: false,

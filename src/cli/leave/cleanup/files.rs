@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use crate::cli::leave::cleanup::CleanupArgs;
-use crate::cli::{shared::cluster::saved_state, shared::node_files};
+use crate::cli::shared::node_files;
 use nodegate_controller::NodeObject;
 use nodegate_policy::cleanup::{Cleanup, CleanupScope, Extent, NodeCleanup, plan_cleanup};
 use nodegate_policy::{Publishers, StoredNode, simulate};
 
 pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
-    let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?.unwrap_or_default();
+    let saved = args.saved.read()?.unwrap_or_default();
     let mut found = node_files::read(&args.nodes)?;
     let name = |found: &node_files::Found| simulate::node_name(&found.node).to_owned();
     if let Some(absent) = args.node.iter().find(|wanted| !found.iter().any(|found| name(found) == **wanted)) {

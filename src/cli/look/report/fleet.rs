@@ -100,7 +100,7 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
     let sources = args.files.sources();
     if !args.nodes.is_empty() {
         let set = sources.load().map_err(|errors| output::load_errors(&errors))?;
-        let saved = args.state_dir.as_deref().map(saved_state::in_directory).transpose()?;
+        let saved = args.saved.read()?;
         let states = saved.as_ref().filter(|_| args.html.is_some()).map(|saved| saved.values().cloned().collect());
         let mut saved = saved.unwrap_or_default();
         let mut gathering = Gathering::new(args, &set, prices.as_ref());

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -16,6 +16,24 @@ use nodegate_stores::state::{
 
 /// Number of ConfigMaps in one page of a list.
 const PAGE: u32 = 500;
+
+/// Saved state for nodes that come from files.
+#[derive(Clone, Debug, clap::Args)]
+pub(in crate::cli) struct SavedFiles {
+    /// Directory of saved state, one <node>.json per node, for nodes from files
+    #[arg(long, value_name = "DIR", env = "NODEGATE_STATE_DIR", conflicts_with_all = ["kubeconfig", "namespace"])]
+    state_dir: Option<PathBuf>,
+}
+
+impl SavedFiles {
+    /// The saved state of each node, by its name; `None` without the flag.
+    ///
+    /// # Errors
+    /// Returns an error if the directory or a file in it cannot be read.
+    pub(in crate::cli) fn read(&self) -> anyhow::Result<Option<HashMap<String, SavedState>>> {
+        self.state_dir.as_deref().map(in_directory).transpose()
+    }
+}
 
 /// The saved state of a node in the ConfigMaps of a namespace.
 pub(in crate::cli) enum InCluster {

@@ -18,6 +18,14 @@ pub(crate) struct ServedArgs {
     pub(crate) configuration: ConfigurationArgs,
 }
 
+/// How fast a command writes.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct PaceArgs {
+    /// Maximum number of writes per second
+    #[arg(long, value_name = "N", env = "NODEGATE_WRITES_PER_SECOND", default_value_t = 100)]
+    pub(crate) writes_per_second: u32,
+}
+
 /// The webhook configurations.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConfigurationArgs {
