@@ -61,7 +61,7 @@ _json_reference:
     NODEGATE_GENERATE=1 cargo test --quiet --test suite -- --exact output::the_page_about_json_output_is_what_the_schemas_say
 
 _chart_files:
-    @if ! command -v helm go > /dev/null; then echo 'not written: what helm renders from the chart, because there is neither helm nor Go to build it; only a change of the chart needs it' >&2; exit; fi; \
+    @if ! command -v helm go > /dev/null; then echo 'not written: what helm renders from the chart, because there is neither helm nor Go to build it; a change of the chart or of the definition needs it' >&2; exit; fi; \
     command -v helm > /dev/null || PATH=$(tests/tools/build helm | tail -n 1):$PATH; \
     NODEGATE_GENERATE=1 NODEGATE_REQUIRE=gate cargo test --quiet --test cluster -- --exact chart::snapshots::the_chart_renders_what_is_committed chart::deploy::the_manifests_without_helm_are_what_the_chart_renders
 

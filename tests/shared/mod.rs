@@ -6,7 +6,6 @@ pub(crate) mod cmdb;
 pub(crate) mod collector;
 pub(crate) mod commands;
 pub(crate) mod eventually;
-pub(crate) mod fields;
 pub(crate) mod memory;
 pub(crate) mod monitoring;
 pub(crate) mod output;

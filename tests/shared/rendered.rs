@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 /// A document with what is between `<!-- NAME: SECTION -->` and `<!-- end of NAME -->` anew, and the sections that it has.
 pub(crate) fn sections(text: &str, name: &str, render: impl Fn(&str) -> String) -> (String, BTreeSet<String>) {
     let (begin, end) = (format!("<!-- {name}: "), format!("<!-- end of {name} -->"));
@@ -35,4 +37,14 @@ pub(crate) fn is_committed(file: &str, rendered: &str) {
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(committed == rendered, "{file} is not what the code renders; run `just generate` and commit it");
+}
+
+/// The value with 1.0 and 1 as the same number, as in JSON.
+pub(crate) fn same_numbers(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => json!(number.as_f64()),
+        Value::Array(items) => items.iter().map(same_numbers).collect(),
+        Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), same_numbers(value))).collect(),
+        other => other.clone(),
+    }
 }

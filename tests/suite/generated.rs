@@ -36,9 +36,25 @@ fn the_guard_is_what_render_prints() {
     is_what_renders("webhook-config/guard.yaml", &["guard", "--service-account", "nodegate/nodegate"]);
 }
 
+/// The definition in one of the committed files, without the labels that the chart gives it.
+fn definition(file: &str) -> serde_json::Value {
+    let text = std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let mut found = documents.into_iter().filter(|document| document["kind"] == "CustomResourceDefinition");
+    let mut definition = found.next().unwrap_or_else(|| panic!("{file} has no definition"));
+    definition["metadata"].as_object_mut().unwrap().remove("labels");
+    rendered::same_numbers(&definition)
+}
+
 #[test]
 fn the_crd_is_what_render_prints() {
     is_what_renders("webhook-config/nodepolicies.yaml", &["crd"]);
+    is_what_renders("charts/nodegate/files/nodepolicies.yaml", &["crd"]);
+    // The chart puts it into the manifests for those without Helm, which only the tests with helm compare as a whole.
+    assert!(
+        definition("deploy/kubernetes/nodegate.yaml") == definition("webhook-config/nodepolicies.yaml"),
+        "deploy/kubernetes/nodegate.yaml has another definition; run `just generate` where there is helm or Go, and commit it"
+    );
 }
 
 /// The properties of a schema without a description, by path.

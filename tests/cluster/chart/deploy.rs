@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{CHART, NAMESPACE, RELEASE, helm, items, run_helm};
 use crate::control_plane::{kubectl_program, run};
+use crate::shared::rendered::same_numbers;
 
 /// The pods keep within it.
 const SPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: nodegate\n  labels:\n    pod-security.kubernetes.io/enforce: restricted\n";
@@ -91,7 +92,7 @@ fn kustomize_builds_the_example_of_all_that_is_in_the_base_and_the_components() 
         if object["apiVersion"] == "monitoring.coreos.com/v1" {
             expected["metadata"]["labels"]["release"] = json!("kube-prometheus-stack");
         }
-        assert_eq!(super::metadata::same_numbers(&built[name]), super::metadata::same_numbers(&expected), "{name:?}");
+        assert_eq!(same_numbers(&built[name]), same_numbers(&expected), "{name:?}");
     }
     let kinds = |kind: &str| given.keys().filter(|(known, _)| known.trim_matches('"') == kind).count();
     assert_eq!(["Namespace", "CustomResourceDefinition", "Deployment", "ServiceMonitor"].map(kinds), [1; 4]);

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{CHART, NAMESPACE, Objects, RELEASE, helm, items, manifests, nodegate, run_helm, value_sets};
 use crate::control_plane::run;
+use crate::shared::rendered::same_numbers;
 
 #[test]
 fn common_labels_and_annotations_are_on_every_object_and_everything_is_in_the_namespace_of_the_values() {
@@ -59,16 +60,6 @@ fn common_labels_and_annotations_are_on_every_object_and_everything_is_in_the_na
     // Each configuration is there twice: the object, and the hook.
     assert_eq!(timeouts("MutatingWebhookConfiguration"), [1, 1]);
     assert_eq!(timeouts("ValidatingWebhookConfiguration"), [30, 5, 30, 5]);
-}
-
-/// The value with 1.0 and 1 as the same number, as in JSON.
-pub(super) fn same_numbers(value: &Value) -> Value {
-    match value {
-        Value::Number(number) => json!(number.as_f64()),
-        Value::Array(items) => items.iter().map(same_numbers).collect(),
-        Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), same_numbers(value))).collect(),
-        other => other.clone(),
-    }
 }
 
 #[test]

@@ -271,17 +271,3 @@ impl Drop for Removed {
         let _ = self.0.kubectl(&["delete", KINDS, "-l", "app.kubernetes.io/managed-by=nodegate", "--wait=false"], None);
     }
 }
-
-/// Conditions that are never exported.
-const NOT_NATIVE: [&str; 1] = ["gpu"];
-
-#[test]
-fn the_generator_covers_every_condition_that_can_be_exported() {
-    let mut random = Random::new(1);
-    let drawn: Vec<Value> = (0..500).map(|_| generator::conditions(&mut random, "", true)).collect();
-    let is_drawn = |field: &str| drawn.iter().any(|conditions| conditions.get(field).is_some());
-    let fields = crate::shared::fields::condition_fields();
-    let missing: Vec<&String> =
-        fields.iter().filter(|field| !is_drawn(field) && !NOT_NATIVE.contains(&field.as_str())).collect();
-    assert!(missing.is_empty(), "the generator does not draw {missing:?}");
-}
