@@ -234,6 +234,7 @@ async fn compare(
         ));
     }
     if outcome.code < 300 {
+        writer.until_cached(&outcome.body).await;
         *stored = Some(outcome.body);
     }
 }

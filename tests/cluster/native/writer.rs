@@ -78,6 +78,16 @@ impl Writer {
         self.send("PATCH", &path, "application/merge-patch+json", patch, who).await
     }
 
+    /// Waits until the API server's cache has this version of a node. A patch begins with the cached node; if that is older than the
+    /// stored one, the API server admits the patch of either, and the client gets the warnings of both
+    /// (`GuaranteedUpdate` of `k8s.io/apiserver/pkg/storage/cacher`).
+    pub(super) async fn until_cached(&self, node: &Value) {
+        let [name, version] = ["name", "resourceVersion"].map(|field| node["metadata"][field].as_str().unwrap());
+        let path = format!("{NODES}/{name}?resourceVersion={version}");
+        let read = self.send("GET", &path, JSON, &Value::Null, &Who::admin()).await;
+        assert!(read.code == 200, "{path}: {} {}", read.code, read.body);
+    }
+
     pub(super) async fn delete(&self, name: &str) -> Outcome {
         self.send("DELETE", &format!("{NODES}/{name}"), JSON, &Value::Null, &Who::admin()).await
     }
