@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use hyper::Method;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::control_plane::{ControlPlane, free_port, run};
@@ -82,10 +84,29 @@ fn from_root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
+/// Makes a namespace, if it is not there.
+fn make_namespace(plane: &ControlPlane, name: &str) {
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let made = plane.ask(Method::POST, "/api/v1/namespaces", Some(&object));
+    assert!(made.is_ok() || made.as_ref().is_err_and(|error| error.contains("already exists")), "{made:?}");
+}
+
+/// The objects of a registration, each with its path at the API server.
+fn objects(manifests: &str) -> Vec<(String, Value)> {
+    let path = |object: &Value| {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        match object["kind"].as_str().unwrap() {
+            "Service" => format!("/api/v1/namespaces/nodegate/services/{name}"),
+            kind => format!("/apis/admissionregistration.k8s.io/v1/{}s/{name}", kind.to_lowercase()),
+        }
+    };
+    let objects: Vec<Value> = serde_saphyr::from_multiple(manifests).unwrap();
+    objects.into_iter().map(|object| (path(&object), object)).collect()
+}
+
 /// Arguments to run with the cluster as a service account in `namespace`, which is made. Short times, so that tests need not wait.
 pub(crate) fn with_cluster(plane: &ControlPlane, namespace: &str, own_rights: bool) -> Vec<String> {
-    let existing = plane.kubectl(&["create", "namespace", namespace], None);
-    assert!(existing.is_ok() || existing.as_ref().is_err_and(|error| error.contains("AlreadyExists")), "{existing:?}");
+    make_namespace(plane, namespace);
     let user = format!("system:serviceaccount:{namespace}:nodegate");
     let groups: &[&str] =
         if own_rights { &["system:serviceaccounts", "system:authenticated"] } else { &["system:masters"] };
@@ -212,18 +233,22 @@ impl<'a> Nodegate<'a> {
         if setup.service {
             // A Service of type ExternalName is called at the port of the registration.
             self.manifests = format!("{}---\n{SERVICE}", self.manifests.replace("port: 443", &format!("port: {port}")));
-            let _ = self.plane.kubectl(&["create", "namespace", "nodegate"], None);
+            make_namespace(self.plane, "nodegate");
         }
-        self.plane.kubectl(&["apply", "-f", "-"], Some(&self.manifests)).unwrap();
+        for (path, object) in objects(&self.manifests) {
+            // What somebody else had applied is taken over, as by kubectl.
+            let path = format!("{path}?fieldManager=test&force=true");
+            self.plane.ask(Method::PATCH, &path, Some(&object)).unwrap();
+        }
         self.wait_until_called();
     }
 
     /// The API server learns of a configuration by watch: asks with dry runs until it calls us.
     pub(crate) fn wait_until_called(&self) {
-        let probe = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "registration-probe"}}"#;
+        let probe = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "registration-probe"}});
         let (mutate, validate) = (self.requests("mutate"), self.requests("validate"));
         eventually_blocking("the API server calls nodegate", || {
-            self.plane.kubectl(&["create", "--dry-run=server", "-f", "-"], Some(probe)).unwrap_or_default();
+            self.plane.ask(Method::POST, "/api/v1/nodes?dryRun=All", Some(&probe)).unwrap_or_default();
             let is_called = self.requests("mutate") > mutate && self.requests("validate") > validate;
             holds(is_called, || self.state())
         });
@@ -341,7 +366,9 @@ impl<'a> Nodegate<'a> {
 impl Drop for Nodegate<'_> {
     fn drop(&mut self) {
         if !self.manifests.is_empty() {
-            let _ = self.plane.kubectl(&["delete", "--ignore-not-found", "-f", "-"], Some(&self.manifests));
+            for (path, _) in objects(&self.manifests) {
+                let _ = self.plane.ask(Method::DELETE, &path, None);
+            }
         }
         self.kill();
         if thread::panicking() {

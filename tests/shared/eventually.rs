@@ -7,7 +7,12 @@ use std::time::{Duration, Instant};
 /// How long anything may take before its test has failed. It is generous, because the machine may have other work, and no test
 /// takes longer because of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+
+/// The time between two looks: a look that starts a program must not keep a core busy.
+fn pause(look: Duration) -> Duration {
+    (2 * look).clamp(PAUSE_MIN, Duration::from_secs(1))
+}
 
 /// What a look at something says: that it is as expected, or what it is instead.
 pub(crate) trait Look {
@@ -49,11 +54,12 @@ pub(crate) fn holds<S: Display>(so: bool, state: impl FnOnce() -> S) -> Result<(
 pub(crate) async fn eventually<L: Look>(what: &str, mut look: impl AsyncFnMut() -> L) -> L::Found {
     let deadline = Instant::now() + PATIENCE;
     loop {
+        let begin = Instant::now();
         match look().await.found() {
             Ok(found) => return found,
             Err(state) => assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}\n{state}"),
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(pause(begin.elapsed())).await;
     }
 }
 
@@ -61,11 +67,12 @@ pub(crate) async fn eventually<L: Look>(what: &str, mut look: impl AsyncFnMut() 
 pub(crate) fn eventually_blocking<L: Look>(what: &str, mut look: impl FnMut() -> L) -> L::Found {
     let deadline = Instant::now() + PATIENCE;
     loop {
+        let begin = Instant::now();
         match look().found() {
             Ok(found) => return found,
             Err(state) => assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}\n{state}"),
         }
-        thread::sleep(PAUSE);
+        thread::sleep(pause(begin.elapsed()));
     }
 }
 

@@ -37,7 +37,9 @@ pub(crate) fn exclusive() -> Exclusive {
 }
 
 /// Runs this to its end although the caller may be in a runtime already.
-fn on_a_thread<T: Send, F: Future<Output = Result<T, String>>>(work: impl FnOnce() -> F + Send) -> Result<T, String> {
+pub(super) fn on_a_thread<T: Send, F: Future<Output = Result<T, String>>>(
+    work: impl FnOnce() -> F + Send,
+) -> Result<T, String> {
     let work = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.map_err(|error| error.to_string())?.block_on(work())
