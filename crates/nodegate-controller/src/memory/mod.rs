@@ -107,7 +107,7 @@ impl Memory {
     pub(crate) fn left(&mut self, last: NodeObject, at: Timestamp) {
         let (name, uid) = (last.name().to_owned(), last.uid().to_owned());
         let changes = self.history.unrecorded(&name);
-        let is_behind = self.replaced.get(&uid).is_some_and(|(version, _)| version == last.resource_version());
+        let is_behind = self.is_replaced(&last);
         self.departures.note(Departed { node: last, at, changes, is_behind, failures: 0 });
         if self.living.get(&name) == Some(&uid) {
             self.living.remove(&name);
@@ -202,6 +202,11 @@ impl Memory {
         unrecorded.forget(uid);
         refusals.forget(uid);
         hardware.forget(uid);
+    }
+
+    /// Whether nodegate's last write replaced this version of a node.
+    pub(crate) fn is_replaced(&self, node: &NodeObject) -> bool {
+        self.replaced.get(node.uid()).is_some_and(|(version, _)| version == node.resource_version())
     }
 
     /// Records that nodegate has written to this version of a node.

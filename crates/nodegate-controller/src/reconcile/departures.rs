@@ -70,7 +70,9 @@ impl Reconciler {
         let plan = self.look(node, &facts, &self.policies(), &saved);
         // Of a node that no leader has looked at, the saved state is still to be restored. A version from before nodegate's last
         // write lacks what that write restored, which the record has.
-        let last = if plan.first_sight || *is_behind { SavedState::clone(&stored) } else { plan.record(None) };
+        // The answer to that write may have come after the node was seen to be gone.
+        let is_behind = *is_behind || self.memory().is_replaced(node);
+        let last = if plan.first_sight || is_behind { SavedState::clone(&stored) } else { plan.record(None) };
         let record = SavedState { deleted_at: Some(at.to_string()), ..last };
         let history: Vec<Change> = changes.iter().cloned().chain([deletion(*at)]).collect();
         let Some(record) = self.to_store(&facts, &stored, record, &history) else { return Ok(()) };
@@ -92,5 +94,104 @@ impl Reconciler {
             self.record_rest(node, &facts, &stored, &plan, None, &mut done).await?;
         }
         Ok(done)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use arc_swap::ArcSwap;
+    use http_body_util::BodyExt as _;
+    use jiff::Timestamp;
+    use kube::Client;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::events::Events;
+    use crate::memory::removals::MaxRemovals;
+    use crate::reconcile::KeepConfig;
+    use nodegate_base::metrics::Metrics;
+    use nodegate_policy::{PendingTaints, PolicyDocument, PolicySet};
+    use nodegate_stores::inventory::InventoryCache;
+    use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
+
+    const OWN: &str = "example.com/own";
+
+    /// An API server with the record of one node, on which the node itself is gone.
+    fn api_server(record: &SavedState) -> Client {
+        let text = serde_json::to_string(record).unwrap();
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"state.json": text},
+            "metadata": {"name": "node-labels-n", "namespace": "nodegate", "resourceVersion": "1", "uid": "c"}});
+        let map = Arc::new(Mutex::new(map));
+        Client::new(
+            tower::service_fn(move |request: hyper::Request<Body>| {
+                let map = map.clone();
+                async move {
+                    let (head, body) = request.into_parts();
+                    let body = body.collect().await.unwrap().to_bytes();
+                    let (code, answer) = match head.uri.path() {
+                        path if path.starts_with("/api/v1/nodes/") => (404, json!({"code": 404, "reason": "NotFound"})),
+                        path if path.ends_with("/configmaps") => (200, json!({"metadata": {}, "items": [*map.lock()]})),
+                        _ => {
+                            let mut map = map.lock();
+                            if head.method == hyper::Method::PUT {
+                                let version = map["metadata"]["resourceVersion"].as_str().unwrap().len();
+                                *map = serde_json::from_slice(&body).unwrap();
+                                map["metadata"]["resourceVersion"] = json!("1".repeat(version + 1));
+                            }
+                            (200, map.clone())
+                        }
+                    };
+                    let body = Body::from(answer.to_string().into_bytes());
+                    Ok::<_, std::io::Error>(hyper::Response::builder().status(code).body(body).unwrap())
+                }
+            }),
+            "default",
+        )
+    }
+
+    fn reconciler(record: &SavedState) -> Reconciler {
+        let spec = json!({"rules": [{"name": "tier", "labels": {"tier": "gold"}}], "persist": {"labels": [OWN]}});
+        let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
+        let client = api_server(record);
+        let config = KeepConfig {
+            max_removals: MaxRemovals::Tenth,
+            writes_per_second: 100,
+            pending: PendingTaints::default(),
+            pending_timeout: Duration::ZERO,
+            release_pending: false,
+            adopt: false,
+            records_last_change: false,
+            counted_labels: Vec::new(),
+        };
+        let maps = ConfigMaps::new(client.clone(), "nodegate", Arc::new(SavedStates::new(Identity::Name)));
+        let (events, _) = Events::new(client.clone(), "test");
+        let (policies, inventory) = (Arc::new(ArcSwap::from_pointee(set)), Arc::new(InventoryCache::default()));
+        Reconciler::new(client, config, policies, maps, inventory, events, Metrics::new())
+    }
+
+    fn node(version: &str) -> NodeObject {
+        let text = json!({"metadata": {"name": "n", "uid": "new", "resourceVersion": version}}).to_string();
+        NodeObject::read(&text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_gone_before_it_is_restored_leaves_what_is_saved() {
+        let record: SavedState =
+            serde_json::from_value(json!({"nodeName": "n", "nodeUID": "old", "labels": {OWN: "a"}})).unwrap();
+        let reconciler = reconciler(&record);
+        reconciler.maps().read(|_| {}).await.unwrap();
+        reconciler.memory().lives(&node("10"));
+        reconciler.reconcile(&node("10"), Urgency::Routine).await.unwrap();
+        // Deletion is a version of its own.
+        reconciler.memory().left(node("12"), Timestamp::now());
+        reconciler.record_departures().await;
+        let [stored] = reconciler.maps().states().all().try_into().unwrap();
+        assert_eq!(stored.labels.get(OWN).map(String::as_str), Some("a"), "{stored:?}");
+        assert!(stored.deleted_at.is_some(), "its end is recorded: {stored:?}");
     }
 }

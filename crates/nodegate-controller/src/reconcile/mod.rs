@@ -31,6 +31,7 @@ use crate::node::queue::Urgency;
 use crate::node::{NodeApi, NodeObject, machine};
 use crate::reconcile::change::{reverts, summary};
 use crate::reconcile::outcome::{Done, Failure};
+use crate::reconcile::patching::Presence;
 use nodegate_base::metrics::Metrics;
 use nodegate_base::text::counted;
 use nodegate_base::traces::{Step, Traces};
@@ -296,13 +297,18 @@ impl Reconciler {
             }
             self.memory().history.makes(node.name(), &plan.decision, change);
             let made = self.make(node, &facts, change, Some(&plan), urgency).await;
-            if made.is_err() {
+            if !matches!(made, Ok(Presence::There)) {
                 self.memory().history.made_nothing(node.name());
             }
-            if plan.decision.restored_by(change) > 0 && !matches!(made, Err(Failure::Conflict(_))) {
+            let tried = !matches!(made, Ok(Presence::Gone) | Err(Failure::Conflict(_)));
+            if plan.decision.restored_by(change) > 0 && tried {
                 self.metrics.controller.restored(made.is_ok());
             }
-            made?;
+            if made? == Presence::Gone {
+                // What follows would record its uid, as of a node that has what was saved. Then its last state, which lacks
+                // that, would be saved at its deletion.
+                return Ok(Done::default());
+            }
             self.report_join(node, &facts, &plan, Some(change));
             self.report_policy_change(node, &set, &plan, change, &reverts);
             self.count_reverts(node, &plan, &reverts, change);

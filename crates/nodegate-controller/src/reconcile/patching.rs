@@ -19,7 +19,7 @@ use nodegate_policy::{NodeChange, NodeFacts, ReconcilePlan, fit, patch};
 impl Reconciler {
     /// Writes a change to the version of the node that was read, without the parts that the API server would refuse.
     /// If it refuses the rest as invalid, writes the change without its annotations: labels and taints never wait for
-    /// annotations. The log names the rules of `plan`.
+    /// annotations. The log names the rules of `plan`. Returns whether the node is still there.
     pub(crate) async fn make(
         &self,
         node: &NodeObject,
@@ -27,14 +27,17 @@ impl Reconciler {
         change: &NodeChange,
         plan: Option<&ReconcilePlan>,
         urgency: Urgency,
-    ) -> Result<(), Failure> {
+    ) -> Result<Presence, Failure> {
         let (fitting, left_out) = fit(facts, change.clone());
         if let Some(first) = left_out.first() {
             let reason = format!("{} {}: {}", first.field, first.key, first.reason);
             self.leave_out(node, left_out.iter().map(|left_out| left_out.key.clone()).collect(), &reason);
         }
-        let Some(change) = &fitting else { return Ok(()) };
-        let Err(refused) = self.write(node, facts, change, plan, urgency).await else { return Ok(()) };
+        let Some(change) = &fitting else { return Ok(Presence::There) };
+        let refused = match self.write(node, facts, change, plan, urgency).await {
+            Ok(presence) => return Ok(presence),
+            Err(refused) => refused,
+        };
         let set: Vec<String> =
             change.annotations().iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key.clone()).collect();
         if set.is_empty() || !is_invalid(&refused) {
@@ -44,7 +47,7 @@ impl Reconciler {
             self.write(node, facts, &rest, plan, urgency).await?;
         }
         self.leave_out(node, set, &refused.to_string());
-        Ok(())
+        Ok(Presence::There)
     }
 
     /// Stops setting these keys for a while, and reports it.
@@ -66,7 +69,7 @@ impl Reconciler {
         change: &NodeChange,
         plan: Option<&ReconcilePlan>,
         urgency: Urgency,
-    ) -> Result<(), Failure> {
+    ) -> Result<Presence, Failure> {
         self.turn(urgency).await;
         let writing = write_change(self.nodes(), node, facts, change, FIELD_MANAGER);
         let made = self.traces().step(Step::WriteNode, writing).await;
@@ -75,10 +78,10 @@ impl Reconciler {
             Ok(Made::Written) => {
                 tracing::info!(node = node.name(), change = %describe(change, plan), "changed");
                 self.memory().wrote(node, Instant::now());
-                Ok(())
+                Ok(Presence::There)
             }
             Ok(Made::Stale) => Err(Failure::Conflict(node.name().to_owned())),
-            Ok(Made::Gone) => Ok(()),
+            Ok(Made::Gone) => Ok(Presence::Gone),
             Err(error) => Err(Failure::Patch { node: node.name().to_owned(), error: Box::new(error) }),
         }
     }
@@ -91,8 +94,16 @@ impl Reconciler {
         if let Err(wait) = self.afford(node, 1) {
             return Ok(Some(wait));
         }
-        self.make(node, &facts, &change, None, Urgency::Joining).await.map(|()| None)
+        self.make(node, &facts, &change, None, Urgency::Joining).await.map(|_| None)
     }
+}
+
+/// Whether a node is still there after a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    There,
+    /// It was deleted before the change.
+    Gone,
 }
 
 /// The result of writing a change.
