@@ -102,7 +102,6 @@ impl Reconciler {
 mod tests {
     use std::sync::Arc;
 
-    use arc_swap::ArcSwap;
     use http_body_util::BodyExt as _;
     use jiff::Timestamp;
     use kube::Client;
@@ -111,30 +110,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::events::Events;
-    use crate::memory::removals::MaxRemovals;
-    use crate::reconcile::KeepConfig;
-    use nodegate_base::metrics::Metrics;
-    use nodegate_policy::{PendingTaints, PolicyDocument, PolicySet};
-    use nodegate_stores::inventory::InventoryCache;
-    use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
+    use crate::reconcile::fixture;
+    use nodegate_policy::{PolicyDocument, PolicySet};
 
     const OWN: &str = "example.com/own";
 
-    /// An API server with the record of one node, on which the node itself is gone.
-    fn api_server(record: &SavedState) -> Client {
+    /// An API server with the record of one node, which it says is gone: at once, or after it has refused a change as invalid.
+    fn api_server(record: &SavedState, refused: bool) -> Client {
         let text = serde_json::to_string(record).unwrap();
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"state.json": text},
             "metadata": {"name": "node-labels-n", "namespace": "nodegate", "resourceVersion": "1", "uid": "c"}});
-        let map = Arc::new(Mutex::new(map));
+        let (map, refused) = (Arc::new(Mutex::new(map)), Arc::new(Mutex::new(refused)));
         Client::new(
             tower::service_fn(move |request: hyper::Request<Body>| {
-                let map = map.clone();
+                let (map, refused) = (map.clone(), refused.clone());
                 async move {
                     let (head, body) = request.into_parts();
                     let body = body.collect().await.unwrap().to_bytes();
                     let (code, answer) = match head.uri.path() {
-                        path if path.starts_with("/api/v1/nodes/") => (404, json!({"code": 404, "reason": "NotFound"})),
+                        path if path.starts_with("/api/v1/nodes/") => match std::mem::take(&mut *refused.lock()) {
+                            true => {
+                                (422, json!({"code": 422, "details": {"causes": [{"field": "metadata.annotations"}]}}))
+                            }
+                            false => (404, json!({"code": 404, "reason": "NotFound"})),
+                        },
                         path if path.ends_with("/configmaps") => (200, json!({"metadata": {}, "items": [*map.lock()]})),
                         _ => {
                             let mut map = map.lock();
@@ -154,24 +153,11 @@ mod tests {
         )
     }
 
-    fn reconciler(record: &SavedState) -> Reconciler {
-        let spec = json!({"rules": [{"name": "tier", "labels": {"tier": "gold"}}], "persist": {"labels": [OWN]}});
+    fn reconciler(record: &SavedState, refused: bool) -> Reconciler {
+        let rule = json!({"name": "tier", "labels": {"tier": "gold"}, "annotations": {"tier": "gold"}});
+        let spec = json!({"rules": [rule], "persist": {"labels": [OWN]}});
         let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
-        let client = api_server(record);
-        let config = KeepConfig {
-            max_removals: MaxRemovals::Tenth,
-            writes_per_second: 100,
-            pending: PendingTaints::default(),
-            pending_timeout: Duration::ZERO,
-            release_pending: false,
-            adopt: false,
-            records_last_change: false,
-            counted_labels: Vec::new(),
-        };
-        let maps = ConfigMaps::new(client.clone(), "nodegate", Arc::new(SavedStates::new(Identity::Name)));
-        let (events, _) = Events::new(client.clone(), "test");
-        let (policies, inventory) = (Arc::new(ArcSwap::from_pointee(set)), Arc::new(InventoryCache::default()));
-        Reconciler::new(client, config, policies, maps, inventory, events, Metrics::new())
+        fixture::reconciler(api_server(record, refused), set, fixture::config())
     }
 
     fn node(version: &str) -> NodeObject {
@@ -183,15 +169,17 @@ mod tests {
     async fn a_node_that_is_gone_before_it_is_restored_leaves_what_is_saved() {
         let record: SavedState =
             serde_json::from_value(json!({"nodeName": "n", "nodeUID": "old", "labels": {OWN: "a"}})).unwrap();
-        let reconciler = reconciler(&record);
-        reconciler.maps().read(|_| {}).await.unwrap();
-        reconciler.memory().lives(&node("10"));
-        reconciler.reconcile(&node("10"), Urgency::Routine).await.unwrap();
-        // Deletion is a version of its own.
-        reconciler.memory().left(node("12"), Timestamp::now());
-        reconciler.record_departures().await;
-        let [stored] = reconciler.maps().states().all().try_into().unwrap();
-        assert_eq!(stored.labels.get(OWN).map(String::as_str), Some("a"), "{stored:?}");
-        assert!(stored.deleted_at.is_some(), "its end is recorded: {stored:?}");
+        for refused in [false, true] {
+            let reconciler = reconciler(&record, refused);
+            reconciler.maps().read(|_| {}).await.unwrap();
+            reconciler.memory().lives(&node("10"));
+            reconciler.reconcile(&node("10"), Urgency::Routine).await.unwrap();
+            // Deletion is a version of its own.
+            reconciler.memory().left(node("12"), Timestamp::now());
+            reconciler.record_departures().await;
+            let [stored] = reconciler.maps().states().all().try_into().unwrap();
+            assert_eq!(stored.labels.get(OWN).map(String::as_str), Some("a"), "{stored:?}");
+            assert!(stored.deleted_at.is_some(), "its end is recorded: {stored:?}");
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 pub(crate) mod change;
 mod departures;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod fleet;
 mod hardware;
 mod joins;

@@ -43,11 +43,12 @@ impl Reconciler {
         if set.is_empty() || !is_invalid(&refused) {
             return Err(refused);
         }
-        if let Some(rest) = change.clone().without_set_annotations() {
-            self.write(node, facts, &rest, plan, urgency).await?;
-        }
+        let presence = match change.clone().without_set_annotations() {
+            Some(rest) => self.write(node, facts, &rest, plan, urgency).await?,
+            None => Presence::There,
+        };
         self.leave_out(node, set, &refused.to_string());
-        Ok(Presence::There)
+        Ok(presence)
     }
 
     /// Stops setting these keys for a while, and reports it.

@@ -56,7 +56,6 @@ pub(super) async fn end_in_time(
 mod tests {
     use std::sync::Arc;
 
-    use arc_swap::ArcSwap;
     use http_body_util::BodyExt as _;
     use kube::Client;
     use kube::client::Body;
@@ -65,14 +64,9 @@ mod tests {
 
     use super::super::reconcile_node;
     use super::*;
-    use crate::cluster::events::Events;
-    use crate::memory::removals::MaxRemovals;
     use crate::node::queue::{self, Queue, Urgency};
-    use crate::reconcile::KeepConfig;
-    use nodegate_base::metrics::Metrics;
+    use crate::reconcile::{KeepConfig, fixture};
     use nodegate_policy::{PendingTaints, PolicyDocument, PolicySet};
-    use nodegate_stores::inventory::InventoryCache;
-    use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
 
     const RESYNC: Duration = Duration::from_secs(300);
 
@@ -105,24 +99,11 @@ mod tests {
         ]});
         let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
         let patches = Patches::default();
-        let client = api_server(patches.clone());
-        let config = KeepConfig {
-            max_removals: MaxRemovals::Tenth,
-            writes_per_second: 100,
-            pending: PendingTaints::default(),
-            pending_timeout,
-            release_pending,
-            adopt: false,
-            records_last_change: false,
-            counted_labels: Vec::new(),
-        };
-        let maps = ConfigMaps::new(client.clone(), "nodegate", Arc::new(SavedStates::new(Identity::Name)));
+        let config = KeepConfig { pending_timeout, release_pending, ..fixture::config() };
         nodegate_base::api_server::dated(
             &jiff::fmt::rfc2822::to_string(&Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC)).unwrap(),
         );
-        let (events, _) = Events::new(client.clone(), "test");
-        let (policies, inventory) = (Arc::new(ArcSwap::from_pointee(set)), Arc::new(InventoryCache::default()));
-        (Reconciler::new(client, config, policies, maps, inventory, events, Metrics::new()), patches)
+        (fixture::reconciler(api_server(patches.clone()), set, config), patches)
     }
 
     /// A node that was created so many seconds ago, with all pending taints that there are.

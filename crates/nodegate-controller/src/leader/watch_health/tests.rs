@@ -1,39 +1,19 @@
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
 use kube::Client;
 use kube::client::Body;
 use kube::runtime::reflector;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::events::Events;
-use crate::memory::removals::MaxRemovals;
-use crate::reconcile::KeepConfig;
-use nodegate_base::metrics::Metrics;
-use nodegate_policy::PendingTaints;
-use nodegate_stores::inventory::InventoryCache;
-use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
+use crate::reconcile::{KeepConfig, fixture};
+use nodegate_policy::PolicySet;
 
 fn reconciler() -> Reconciler {
     let service = tower::service_fn(|_: hyper::Request<Body>| async {
         Err::<hyper::Response<Body>, _>(std::io::Error::other("no request was expected"))
     });
     let client = Client::new(service, "default");
-    let config = KeepConfig {
-        max_removals: MaxRemovals::Tenth,
-        writes_per_second: 1,
-        pending: PendingTaints::default(),
-        pending_timeout: Duration::ZERO,
-        release_pending: false,
-        adopt: false,
-        records_last_change: false,
-        counted_labels: Vec::new(),
-    };
-    let maps = ConfigMaps::new(client.clone(), "nodegate", Arc::new(SavedStates::new(Identity::Name)));
-    let (events, _) = Events::new(client.clone(), "test");
-    let (policies, inventory) = (Arc::new(ArcSwap::default()), Arc::new(InventoryCache::default()));
-    Reconciler::new(client, config, policies, maps, inventory, events, Metrics::new())
+    let config = KeepConfig { writes_per_second: 1, ..fixture::config() };
+    fixture::reconciler(client, PolicySet::default(), config)
 }
 
 fn node(name: &str, uid: &str, created: &str) -> Read {
