@@ -5,7 +5,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::catalog::Catalog;
-use super::labels::{Reload, ReloadLabels};
+use super::labels::{Reload, Reloads, begin_at_zero, count};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusalLabels {
@@ -16,7 +16,7 @@ struct RefusalLabels {
 #[derive(Debug, Default)]
 pub struct CallerMetrics {
     refusals: Family<RefusalLabels, Counter>,
-    reloads: Family<ReloadLabels, Counter>,
+    reloads: Reloads,
 }
 
 impl CallerMetrics {
@@ -25,9 +25,7 @@ impl CallerMetrics {
         for reason in reasons {
             drop(self.refusals.get_or_create(&RefusalLabels { reason }));
         }
-        for result in [Reload::Success, Reload::Failure] {
-            drop(self.reloads.get_or_create(&ReloadLabels { result: result.as_str() }));
-        }
+        begin_at_zero(&self.reloads);
     }
 
     /// Counts a refused caller.
@@ -37,7 +35,7 @@ impl CallerMetrics {
 
     /// Counts a reload of the CA file.
     pub fn reloaded(&self, result: Reload) {
-        self.reloads.get_or_create(&ReloadLabels { result: result.as_str() }).inc();
+        count(&self.reloads, result);
     }
 
     pub(super) fn register(&self, catalog: &mut Catalog) {

@@ -140,10 +140,21 @@ pub(super) type Reloads = Family<ReloadLabels, Counter>;
 pub(super) const BUCKETS: [f64; 13] =
     [0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0, 2.0];
 
+/// Both series at zero, so that an alert on an increase does not miss the first one.
 pub(super) fn reloads() -> Reloads {
     let reloads = Reloads::default();
+    begin_at_zero(&reloads);
+    reloads
+}
+
+/// Creates both series.
+pub(super) fn begin_at_zero(reloads: &Reloads) {
     for result in [Reload::Success, Reload::Failure] {
         drop(reloads.get_or_create(&ReloadLabels { result: result.as_str() }));
     }
-    reloads
+}
+
+/// Counts one of them.
+pub(super) fn count(reloads: &Reloads, result: Reload) {
+    reloads.get_or_create(&ReloadLabels { result: result.as_str() }).inc();
 }

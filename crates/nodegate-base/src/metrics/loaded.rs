@@ -7,7 +7,7 @@ use prometheus_client::registry::Unit;
 
 use super::bounded::{Gauges, SERIES_MAX, number};
 use super::catalog::Catalog;
-use super::labels::{PolicyLabels, Reload, ReloadLabels, Reloads, reloads};
+use super::labels::{PolicyLabels, Reload, Reloads, count, reloads};
 
 /// What is in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,14 +108,14 @@ impl LoadedMetrics {
     }
 
     pub(super) fn policies_loaded(&self, PolicyCount { policies, rules }: PolicyCount) {
-        self.policy_reloads.get_or_create(&ReloadLabels { result: Reload::Success.as_str() }).inc();
+        count(&self.policy_reloads, Reload::Success);
         self.policies.set(number(policies));
         self.rules.set(number(rules));
     }
 
     /// Counts a reload of policies that failed. Those in force stay.
     pub fn policies_refused(&self) {
-        self.policy_reloads.get_or_create(&ReloadLabels { result: Reload::Failure.as_str() }).inc();
+        count(&self.policy_reloads, Reload::Failure);
     }
 
     /// Sets whether the policy files can be loaded.
@@ -133,7 +133,7 @@ impl LoadedMetrics {
 
     /// Counts a read of saved state.
     pub fn state_reloaded(&self, result: Reload) {
-        self.state_reloads.get_or_create(&ReloadLabels { result: result.as_str() }).inc();
+        count(&self.state_reloads, result);
     }
 
     /// Sets the number of nodes with saved state.
@@ -143,7 +143,7 @@ impl LoadedMetrics {
 
     /// Counts a reload of the serving certificate.
     pub fn certificate_reloaded(&self, result: Reload) {
-        self.certificate_reloads.get_or_create(&ReloadLabels { result: result.as_str() }).inc();
+        count(&self.certificate_reloads, result);
     }
 
     /// Sets when the serving certificate expires.

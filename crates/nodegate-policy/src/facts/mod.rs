@@ -20,8 +20,7 @@ use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use crate::api::names::KEY_MAX;
-use crate::api::names::TaintEffect;
+use crate::api::names::{KEY_MAX, TaintEffect};
 use crate::cel::{Budget, Excerpt, Paths};
 use crate::facts::json_borrow::{Capacity, Entries, Text, within, within_or_none};
 use crate::facts::json_count::CountedNode;
