@@ -6,6 +6,7 @@ use super::control_plane::{ControlPlane, exclusive};
 use super::keeping::{config_maps, eventually_state, node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::requester::{Requester, label, taints};
+use crate::eventually::eventually_blocking;
 
 const DRY_RUN: &[&str] = &["apply", "--dry-run=server", "-f", "-"];
 
@@ -151,9 +152,15 @@ async fn a_stored_policy_that_takes_too_much_ends_no_replica_and_the_last_good_g
     until_led(&nodegate).await;
     leave_policies_unjudged(plane, &nodegate).await;
     let put = |spec: &Value| {
-        // `apply` would store it twice.
-        let verb = if plane.kubectl(&["get", "npol", "tiers"], None).is_ok() { "replace" } else { "create" };
-        plane.kubectl(&[verb, "-f", "-"], Some(&policy("tiers", spec))).unwrap()
+        // `apply` would store it twice. The leader may write the status meanwhile, and then the object is read again.
+        eventually_blocking("the policy is stored", || {
+            let verb = if plane.kubectl(&["get", "npol", "tiers"], None).is_ok() { "replace" } else { "create" };
+            let stored = plane.kubectl(&[verb, "-f", "-"], Some(&policy("tiers", spec)));
+            if let Err(error) = &stored {
+                assert!(error.contains("(Conflict)"), "{error}");
+            }
+            stored
+        })
     };
     put(&tiers("from-object"));
     nodegate.eventually("in force", || object(plane, "tiers")["status"]["generationInForce"] == 1).await;
