@@ -33,6 +33,7 @@ mod node_fields;
 mod nodegate;
 mod outage;
 mod policies;
+mod pools;
 mod prometheus;
 mod publishers;
 mod race;

@@ -176,6 +176,24 @@ fn what_opens_a_gate_or_matches_nobody_is_a_warning() {
 }
 
 #[test]
+fn a_pool_that_nobody_defines_is_a_warning() {
+    let matched = |pools: &str, matched: &str| {
+        warned(&format!(
+            "{{{pools}rules: [{{name: a, match: {{anyOf: [{{pools: [{matched}]}}]}}, labels: {{a: b}}}}]}}"
+        ))
+    };
+    let place = "unknown-pool spec.rules[0].match.anyOf[0].pools[0]";
+    assert_eq!(matched("", "gpu"), [place]);
+    let pools = "pools: [{name: gpu-h100, names: [a]}], ";
+    for unknown in ["gpu-h10", "\"cpu-*\""] {
+        assert_eq!(matched(pools, unknown), [place], "{unknown}");
+    }
+    for fine in ["gpu-h100", "\"gpu-*\"", "\"*\""] {
+        assert_eq!(matched(pools, fine), [""; 0], "{fine}");
+    }
+}
+
+#[test]
 fn what_a_file_may_have_and_apply_refuses_is_a_warning() {
     let rule = |taint: &str| warned(&format!("{{rules: [{{name: a, taints: [{taint}]}}]}}"));
     for text in ["dedicated=ml:NoSchedule", "\"dedicated:NoSchedule\"", "'key:NoExecute'"] {

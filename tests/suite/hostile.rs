@@ -146,6 +146,7 @@ fn one_hundred_costly_expressions_share_one_budget_of_steps() {
         operation: Operation::Create,
         status: false,
         dry_run: false,
+        evidence: None,
         requester: Requester::default(),
         node: NodeFacts::parse(r#"{"metadata": {"name": "n"}}"#).unwrap(),
         old: None,

@@ -241,6 +241,7 @@ fn what_an_example_policy_sets_is_found_again() {
                 status: false,
                 username,
                 groups,
+                extra: None,
                 saved: None,
                 pending_taints: None,
             };

@@ -39,6 +39,8 @@ pub(crate) struct Reviewed {
     pub(crate) status: bool,
     pub(crate) username: String,
     pub(crate) groups: Vec<String>,
+    /// What the authenticator added about the requester, as JSON.
+    pub(crate) extra: Option<String>,
 }
 
 /// Reads files, directories, or `-` for standard input.
@@ -109,6 +111,7 @@ fn one(file: &str, Object { kind, json }: Object) -> anyhow::Result<Found> {
         status: request["subResource"] == "status",
         username: text(&request["userInfo"]["username"]),
         groups: groups.iter().map(text).collect(),
+        extra: request["userInfo"].get("extra").map(Json::to_string),
     };
     anyhow::ensure!(request["object"].is_object(), "{file}: the AdmissionReview has no object");
     Ok(Found { file: file.to_owned(), node: request["object"].clone(), review: Some(review) })

@@ -252,10 +252,11 @@ fn write<'a>(step: &Step<'a>, object: &'a str, old: Option<&'a str>) -> Write<'a
         operation: if step.create { Operation::Create } else { Operation::Update },
         status: step.status,
         dry_run: false,
+        evidence: None,
         requester: Requester {
             username: Text(user.as_str().into()),
             groups: groups.iter().map(|group| Text((*group).into())).collect(),
-            uid: None,
+            ..Requester::default()
         },
         node: NodeFacts::parse(object).unwrap(),
         old: old.map(|old| NodeFacts::parse(old).unwrap()),

@@ -4,6 +4,7 @@
 pub mod annotation_calls;
 pub mod certificates;
 pub(crate) mod events;
+pub(crate) mod evidence_guard;
 pub mod failure_policy;
 pub mod guard;
 pub mod native;

@@ -104,7 +104,7 @@ where
             Err(error) => {
                 let error = brief(error);
                 if failing.as_ref() != Some(&error) {
-                    tracing::warn!(error, kind = %K::kind(&()), name, "the watch of a webhook configuration failed; retrying");
+                    tracing::warn!(error, kind = %K::kind(&()), name, "a watch failed; retrying");
                     failing = Some(error);
                 }
             }

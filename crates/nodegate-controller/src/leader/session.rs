@@ -13,7 +13,7 @@ use kube::Client;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use tokio::sync::watch;
 
-use crate::cluster::registration;
+use crate::cluster::{evidence_guard, registration};
 use crate::leader::watch_health::{WatchHandler, WatchHealth};
 use crate::leader::{blind_after, longest_delay};
 use crate::memory::fleet;
@@ -103,6 +103,9 @@ impl LeaderSession {
         let (queue, wakes) = Queue::new();
         let (configuration, reconciler) = (&*self.config.configuration, &self.reconciler);
         reconciler.registered(registration::created(&self.client, configuration).await);
+        if reconciler.policies().asks_for_evidence() {
+            reconciler.evidence_guarded(evidence_guard::in_force_since(&self.client, configuration).await);
+        }
         tokio::select! {
             () = self.watch_nodes(writer, &queue) => Ended::Anew,
             () = self.work(store.clone(), wakes) => Ended::Anew,
@@ -115,6 +118,7 @@ impl LeaderSession {
             () = Box::pin(self.ask_inventories(store.clone())) => Ended::Anew,
             () = self.follow_answers(&store, &queue) => Ended::Anew,
             () = registration::follow_created(&self.client, configuration, |since| reconciler.registered(since)) => Ended::Anew,
+            () = Box::pin(self.follow_evidence_guard(&queue, &store)) => Ended::Anew,
             () = self.watch_health.failing_for(blind_after(self.config.lease)) => {
                 tracing::error!("could not watch nodes for {:?}; releasing the Lease so that another replica can lead", blind_after(self.config.lease));
                 Ended::Blind
@@ -142,6 +146,22 @@ impl LeaderSession {
         let mut handler = WatchHandler::new(&self.watch_health, &self.reconciler, writer, wake);
         let longest = longest_delay(self.config.lease);
         node::follow(self.reconciler.nodes(), longest, |seen| handler.handle(seen)).await;
+    }
+
+    /// Follows the policy that admits only true evidence for pools, from when on the policies ask for evidence.
+    async fn follow_evidence_guard(&self, queue: &Queue, store: &Store<NodeObject>) {
+        let mut policies = self.policies.clone();
+        if policies.wait_for(|_| self.reconciler.policies().asks_for_evidence()).await.is_err() {
+            return std::future::pending().await;
+        }
+        let mut known = None;
+        evidence_guard::follow(&self.client, &self.config.configuration, |since| {
+            self.reconciler.evidence_guarded(since);
+            if known.replace(since) != Some(since) {
+                store.state().iter().for_each(|node| queue.wake(node.name(), self.reconciler.urgency(node)));
+            }
+        })
+        .await;
     }
 
     async fn work(&self, store: Store<NodeObject>, wakes: Wakes) {

@@ -68,6 +68,7 @@ impl Ownership {
             adopt: false,
             patched_taints: &std::collections::BTreeSet::new(),
             elsewhere: Default::default(),
+            evidence: None,
         };
         let plan = plan_reconcile(&self.rules[rule.map_or(0, |value| value + 1)], &stored);
         let change = plan.change(|_| true, |_, _| false);

@@ -195,6 +195,7 @@ mod tests {
             adopt: false,
             patched_taints: &BTreeSet::new(),
             elsewhere: Default::default(),
+            evidence: None,
         };
         look(&plan_reconcile(set, &stored))
     }

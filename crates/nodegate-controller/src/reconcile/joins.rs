@@ -268,6 +268,7 @@ mod tests {
             adopt: false,
             patched_taints: &BTreeSet::new(),
             elsewhere: Default::default(),
+            evidence: None,
         };
         let plan = plan_reconcile(&set, &stored);
         let change = plan.change(|_| true, |_, _| false);

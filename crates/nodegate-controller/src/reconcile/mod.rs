@@ -1,5 +1,6 @@
 //! Reconciles one node and records it. It is level-triggered: only the current state matters, not the events.
 
+mod admitted;
 pub(crate) mod change;
 mod departures;
 #[cfg(test)]
@@ -78,6 +79,7 @@ pub struct Reconciler {
     budget: WriteBudget,
     config: KeepConfig,
     registered_at: ArcSwap<Option<Timestamp>>,
+    evidence_guarded: ArcSwap<Option<Timestamp>>,
     memory: Mutex<Memory>,
     events: Events,
     metrics: Arc<Metrics>,
@@ -105,6 +107,7 @@ impl Reconciler {
             inventory,
             budget: WriteBudget::per_second(config.writes_per_second),
             registered_at: ArcSwap::default(),
+            evidence_guarded: ArcSwap::default(),
             memory: Mutex::new(Memory::new(
                 config.max_removals,
                 config.records_last_change,
@@ -128,12 +131,6 @@ impl Reconciler {
     /// The API of nodes.
     pub fn nodes(&self) -> &NodeApi {
         &self.nodes
-    }
-
-    /// When the mutating webhook was registered; `None` if it is not. Creation times have whole seconds: a node of
-    /// the same second may be older.
-    pub fn registered(&self, since: Option<Timestamp>) {
-        self.registered_at.store(Arc::new(since));
     }
 
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -220,11 +217,6 @@ impl Reconciler {
         (stored, saved)
     }
 
-    /// Whether a node was created while the mutating webhook was registered.
-    pub(crate) fn was_admitted(&self, node: &NodeObject) -> bool {
-        self.registered_at.load().zip(node.created()).is_some_and(|(since, created)| created > since)
-    }
-
     /// The change that a node needs, according to the data in memory.
     pub(crate) fn look(
         &self,
@@ -234,6 +226,7 @@ impl Reconciler {
         saved: &SavedState,
     ) -> ReconcilePlan {
         let patched_taints = self.memory().patched_taints.patched(node);
+        let evidence = self.evidence(node, facts, saved);
         let stored_node = StoredNode {
             node: facts,
             version: Some(node.resource_version()),
@@ -246,6 +239,7 @@ impl Reconciler {
             adopt: self.config.adopt,
             patched_taints: &patched_taints,
             elsewhere: self.maps.states().publishers(),
+            evidence: evidence.as_ref(),
         };
         plan_reconcile(set, &stored_node)
     }

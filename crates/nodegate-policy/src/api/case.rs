@@ -162,6 +162,9 @@ pub struct Case {
     /// Additional groups of the requester.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
+    /// What the API server's authenticator adds about the requester: lists of texts by key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, Vec<String>>,
     /// Whether the write goes to `nodes/status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<bool>,
@@ -208,6 +211,12 @@ pub struct SavedCase {
     pub taints: Vec<String>,
     /// Labels that nodegate owns.
     pub owned_labels: BTreeMap<String, String>,
+    /// The uid of the node object that it was saved from.
+    #[serde(rename = "nodeUID", skip_serializing_if = "Option::is_none")]
+    pub node_uid: Option<String>,
+    /// What the API server authenticated about the kubelet that created that object: lines such as `group=pool:gpu`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authenticated_as: Option<Vec<String>>,
 }
 
 /// The expected result of a write. Omitted fields are not checked.

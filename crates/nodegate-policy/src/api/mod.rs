@@ -6,6 +6,7 @@ pub mod document;
 pub mod names;
 mod path;
 pub mod policy;
+pub mod pools;
 mod positions;
 pub mod presets;
 pub mod problem;

@@ -9,6 +9,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::pools::PoolSpec;
+
 /// The labels, annotations and taints to set on nodes, and who may change what. Several policies add up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(
@@ -51,6 +53,9 @@ pub struct NodePolicySpec {
     /// Labels that move from one key to another.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub migrations: Vec<MigrationSpec>,
+    /// Which nodes belong to a pool, and what proves it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolSpec>,
 }
 
 /// Status of a `NodePolicy` object, written by the leader.
@@ -189,6 +194,9 @@ pub struct ConditionsSpec {
     /// Node names, exact or with `*`, `?`, `[…]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
+    /// Names of `pools`, exact or with `*`, `?`, `[…]`: the node is proven to belong to one of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pools: Option<Vec<String>>,
     /// A Kubernetes label selector.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<SelectorSpec>,

@@ -52,6 +52,10 @@ pub struct SavedState {
     /// that older versions wrote have none; what admission restored from them is restored again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore_token: Option<String>,
+    /// What the API server authenticated about the kubelet that created this node object, if a policy asked for it: the evidence
+    /// for its pools, as lines of text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authenticated_as: Option<String>,
     /// Fields of a newer version, which are kept.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,

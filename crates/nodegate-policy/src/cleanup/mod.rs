@@ -10,7 +10,7 @@ pub use document::{Cleanup, CleanupResult, KeptBecause, KeyCleanup, NodeCleanup,
 
 use crate::api::names::{TaintEffect, TaintId};
 use crate::api::state::{Owned, SavedState};
-use crate::decide::admission_mark::ADMISSION;
+use crate::decide::admission_mark::LEFT_AT_JOIN;
 use crate::decide::decision::{ChangeBuilder, NodeChange};
 use crate::decide::last_change::LAST_CHANGE;
 use crate::facts::NodeFacts;
@@ -207,7 +207,7 @@ impl<'a> Planner<'a> {
                 self.keys.push(key);
             }
         }
-        for key in [ADMISSION, LAST_CHANGE] {
+        for key in LEFT_AT_JOIN.into_iter().chain([LAST_CHANGE]) {
             let Some(value) = node.annotation(key) else { continue };
             let key = self.key(&Given { field: Field::Annotation, key, id: None, value }, why);
             self.keys.push(key);

@@ -50,6 +50,7 @@ fn conditions(
 ) -> Conditions {
     let ConditionsSpec {
         names: node_names,
+        pools,
         selector,
         taints,
         capacity,
@@ -66,6 +67,14 @@ fn conditions(
         found.push(Condition::Names(
             names.add(list, faults.budget, |index, message| faults.at(&path.index(index), message)),
         ));
+    }
+    if let Some(list) = pools {
+        let path = path.key("pools");
+        refuse_empty(list, &path, faults);
+        let set = TextSet::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
+            faults.at(&path.index(index), message);
+        });
+        found.push(Condition::Pools(set));
     }
     if let Some(spec) = selector {
         found.extend(requirements(spec, &path.key("selector"), faults).into_iter().map(Condition::Label));

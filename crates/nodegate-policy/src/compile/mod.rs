@@ -7,6 +7,7 @@ mod governance;
 mod inventory;
 mod migrations;
 mod order;
+mod pools;
 pub(crate) mod review;
 mod rules;
 mod sections;
@@ -26,6 +27,7 @@ use crate::api::source::{FieldPath, Related};
 use crate::keys::compile_budget::{CompileBudget, EXPRESSIONS_MAX};
 use crate::keys::pattern::KeySet;
 use crate::set::index::{NameIndexBuilder, RuleFinder};
+use crate::set::pools::Pools;
 use crate::set::rule::Rule;
 use crate::set::{PolicySet, SetParts};
 
@@ -117,6 +119,7 @@ impl PolicySet {
         let mut protected = KeySet::default();
         let mut drafts = Vec::new();
         let mut governance = governance::Builder::default();
+        let mut pools = Vec::new();
         let budget = CompileBudget::default();
         for (index, document) in documents.iter().enumerate() {
             // A new section must be compiled here.
@@ -129,12 +132,14 @@ impl PolicySet {
                 protect: _,
                 governance: _,
                 migrations: _,
+                pools: _,
             } = &*document.spec;
             let mut faults = Faults { document, errors: &mut errors, budget: &budget };
             rules::compile(index, &mut names, &mut drafts, &mut faults);
             protected.extend(&sections::protect(&mut faults));
             migrations::compile(index, &mut drafts, &mut faults);
             governance.add(&mut names, &mut faults);
+            pools::compile(&mut names, &mut pools, &mut faults);
         }
         let governance = governance.build(&documents, &mut errors);
         if budget.expressions() > EXPRESSIONS_MAX {
@@ -156,6 +161,8 @@ impl PolicySet {
         migrations::check(&documents, &drafts, &mut errors);
         migrations::persist_both(&mut drafts);
         check_guarded(&protected, &drafts, &mut errors);
+        let pools = Pools::new(pools);
+        pools::check(&pools, &mut errors);
         trust::check(&documents, &drafts, &protected, &mut errors);
         let drafts = order::order(&documents, drafts, &mut errors);
         if !errors.is_empty() {
@@ -172,6 +179,7 @@ impl PolicySet {
             rules,
             names,
             protected,
+            pools,
         }))
     }
 }

@@ -83,7 +83,7 @@ fn chosen_facts(rule: &Rule, protected: &KeySet) -> Vec<String> {
     let mut facts = Vec::new();
     for source in rule.sources() {
         match source {
-            Source::Name(_) => {}
+            Source::Name(_) | Source::Pools => {}
             Source::Label(requirement) if trusted(&requirement.key) => {}
             Source::Label(requirement) => facts.push(format!("label {}", requirement.key)),
             Source::Taints(patterns) => facts.extend(patterns.iter().map(|pattern| format!("taint {}", pattern.key))),

@@ -11,6 +11,7 @@ use crate::decide::guard::Guard;
 use crate::decide::last_change::LAST_CHANGE;
 use crate::decide::{DecisionBuilder, PatchScope};
 use crate::facts::NodeFacts;
+use crate::facts::evidence::AUTHENTICATED_AS;
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::Field;
 use crate::set::migration::Ownership;
@@ -18,6 +19,9 @@ use crate::set::rule::{REMOVE_AFTER, RuleId, Strength};
 
 /// The annotation with an [`AdmissionMark`], as JSON.
 pub const ADMISSION: &str = "nodegate.dev/admission";
+
+/// The annotations that the webhook leaves on a node that joins, for the controller.
+pub(crate) const LEFT_AT_JOIN: [&str; 2] = [ADMISSION, AUTHENTICATED_AS];
 
 /// Maximum number of labels and taints in an [`AdmissionMark`]; a kubelet decides how many there are.
 pub(crate) const REJECTED_MAX: usize = 16;
@@ -132,20 +136,26 @@ impl DecisionBuilder<'_> {
             mark.own = mark.own.max(self.own_annotations(context));
         }
         let wanted = if mark.is_empty() { None } else { serde_json::to_string(&mark).ok() };
-        let is_ours = node.annotation(ADMISSION) == wanted.as_deref();
+        self.leave(ADMISSION, wanted, is_guards);
+    }
+
+    /// Sets one of the annotations that only the webhook leaves, or removes what stands there. `is_guards`: the guard has left it,
+    /// so nothing is told of it.
+    pub(super) fn leave(&mut self, annotation: &str, wanted: Option<String>, is_guards: bool) {
+        let is_ours = self.write.node.annotation(annotation) == wanted.as_deref();
         if is_ours {
-            self.change.annotations.remove(ADMISSION);
+            self.change.annotations.remove(annotation);
         } else {
-            self.change.annotations.insert(ADMISSION.to_owned(), wanted.clone());
+            self.change.annotations.insert(annotation.to_owned(), wanted.clone());
         }
         if is_ours || is_guards {
-            self.decision.notes.retain(|note| !matches!(note, Note::Stripped { key, .. } if key == ADMISSION));
+            self.decision.notes.retain(|note| !matches!(note, Note::Stripped { key, .. } if key == annotation));
         }
         if let Some(value) = wanted {
             let by = RuleId::own("admission");
             let strength = Strength::Enforced;
             let desired = Desired { value, strength, by, remove_after: REMOVE_AFTER, ownership: Ownership::Usual };
-            self.decision.annotations.insert(ADMISSION.to_owned(), desired);
+            self.decision.annotations.insert(annotation.to_owned(), desired);
         }
     }
 
@@ -187,7 +197,13 @@ impl DecisionBuilder<'_> {
     fn own_annotations(&self, context: &DecideContext<'_>) -> usize {
         let Write { node, requester, .. } = self.write;
         let stamp = Some(&*requester.username).filter(|_| context.records_last_change);
-        let is_ours = |key: &str| key == ADMISSION || (key == LAST_CHANGE && node.annotation(LAST_CHANGE) == stamp);
+        let evidence = self.write.evidence.as_ref().map(|evidence| evidence.as_str());
+        let is_ours = |key: &str| match key {
+            ADMISSION => true,
+            LAST_CHANGE => node.annotation(key) == stamp,
+            AUTHENTICATED_AS => node.annotation(key) == evidence,
+            _ => false,
+        };
         let asserted = self.guard.as_ref().map(Guard::asserted_annotations).unwrap_or_default();
         asserted.keys().filter(|key| !is_ours(key)).count()
     }
@@ -236,8 +252,11 @@ mod tests {
         });
         let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
         let context = DecideContext { saved: Some(saved), records_last_change: true, ..DecideContext::default() };
-        let requester =
-            || Requester { username: Text(user.into()), groups: vec![Text("system:nodes".into())], uid: None };
+        let requester = || Requester {
+            username: Text(user.into()),
+            groups: vec![Text("system:nodes".into())],
+            ..Requester::default()
+        };
         let mut review = || {
             let text = object.to_string();
             let node = NodeFacts::parse(&text).unwrap();
@@ -245,6 +264,7 @@ mod tests {
                 operation: Operation::Create,
                 status: false,
                 dry_run: false,
+                evidence: None,
                 requester: requester(),
                 node,
                 old: None,

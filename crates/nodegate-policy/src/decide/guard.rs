@@ -153,7 +153,9 @@ impl<'a> Guard<'a> {
     fn persisting(&self) -> &[&'a Saved] {
         self.persisting.get_or_init(|| {
             let view = |facts: &'a NodeFacts<'a>| {
-                View::new(self.set, facts, None).within(self.context.budget).told(self.context.inventory)
+                View::new(self.set, facts, None, self.write.evidence.as_ref())
+                    .within(self.context.budget)
+                    .told(self.context.inventory)
             };
             let sides: Vec<View<'a>> =
                 [Some(&self.write.node), self.write.old.as_ref()].into_iter().flatten().map(view).collect();

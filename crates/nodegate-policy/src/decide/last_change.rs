@@ -113,7 +113,8 @@ mod tests {
             operation: Operation::Update,
             status: false,
             dry_run: false,
-            requester: Requester { username: Text(user.into()), groups: Vec::new(), uid: None },
+            evidence: None,
+            requester: Requester { username: Text(user.into()), groups: Vec::new(), ..Requester::default() },
             node: NodeFacts::parse(&new).unwrap(),
             old: Some(NodeFacts::parse(&old).unwrap()),
         };
@@ -188,7 +189,12 @@ mod tests {
             operation: Operation::Create,
             status: false,
             dry_run: false,
-            requester: Requester { username: Text(user.into()), groups: vec![Text("system:nodes".into())], uid: None },
+            evidence: None,
+            requester: Requester {
+                username: Text(user.into()),
+                groups: vec![Text("system:nodes".into())],
+                ..Requester::default()
+            },
             node: NodeFacts::parse(&object).unwrap(),
             old: None,
         };

@@ -50,6 +50,7 @@ impl Condition {
     pub(crate) fn evaluate(&self, view: &View<'_>) -> Kleene {
         match self {
             Self::Names(group) => view.is_named(*group).into(),
+            Self::Pools(wanted) => view.pools().any_of(wanted),
             Self::Label(requirement) => requirement.evaluate(view),
             Self::Taints(patterns) => patterns.iter().any(|pattern| view.has_taint(pattern)).into(),
             Self::Capacity(resource, comparison) => compare_capacity(view, resource, *comparison),

@@ -4,6 +4,7 @@ pub(crate) mod admission_mark;
 pub(crate) mod answers;
 pub(crate) mod decision;
 pub(crate) mod evaluate;
+pub(crate) mod evidence;
 pub(crate) mod guard;
 pub(crate) mod last_change;
 pub(crate) mod limits;
@@ -77,6 +78,7 @@ pub fn decide<'a>(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideCont
     let (mut builder, _) = DecisionBuilder::run(set, write, view, eval, guard);
     builder.correct(&asserted);
     builder.retire();
+    builder.leave_evidence();
     builder.leave_admission_mark(context);
     // The annotation is reserved for nodegate, so no kubelet's UPDATE may change it.
     if context.records_last_change && builder.scope != PatchScope::KubeletUpdate {
@@ -102,7 +104,8 @@ fn view<'a>(
     context: &DecideContext<'a>,
     asserted: &BTreeMap<&'a str, Option<&'a str>>,
 ) -> View<'a> {
-    let mut view = View::new(set, &write.node, write.old.as_ref()).within(context.budget).told(context.inventory);
+    let mut view = View::new(set, &write.node, write.old.as_ref(), write.evidence.as_ref());
+    view = view.within(context.budget).told(context.inventory);
     for (key, stored) in asserted {
         view.mask_label(key, *stored);
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use crate::api::names::TaintEffect;
 use crate::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, Variables};
 use crate::decide::answers::Answers;
+use crate::facts::evidence::Evidence;
 use crate::facts::gpu::{self, GpuSource, Gpus};
 use crate::facts::inventory::InventoryAnswers;
 use crate::facts::missing::{Memory, Missing};
@@ -18,6 +19,7 @@ use crate::set::PolicySet;
 use crate::set::index::RuleIndex;
 use crate::set::kleene::Kleene;
 use crate::set::matcher::{NameGroup, TaintPattern};
+use crate::set::pools::PoolsOfNode;
 use crate::set::rule::Rule;
 use crate::set::rule::Strength;
 
@@ -40,6 +42,8 @@ pub(crate) type TaintKey<'a> = (Cow<'a, str>, TaintEffect);
 pub(crate) struct View<'a> {
     facts: &'a NodeFacts<'a>,
     old: Option<&'a NodeFacts<'a>>,
+    /// The evidence for the node's pools.
+    evidence: Option<&'a Evidence<'a>>,
     name_groups: Vec<NameGroup>,
     /// Masked labels of the object, and the value to use instead.
     masked_labels: BTreeMap<&'a str, Option<&'a str>>,
@@ -61,6 +65,7 @@ pub(crate) struct View<'a> {
     pub(crate) taints: BTreeMap<TaintKey<'a>, AssignedValues<'a>>,
     pub(crate) annotations: BTreeMap<Cow<'a, str>, AssignedValues<'a>>,
     gpu: OnceCell<Gpus>,
+    pools: OnceCell<PoolsOfNode<'a>>,
     set: &'a PolicySet,
     /// The parts of the object that expressions share, parsed for the first expression that needs them.
     object: OnceCell<Result<Excerpt<'a>, String>>,
@@ -72,10 +77,16 @@ pub(crate) struct View<'a> {
 
 impl<'a> View<'a> {
     /// A view of the object as it is, for the rules of `set`.
-    pub(crate) fn new(set: &'a PolicySet, facts: &'a NodeFacts<'a>, old: Option<&'a NodeFacts<'a>>) -> Self {
+    pub(crate) fn new(
+        set: &'a PolicySet,
+        facts: &'a NodeFacts<'a>,
+        old: Option<&'a NodeFacts<'a>>,
+        evidence: Option<&'a Evidence<'a>>,
+    ) -> Self {
         Self {
             facts,
             old,
+            evidence,
             name_groups: set.name_groups(&facts.name),
             masked_labels: BTreeMap::new(),
             masked_taints: Vec::new(),
@@ -88,6 +99,7 @@ impl<'a> View<'a> {
             taints: BTreeMap::new(),
             annotations: BTreeMap::new(),
             gpu: OnceCell::new(),
+            pools: OnceCell::new(),
             set,
             object: OnceCell::new(),
             own_budget: Budget::default(),
@@ -182,6 +194,16 @@ impl<'a> View<'a> {
     /// Whether the node's name is in the group.
     pub(crate) fn is_named(&self, group: NameGroup) -> bool {
         self.name_groups.binary_search(&group).is_ok()
+    }
+
+    /// The pools of the node. What is known of it is evidence for its kubelet, so nothing that rules assign changes them.
+    pub(crate) fn pools(&self) -> &PoolsOfNode<'a> {
+        self.pools.get_or_init(|| self.set.pools().of_node(&self.name_groups, self.evidence))
+    }
+
+    /// The evidence for the node's pools.
+    pub(crate) fn evidence(&self) -> Option<&'a Evidence<'a>> {
+        self.evidence
     }
 
     /// The groups the node's name is in.

@@ -11,6 +11,7 @@ use crate::keys::pattern::TextSet;
 use crate::set::PolicySet;
 use crate::set::matcher::{Condition, GpuCondition, Requirement, TaintPattern};
 use crate::set::node_info::NodeInfoCondition;
+use crate::set::pools::PoolsOfNode;
 
 use super::Subject;
 
@@ -18,6 +19,7 @@ use super::Subject;
 pub(super) fn describe(set: &PolicySet, condition: &Condition) -> String {
     match condition {
         Condition::Names(group) => format!("names [{}]", joined(set.names_of(*group))),
+        Condition::Pools(pools) => format!("pools [{}]", joined(pools.written())),
         Condition::Label(Requirement { key, operator, values, publisher: _ }) => match operator {
             Operator::In => format!("label {key} In [{}]", joined(values.iter().map(|value| &**value))),
             Operator::NotIn => format!("label {key} NotIn [{}]", joined(values.iter().map(|value| &**value))),
@@ -70,6 +72,7 @@ pub(super) fn fact(
 ) -> String {
     match condition {
         Condition::Names(_) => format!("the node is named {}", &*view.facts().name),
+        Condition::Pools(_) => pools(view),
         Condition::Label(requirement) => label(set, subject, view, &requirement.key),
         Condition::Taints(patterns) => taints(subject, view, patterns),
         Condition::Capacity(resource, _) => capacity(view, resource),
@@ -138,6 +141,18 @@ fn taints(subject: &Subject<'_>, view: &View<'_>, patterns: &[TaintPattern]) -> 
         ),
         None => "the node has no such taint".to_owned(),
     }
+}
+
+/// The pools that are proven, and those that are not known.
+fn pools(view: &View<'_>) -> String {
+    let PoolsOfNode { proven, unknown } = view.pools();
+    let proven = proven.iter().map(|(name, proof)| format!("pool {name}, proven by {}", proof.in_words()));
+    let unknown = (!unknown.is_empty()).then(|| {
+        let names = joined(unknown.iter().copied());
+        format!("nothing is recorded about its kubelet that proves or excludes {names}")
+    });
+    let known: Vec<String> = proven.chain(unknown).collect();
+    if known.is_empty() { "the node belongs to no pool".to_owned() } else { known.join("; ") }
 }
 
 fn capacity(view: &View<'_>, resource: &str) -> String {

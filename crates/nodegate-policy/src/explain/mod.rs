@@ -5,14 +5,15 @@
 
 mod conditions;
 mod document;
+mod identity;
 mod missing;
 mod rules;
 #[cfg(test)]
 mod tests;
 
 pub use document::{
-    ConditionResult, Entry, Explanation, FieldName, Lost, LostTo, Missing, MissingBecause, Mode, Outcome, RemovalCause,
-    RemovedWhen, RuleResult, Source, SourceKind, WhyNot,
+    ConditionResult, Entry, Explanation, FieldName, Lost, LostTo, Missing, MissingBecause, Mode, NodeIdentity, Outcome,
+    PoolProof, ProofSource, RemovalCause, RemovedWhen, RuleResult, Source, SourceKind, WhyNot,
 };
 pub use rules::why_not;
 
@@ -71,6 +72,7 @@ pub fn explain(set: &PolicySet, subject: &Subject<'_>, key: Option<&str>) -> Exp
         node: subject.stored.node.name.to_string(),
         entries,
         missing,
+        identity: identity::of_node(set, &explainer.now.view),
         saved_state_unknown: None,
         writers_unknown: None,
     }

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod pools;
+
 use serde_json::{Value as Json, json};
 
 use super::*;

@@ -3,6 +3,7 @@
 use crate::api::state::SavedState;
 use crate::cel::Budget;
 use crate::facts::NodeFacts;
+use crate::facts::evidence::{Evidence, Extra};
 use crate::facts::inventory::InventoryAnswers;
 use crate::facts::json_borrow::Text;
 use crate::facts::pending_taints::PendingTaints;
@@ -17,6 +18,8 @@ pub struct Requester<'a> {
     pub groups: Vec<Text<'a>>,
     /// The uid, if there is one; only expressions use it.
     pub uid: Option<Text<'a>>,
+    /// What the authenticator adds, such as the role of a machine in its cloud; only pools use it.
+    pub extra: Extra<'a>,
 }
 
 impl Requester<'_> {
@@ -51,6 +54,8 @@ pub struct Write<'a> {
     pub dry_run: bool,
     /// Who sends it.
     pub requester: Requester<'a>,
+    /// The evidence for the node's pools, which [`Self::prove`] finds. Without it, what pools ask of the requester is unknown.
+    pub evidence: Option<Evidence<'a>>,
     /// The node as it would be stored.
     pub node: NodeFacts<'a>,
     /// The node as it is stored now; `None` on CREATE.

@@ -31,7 +31,7 @@ use verdict::Found;
 
 use crate::api::policy::EntryMode;
 use crate::cel::Budget;
-use crate::decide::admission_mark::ADMISSION;
+use crate::decide::admission_mark::LEFT_AT_JOIN;
 use crate::decide::decision::Decision;
 use crate::decide::guard::{Guard, GuardReason};
 use crate::decide::last_change::LAST_CHANGE;
@@ -76,6 +76,7 @@ pub fn judge<'a>(
     if let Some(verdict) = excess::verdict(write) {
         return verdict;
     }
+    let evidence = write.evidence.as_ref();
     let mut judge = Judge {
         set,
         write,
@@ -85,8 +86,8 @@ pub fn judge<'a>(
         control_plane: control_plane::is_control_plane(&write.requester.username),
         guard: Guard::of(set, write, context),
         changes: changes(write),
-        new: NodeSnapshot::new(set, &write.node, context.budget),
-        old: write.old.as_ref().map(|old| NodeSnapshot::new(set, old, context.budget)),
+        new: NodeSnapshot::new(set, &write.node, evidence, context.budget),
+        old: write.old.as_ref().map(|old| NodeSnapshot::new(set, old, evidence, context.budget)),
         decision: OnceCell::new(),
         requested: OnceCell::new(),
         restored: OnceCell::new(),
@@ -172,8 +173,7 @@ impl<'a> Judge<'a, '_> {
         let place = change.place;
         let is_kept = match place.key {
             LAST_CHANGE => self.context.records_last_change,
-            ADMISSION => self.write.operation == Operation::Update,
-            _ => false,
+            key => LEFT_AT_JOIN.contains(&key) && self.write.operation == Operation::Update,
         };
         let stamp = is_kept && place.field == Field::Annotation;
         if (!self.kubelet && !stamp) || place.field == Field::Taint {

@@ -113,7 +113,7 @@ impl<'a> Judge<'a, '_> {
     /// The node with only those of the changes that `own` selects.
     fn with_changes(&self, own: impl Fn(&KeyChange<'a>) -> bool) -> NodeSnapshot<'a> {
         let (kept, undone): (Vec<_>, Vec<_>) = self.changes.iter().partition(|change| own(change));
-        let snapshot = |facts| NodeSnapshot::new(self.set, facts, self.context.budget);
+        let snapshot = |facts| NodeSnapshot::new(self.set, facts, self.write.evidence.as_ref(), self.context.budget);
         match &self.write.old {
             // A kubelet must always be able to report its node's status, so only keys of its writes are judged.
             Some(old) if self.kubelet => {
@@ -134,7 +134,7 @@ impl<'a> Judge<'a, '_> {
                 return None;
             }
             let as_old = |change: &KeyChange<'a>| Override { place: change.place, value: change.old };
-            let node = NodeSnapshot::new(self.set, &self.write.node, self.context.budget);
+            let node = NodeSnapshot::new(self.set, &self.write.node, self.write.evidence.as_ref(), self.context.budget);
             Some(Restored {
                 whole: node.with(back.into_iter().map(as_old).collect()),
                 requested: self.with_changes(|change| !self.is_exempt(change) && !self.is_restored(change)),

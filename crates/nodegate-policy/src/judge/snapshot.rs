@@ -9,6 +9,7 @@ use crate::api::names::TaintEffect;
 use crate::cel::{Budget, Edit, Excerpt, Paths};
 use crate::decide::view::View;
 use crate::facts::NodeFacts;
+use crate::facts::evidence::Evidence;
 use crate::keys::Field;
 use crate::set::PolicySet;
 use crate::set::kleene::Kleene;
@@ -25,6 +26,7 @@ pub(super) struct Override<'a> {
 pub(super) struct NodeSnapshot<'a> {
     facts: &'a NodeFacts<'a>,
     set: &'a PolicySet,
+    evidence: Option<&'a Evidence<'a>>,
     budget: Option<&'a Budget>,
     own_budget: Budget,
     /// Sorted by place.
@@ -35,10 +37,16 @@ pub(super) struct NodeSnapshot<'a> {
 
 impl<'a> NodeSnapshot<'a> {
     /// The node without overrides.
-    pub(super) fn new(set: &'a PolicySet, facts: &'a NodeFacts<'a>, budget: Option<&'a Budget>) -> Self {
+    pub(super) fn new(
+        set: &'a PolicySet,
+        facts: &'a NodeFacts<'a>,
+        evidence: Option<&'a Evidence<'a>>,
+        budget: Option<&'a Budget>,
+    ) -> Self {
         Self {
             facts,
             set,
+            evidence,
             budget,
             own_budget: Budget::default(),
             instead: Vec::new(),
@@ -116,7 +124,7 @@ impl<'a> NodeSnapshot<'a> {
 
     fn view(&self) -> &View<'a> {
         self.view.get_or_init(|| {
-            let mut view = View::new(self.set, self.facts, None).within(self.budget);
+            let mut view = View::new(self.set, self.facts, None, self.evidence).within(self.budget);
             for Override { place, value } in &self.instead {
                 match (place.field, place.effect) {
                     (Field::Label, _) => view.mask_label(place.key, *value),

@@ -12,6 +12,7 @@ use super::unevaluated::Unevaluated;
 use super::verdict::{Verdict, Violation};
 use crate::api::policy::ChangeOperation;
 use crate::facts::NodeFacts;
+use crate::facts::evidence::Evidence;
 use crate::facts::request::Requester;
 use crate::set::PolicySet;
 use crate::set::governance::JudgedBy;
@@ -19,8 +20,8 @@ use crate::set::governance::JudgedBy;
 /// The violations of a stored node, whoever caused them.
 ///
 /// Reserved and immutable keys, and expressions over `oldObject`, apply to writes only and are not evaluated.
-pub fn violations(set: &PolicySet, node: &NodeFacts<'_>) -> Verdict {
-    let snapshot = NodeSnapshot::new(set, node, None);
+pub fn violations(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidence<'_>>) -> Verdict {
+    let snapshot = NodeSnapshot::new(set, node, evidence, None);
     let (requester, exemptions) = (Requester::default(), Exemptions::default());
     let request = SharedRequest::by(&requester);
     let break_glass = BreakGlass { governance: set.governance(), exemptions: &exemptions };

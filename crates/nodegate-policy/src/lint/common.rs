@@ -90,6 +90,7 @@ impl<'s> Search<'s> {
                 if of == other_of && one.excludes(*other) { Fit::No } else { Fit::Yes }
             }
             (Condition::Gpu(one), Condition::Gpu(other)) => gpus(one, other),
+            (Condition::Pools(one), Condition::Pools(other)) => self.pools(one, other),
             (Condition::NodeInfo(one), Condition::NodeInfo(other)) if one.field == other.field => Fit::Unknown,
             (Condition::Expression(expression), condition) | (condition, Condition::Expression(expression)) => {
                 if decides_on(expression, condition) {
@@ -100,6 +101,7 @@ impl<'s> Search<'s> {
             }
             (
                 Condition::Names(_)
+                | Condition::Pools(_)
                 | Condition::Label(_)
                 | Condition::Taints(_)
                 | Condition::Capacity(..)
@@ -108,6 +110,12 @@ impl<'s> Search<'s> {
                 _,
             ) => Fit::Yes,
         }
+    }
+
+    /// A node may belong to several pools, but seldom does: only a pool that both name is certain.
+    fn pools(&self, one: &TextSet, other: &TextSet) -> Fit {
+        let mut names = self.set.pools().names().into_iter();
+        if names.any(|name| one.contains(name) && other.contains(name)) { Fit::Yes } else { Fit::Unknown }
     }
 
     fn names(&mut self, one: NameGroup, other: NameGroup) -> Fit {
@@ -153,6 +161,7 @@ fn decides_on(expression: &Arc<Expression>, condition: &Condition) -> bool {
     let reads = expression.reads();
     match condition {
         Condition::Names(_) => reads.name,
+        Condition::Pools(_) => false,
         Condition::Label(requirement) => condition_reads(expression, &requirement.key),
         Condition::Taints(_) => reads.taints,
         Condition::Capacity(..) | Condition::NodeInfo(_) => reads.other,

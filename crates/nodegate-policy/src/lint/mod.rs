@@ -8,6 +8,7 @@ mod conflicts;
 mod gates;
 mod persisted;
 mod places;
+mod pools;
 mod programs;
 mod resources;
 mod waiting;
@@ -48,6 +49,8 @@ pub enum LintName {
     OpenGate,
     /// A rule or `persist` names a key that a program sets for a moment or for each machine.
     SetByProgram,
+    /// A `match` names a pool that no policy has.
+    UnknownPool,
     /// A label is persisted that kubelets may bring.
     UnprotectedPersist,
     /// Nodes wait with a taint that no autoscaler takes for a startup taint.
@@ -66,6 +69,7 @@ impl fmt::Display for LintName {
             Self::OnlyInFiles => "only-in-files",
             Self::OpenGate => "open-gate",
             Self::SetByProgram => "set-by-program",
+            Self::UnknownPool => "unknown-pool",
             Self::UnprotectedPersist => "unprotected-persist",
             Self::WaitsUnknown => "waits-unknown",
         })
@@ -98,6 +102,7 @@ impl PolicySet {
             // What a preset opens is decided, and nobody can mend it in a policy.
             if document.origin != Origin::Preset {
                 gates::gates(document, &mut lints);
+                pools::unknown(document, self, &mut lints);
                 persisted::unprotected(document, self, &mut lints);
                 programs::set_by_program(document, &mut lints);
             }

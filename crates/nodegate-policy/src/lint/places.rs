@@ -45,6 +45,7 @@ fn matches(document: &PolicyDocument) -> Vec<(FieldPath, &MatchSpec)> {
         protect: _,
         governance: _,
         migrations: _,
+        pools: _,
     } = &*document.spec;
     let rules = rules.iter().enumerate().map(|(at, rule)| (spec_path().key("rules").index(at), &rule.match_));
     let persist = persist.iter().map(|persist| (spec_path().key("persist"), &persist.match_));

@@ -8,6 +8,7 @@
 //! The time of a loop in the API server's CEL grows with the square of its length (its cost tracker searches a stack that grows
 //! with every round): 1 s for 5,000 labels, 16 s for 20,000. So no loop iterates over more than [`KEYS_MAX`] keys.
 
+mod evidence;
 mod parameters;
 
 use std::collections::BTreeSet;
@@ -66,9 +67,19 @@ impl MutatingVersion {
 pub fn guard(options: &GuardOptions) -> Vec<Json> {
     let both = [Guarded::Own, Guarded::Named];
     let validating = both.into_iter().flat_map(|guarded| validating(options, guarded));
+    let validating = validating.chain(evidence_policy(&options.name));
     let versions = options.mutating.into_iter();
     let mutating = versions.flat_map(|version| both.map(|guarded| mutating(options, version, guarded))).flatten();
     validating.chain(mutating).collect()
+}
+
+/// The suffix of the name of the policy about evidence for pools.
+const EVIDENCE: &str = "guard-evidence";
+
+/// The policy that admits only true evidence for pools, and its binding. The names of both begin with `name`.
+pub fn evidence_policy(name: &str) -> [Json; 2] {
+    let spec = evidence::spec(&match_constraints("CREATE", &["nodes"]));
+    with_binding(format!("{name}-{EVIDENCE}"), None, ("admissionregistration.k8s.io/v1", "Validating"), spec)
 }
 
 /// The keys that a kubelet may not set, by their source.
@@ -235,7 +246,12 @@ fn validating(options: &GuardOptions, guarded: Guarded) -> [Json; 2] {
         "variables": as_json(variables),
         "validations": validations,
     });
-    with_binding(options, guarded, ("admissionregistration.k8s.io/v1", "Validating"), spec)
+    with_binding(
+        name_of(options, guarded),
+        parameters_of(options, guarded),
+        ("admissionregistration.k8s.io/v1", "Validating"),
+        spec,
+    )
 }
 
 /// A kubelet that names an owner could have the garbage collector delete its node, and join again without its taints.
@@ -313,7 +329,7 @@ fn mutating(options: &GuardOptions, version: MutatingVersion, guarded: Guarded) 
         // The values that nodegate's webhook sets afterwards are kept.
         "reinvocationPolicy": "Never",
     });
-    with_binding(options, guarded, (version.api_version(), "Mutating"), spec)
+    with_binding(name_of(options, guarded), parameters_of(options, guarded), (version.api_version(), "Mutating"), spec)
 }
 
 fn match_constraints(operation: &str, resources: &[&str]) -> Json {
@@ -322,23 +338,31 @@ fn match_constraints(operation: &str, resources: &[&str]) -> Json {
     }]})
 }
 
+fn name_of(options: &GuardOptions, guarded: Guarded) -> String {
+    format!("{}-{}", options.name, guarded.suffix())
+}
+
+/// The webhook configuration with the parameters, for a policy that has some.
+fn parameters_of(options: &GuardOptions, guarded: Guarded) -> Option<&str> {
+    (guarded == Guarded::Named).then_some(&options.configuration)
+}
+
 fn with_binding(
-    options: &GuardOptions,
-    guarded: Guarded,
+    name: String,
+    parameters: Option<&str>,
     (api_version, kind): (&str, &str),
     mut spec: Json,
 ) -> [Json; 2] {
-    let name = format!("{}-{}", options.name, guarded.suffix());
     let mut binding = json!({"policyName": name});
     spec["failurePolicy"] = json!("Fail");
     if kind == "Validating" {
         binding["validationActions"] = json!(["Deny"]);
     }
-    if guarded == Guarded::Named {
+    if let Some(configuration) = parameters {
         spec["paramKind"] =
             json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"});
         // `Deny` would refuse every write of every node, because parameters are looked up before match conditions are evaluated.
-        binding["paramRef"] = json!({"name": options.configuration, "parameterNotFoundAction": "Allow"});
+        binding["paramRef"] = json!({"name": configuration, "parameterNotFoundAction": "Allow"});
     }
     let object = |kind: String, spec: Json| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec});
     [object(format!("{kind}AdmissionPolicy"), spec), object(format!("{kind}AdmissionPolicyBinding"), binding)]
@@ -355,7 +379,7 @@ mod tests {
             GuardOptions { name: "nodegate".to_owned(), configuration: "nodegate".to_owned(), mutating: None };
         let objects = guard(&options);
         let bound: Vec<&Json> = objects.iter().filter(|object| object["spec"]["paramRef"].is_object()).collect();
-        assert_eq!((objects.len(), bound.len()), (4, 1), "{objects:#?}");
+        assert_eq!((objects.len(), bound.len()), (6, 1), "{objects:#?}");
         assert!(objects.iter().all(|object| object["spec"]["failurePolicy"] != "Ignore"));
     }
 }

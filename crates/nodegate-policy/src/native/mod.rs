@@ -20,7 +20,7 @@ use crate::set::rule::RuleId;
 use terms::selection::Selection;
 
 pub use fence::{FenceOptions, fence};
-pub use guard::{GuardOptions, MutatingVersion, guard, guard_parameters};
+pub use guard::{GuardOptions, MutatingVersion, evidence_policy, guard, guard_parameters};
 pub use objects::{FailurePolicy, LeftOut, NativeOptions};
 pub use terms::request::{CAN_MATTER, CONTROL_PLANE, KUBELET};
 

@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use crate::keys::Field;
 use crate::keys::restriction::is_restricted;
 use crate::native::objects::{NativeOptions, match_condition, match_constraints, not_self, with_binding};
-use crate::native::terms::formula::{Formula, in_keys, is_admission_mark, is_own, list};
+use crate::native::terms::formula::{Formula, in_keys, is_left_at_join, is_own, list};
 use crate::native::terms::request::CAN_MATTER;
 use crate::native::terms::selection::{AssignedKey, Selection};
 use crate::native::terms::variables::Variables;
@@ -175,7 +175,7 @@ fn add_corrected(selection: &Selection<'_>, field: Field, (plural, title): (&str
     let (new, desired) = (format!("variables.new{title}"), format!("variables.desired{title}"));
     let guarded = match field {
         Field::Label => Formula::any([is_own("k"), in_keys("k", selection.set().protected())]).text(),
-        _ => Formula::all([is_own("k"), is_admission_mark("k").not()]).text(),
+        _ => Formula::all([is_own("k"), is_left_at_join("k").not()]).text(),
     };
     variables.add(
         format!("stripped{title}"),

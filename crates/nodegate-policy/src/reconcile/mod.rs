@@ -31,6 +31,7 @@ use crate::decide::guard::guarding;
 use crate::decide::view::View;
 use crate::decide::{DecisionBuilder, EvalContext, answers, mask_owned};
 use crate::facts::NodeFacts;
+use crate::facts::evidence::Evidence;
 use crate::facts::gpu::{self, Gpus};
 use crate::facts::inventory::InventoryAnswers;
 use crate::facts::managed_fields::Claims;
@@ -68,6 +69,8 @@ pub struct StoredNode<'a> {
     pub patched_taints: &'a BTreeSet<String>,
     /// Programs that publish labels on other nodes.
     pub elsewhere: Publishers,
+    /// The evidence for its pools, of [`Evidence::of_stored`].
+    pub evidence: Option<&'a Evidence<'a>>,
 }
 
 impl StoredNode<'_> {
@@ -144,6 +147,7 @@ pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan
         operation: Operation::Update,
         status: false,
         dry_run: false,
+        evidence: None,
         requester: Requester::default(),
         node: stored.node.clone(),
         old: None,
@@ -173,7 +177,7 @@ pub(crate) fn stored_view<'a>(
     first_sight: bool,
     set_aside: impl Iterator<Item = &'a str>,
 ) -> View<'a> {
-    let mut view = View::new(set, stored.node, None).told(stored.inventory);
+    let mut view = View::new(set, stored.node, None, stored.evidence).told(stored.inventory);
     view.mask_pending(stored.pending);
     if !first_sight {
         mask_owned(&mut view, stored.saved);
@@ -311,6 +315,7 @@ impl<'a> Planner<'a> {
             publishers: publishers.into_iter().collect(),
             publishers_before,
             deleted_at: None,
+            authenticated_as: self.stored.evidence.map(|evidence| evidence.as_str().to_owned()),
             ..saved.clone()
         }
     }

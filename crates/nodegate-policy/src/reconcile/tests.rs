@@ -2,6 +2,7 @@
 
 mod inventory;
 mod migrations;
+mod pools;
 mod publishers;
 pub(crate) mod scene;
 mod unsettled;

@@ -141,7 +141,7 @@ fn anchor(conditions: &Conditions) -> Option<Anchor<'_>> {
             Operator::NotIn | Operator::DoesNotExist => None,
         },
         Source::Taints(patterns) => Some((3, Anchor::Taints(patterns.iter().map(|pattern| &*pattern.key).collect()))),
-        Source::Reported(_) | Source::Gpu | Source::Expression(_) => None,
+        Source::Pools | Source::Reported(_) | Source::Gpu | Source::Expression(_) => None,
     });
     usable.min_by_key(|(rank, _)| *rank).map(|(_, anchor)| anchor)
 }

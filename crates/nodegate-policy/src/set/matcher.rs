@@ -39,6 +39,8 @@ pub(crate) struct Conditions(Vec<Condition>);
 pub(crate) enum Condition {
     /// The node's name is in the group.
     Names(NameGroup),
+    /// The node is proven to belong to one of these pools.
+    Pools(TextSet),
     /// A label satisfies a requirement.
     Label(Requirement),
     /// One of these taints is present.
@@ -58,6 +60,8 @@ pub(crate) enum Condition {
 pub(crate) enum Source<'a> {
     /// The node's name, which no write can change and no kubelet can choose.
     Name(NameGroup),
+    /// The pools that the node is proven to belong to, which neither a write nor a kubelet can choose.
+    Pools,
     /// A label.
     Label(&'a Requirement),
     /// Taints.
@@ -82,7 +86,7 @@ impl Source<'_> {
                     || (reads.gpu && gpu::reads_label(key))
                     || reads.labels.iter().any(|read| read.key == key)
             }
-            Self::Name(_) | Self::Taints(_) | Self::Reported(_) => false,
+            Self::Name(_) | Self::Pools | Self::Taints(_) | Self::Reported(_) => false,
         }
     }
 
@@ -91,7 +95,7 @@ impl Source<'_> {
         match self {
             Self::Label(requirement) => *requirement.key == *key,
             Self::Expression(expression) => expression.reads().labels.iter().any(|read| read.key == key),
-            Self::Name(_) | Self::Taints(_) | Self::Reported(_) | Self::Gpu => false,
+            Self::Name(_) | Self::Pools | Self::Taints(_) | Self::Reported(_) | Self::Gpu => false,
         }
     }
 }
@@ -181,8 +185,9 @@ impl Condition {
             Self::Taints(_) => 2,
             Self::Capacity(..) => 3,
             Self::NodeInfo(_) => 4,
-            Self::Gpu(_) => 5,
-            Self::Expression(_) => 6,
+            Self::Pools(_) => 5,
+            Self::Gpu(_) => 6,
+            Self::Expression(_) => 7,
         }
     }
 
@@ -190,6 +195,7 @@ impl Condition {
     pub(crate) fn source(&self) -> Source<'_> {
         match self {
             Self::Names(group) => Source::Name(*group),
+            Self::Pools(_) => Source::Pools,
             Self::Label(requirement) => Source::Label(requirement),
             Self::Taints(patterns) => Source::Taints(patterns),
             Self::Capacity(resource, _) => Source::Reported(ReportedFact::Capacity(resource)),
@@ -203,7 +209,12 @@ impl Condition {
     pub(crate) fn expression(&self) -> Option<&Arc<Expression>> {
         match self.source() {
             Source::Expression(expression) => Some(expression),
-            Source::Name(_) | Source::Label(_) | Source::Taints(_) | Source::Reported(_) | Source::Gpu => None,
+            Source::Name(_)
+            | Source::Pools
+            | Source::Label(_)
+            | Source::Taints(_)
+            | Source::Reported(_)
+            | Source::Gpu => None,
         }
     }
 }

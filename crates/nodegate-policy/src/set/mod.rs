@@ -8,6 +8,7 @@ pub(crate) mod kleene;
 pub(crate) mod matcher;
 pub(crate) mod migration;
 pub(crate) mod node_info;
+pub(crate) mod pools;
 pub(crate) mod rule;
 pub(crate) mod uses;
 
@@ -30,6 +31,7 @@ use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
 use crate::set::matcher::NameGroup;
 use crate::set::migration::{Migration, MigrationInForce};
+use crate::set::pools::Pools;
 use crate::set::rule::{Rule, RuleId, Strength};
 
 /// How long saved state is kept after its node is deleted, if a persist section does not say it.
@@ -58,6 +60,7 @@ pub(crate) struct SetParts {
     pub(crate) names: NameIndex,
     pub(crate) protected: KeySet,
     pub(crate) governance: Governance,
+    pub(crate) pools: Pools,
     /// The documents that it was compiled from, including presets, sorted by name.
     pub(crate) documents: Vec<PolicyDocument>,
 }
@@ -122,6 +125,16 @@ impl PolicySet {
     /// The names of a group as written.
     pub(crate) fn names_of(&self, group: NameGroup) -> impl Iterator<Item = &str> {
         self.parts.names.written(group)
+    }
+
+    /// Whether pools ask for what the API server authenticated about kubelets.
+    pub fn asks_for_evidence(&self) -> bool {
+        self.pools().asked_of_requester().is_some()
+    }
+
+    /// The pools.
+    pub(crate) fn pools(&self) -> &Pools {
+        &self.parts.pools
     }
 
     /// The labels that a kubelet may not set on its own node.

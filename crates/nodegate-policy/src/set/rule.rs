@@ -168,7 +168,7 @@ impl Rule {
                     reads.extend(found.taints.then_some(Read::AnyTaint));
                     reads.extend(found.gpu.then_some(Read::Gpu));
                 }
-                Source::Name(_) | Source::Reported(_) => {}
+                Source::Name(_) | Source::Pools | Source::Reported(_) => {}
             }
         }
         reads
@@ -184,7 +184,7 @@ impl Rule {
         self.sources().any(|source| match source {
             Source::Taints(patterns) => patterns.iter().any(|pattern| *pattern.key == *key),
             Source::Expression(expression) => expression.reads().taints,
-            Source::Name(_) | Source::Label(_) | Source::Reported(_) | Source::Gpu => false,
+            Source::Name(_) | Source::Pools | Source::Label(_) | Source::Reported(_) | Source::Gpu => false,
         })
     }
 

@@ -109,7 +109,9 @@ pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, Simulati
     };
     let inventory = inventory_answers(set, &case.inventory)?;
     let pending_taints = case.controller.unwrap_or_default().then(PendingTaints::default);
-    Ok(Scene { node, old, status: case.status.unwrap_or_default(), username, groups, saved, inventory, pending_taints })
+    let status = case.status.unwrap_or_default();
+    let extra = (!case.extra.is_empty()).then(|| json!(case.extra).to_string());
+    Ok(Scene { node, old, status, username, groups, extra, saved, inventory, pending_taints })
 }
 
 /// The answers that a case gives inventories, by name.
@@ -133,6 +135,8 @@ fn inventory_answers(
 fn saved_state(saved: &SavedCase, node: &str) -> Result<SavedState, SimulationError> {
     let saved_taint = |text: &String| serde_json::from_value::<SavedTaint>(taint(text)?).map_err(SimulationError::new);
     Ok(SavedState {
+        node_uid: saved.node_uid.clone(),
+        authenticated_as: saved.authenticated_as.as_ref().map(|lines| lines.join("\n")),
         node_name: node.to_owned(),
         labels: saved.labels.clone(),
         taints: saved.taints.iter().map(saved_taint).collect::<Result<_, _>>()?,

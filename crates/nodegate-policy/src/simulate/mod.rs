@@ -13,8 +13,8 @@ use serde_json::Value as Json;
 
 use crate::api::state::SavedState;
 use crate::{
-    DecideContext, Decision, Exemptions, InventoryAnswers, NodeFacts, Operation, PendingTaints, PolicySet, Requester,
-    Text, Verdict, Write, decide, judge, patch_of_write,
+    DecideContext, Decision, Exemptions, Extra, InventoryAnswers, NodeFacts, Operation, PendingTaints, PolicySet,
+    Requester, Text, Verdict, Write, decide, judge, patch_of_write,
 };
 
 /// A write to simulate.
@@ -30,6 +30,8 @@ pub struct Scene {
     pub username: String,
     /// The groups of the requester.
     pub groups: Vec<String>,
+    /// Extra information about the requester, as JSON.
+    pub extra: Option<String>,
     /// What is saved of the node.
     pub saved: Option<SavedState>,
     /// The answers of inventories about the node.
@@ -48,6 +50,7 @@ impl Scene {
             status: false,
             username,
             groups,
+            extra: None,
             saved: None,
             inventory: InventoryAnswers::default(),
             pending_taints: None,
@@ -81,8 +84,13 @@ pub fn node_name(node: &Json) -> &str {
     node["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-fn write<'a>(scene: &'a Scene, node: &'a str, old: Option<&'a str>) -> Result<Write<'a>, SimulationError> {
-    Ok(Write {
+fn write<'a>(
+    set: &PolicySet,
+    scene: &'a Scene,
+    node: &'a str,
+    old: Option<&'a str>,
+) -> Result<Write<'a>, SimulationError> {
+    let mut write = Write {
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         status: scene.status,
         dry_run: false,
@@ -90,10 +98,14 @@ fn write<'a>(scene: &'a Scene, node: &'a str, old: Option<&'a str>) -> Result<Wr
             username: Text(scene.username.as_str().into()),
             groups: scene.groups.iter().map(|group| Text(group.as_str().into())).collect(),
             uid: None,
+            extra: Extra::new(scene.extra.as_deref()),
         },
+        evidence: None,
         node: NodeFacts::parse(node).map_err(SimulationError::new)?,
         old: old.map(NodeFacts::parse).transpose().map_err(SimulationError::new)?,
-    })
+    };
+    write.prove(set, scene.saved.as_ref());
+    Ok(write)
 }
 
 /// Decides, patches and judges a write.
@@ -102,7 +114,7 @@ fn write<'a>(scene: &'a Scene, node: &'a str, old: Option<&'a str>) -> Result<Wr
 /// Returns an error if an object is not a Node, or if the patch does not apply (which would be a bug in nodegate).
 pub fn simulate(set: &PolicySet, scene: &Scene, exemptions: &Exemptions) -> Result<Simulated, SimulationError> {
     let (raw, old) = (scene.node.to_string(), scene.old.as_ref().map(Json::to_string));
-    let first = write(scene, &raw, old.as_deref())?;
+    let first = write(set, scene, &raw, old.as_deref())?;
     let context = DecideContext {
         saved: scene.saved.as_ref(),
         inventory: Some(&scene.inventory),
@@ -118,7 +130,7 @@ pub fn simulate(set: &PolicySet, scene: &Scene, exemptions: &Exemptions) -> Resu
         json_patch::patch(&mut node, &patch).map_err(SimulationError::new)?;
     }
     let patched = node.to_string();
-    let second = write(scene, &patched, old.as_deref())?;
+    let second = write(set, scene, &patched, old.as_deref())?;
     let verdict = judge(set, &second, &context, exemptions);
     Ok(Simulated { decision, node, verdict })
 }

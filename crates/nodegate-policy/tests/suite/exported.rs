@@ -25,6 +25,7 @@ fn labels_set(native: &Native, labels: &Json) -> BTreeMap<String, String> {
         status: false,
         username,
         groups,
+        extra: None,
         saved: None,
         pending_taints: None,
     };
@@ -191,6 +192,7 @@ fn a_warning_about_broken_glass_says_who_overrides_what() {
         status: false,
         username: "alice".to_owned(),
         groups: vec!["oncall".to_owned()],
+        extra: None,
         saved: None,
         pending_taints: None,
     };

@@ -96,6 +96,51 @@ fn the_guard_refuses_a_kubelet_every_change_of_guarded_keys() {
 }
 
 #[test]
+fn the_guard_admits_only_evidence_that_is_true_and_complete() {
+    let requester = json!({"username": KUBELET, "groups": ["system:nodes", "system:authenticated", "pool:gpu", "team"],
+        "extra": {"arn": ["a", "b"], "credential-id": ["c"]}});
+    let refused = |user: &Json, text: &str| {
+        let joining = node(&json!({}), &json!({"nodegate.dev/authenticated-as": text}));
+        let request = json!({"operation": "CREATE", "userInfo": user});
+        let mut policies = guard_policies();
+        policies.retain(|policy| policy.object["metadata"]["name"] == "nodegate-guard-evidence");
+        assert_eq!(policies.len(), 1);
+        let messages = refused(&policies, &[("object", &joining), ("request", &request)]);
+        messages.iter().map(|message| message.split(';').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let groups = "group=pool:gpu\ngroup=team\nuser=system:node:n";
+    let too_long = "nodegate: what it says about the kubelet's credential is empty or too long";
+    let false_line = "nodegate: the annotation says what is not true of the kubelet's credential";
+    let left_out = "nodegate: the annotation leaves out what is true of the kubelet's credential";
+    for fine in [groups.to_owned(), format!("extra.arn=a\nextra.arn=b\n{groups}\nno-extra.other")] {
+        assert_eq!(refused(&requester, &fine), [""; 0], "{fine}");
+    }
+    for (text, message) in [
+        (format!("{groups}\ngroup=pool:other"), false_line),
+        (format!("{groups}\nuser=system:node:m"), false_line),
+        (format!("{groups}\nextra.arn=a\nextra.arn=b\nextra.arn=c"), false_line),
+        (format!("{groups}\nextra.role=a"), false_line),
+        (format!("{groups}\nno-extra.arn"), false_line),
+        (format!("{groups}\nsystem:masters"), false_line),
+        (format!("{groups}\n"), false_line),
+        ("group=pool:gpu\nuser=system:node:n".to_owned(), left_out),
+        ("group=pool:gpu\ngroup=team".to_owned(), left_out),
+        (format!("{groups}\nextra.arn=a"), left_out),
+    ] {
+        assert_eq!(refused(&requester, &text), [message], "{text}");
+    }
+    assert_eq!(refused(&requester, ""), [false_line, left_out]);
+    let many = (0..64).map(|at| format!("no-extra.k{at}\n")).collect::<String>();
+    assert_eq!(refused(&requester, &format!("{many}{groups}")), [too_long]);
+    assert_eq!(refused(&requester, &format!("{groups}\nno-extra.{}", "x".repeat(8192))), [too_long, left_out]);
+    // Without extra information, and of somebody who is no kubelet.
+    let plain = json!({"username": KUBELET, "groups": ["system:nodes"]});
+    assert_eq!(refused(&plain, "no-extra.arn\nuser=system:node:n"), [""; 0]);
+    assert_eq!(refused(&plain, "extra.arn=a\nuser=system:node:n"), [false_line]);
+    assert_eq!(refused(&user("admin"), "group=anything"), [""; 0]);
+}
+
+#[test]
 fn labels_that_are_never_saved_are_not_guarded_as_persisted_ones() {
     let refused = |spec: Json, key: &str| {
         let parameters = json!({"metadata": {"annotations": guard_parameters(&compile_inline(&spec).unwrap())}});
@@ -197,7 +242,7 @@ fn no_mark_that_a_kubelet_sends_hides_what_the_guard_removes() {
 #[test]
 fn only_the_guard_of_named_keys_reads_parameters() {
     for policy in guard_policies() {
-        let named = !policy.object["metadata"]["name"].as_str().unwrap().ends_with("-own");
+        let named = policy.object["metadata"]["name"].as_str().unwrap().ends_with("-guard");
         assert_eq!(policy.object["spec"]["paramKind"].is_object(), named, "{}", policy.object["metadata"]["name"]);
     }
 }
@@ -229,6 +274,7 @@ fn only_a_joining_kubelets_node_loses_its_owners() {
             status: false,
             username: username.to_owned(),
             groups: vec![group.to_owned()],
+            extra: None,
             saved: None,
             pending_taints: None,
         };

@@ -69,6 +69,7 @@ fn assert_the_controller_changes_nothing(set: &PolicySet, node: &Value) {
             adopt: false,
             patched_taints: &BTreeSet::new(),
             elsewhere: Default::default(),
+            evidence: None,
         };
         if let Some(change) = plan_reconcile(set, &stored).change(|_| true, |_, _| false) {
             let others = change.taints().keys().any(|id| !pending.all().contains(id));
@@ -98,6 +99,7 @@ fn assert_holds(nodes: &[Value], first: &FirstPolicy) {
                 status: false,
                 username,
                 groups,
+                extra: None,
                 saved: None,
                 pending_taints: None,
             };

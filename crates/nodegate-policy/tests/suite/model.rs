@@ -212,6 +212,7 @@ impl Question<'_> {
             "names" => is_in(name, wanted),
             "selector" => wanted["matchExpressions"].as_array().unwrap().iter().all(|one| self.requirement(seen, one)),
             "taints" => seen.taints.contains(wanted[0].as_str().unwrap()),
+            "pools" => self.is_in_pool(name, wanted[0].as_str().unwrap()),
             "capacity" => wanted["cpu"] == ">=4",
             "gpu" => ["nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present"]
                 .iter()
@@ -222,6 +223,19 @@ impl Question<'_> {
             "anyOf" => wanted.as_array().unwrap().iter().any(|group| self.group(seen, group)),
             other => panic!("the model does not know the condition {other}"),
         })
+    }
+
+    /// Whether the node is proven to belong to a pool that is drawn. What was authenticated about its kubelet, whose user is that of
+    /// `n1`, only its CREATE says.
+    fn is_in_pool(&self, name: &str, pool: &str) -> bool {
+        let by_name = name.starts_with("gpu-");
+        let by_group = self.kubelet && self.old.is_none() && name == "n1";
+        match pool {
+            "by-name" => by_name,
+            "by-group" => by_group,
+            "by-*" => by_name || by_group,
+            other => panic!("the model does not know the pool {other}"),
+        }
     }
 
     /// The desired state; `None` if the rules do not converge.

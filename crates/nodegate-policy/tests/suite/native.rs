@@ -210,6 +210,7 @@ fn no_execute_is_added_to_a_living_node_only_where_the_rule_evicts() {
             status: false,
             username,
             groups,
+            extra: None,
             saved,
             pending_taints,
         };
@@ -318,6 +319,7 @@ fn native_policies_answer_random_writes_as_nodegate_does() {
                     status,
                     username,
                     groups,
+                    extra: None,
                     saved: None,
                     pending_taints: None,
                 };
@@ -367,6 +369,7 @@ fn entries_of_several_modes_and_scopes_for_one_key_have_the_same_verdicts() {
                 status: false,
                 username: username.to_owned(),
                 groups: Vec::new(),
+                extra: None,
                 saved: None,
                 pending_taints: None,
             };

@@ -102,6 +102,7 @@ fn the_last_change_is_not_that_of_who_adds_or_removes_a_pending_taint() {
             operation: Operation::Update,
             status: false,
             dry_run: false,
+            evidence: None,
             requester: Requester { username: Text("admin".into()), ..Requester::default() },
             node: NodeFacts::parse(&new).unwrap(),
             old: Some(NodeFacts::parse(&old).unwrap()),

@@ -17,6 +17,7 @@ fn verdict_on(policy: &Json, label: &str, user: &str) -> Verdict {
         status: false,
         username: user.to_owned(),
         groups: Vec::new(),
+        extra: None,
         saved: None,
         pending_taints: None,
     };
@@ -58,6 +59,7 @@ fn a_write_that_changes_more_keys_than_anyone_does_is_denied_as_a_whole() {
             status: false,
             username: "alice".to_owned(),
             groups: Vec::new(),
+            extra: None,
             saved: None,
             pending_taints: None,
         };
@@ -101,7 +103,15 @@ fn an_expression_that_reads_a_part_alone_pays_for_the_length_of_the_whole_node()
         let text = json!({"metadata": {"name": "n"}, "status": status}).to_string();
         let requester = Requester { username: Text("alice".into()), ..Requester::default() };
         let node = NodeFacts::parse(&text).unwrap();
-        let write = Write { operation: Operation::Create, status: false, dry_run: false, requester, node, old: None };
+        let write = Write {
+            operation: Operation::Create,
+            status: false,
+            dry_run: false,
+            requester,
+            evidence: None,
+            node,
+            old: None,
+        };
         let (decided, judged) = (Budget::brief(), Budget::brief());
         let within = |budget| DecideContext { budget: Some(budget), ..DecideContext::default() };
         decide(&rules, &write, &within(&decided));
@@ -125,7 +135,15 @@ fn a_first_attempt_ends_with_its_budget() {
     let text = json!({"metadata": {"name": "n"}}).to_string();
     let node = NodeFacts::parse(&text).unwrap();
     let requester = Requester { username: Text("alice".into()), ..Requester::default() };
-    let write = Write { operation: Operation::Create, status: false, dry_run: false, requester, node, old: None };
+    let write = Write {
+        operation: Operation::Create,
+        status: false,
+        dry_run: false,
+        requester,
+        evidence: None,
+        node,
+        old: None,
+    };
     let unknown = |budget: Budget| {
         let context = DecideContext { budget: Some(&budget), ..DecideContext::default() };
         let notes = decide(&rules, &write, &context).notes.len();

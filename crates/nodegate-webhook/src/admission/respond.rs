@@ -1,6 +1,7 @@
 //! Answers reviews, without I/O and without waiting: everything is in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::answer::{Answer, Asked, Attempt, Rejection, Span, cut, warning, warnings};
@@ -11,6 +12,7 @@ use super::{Context, policy_reviews};
 use nodegate_base::metrics::Outcome;
 use nodegate_base::traces::Reviewed;
 use nodegate_policy::api::policy::EntryMode;
+use nodegate_policy::api::state::SavedState;
 use nodegate_policy::cel::Budget;
 use nodegate_policy::{
     DecideContext, Decision, Note, Operation, PolicySet, Verdict, Violation, Write, corrections_exceeded, decide,
@@ -41,7 +43,9 @@ pub(super) fn mutate_within(
     budget: &Budget,
     asked: Asked,
 ) -> Result<Attempt, Rejection> {
-    let review = read(body, context, asked)?;
+    let mut review = read(body, context, asked)?;
+    let policies = context.policies.load();
+    let saved = prove(&mut review, &policies, context);
     let write = match &review.subject {
         Subject::Node(write) => write,
         Subject::Passed => return passed(&review),
@@ -52,8 +56,6 @@ pub(super) fn mutate_within(
     // A patch of nodes/status would break heartbeats (NodeRestriction), and nodegate is not registered for it.
     // nodegate's own writes are already decided and must not be extended, for example when it releases a node.
     if !write.status && !own {
-        let policies = context.policies.load();
-        let saved = context.saved.get(machine(write));
         let inventory = context.inventory.of(&write.node.name);
         let decide_context = DecideContext {
             saved: saved.as_deref(),
@@ -118,18 +120,18 @@ pub(super) fn validate_within(
     budget: &Budget,
     asked: Asked,
 ) -> Result<Attempt, Rejection> {
-    let review = match read(body, context, asked) {
+    let mut review = match read(body, context, asked) {
         Ok(review) => review,
         // Checked last, so that it costs nothing for reviews of nodes, which are the majority.
         Err(_) if policy_reviews::is_review(body) => return Ok(Attempt::OfPolicy),
         Err(rejection) => return Err(rejection),
     };
+    let policies: &PolicySet = &context.policies.load();
+    let saved = prove(&mut review, policies, context);
     let write = match &review.subject {
         Subject::Node(write) => write,
         Subject::Passed => return passed(&review),
     };
-    let policies: &PolicySet = &context.policies.load();
-    let saved = context.saved.get(machine(write));
     let inventory = context.inventory.of(&write.node.name);
     let decide_context = DecideContext {
         saved: saved.as_deref(),
@@ -180,6 +182,14 @@ pub(super) fn validate_within(
         Box::new(Reviewed { rules: rules.into_iter().collect(), ..*described(&review, write) })
     });
     finish(&review, &reply, outcome, described).map(Attempt::Answered)
+}
+
+/// The saved state of the node, and with it the evidence for the node's pools.
+fn prove(review: &mut Review<'_>, policies: &PolicySet, context: &Context) -> Option<Arc<SavedState>> {
+    let Subject::Node(write) = &mut review.subject else { return None };
+    let saved = context.saved.get(machine(write));
+    write.prove(policies, saved.as_deref());
+    saved
 }
 
 /// Refuses to answer a review whose evaluation was stopped, because an answer would lack what was not evaluated.

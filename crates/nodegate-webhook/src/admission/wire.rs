@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::answer::Rejection;
 use nodegate_policy::{
-    Flag, List, NodeFacts, NodeFields, Object, ObjectText, Operation, Quoted, Requester, Text, Write,
+    Extra, Flag, List, NodeFacts, NodeFields, Object, ObjectText, Operation, Quoted, Requester, Text, Write,
 };
 
 /// Maximum length of names and uids, in bytes: of the request, the node and the requester. The API server generates the first, that of
@@ -96,6 +97,8 @@ struct UserWire<'a> {
     groups: Option<List<Text<'a>, GROUPS_MAX>>,
     #[serde(borrow, default)]
     uid: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    extra: Option<&'a RawValue>,
 }
 
 impl<'a> Review<'a> {
@@ -207,15 +210,17 @@ impl<'a> RequestWire<'a> {
                 return Err(Rejection::bad_request("the request is an UPDATE but has no oldObject"));
             }
         };
-        let Object(UserWire { username, groups, uid }) = self.user_info;
+        let Object(UserWire { username, groups, uid, extra }) = self.user_info;
         if username.len() > NAME_MAX || uid.as_ref().is_some_and(|uid| uid.len() > NAME_MAX) {
             let message = "the requester has a name or a uid of more than 1 KiB, which no API server authenticates";
             return Err(Rejection::bad_request(message));
         }
         check_groups(groups.as_ref().map_or(&[], |List(groups)| groups))?;
-        let requester = Requester { username, groups: groups.map(|List(groups)| groups).unwrap_or_default(), uid };
+        let groups = groups.map(|List(groups)| groups).unwrap_or_default();
+        let requester = Requester { username, groups, uid, extra: Extra::new(extra.map(RawValue::get)) };
         let Flag(dry_run) = self.dry_run.unwrap_or_default();
-        Ok(Write { operation, status, dry_run, requester, node: NodeFacts::new(node, ObjectText::ObjectOf(text)), old })
+        let node = NodeFacts::new(node, ObjectText::ObjectOf(text));
+        Ok(Write { operation, status, dry_run, requester, evidence: None, node, old })
     }
 }
 

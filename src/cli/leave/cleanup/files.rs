@@ -6,7 +6,7 @@ use crate::cli::leave::cleanup::CleanupArgs;
 use crate::cli::shared::node_files;
 use nodegate_controller::NodeObject;
 use nodegate_policy::cleanup::{Cleanup, CleanupScope, Extent, NodeCleanup, plan_cleanup};
-use nodegate_policy::{Publishers, StoredNode, simulate};
+use nodegate_policy::{Evidence, Publishers, StoredNode, simulate};
 
 pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
     let saved = args.saved.read()?.unwrap_or_default();
@@ -21,8 +21,10 @@ pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
     for found in found {
         let node = NodeObject::read(&found.node.to_string())?;
         let record = saved.get(node.name()).cloned().unwrap_or_default();
+        let facts = node.facts()?;
+        let evidence = Evidence::of_stored(&facts, &record, true);
         let stored = StoredNode {
-            node: &node.facts()?,
+            node: &facts,
             version: None,
             claims: &node.claims,
             saved: &record,
@@ -33,6 +35,7 @@ pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
             adopt: false,
             patched_taints: &BTreeSet::new(),
             elsewhere: Publishers::default(),
+            evidence: evidence.as_ref(),
         };
         let plan = plan_cleanup(&CleanupScope { extent: Extent::Everything, running: None }, &stored);
         if !plan.keys.is_empty() {

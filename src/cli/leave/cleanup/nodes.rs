@@ -12,7 +12,7 @@ use nodegate_controller::{Made, NodeObject, Read, Unreadable, Urgency, machine, 
 use nodegate_policy::cleanup::{
     CleanupPlan, CleanupResult, Extent, KeptBecause, KeyCleanup, NodeCleanup, plan_cleanup, record_without,
 };
-use nodegate_policy::{NodeChange, NodeFacts, StoredNode};
+use nodegate_policy::{Evidence, NodeChange, NodeFacts, StoredNode};
 use nodegate_stores::state::StoredMap;
 
 /// Number of nodes that are processed concurrently.
@@ -168,6 +168,7 @@ impl Cleaner<'_> {
             }
         };
         let saved = self.maps.states().get(machine(&facts)).unwrap_or_default();
+        let evidence = Evidence::of_stored(&facts, &saved, false);
         let stored = StoredNode {
             node: &facts,
             version: None,
@@ -180,6 +181,7 @@ impl Cleaner<'_> {
             adopt: false,
             patched_taints: &BTreeSet::new(),
             elsewhere: self.maps.states().publishers(),
+            evidence: evidence.as_ref(),
         };
         let CleanupPlan { mut keys, change } = plan_cleanup(&self.scope(), &stored);
         let Some(change) = change.filter(|_| self.args.confirm) else {

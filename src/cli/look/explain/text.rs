@@ -3,8 +3,8 @@
 use crate::cli::shared::output;
 use nodegate_base::text::{counted, cut_to_characters, on_a_line, or_quotes, wrapped};
 use nodegate_policy::explain::{
-    ConditionResult, Entry, Explanation, FieldName, Lost, LostTo, Missing, MissingBecause, Mode, RemovalCause,
-    RemovedWhen, RuleResult, Source, SourceKind, WhyNot,
+    ConditionResult, Entry, Explanation, FieldName, Lost, LostTo, Missing, MissingBecause, Mode, NodeIdentity,
+    PoolProof, RemovalCause, RemovedWhen, RuleResult, Source, SourceKind, WhyNot,
 };
 
 /// Maximum length of a value in a table, in characters.
@@ -20,7 +20,7 @@ const SINCE: usize = 5;
 
 /// A node, as tables: first the keys that a rule affects, then `all` that it has.
 pub(super) fn of_node(explanation: &Explanation, all: bool) -> String {
-    let Explanation { node, entries, missing, saved_state_unknown: _, writers_unknown } = explanation;
+    let Explanation { node, entries, missing, identity, saved_state_unknown: _, writers_unknown } = explanation;
     let mut table = output::table(&["field", "key", "value", "source", "owned", "since"]);
     table.fit(WIDTH, &[FIELD, OWNED, SINCE]);
     let (ours, others): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| entry.is_ours());
@@ -69,6 +69,7 @@ pub(super) fn of_node(explanation: &Explanation, all: bool) -> String {
         }),
     );
     section("Missing", missing.iter().map(lacking).collect());
+    section("Pools", identity.as_ref().map(pools).unwrap_or_default());
     if entries.is_empty() && missing.is_empty() {
         text.push_str(&format!(
             "node {} has no labels, annotations or taints, and no rule assigns any\n",
@@ -78,9 +79,27 @@ pub(super) fn of_node(explanation: &Explanation, all: bool) -> String {
     text
 }
 
+/// The pools of the node, and what proves them.
+fn pools(identity: &NodeIdentity) -> Vec<String> {
+    let NodeIdentity { pools, unknown, proof } = identity;
+    let evidence = |proof: &PoolProof| {
+        let evidence = proof.evidence.iter().map(|(name, values)| format!("{name} {}", values.join(", ")));
+        format!("proven by its {}: {}", proof.source.as_str(), evidence.collect::<Vec<_>>().join("; "))
+    };
+    let proven = proof.as_ref().map(|proof| format!("{}, {}", pools.join(", "), evidence(proof)));
+    let unknown = (!unknown.is_empty()).then(|| {
+        format!(
+            "not known: {}, because too little is recorded about the kubelet that created the node",
+            unknown.join(", ")
+        )
+    });
+    let lines: Vec<String> = proven.into_iter().chain(unknown).collect();
+    if lines.is_empty() { vec!["the node belongs to none".to_owned()] } else { lines }
+}
+
 /// One key, as paragraphs.
 pub(super) fn of_key(explanation: &Explanation, key: &str) -> String {
-    let Explanation { node, entries, missing, saved_state_unknown: _, writers_unknown } = explanation;
+    let Explanation { node, entries, missing, identity: _, saved_state_unknown: _, writers_unknown } = explanation;
     let mut text = String::new();
     let mut line = |line: String| text.push_str(&format!("{}\n", wrapped(&on_a_line(&line), WIDTH.into(), DETAIL)));
     for entry in entries {

@@ -14,8 +14,9 @@ use nodegate_base::text::counted;
 use nodegate_controller::tell::published::Published;
 use nodegate_controller::{NodeApi, Unreadable};
 use nodegate_policy::api::policy::EntryMode;
+use nodegate_policy::api::state::SavedState;
 use nodegate_policy::simulate::{Scene, node_name, simulate};
-use nodegate_policy::{Exemptions, Kind, NodeFacts, PolicySet, violations};
+use nodegate_policy::{Evidence, Exemptions, Kind, NodeFacts, PolicySet, violations};
 
 /// What nodes violate.
 #[derive(Serialize, JsonSchema)]
@@ -138,7 +139,10 @@ pub(super) struct Found {
 pub(super) fn judge(set: &PolicySet, node: &Json) -> anyhow::Result<Vec<Found>> {
     let scene = Scene::unchanged(node);
     let object = simulate(set, &scene, &Exemptions::default())?.node.to_string();
-    let verdict = violations(set, &NodeFacts::parse(&object)?);
+    let facts = NodeFacts::parse(&object)?;
+    // As the node has it: no kubelet can change it while the guard is there.
+    let evidence = Evidence::of_stored(&facts, &SavedState::default(), true);
+    let verdict = violations(set, &facts, evidence.as_ref());
     let line = |by: &nodegate_policy::RuleId, mode, key: &str, message: &str| Violation {
         node: node_name(node).to_owned(),
         policy: by.policy.to_string(),

@@ -17,7 +17,7 @@ use nodegate_base::kube_error::in_words;
 use nodegate_base::text::on_a_line;
 use nodegate_controller::{NodeApi, NodeObject, Unreadable, machine};
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{FactsError, InventoryAnswers, NodeFacts, PendingTaints, Publishers, StoredNode};
+use nodegate_policy::{Evidence, FactsError, InventoryAnswers, NodeFacts, PendingTaints, Publishers, StoredNode};
 use nodegate_stores::inventory::{self, InventoryCache, UnreadableAnswers};
 use nodegate_stores::state::{ConfigMaps, Identity, SavedStates, UnusedDocument};
 
@@ -37,6 +37,8 @@ pub(in crate::cli) struct KnownNode {
     patched_taints: BTreeSet<String>,
     /// Programs that publish labels on other nodes.
     elsewhere: Publishers,
+    /// The evidence for its pools.
+    evidence: Option<Evidence<'static>>,
 }
 
 impl KnownNode {
@@ -49,9 +51,14 @@ impl KnownNode {
         identity: Identity,
         elsewhere: Publishers,
     ) -> Self {
-        let identified = node.facts().is_ok_and(|facts| identity.of(machine(&facts)).is_some());
+        let facts = node.facts().ok();
+        let identified = facts.as_ref().is_some_and(|facts| identity.of(machine(facts)).is_some());
+        // Only the leader knows whether the guard was there when the node was created, and it has recorded the evidence then.
+        let evidence = facts.as_ref().and_then(|facts| Evidence::of_stored(facts, &saved, false));
+        drop(facts);
         let registered = webhook_since.zip(node.created()).is_some_and(|(since, created)| created > since);
-        Self { node, saved, inventory, registered, identified, patched_taints: BTreeSet::new(), elsewhere }
+        let patched_taints = BTreeSet::new();
+        Self { node, saved, inventory, registered, identified, patched_taints, elsewhere, evidence }
     }
 
     /// A node of a file. Without saved state, it is assumed that admission handled the node and that it did not join just
@@ -77,7 +84,8 @@ impl KnownNode {
             ..SavedState::default()
         });
         let inventory = Arc::default();
-        Ok(Self { node, saved, inventory, registered: true, identified: true, patched_taints, elsewhere })
+        let evidence = Evidence::of_stored(&node.facts()?, &saved, true);
+        Ok(Self { node, saved, inventory, registered: true, identified: true, patched_taints, elsewhere, evidence })
     }
 
     /// The facts of the node.
@@ -90,7 +98,7 @@ impl KnownNode {
 
     /// The node as `plan_reconcile` takes it.
     pub(in crate::cli) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a PendingTaints) -> StoredNode<'a> {
-        let Self { node, saved, inventory, registered, identified, patched_taints, elsewhere } = self;
+        let Self { node, saved, inventory, registered, identified, patched_taints, elsewhere, evidence } = self;
         StoredNode {
             node: facts,
             version: None,
@@ -103,6 +111,7 @@ impl KnownNode {
             adopt: false,
             patched_taints,
             elsewhere: *elsewhere,
+            evidence: evidence.as_ref(),
         }
     }
 }

@@ -21,7 +21,9 @@ impl LeaderSession {
         let mut losing = 0;
         for (count, node) in nodes.iter().enumerate() {
             if let Ok(facts) = node.facts() {
-                let verdict = violations(&set, &facts);
+                let (_, saved) = self.reconciler.stored_and_saved(node, &facts);
+                let evidence = self.reconciler.evidence(node, &facts, &saved);
+                let verdict = violations(&set, &facts, evidence.as_ref());
                 findings.note_violations(&verdict);
                 if self.config.reports {
                     findings.violations.extend(reports::of_node(node, &verdict));

@@ -143,6 +143,7 @@ fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
         adopt: false,
         patched_taints: &std::collections::BTreeSet::new(),
         elsewhere: Default::default(),
+        evidence: None,
     };
     let plan = plan_reconcile(&set, &stored);
     let change = plan.change(|_| true, |_, _| false).unwrap();

@@ -26,7 +26,7 @@ fn expressions_are_charged_to_the_shared_budget() {
         (Budget::default(), 60_000, Kleene::True),
     ] {
         let set = set(items);
-        let view = View::new(&set, &facts, None).within(Some(&budget));
+        let view = View::new(&set, &facts, None, None).within(Some(&budget));
         let (outcome, failures) = (evaluate(&set, &view), view.take_failures());
         assert_eq!(outcome, expected, "{items}: {failures:?}");
         let too_costly = expected == Kleene::Unknown;
@@ -37,8 +37,8 @@ fn expressions_are_charged_to_the_shared_budget() {
 #[test]
 fn without_a_shared_budget_all_expressions_of_a_view_have_one() {
     let (set, facts) = (set(60_000), NodeFacts::parse(NODE).unwrap());
-    let view = View::new(&set, &facts, None);
+    let view = View::new(&set, &facts, None, None);
     assert_eq!(evaluate(&set, &view), Kleene::True);
     assert!((0..70).any(|_| evaluate(&set, &view) == Kleene::Unknown));
-    assert_eq!(evaluate(&set, &View::new(&set, &facts, None)), Kleene::True, "another view has its own budget");
+    assert_eq!(evaluate(&set, &View::new(&set, &facts, None, None)), Kleene::True, "another view has its own budget");
 }

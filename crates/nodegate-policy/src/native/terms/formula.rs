@@ -1,6 +1,6 @@
 //! Conditions as CEL text that can be nested anywhere.
 
-use crate::decide::admission_mark::ADMISSION;
+use crate::decide::admission_mark::LEFT_AT_JOIN;
 use crate::keys::compile_budget::CompileBudget;
 use crate::keys::pattern::{KeySet, SYSTEM_NAMES, glob, is_glob};
 
@@ -147,10 +147,10 @@ pub(in crate::native) fn is_own(key: &str) -> Formula {
     Formula::When(format!("({key}.startsWith({exact}) || {key}.contains({below}))"))
 }
 
-/// Whether the annotation in the variable `key` is the mark that the webhook leaves on a node that joins. The API server calls
-/// policies again after the webhook, and then the mark must stay.
-pub(in crate::native) fn is_admission_mark(key: &str) -> Formula {
-    Formula::When(format!("(variables.create && {key} == {})", quote(ADMISSION)))
+/// Whether the annotation in the variable `key` is one that the webhook leaves on a node that joins. The API server calls
+/// policies again after the webhook, and then it must stay.
+pub(in crate::native) fn is_left_at_join(key: &str) -> Formula {
+    Formula::When(format!("(variables.create && {key} in {})", list(LEFT_AT_JOIN)))
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl Reader<'_, '_> {
             Condition::Taints(patterns) => Formula::any(patterns.iter().map(|pattern| self.taint(pattern))),
             Condition::Capacity(resource, comparison) => capacity(self.subject, resource, *comparison),
             Condition::NodeInfo(info) => node_info::condition(self.subject, info),
-            Condition::Gpu(_) => Formula::Never,
+            Condition::Gpu(_) | Condition::Pools(_) => Formula::Never,
             Condition::Expression(expression) => {
                 let text = expression.in_native_node(LABELS, self.subject.annotations(), self.subject.taints());
                 text.map_or(Formula::Never, |text| Formula::When(format!("({text})")))

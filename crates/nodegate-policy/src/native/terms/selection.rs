@@ -282,7 +282,7 @@ impl<'a> Selection<'a> {
         match condition.source() {
             Source::Label(requirement) => absence_reason(requirement),
             Source::Expression(expression) => self.expression_reason(expression),
-            Source::Name(_) | Source::Taints(_) | Source::Reported(_) | Source::Gpu => None,
+            Source::Name(_) | Source::Pools | Source::Taints(_) | Source::Reported(_) | Source::Gpu => None,
         }
     }
 
@@ -375,6 +375,7 @@ pub(in crate::native) fn why_not(set: &PolicySet, condition: &Condition) -> Opti
         }
         Condition::NodeInfo(info) => node_info::why_not(info),
         Condition::Gpu(_) => Some("matches on GPU inference, which only nodegate has"),
+        Condition::Pools(_) => Some("matches on pools, whose proof only nodegate has"),
         Condition::Label(_) | Condition::Taints(_) | Condition::Capacity(..) | Condition::Expression(_) => None,
     }
 }

@@ -44,7 +44,12 @@ pub(in crate::native) fn reason(set: &PolicySet, entry: &Entry, allow: &Subjects
 pub(in crate::native) fn is_about_names(entry: &Entry) -> bool {
     entry.matcher.conditions().all(|condition| match condition.source() {
         Source::Name(_) => true,
-        Source::Label(_) | Source::Taints(_) | Source::Reported(_) | Source::Gpu | Source::Expression(_) => false,
+        Source::Pools
+        | Source::Label(_)
+        | Source::Taints(_)
+        | Source::Reported(_)
+        | Source::Gpu
+        | Source::Expression(_) => false,
     })
 }
 

@@ -11,7 +11,7 @@ use crate::keys::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};
 use crate::native::objects::{
     FailurePolicy, LeftOut, NativeOptions, match_condition, match_constraints, not_self, with_binding,
 };
-use crate::native::terms::formula::{Formula, in_keys, is_admission_mark, is_own, list, quote};
+use crate::native::terms::formula::{Formula, in_keys, is_left_at_join, is_own, list, quote};
 use crate::native::terms::request::{CAN_VIOLATE, KUBELET};
 use crate::native::terms::selection::{AssignedKey, Selection, rule_variable, value};
 use crate::native::terms::variables::Variables;
@@ -140,7 +140,7 @@ fn add_changes(selection: &Selection<'_>, field: Field, title: &str, variables: 
         Field::Taint => Formula::Never,
     };
     let reconciled = reconciled_if("variables.kubelet");
-    let mark = if field == Field::Annotation { is_admission_mark("k") } else { Formula::Never };
+    let mark = if field == Field::Annotation { is_left_at_join("k") } else { Formula::Never };
     let counts = Formula::any([given, reconciled, by_control_plane(field), mark]).not().text();
     variables.add(
         format!("changed{title}"),

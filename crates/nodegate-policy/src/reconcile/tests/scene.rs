@@ -4,6 +4,7 @@ use serde_json::{Value as Json, json};
 
 use crate::api::state::SavedState;
 use crate::facts::NodeFacts;
+use crate::facts::evidence::Evidence;
 use crate::facts::managed_fields::Claims;
 use crate::facts::pending_taints::PendingTaints;
 use crate::reconcile::{ReconcilePlan, StoredNode, plan_reconcile};
@@ -28,6 +29,8 @@ pub(crate) struct Scene {
     /// The version of the node.
     pub(crate) version: &'static str,
     pub(crate) inventory: InventoryAnswers,
+    /// What was authenticated about its kubelet, if the API server checked what the node says.
+    pub(crate) evidence: Option<Evidence<'static>>,
 }
 
 impl Scene {
@@ -45,6 +48,7 @@ impl Scene {
             patched: &[],
             version: "1",
             inventory: InventoryAnswers::default(),
+            evidence: None,
         }
     }
 
@@ -106,6 +110,7 @@ impl Scene {
             adopt: self.adopt,
             patched_taints: &self.patched.iter().map(|id| (*id).to_owned()).collect(),
             elsewhere: Default::default(),
+            evidence: self.evidence.as_ref(),
         };
         look(&stored)
     }

@@ -22,7 +22,7 @@ fn migration() -> impl Strategy<Value = (&'static str, [&'static str; 2], Policy
 
 fn is_denied(set: &PolicySet, scene: &Scene, node: &Value) -> bool {
     let (object, old) = (node.to_string(), scene.old.as_ref().map(Value::to_string));
-    let write = write(scene, &object, old.as_deref());
+    let write = write(set, scene, &object, old.as_deref());
     let saved = scene.saved();
     let context = nodegate_policy::DecideContext { saved: saved.as_ref(), ..Default::default() };
     judge(set, &write, &context, &Exemptions::default()).denial().is_some()

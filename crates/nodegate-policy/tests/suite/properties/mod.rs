@@ -10,8 +10,8 @@ use json_patch::patch as apply;
 use nodegate_policy::api::policy::ConditionsSpec;
 use nodegate_policy::api::schema::schema_of;
 use nodegate_policy::{
-    ADMISSION, DecideContext, Decision, Desired, Exemptions, NodeFacts, Operation, PolicySet, Requester, Text, Write,
-    decide, judge, patch,
+    ADMISSION, AUTHENTICATED_AS, DecideContext, Decision, Desired, Exemptions, NodeFacts, Operation, PolicySet,
+    Requester, Text, Write, decide, judge, patch,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -19,25 +19,28 @@ use serde_json::{Value, json};
 use crate::model::{DesiredState, Keys, Question};
 use strategies::{KEYS, Scene, conditions, node, policies, scene, written_policies};
 
-fn write<'a>(scene: &Scene, object: &'a str, old: Option<&'a str>) -> Write<'a> {
-    let groups = if scene.kubelet { vec!["system:nodes"] } else { vec!["system:masters"] };
-    Write {
+fn write<'a>(set: &PolicySet, scene: &Scene, object: &'a str, old: Option<&'a str>) -> Write<'a> {
+    let groups = if scene.kubelet { vec!["system:nodes", "pool:gpu"] } else { vec!["system:masters"] };
+    let mut write = Write {
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         status: false,
         dry_run: false,
+        evidence: None,
         requester: Requester {
             username: Text(if scene.kubelet { "system:node:n1" } else { "admin" }.into()),
             groups: groups.into_iter().map(|group| Text(group.into())).collect(),
-            uid: None,
+            ..Requester::default()
         },
         node: NodeFacts::parse(object).unwrap(),
         old: old.map(|old| NodeFacts::parse(old).unwrap()),
-    }
+    };
+    write.prove(set, scene.saved().as_ref());
+    write
 }
 
 fn decide_on(set: &PolicySet, scene: &Scene, node: &Value) -> (Decision, Value) {
     let (object, old) = (node.to_string(), scene.old.as_ref().map(Value::to_string));
-    let write = write(scene, &object, old.as_deref());
+    let write = write(set, scene, &object, old.as_deref());
     let saved = scene.saved();
     let context = DecideContext { saved: saved.as_ref(), sets_pending: true, ..DecideContext::default() };
     let decision = decide(set, &write, &context);
@@ -99,7 +102,7 @@ proptest! {
         let taints = decision.taints.iter().map(|(id, desired)| (id.to_string(), desired.value.clone())).collect();
         let mut annotations = keys(&decision.annotations);
         // What admission leaves for the controller is not the policies' wish.
-        annotations.remove(ADMISSION);
+        annotations.retain(|key, _| ![ADMISSION, AUTHENTICATED_AS].contains(&&**key));
         let decided = DesiredState { labels: keys(&decision.labels), annotations, taints };
         prop_assert_eq!(decided, wanted, "{}", spec);
     }
@@ -151,7 +154,7 @@ proptest! {
         }
         // Persisted keys among them: nothing is left to deny.
         let (object, old) = (patched.to_string(), old.to_string());
-        let write = write(&scene, &object, Some(&old));
+        let write = write(&set, &scene, &object, Some(&old));
         let saved = scene.saved();
         let context = DecideContext { saved: saved.as_ref(), ..DecideContext::default() };
         let violations = judge(&set, &write, &context, &Exemptions::default()).violations;

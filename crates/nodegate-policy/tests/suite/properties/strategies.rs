@@ -87,9 +87,10 @@ pub(super) fn conditions() -> impl Strategy<Value = Value> {
         prop::option::weighted(0.15, (select(vec!["kernel", "kernelVersion"]), select(KERNEL_PATTERNS.to_vec())));
     let capacity = prop::option::weighted(0.15, select(vec![">=4", "<4", "==0"]));
     let expression = prop::option::weighted(0.1, select(EXPRESSIONS.to_vec()));
-    let others = (os_image, kernel, capacity, expression);
+    let pools = prop::option::weighted(0.15, select(vec!["by-name", "by-group", "by-*"]));
+    let others = (os_image, kernel, capacity, expression, pools);
     (names, requirements, taints, gpu, others).prop_map(|(names, requirements, taint, gpu, others)| {
-        let (os_image, kernel, capacity, expression) = others;
+        let (os_image, kernel, capacity, expression, pools) = others;
         let mut conditions = json!({"selector": {"matchExpressions": requirements}});
         if let Some(names) = names {
             conditions["names"] = json!(names);
@@ -99,6 +100,9 @@ pub(super) fn conditions() -> impl Strategy<Value = Value> {
         }
         if gpu {
             conditions["gpu"] = json!({"vendor": "nvidia"});
+        }
+        if let Some(pool) = pools {
+            conditions["pools"] = json!([pool]);
         }
         if let Some(capacity) = capacity {
             conditions["capacity"] = json!({"cpu": capacity});
@@ -148,8 +152,12 @@ pub(super) fn written_policies() -> impl Strategy<Value = (Value, PolicySet)> {
                 .iter()
                 .any(|field| rule[*field] != json!({}) && rule[*field] != json!([]))
         });
-        let spec =
-            json!({"rules": rules, "protect": {"keys": protect}, "persist": {"labels": persist, "taints": ["a"]}});
+        let pools = json!([
+            {"name": "by-name", "names": ["gpu-*"]},
+            {"name": "by-group", "requester": {"groups": ["pool:*"]}},
+        ]);
+        let persist = json!({"labels": persist, "taints": ["a"]});
+        let spec = json!({"rules": rules, "protect": {"keys": protect}, "persist": persist, "pools": pools});
         let typed: NodePolicySpec = serde_json::from_value(spec.clone()).unwrap();
         Some((spec, PolicySet::compile(&[PolicyDocument::new("p", Origin::Object, typed)]).ok()?))
     })

@@ -1,0 +1,117 @@
+//! Compiles `pools`.
+
+use super::Faults;
+use crate::api::document::PolicyError;
+use crate::api::policy::NodePolicySpec;
+use crate::api::pools::{PoolRequesterSpec, PoolSpec};
+use crate::api::problem::Problem;
+use crate::api::source::FieldPath;
+use crate::facts::evidence::GROUPS_OF_EVERY_KUBELET;
+use crate::keys::pattern::{Identities, TextSet};
+use crate::set::index::NameIndexBuilder;
+use crate::set::pools::{Pool, PoolRequester, Pools};
+
+/// Maximum number of keys of `extra` in all pools: each is a line of the evidence that every node carries.
+const EXTRA_KEYS_MAX: usize = 16;
+
+/// The pools of a document.
+pub(super) fn compile(names: &mut NameIndexBuilder, pools: &mut Vec<Pool>, faults: &mut Faults<'_>) {
+    let NodePolicySpec { pools: specs, .. } = &*faults.document.spec;
+    let all = FieldPath::root().key("spec").key("pools");
+    for (index, spec) in specs.iter().enumerate() {
+        let path = all.index(index);
+        let PoolSpec { name, requester, names: node_names } = spec;
+        check_name(name, &path, faults);
+        if requester.is_none() && node_names.is_none() {
+            let problem = Problem::new(
+                format!("nothing proves that a node belongs to pool {name:?}"),
+                "write requester or names",
+            );
+            faults.at(&path, problem);
+        }
+        let group = node_names.as_ref().map(|list| {
+            let path = path.key("names");
+            refuse_empty(list, &path, faults);
+            names.add(list, faults.budget, |index, message| faults.at(&path.index(index), message))
+        });
+        let requester = requester.as_ref().map(|spec| requester_of(spec, &path.key("requester"), faults));
+        pools.push(Pool { name: name.as_str().into(), requester, names: group });
+    }
+}
+
+fn check_name(name: &str, path: &FieldPath, faults: &mut Faults<'_>) {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > 63 || !name.chars().all(is_plain) {
+        let problem = Problem::new(
+            format!("{name:?} is no name of a pool"),
+            "use 1 to 63 letters, digits, \"-\", \"_\" and \".\", so that it can be the value of a label",
+        );
+        faults.at(&path.key("name"), problem);
+    }
+}
+
+fn refuse_empty(list: &[String], path: &FieldPath, faults: &mut Faults<'_>) {
+    if list.is_empty() {
+        faults.at(
+            path,
+            Problem::new("the list is empty, so no node belongs to the pool", "add an entry or remove the field"),
+        );
+    }
+}
+
+fn requester_of(spec: &PoolRequesterSpec, path: &FieldPath, faults: &mut Faults<'_>) -> PoolRequester {
+    let PoolRequesterSpec { groups: group_spec, extra: extra_spec } = spec;
+    if group_spec.is_none() && extra_spec.is_empty() {
+        faults.at(path, Problem::new("it names nothing, so every kubelet would prove it", "write groups or extra"));
+    }
+    let groups = group_spec.as_ref().map(|list| {
+        let path = path.key("groups");
+        refuse_empty(list, &path, faults);
+        for (index, text) in list.iter().enumerate() {
+            let one = Identities::compile([text.as_str()], faults.budget, |_, message| {
+                faults.at(&path.index(index), message);
+            });
+            if let Some(group) = GROUPS_OF_EVERY_KUBELET.iter().find(|group| one.contains(group)) {
+                let problem = Problem::new(
+                    format!("{text:?} includes {group:?}, so every kubelet would prove it"),
+                    "name a group that only this pool's kubelets are in",
+                );
+                faults.at(&path.index(index), problem);
+            }
+        }
+        Identities::compile(list.iter().map(String::as_str), faults.budget, |_, _| {})
+    });
+    let mut extra = Vec::new();
+    for (key, values) in extra_spec {
+        let path = path.key("extra").key(key);
+        if key.is_empty() || key.len() > 253 || key.contains(|c: char| c == '=' || c.is_control()) {
+            let problem = Problem::new(
+                format!("{key:?} is no key of extra information"),
+                "use at most 253 characters, without \"=\"",
+            );
+            faults.at_key(&path, problem);
+        }
+        refuse_empty(values, &path, faults);
+        let set = TextSet::compile(values.iter().map(String::as_str), faults.budget, |index, message| {
+            faults.at(&path.index(index), message);
+        });
+        if set.contains("\u{1}") {
+            let problem =
+                Problem::new("any value would prove it", "name the values that only this pool's kubelets have");
+            faults.at(&path, problem);
+        }
+        extra.push((key.as_str().into(), set));
+    }
+    PoolRequester { groups, extra }
+}
+
+/// Refuses pools that together ask for more than evidence can hold.
+pub(super) fn check(pools: &Pools, errors: &mut Vec<PolicyError>) {
+    let count = pools.asked_of_requester().map_or(0, |keys| keys.len());
+    if count > EXTRA_KEYS_MAX {
+        let what = format!(
+            "the pools of all policies ask for {count} keys of extra information, but the limit is {EXTRA_KEYS_MAX}, because each node carries all of them"
+        );
+        super::add(errors, super::of_all(Problem::new(what, "use fewer keys")));
+    }
+}

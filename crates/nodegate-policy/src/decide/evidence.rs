@@ -1,0 +1,36 @@
+//! The evidence for a node's pools: which write gives it, and that admission leaves it on a node that joins.
+
+use crate::api::state::SavedState;
+use crate::decide::{DecisionBuilder, PatchScope};
+use crate::facts::evidence::{AUTHENTICATED_AS, Evidence};
+use crate::facts::request::{Operation, Write};
+use crate::set::PolicySet;
+
+impl Write<'_> {
+    /// Finds the evidence for the node's pools, if the policies ask for any.
+    ///
+    /// At a kubelet's CREATE it is what the API server authenticated; at an UPDATE, what is recorded of the node object.
+    pub fn prove(&mut self, set: &PolicySet, saved: Option<&SavedState>) {
+        let Some(keys) = set.pools().asked_of_requester() else { return };
+        self.evidence = match &self.old {
+            None => {
+                let evidence = self.requester.is_kubelet().then(|| Evidence::of(&self.requester, &keys)).flatten();
+                evidence.filter(|evidence| Evidence::read(evidence.as_str(), &self.node.name).is_some())
+            }
+            Some(old) => saved.and_then(|saved| Evidence::of_stored(old, saved, false)),
+        };
+    }
+}
+
+impl DecisionBuilder<'_> {
+    /// Leaves the evidence on a node that joins, for the controller, and takes away any other.
+    pub(crate) fn leave_evidence(&mut self) {
+        if self.write.operation != Operation::Create {
+            return;
+        }
+        let joins = self.scope == PatchScope::KubeletCreate;
+        let evidence = self.write.evidence.as_ref().filter(|_| joins);
+        let wanted = evidence.map(|evidence| evidence.as_str().to_owned());
+        self.leave(AUTHENTICATED_AS, wanted, false);
+    }
+}

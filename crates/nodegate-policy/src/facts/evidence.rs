@@ -1,0 +1,224 @@
+//! Evidence for the pools of a node: what the API server authenticated about the kubelet that created it.
+//!
+//! Only the review of the CREATE says it. The webhook leaves it in an annotation, because it has no side effects. A kubelet that
+//! joins while no webhook is there can leave such an annotation itself, so the guard, which the API server evaluates, admits
+//! only what is true of the requester (`native/guard/evidence.rs`). No kubelet may change it later.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+
+use crate::api::state::SavedState;
+use crate::facts::NodeFacts;
+use crate::facts::json_borrow::Text;
+use crate::facts::json_kinds::{List, object};
+use crate::facts::request::Requester;
+
+/// The annotation with the evidence.
+pub const AUTHENTICATED_AS: &str = "nodegate.dev/authenticated-as";
+
+/// The groups of every kubelet. They are left out, because they prove nothing.
+pub(crate) const GROUPS_OF_EVERY_KUBELET: [&str; 2] = ["system:nodes", "system:authenticated"];
+/// Maximum length of the evidence, in bytes: all annotations of a node share 256 KiB.
+pub(crate) const EVIDENCE_MAX: usize = 8192;
+/// Maximum number of its lines. The guard compares each with each group and each extra value of the requester.
+pub(crate) const LINES_MAX: usize = 64;
+
+/// The beginnings of lines. The guard has the same.
+pub(crate) const USER: &str = "user=";
+pub(crate) const GROUP: &str = "group=";
+pub(crate) const EXTRA: &str = "extra.";
+pub(crate) const NO_EXTRA: &str = "no-extra.";
+
+/// `userInfo.extra` of a review, as JSON that is parsed only for evidence.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extra<'a>(Option<&'a str>);
+
+impl<'a> Extra<'a> {
+    /// Extra information in JSON: an object of lists of strings.
+    pub fn new(json: Option<&'a str>) -> Self {
+        Self(json)
+    }
+
+    /// The values of these keys; `None` if it is not what an API server sends.
+    fn of_keys(self, keys: &[&str]) -> Option<Vec<(Text<'a>, Vec<Text<'a>>)>> {
+        struct Wanted<'k>(&'k [&'k str]);
+        impl<'de> Visitor<'de> for Wanted<'_> {
+            type Value = Vec<(Text<'de>, Vec<Text<'de>>)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of lists of strings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut found: Self::Value = Vec::new();
+                while let Some(key) = map.next_key::<Text<'de>>()? {
+                    if self.0.contains(&&*key) {
+                        let List(values) = map.next_value::<List<Text<'de>, LINES_MAX>>()?;
+                        found.retain(|(other, _)| *other != key);
+                        found.push((key, values));
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(found)
+            }
+        }
+        let Some(text) = self.0 else { return Some(Vec::new()) };
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        object(&mut deserializer, Wanted(keys)).ok()
+    }
+}
+
+/// What the API server authenticated about the kubelet that created a node, as lines of text:
+///
+/// ```text
+/// user=system:node:gpu-1
+/// group=pool:gpu
+/// extra.canonicalArn=arn:aws:iam::111122223333:role/gpu
+/// no-extra.sessionName
+/// ```
+///
+/// All groups are there but those of every kubelet, and those extra keys that policies ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evidence<'a>(Cow<'a, str>);
+
+impl<'a> Evidence<'a> {
+    /// What is known of the requester of a review, with these keys of its extra information. `None` if it does not fit, or if a
+    /// part of it has a line break.
+    pub(crate) fn of(requester: &Requester<'_>, keys: &[&str]) -> Option<Evidence<'static>> {
+        let mut lines = vec![format!("{USER}{}", &*requester.username)];
+        let groups = requester.groups.iter().filter(|group| !GROUPS_OF_EVERY_KUBELET.contains(&&***group));
+        lines.extend(groups.map(|group| format!("{GROUP}{}", &**group)));
+        let extra = requester.extra.of_keys(keys)?;
+        for key in keys {
+            let values = extra.iter().find(|(found, _)| **found == **key).map(|(_, values)| values.as_slice());
+            match values.unwrap_or_default() {
+                [] => lines.push(format!("{NO_EXTRA}{key}")),
+                values => lines.extend(values.iter().map(|value| format!("{EXTRA}{key}={}", &**value))),
+            }
+        }
+        lines.sort_unstable();
+        lines.dedup();
+        let broken = lines.iter().any(|line| line.contains(char::is_control));
+        let text = lines.join("\n");
+        (!broken && lines.len() <= LINES_MAX && text.len() <= EVIDENCE_MAX).then_some(Evidence(text.into()))
+    }
+
+    /// The evidence in a text about the node with this name. `None` if it is about another user, or longer than nodegate writes.
+    pub(crate) fn read(text: &'a str, node: &str) -> Option<Self> {
+        let is_short = text.len() <= EVIDENCE_MAX && text.lines().count() <= LINES_MAX;
+        let evidence = Self(text.into());
+        let is_of_node = |user: &str| user.strip_prefix("system:node:") == Some(node);
+        let mut users = evidence.after(USER).map(is_of_node);
+        let is_about_node = users.next() == Some(true) && users.next().is_none();
+        drop(users);
+        (is_short && is_about_node).then_some(evidence)
+    }
+
+    /// The evidence about a stored node: what its record has, else, if `guarded`, what was left on it when it was created.
+    /// `guarded`: the guard was in force then, so that the API server checked it.
+    pub fn of_stored(node: &NodeFacts<'_>, saved: &SavedState, guarded: bool) -> Option<Evidence<'static>> {
+        let is_of_node = saved.node_uid.is_some() && saved.node_uid.as_deref() == node.uid.as_deref();
+        let recorded = saved.authenticated_as.as_deref().filter(|_| is_of_node);
+        let recorded = recorded.and_then(|text| Evidence::read(text, &node.name));
+        let left = || Evidence::read(node.annotation(AUTHENTICATED_AS)?, &node.name);
+        let found = recorded.or_else(|| left().filter(|_| guarded))?;
+        Some(Evidence(found.0.into_owned().into()))
+    }
+
+    /// The groups of the kubelet.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &str> {
+        self.after(GROUP)
+    }
+
+    /// The values of a key of its extra information. `None` if nobody asked for the key when the node was created.
+    pub(crate) fn extra(&self, key: &str) -> Option<Vec<&str>> {
+        let of_key = |line: &'_ str| -> bool { line == key };
+        if self.after(NO_EXTRA).any(of_key) {
+            return Some(Vec::new());
+        }
+        let values = self.after(EXTRA).filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        let values: Vec<&str> = values.collect();
+        (!values.is_empty()).then_some(values)
+    }
+
+    /// What it says about the credential: `groups`, and `extra.KEY` for each key that the kubelet has.
+    pub(crate) fn by_name(&self) -> BTreeMap<String, Vec<String>> {
+        let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for group in self.groups() {
+            found.entry("groups".to_owned()).or_default().push(group.to_owned());
+        }
+        for (key, value) in self.after(EXTRA).filter_map(|line| line.split_once('=')) {
+            found.entry(format!("{EXTRA}{key}")).or_default().push(value.to_owned());
+        }
+        found
+    }
+
+    /// The rest of the lines that begin so.
+    fn after(&self, beginning: &'static str) -> impl Iterator<Item = &str> {
+        self.0.lines().filter_map(move |line| line.strip_prefix(beginning))
+    }
+
+    /// The text, as it is written into the annotation and into the record.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn kubelet<'a>(groups: &[&'a str], extra: &'a str) -> Requester<'a> {
+        Requester {
+            username: Text("system:node:gpu-1".into()),
+            groups: groups.iter().map(|group| Text((*group).into())).collect(),
+            uid: None,
+            extra: Extra::new(Some(extra)),
+        }
+    }
+
+    #[test]
+    fn evidence_has_the_groups_and_the_extra_values_that_are_asked_for() {
+        let extra = r#"{"canonicalArn": ["arn:aws:iam::1:role/gpu"], "accessKeyId": ["AKIA"], "twice": ["b", "a"]}"#;
+        let requester = kubelet(&["system:nodes", "pool:gpu", "system:authenticated"], extra);
+        let evidence = Evidence::of(&requester, &["canonicalArn", "sessionName", "twice"]).unwrap();
+        let expected = "extra.canonicalArn=arn:aws:iam::1:role/gpu\nextra.twice=a\nextra.twice=b\ngroup=pool:gpu\nno-extra.sessionName\nuser=system:node:gpu-1";
+        assert_eq!(evidence.as_str(), expected, "the access key is left out");
+        let read = Evidence::read(expected, "gpu-1").unwrap();
+        assert_eq!(read.groups().collect::<Vec<_>>(), ["pool:gpu"]);
+        assert_eq!(read.extra("canonicalArn").unwrap(), ["arn:aws:iam::1:role/gpu"]);
+        assert_eq!(read.extra("sessionName").unwrap(), Vec::<&str>::new(), "the kubelet has none");
+        assert_eq!(read.extra("accessKeyId"), None, "nobody asked");
+        assert_eq!(read.extra("twic"), None);
+    }
+
+    #[test]
+    fn evidence_about_another_user_or_about_two_is_none() {
+        for text in
+            ["", "group=a", "user=system:node:gpu-2", "user=system:node:gpu-1\nuser=system:node:gpu-2", "user=gpu-1"]
+        {
+            assert_eq!(Evidence::read(text, "gpu-1"), None, "{text:?}");
+        }
+        assert!(Evidence::read("user=system:node:gpu-1", "gpu-1").is_some());
+    }
+
+    #[test]
+    fn what_does_not_fit_and_what_could_be_read_as_another_line_gives_no_evidence() {
+        assert_eq!(Evidence::of(&kubelet(&["a\ngroup=pool:gpu"], "{}"), &[]), None);
+        let many: Vec<String> = (0..LINES_MAX).map(|at| format!("g{at}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(Evidence::of(&kubelet(&many, "{}"), &[]), None);
+        assert!(Evidence::of(&kubelet(&many[1..], "{}"), &[]).is_some());
+        let long = "x".repeat(EVIDENCE_MAX);
+        assert_eq!(Evidence::of(&kubelet(&[&long], "{}"), &[]), None);
+        for extra in ["[]", r#"{"a": "b"}"#, r#"{"a": [1]}"#] {
+            assert_eq!(Evidence::of(&kubelet(&[], extra), &["a"]), None, "{extra}");
+        }
+        assert!(Evidence::of(&kubelet(&[], r#"{"b": 1}"#), &["a"]).is_some(), "what nobody asks for is not read");
+    }
+}

@@ -1,0 +1,130 @@
+//! Compiled `pools`: which nodes belong to a pool, and what proves it.
+
+use std::collections::BTreeSet;
+
+use crate::facts::evidence::Evidence;
+use crate::keys::pattern::{Identities, TextSet};
+use crate::set::kleene::Kleene;
+use crate::set::matcher::NameGroup;
+
+/// All pools of a set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pools {
+    entries: Vec<Pool>,
+}
+
+/// An entry of `pools`.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    pub(crate) name: Box<str>,
+    pub(crate) requester: Option<PoolRequester>,
+    pub(crate) names: Option<NameGroup>,
+}
+
+/// What the API server must have authenticated about a kubelet.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolRequester {
+    pub(crate) groups: Option<Identities>,
+    pub(crate) extra: Vec<(Box<str>, TextSet)>,
+}
+
+/// What proves that a node belongs to a pool, the strongest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Proof {
+    /// What the API server authenticated about its kubelet.
+    Requester,
+    /// Its name.
+    Name,
+}
+
+impl Proof {
+    /// What proves it.
+    pub(crate) fn in_words(self) -> &'static str {
+        match self {
+            Self::Requester => "what the API server authenticated about its kubelet",
+            Self::Name => "its name",
+        }
+    }
+}
+
+/// The pools of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolsOfNode<'s> {
+    /// The proven ones by name, each with its strongest proof.
+    pub(crate) proven: Vec<(&'s str, Proof)>,
+    /// Those of which it is not known whether the node belongs to them.
+    pub(crate) unknown: BTreeSet<&'s str>,
+}
+
+impl Pools {
+    pub(crate) fn new(entries: Vec<Pool>) -> Self {
+        Self { entries }
+    }
+
+    /// Their names, each once.
+    pub(crate) fn names(&self) -> BTreeSet<&str> {
+        self.entries.iter().map(|pool| &*pool.name).collect()
+    }
+
+    /// The keys of extra information that entries ask for, each once; `None` if no entry asks for anything of the requester.
+    pub(crate) fn asked_of_requester(&self) -> Option<Vec<&str>> {
+        let mut asked = self.entries.iter().filter_map(|pool| pool.requester.as_ref()).peekable();
+        asked.peek()?;
+        let keys: BTreeSet<&str> = asked.flat_map(|requester| &requester.extra).map(|(key, _)| &**key).collect();
+        Some(keys.into_iter().collect())
+    }
+
+    /// The pools of a node whose name is in these groups.
+    pub(crate) fn of_node(&self, name_groups: &[NameGroup], evidence: Option<&Evidence<'_>>) -> PoolsOfNode<'_> {
+        let mut found = PoolsOfNode::default();
+        for pool in &self.entries {
+            let by_name = pool.names.is_some_and(|group| name_groups.binary_search(&group).is_ok());
+            let by_requester = pool.requester.as_ref().map_or(Kleene::False, |wanted| wanted.evaluate(evidence));
+            let proof = match by_requester {
+                Kleene::True => Some(Proof::Requester),
+                Kleene::False | Kleene::Unknown => by_name.then_some(Proof::Name),
+            };
+            match proof {
+                Some(proof) => found.proven.push((&pool.name, proof)),
+                None if by_requester == Kleene::Unknown => {
+                    found.unknown.insert(&pool.name);
+                }
+                None => {}
+            }
+        }
+        found.proven.sort_unstable();
+        found.proven.dedup_by_key(|(name, _)| *name);
+        let proven = &found.proven;
+        found.unknown.retain(|name| !proven.iter().any(|(known, _)| known == name));
+        found
+    }
+}
+
+impl PoolRequester {
+    /// Whether it matches. Unknown if nothing, or too little, was recorded of the kubelet.
+    fn evaluate(&self, evidence: Option<&Evidence<'_>>) -> Kleene {
+        let Some(evidence) = evidence else { return Kleene::Unknown };
+        let groups = self
+            .groups
+            .as_ref()
+            .map_or(Kleene::True, |wanted| evidence.groups().any(|group| wanted.contains(group)).into());
+        let extra = self.extra.iter().map(|(key, wanted)| match evidence.extra(key) {
+            Some(values) => values.into_iter().any(|value| wanted.contains(value)).into(),
+            None => Kleene::Unknown,
+        });
+        extra.fold(groups, Kleene::and)
+    }
+}
+
+impl PoolsOfNode<'_> {
+    /// Whether the node belongs to one of the pools with these names.
+    pub(crate) fn any_of(&self, wanted: &TextSet) -> Kleene {
+        if self.proven.iter().any(|(name, _)| wanted.contains(name)) {
+            Kleene::True
+        } else if self.unknown.iter().any(|name| wanted.contains(name)) {
+            Kleene::Unknown
+        } else {
+            Kleene::False
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Pools: a node belongs to one because of what the API server authenticated about its kubelet, whatever the kubelet says.
+
+use hyper::Request;
+use kube::core::Status;
+use serde_json::{Value, json};
+
+use super::control_plane::{ControlPlane, exclusive};
+use super::guard::Guard;
+use super::keeping::{config_maps, eventually_state, node, until_led};
+use super::nodegate::{Nodegate, Setup};
+use super::requester::{Refusal, Requester, label, taints};
+use crate::eventually::{eventually, holds};
+
+const EVIDENCE: &str = "nodegate.dev/authenticated-as";
+const ROLE: &str = "node-role.kubernetes.io/gpu";
+
+fn setup() -> Setup<'static> {
+    Setup { policies: &["tests/cluster/pools.yaml"], cluster: true, ..Setup::default() }
+}
+
+/// What else the authenticator says of a kubelet.
+#[derive(Clone, Copy, Default)]
+struct Credential<'c> {
+    groups: &'c [&'c str],
+    extra: &'c [(&'c str, &'c str)],
+}
+
+const OF_GPU: Credential<'_> = Credential { groups: &["pool:gpu"], extra: &[] };
+const OF_CPU: Credential<'_> = Credential { groups: &["pool:cpu"], extra: &[] };
+
+/// The CREATE of a kubelet with this credential.
+async fn join(plane: &ControlPlane, node: &Value, credential: Credential<'_>, dry_run: bool) -> Result<Value, Refusal> {
+    let query = if dry_run { "?dryRun=All" } else { "" };
+    let name = node["metadata"]["name"].as_str().unwrap();
+    let mut request = Request::post(format!("/api/v1/nodes{query}"))
+        .header("Content-Type", "application/json")
+        .header("Impersonate-User", format!("system:node:{name}"));
+    for group in ["system:nodes", "system:authenticated"].iter().chain(credential.groups) {
+        request = request.header("Impersonate-Group", *group);
+    }
+    for (key, value) in credential.extra {
+        request = request.header(format!("Impersonate-Extra-{key}"), *value);
+    }
+    let request = request.body(node.to_string().into_bytes()).unwrap();
+    match plane.client(None).await.request(request).await {
+        Ok(created) => Ok(created),
+        Err(kube::Error::Api(status)) => {
+            let Status { code, message, .. } = *status;
+            Err(Refusal { code, message })
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn asserting(name: &str, evidence: &str) -> Value {
+    let mut node = node(name, json!({}));
+    node["metadata"]["annotations"] = json!({EVIDENCE: evidence});
+    node
+}
+
+/// Waits until the API server refuses forged evidence, and nodes are younger than the guard. For when no webhook replaces it.
+async fn until_guarded(plane: &ControlPlane) {
+    eventually("forged evidence is refused", async || {
+        let outcome = join(plane, &asserting("pool-probe", "group=x"), OF_CPU, true).await;
+        holds(outcome.as_ref().is_err_and(|refusal| refusal.code == 403), || format!("{outcome:?}"))
+    })
+    .await;
+    until_older(plane).await;
+}
+
+/// Waits until a node that joins now counts as younger than the guard.
+async fn until_older(plane: &ControlPlane) {
+    let path = "jsonpath={.metadata.creationTimestamp}";
+    let policy = ["get", "validatingadmissionpolicybinding", "nodegate-guard-evidence", "-o", path];
+    let made: jiff::Timestamp = plane.kubectl(&policy, None).unwrap().parse().unwrap();
+    eventually("the guard is older than a node", async || jiff::Timestamp::now().as_second() > made.as_second() + 3)
+        .await;
+}
+
+#[tokio::test]
+async fn a_pool_is_proven_by_what_the_api_server_authenticated_about_the_kubelet() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let _guard = Guard::install(plane, &[]);
+    let nodegate = Nodegate::start(plane, &setup());
+    until_led(&nodegate).await;
+    let (admin, maps) = (Requester::admin(plane).await, config_maps(plane, &nodegate.namespace).await);
+    nodegate.until_nodes_are_younger().await;
+    until_older(plane).await;
+    let by_role = Credential { groups: &[], extra: &[("canonicalArn", "arn:aws:iam::1:role/gpu"), ("other", "x")] };
+    for (name, credential, evidence) in [
+        ("pool-1", OF_GPU, "group=pool:gpu\nno-extra.canonicalarn\nuser=system:node:pool-1"),
+        ("pool-2", by_role, "extra.canonicalarn=arn:aws:iam::1:role/gpu\nuser=system:node:pool-2"),
+    ] {
+        admin.delete(name).await;
+        let created = join(plane, &node(name, json!({})), credential, false).await.unwrap();
+        assert_eq!(label(&created, "accelerator"), Some("true"), "{created:#}");
+        assert!(taints(&created).contains(&"gpu=:NoSchedule".to_owned()), "{created:#}");
+        assert_eq!(created["metadata"]["annotations"][EVIDENCE], evidence, "{created:#}");
+        let recorded = |state: &Value| state["authenticatedAs"] == evidence;
+        eventually_state(&maps, name, "the evidence is recorded", recorded).await;
+        admin.eventually(name, "it has its role", |node| label(node, ROLE) == Some("")).await;
+        // From then on the record counts.
+        admin.merge(name, json!({"metadata": {"annotations": {EVIDENCE: null}}})).await.unwrap_err();
+        admin.label(name, ROLE, Value::Null).await.unwrap();
+        admin.eventually(name, "it has its role again", |node| label(node, ROLE) == Some("")).await;
+    }
+    // A kubelet of another pool that says it is of this one: with labels, and about its credential.
+    let name = "pool-3";
+    admin.delete(name).await;
+    let mut forged = asserting(name, "group=pool:gpu\nno-extra.canonicalarn\nuser=system:node:pool-3");
+    forged["metadata"]["labels"] = json!({"pool": "gpu"});
+    let created = join(plane, &forged, OF_CPU, false).await.unwrap();
+    let evidence = "group=pool:cpu\nno-extra.canonicalarn\nuser=system:node:pool-3";
+    assert_eq!(created["metadata"]["annotations"][EVIDENCE], evidence, "{created:#}");
+    eventually_state(&maps, name, "recorded", |state| state["authenticatedAs"] == evidence).await;
+    let stored = admin.get(name).await;
+    assert_eq!((label(&stored, ROLE), label(&stored, "accelerator")), (None, None), "{stored:#}");
+    for name in ["pool-1", "pool-2", "pool-3"] {
+        admin.delete(name).await;
+    }
+}
+
+#[tokio::test]
+async fn evidence_that_is_forged_while_every_replica_is_dead_gives_nothing() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let mut dead = Nodegate::start(plane, &setup());
+    until_led(&dead).await;
+    dead.kill();
+    let admin = Requester::admin(plane).await;
+    let evidence = |of: &str, pool: &str| format!("group=pool:{pool}\nno-extra.canonicalarn\nuser=system:node:{of}");
+    let forged = |name: &str| asserting(name, &evidence(name, "gpu"));
+    for name in ["pool-4", "pool-5", "pool-6", "pool-7"] {
+        admin.delete(name).await;
+    }
+    // Without the guard, the API server admits it.
+    join(plane, &forged("pool-4"), OF_CPU, false).await.unwrap();
+    // The guard of older API servers, which cannot take it out of the object.
+    let _guard = Guard::install(plane, &["--mutating", "none"]);
+    until_guarded(plane).await;
+    let left_out = asserting("pool-5", "no-extra.canonicalarn\nuser=system:node:pool-5");
+    for forged in [forged("pool-5"), left_out] {
+        let refusal = join(plane, &forged, OF_CPU, false).await.unwrap_err();
+        assert_eq!(refusal.code, 403, "{}", refusal.message);
+        assert!(refusal.message.contains("only nodegate may set annotation"), "{}", refusal.message);
+    }
+    // A kubelet that leaves nothing joins, and one that says what is true.
+    join(plane, &node("pool-6", json!({})), OF_GPU, false).await.unwrap();
+    join(plane, &asserting("pool-7", &evidence("pool-7", "gpu")), OF_GPU, false).await.unwrap();
+    let namespace = Some(&*dead.namespace);
+    let nodegate = Nodegate::start(plane, &Setup { namespace, ..setup() });
+    until_led(&nodegate).await;
+    let maps = config_maps(plane, &nodegate.namespace).await;
+    admin.eventually("pool-7", "what is true counts", |node| label(node, ROLE) == Some("")).await;
+    for name in ["pool-4", "pool-6"] {
+        let state = eventually_state(&maps, name, "recorded", |state| state["nodeUID"].is_string()).await;
+        assert_eq!(state["authenticatedAs"], Value::Null, "{name}");
+        assert_eq!(label(&admin.get(name).await, ROLE), None, "{name}");
+    }
+    // Once more, with everything that the leader knows of the guard.
+    nodegate.until_resynced(3).await;
+    assert_eq!(label(&admin.get("pool-4").await, ROLE), None);
+    for name in ["pool-4", "pool-6", "pool-7"] {
+        admin.delete(name).await;
+    }
+}
