@@ -39,6 +39,7 @@ pub(super) fn check(bytes: &[u8]) {
         name: "n1",
         username: "system:node:n1",
         groups: groups.to_vec(),
+        extra: Some(r#"{"arn":["a","b"]}"#),
         ..RequestVariables::default()
     };
     let object = object.completed();

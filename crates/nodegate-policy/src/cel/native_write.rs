@@ -153,6 +153,9 @@ impl<'t> Reader<'t> {
             (_, Some(Some(second))) if second.name == "groups" => {
                 ("request.userInfo.?groups.orValue([])".to_owned(), second)
             }
+            (_, Some(Some(second))) if second.name == "extra" => {
+                ("request.userInfo.?extra.orValue({})".to_owned(), second)
+            }
             (_, Some(Some(_))) => return itself(),
             _ => return None,
         };
@@ -186,6 +189,10 @@ mod tests {
             (
                 r#"request.subResource == "status" && "a" in request.userInfo.groups && object.status.phase == """#,
                 r#"(request.?subResource.orValue("") == "status" && "a" in request.userInfo.?groups.orValue([]) && o.status.phase == "")"#,
+            ),
+            (
+                r#""gpu" in request.userInfo.extra["pool"] && request.userInfo.extra.?arn.hasValue()"#,
+                r#"("gpu" in request.userInfo.?extra.orValue({})["pool"] && request.userInfo.?extra.orValue({}).?arn.hasValue())"#,
             ),
             ("object.metadata.annotations.all(k, k != \"x\") // ok", "(A.all(k, k != \"x\") // ok\n)"),
             (

@@ -14,12 +14,14 @@ static REQUEST: Fields = Fields::new(
 )
 .withholding(NOT_SUPPLIED, REASON);
 
-static USER_INFO: Fields = Fields::new("UserInfo", &[("username", Text), ("uid", Text), ("groups", List(&Text))])
-    .withholding(NOT_SUPPLIED, REASON);
+static USER_INFO: Fields = Fields::new(
+    "UserInfo",
+    &[("username", Text), ("uid", Text), ("groups", List(&Text)), ("extra", Map(&List(&Text)))],
+)
+.withholding(NOT_SUPPLIED, REASON);
 
 /// Further fields of Kubernetes' request that nodegate does not supply (`k8s.io/api/admission/v1`).
 const NOT_SUPPLIED: &[&str] = &[
-    "extra",
     "kind",
     "namespace",
     "object",

@@ -1,6 +1,6 @@
 //! The values of variables for an evaluation.
 
-use nodegate_cel::{Budget, Value};
+use nodegate_cel::{Budget, Paths, Value};
 
 use super::excerpt::{self, Excerpt};
 
@@ -34,6 +34,8 @@ pub struct RequestVariables<'a> {
     pub uid: Option<&'a str>,
     /// The requester's groups.
     pub groups: Vec<&'a str>,
+    /// What else the authenticator says of the requester, as JSON: an object of lists of strings.
+    pub extra: Option<&'a str>,
 }
 
 /// The variable `request`: made once for all expressions of a review that read it. Cheap to clone.
@@ -132,7 +134,11 @@ impl<'a> RequestVariables<'a> {
     #[must_use]
     pub fn value(&self) -> RequestValue<'a> {
         let groups: Vec<Value<'a>> = self.groups.iter().map(|group| Value::from(*group)).collect();
-        let user = [("username", Value::from(self.username)), ("groups", Value::from(groups))];
+        // What is too large has no answer, and neither has an expression that reads it.
+        let extra = self.extra.and_then(|text| Value::read(text, &Paths::Whole, &Budget::default()).ok());
+        let extra = extra.unwrap_or_else(|| Value::map([]));
+        let user =
+            [("username", Value::from(self.username)), ("groups", Value::from(groups)), ("extra", extra)];
         let user = Value::map(user.into_iter().chain(self.uid.map(|uid| ("uid", Value::from(uid)))));
         RequestValue(Value::map([
             ("operation", Value::from(self.operation)),

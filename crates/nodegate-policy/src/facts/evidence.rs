@@ -32,7 +32,7 @@ pub(crate) const GROUP: &str = "group=";
 pub(crate) const EXTRA: &str = "extra.";
 pub(crate) const NO_EXTRA: &str = "no-extra.";
 
-/// `userInfo.extra` of a review, as JSON that is parsed only for evidence.
+/// `userInfo.extra` of a review, as JSON that is parsed only where something asks for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extra<'a>(Option<&'a str>);
 
@@ -40,6 +40,11 @@ impl<'a> Extra<'a> {
     /// Extra information in JSON: an object of lists of strings.
     pub fn new(json: Option<&'a str>) -> Self {
         Self(json)
+    }
+
+    /// The JSON, if there is any.
+    pub(crate) fn json(self) -> Option<&'a str> {
+        self.0
     }
 
     /// The values of these keys; `None` if it is not what an API server sends.

@@ -18,7 +18,7 @@ pub struct Requester<'a> {
     pub groups: Vec<Text<'a>>,
     /// The uid, if there is one; only expressions use it.
     pub uid: Option<Text<'a>>,
-    /// What the authenticator adds, such as the role of a machine in its cloud; only pools use it.
+    /// What the authenticator adds, such as the role of a machine in its cloud; only pools and expressions use it.
     pub extra: Extra<'a>,
 }
 

@@ -49,6 +49,7 @@ impl<'r> SharedRequest<'r> {
                 username: &self.requester.username,
                 uid: self.requester.uid.as_deref(),
                 groups: self.requester.groups.iter().map(|group| &**group).collect(),
+                extra: self.requester.extra.json(),
             };
             request.value()
         })
