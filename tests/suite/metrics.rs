@@ -107,6 +107,8 @@ fn hostile_metrics() -> Arc<Metrics> {
         drifted: 1,
         removals_held_back: 1,
         left_alone: 1,
+        by_pool: names.iter().map(|name| (name.clone(), 1)).collect(),
+        pools_unknown: 1,
     });
     let values = names.iter().map(|name| (name.clone(), 1)).collect();
     metrics.fleet.counted(Count { by_label: BTreeMap::from([("tier".to_owned(), values)]), ..Count::default() });

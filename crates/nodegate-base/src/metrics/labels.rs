@@ -122,6 +122,17 @@ impl Named for PolicyLabels {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+pub(super) struct PoolLabels {
+    pub(super) pool: String,
+}
+
+impl Named for PoolLabels {
+    fn others(&self) -> Self {
+        Self { pool: OTHERS.to_owned() }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
 pub(super) struct RuleLabels {
     pub(super) policy: String,
     pub(super) rule: String,

@@ -6,7 +6,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::bounded::{Gauges, SERIES_MAX, number};
 use super::catalog::Catalog;
-use super::labels::{PolicyLabels, RuleLabels, ViolationLabels};
+use super::labels::{PolicyLabels, PoolLabels, RuleLabels, ViolationLabels};
 
 /// Entries of policies, and how many nodes each is about.
 pub type ByRule = BTreeMap<(String, String), i64>;
@@ -28,6 +28,10 @@ pub struct Survey {
     pub removals_held_back: usize,
     /// Keys that are not repaired now, because others keep reverting them.
     pub left_alone: usize,
+    /// Nodes that are proven to belong to a pool, by pool.
+    pub by_pool: BTreeMap<String, i64>,
+    /// Nodes of which it is not known whether they belong to one of the pools.
+    pub pools_unknown: usize,
 }
 
 /// The metrics of a [`Survey`].
@@ -40,12 +44,23 @@ pub(super) struct SurveyMetrics {
     drifted: Gauge,
     removals_held_back: Gauge,
     left_alone: Gauge,
+    by_pool: Gauges<PoolLabels>,
+    pools_unknown: Gauge,
 }
 
 impl SurveyMetrics {
     pub(super) fn set(&self, survey: Survey) {
-        let Survey { violating, required_missing, by_rule, conflicting_keys, drifted, removals_held_back, left_alone } =
-            survey;
+        let Survey {
+            violating,
+            required_missing,
+            by_rule,
+            conflicting_keys,
+            drifted,
+            removals_held_back,
+            left_alone,
+            by_pool,
+            pools_unknown,
+        } = survey;
         let of_rules =
             |counts: ByRule| counts.into_iter().map(|((policy, rule), nodes)| (RuleLabels { policy, rule }, nodes));
         let violating =
@@ -58,11 +73,22 @@ impl SurveyMetrics {
         self.drifted.set(number(drifted));
         self.removals_held_back.set(number(removals_held_back));
         self.left_alone.set(number(left_alone));
+        self.by_pool.replace(by_pool.into_iter().map(|(pool, nodes)| (PoolLabels { pool }, nodes)), SERIES_MAX);
+        self.pools_unknown.set(number(pools_unknown));
     }
 
     pub(super) fn register(&self, catalog: &mut Catalog) {
-        let Self { violating, required_missing, by_rule, conflicting_keys, drifted, removals_held_back, left_alone } =
-            self;
+        let Self {
+            violating,
+            required_missing,
+            by_rule,
+            conflicting_keys,
+            drifted,
+            removals_held_back,
+            left_alone,
+            by_pool,
+            pools_unknown,
+        } = self;
         catalog.add("rule_nodes", "Nodes that have a label, annotation or taint from a rule", &by_rule.family);
         catalog.add(
             "drifted_nodes",
@@ -89,6 +115,12 @@ impl SurveyMetrics {
             "left_alone_keys",
             "Keys of nodes that are not repaired now, because others keep reverting them",
             left_alone,
+        );
+        catalog.add("pool_nodes", "Nodes that are proven to belong to a pool", &by_pool.family);
+        catalog.add(
+            "pool_unknown_nodes",
+            "Nodes of which it is not known whether they belong to one of the pools",
+            pools_unknown,
         );
     }
 }

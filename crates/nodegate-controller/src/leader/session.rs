@@ -158,6 +158,9 @@ impl LeaderSession {
         evidence_guard::follow(&self.client, &self.config.configuration, |since| {
             self.reconciler.evidence_guarded(since);
             if known.replace(since) != Some(since) {
+                if since.is_none() {
+                    tracing::warn!("policies have pools that the requester proves, but the API server does not check what nodes say of it, so their nodes are not known to belong to them; install the guard (`nodegate render guard`, or guard.enabled of the chart)");
+                }
                 store.state().iter().for_each(|node| queue.wake(node.name(), self.reconciler.urgency(node)));
             }
         })

@@ -18,6 +18,7 @@ use nodegate_base::metrics::{ByRule, Survey};
 use nodegate_base::text;
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::policy::{NodePolicy, NodePolicyStatus, PolicyCondition};
+use nodegate_policy::explain::NodeIdentity;
 use nodegate_policy::{Kind, Note, PolicySet, ReconcilePlan, RuleId, Verdict};
 use nodegate_stores::inventory::{AllFailing, Failing};
 
@@ -53,6 +54,10 @@ pub(crate) struct Findings {
     pub(crate) by_rule: ByRule,
     /// How many nodes differ from what they should have.
     pub(crate) drifted: usize,
+    /// How many nodes are proven to belong to a pool, by pool.
+    pub(crate) by_pool: BTreeMap<String, i64>,
+    /// Of how many nodes it is not known whether they belong to one of the pools.
+    pub(crate) pools_unknown: usize,
     /// Inventories that do not answer and why, by policy.
     pub(crate) inventories: BTreeMap<String, BTreeSet<String>>,
     /// Governance entries that are not asked about writes that change only annotations, by policy.
@@ -81,6 +86,15 @@ impl Findings {
         }
     }
 
+    /// Adds the pools of one node.
+    pub(crate) fn note_pools(&mut self, identity: NodeIdentity) {
+        let NodeIdentity { pools, unknown, proof: _ } = identity;
+        self.pools_unknown += usize::from(!unknown.is_empty());
+        for pool in pools {
+            *self.by_pool.entry(pool).or_default() += 1;
+        }
+    }
+
     /// The metrics of the survey.
     pub(crate) fn survey(&self, removals_held_back: usize, left_alone: usize) -> Survey {
         let number = |keys: &BTreeSet<String>| i64::try_from(keys.len()).unwrap_or(i64::MAX);
@@ -92,6 +106,8 @@ impl Findings {
             drifted: self.drifted,
             removals_held_back,
             left_alone,
+            by_pool: self.by_pool.clone(),
+            pools_unknown: self.pools_unknown,
         }
     }
 

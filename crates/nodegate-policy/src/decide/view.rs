@@ -201,11 +201,6 @@ impl<'a> View<'a> {
         self.pools.get_or_init(|| self.set.pools().of_node(&self.name_groups, self.evidence))
     }
 
-    /// The evidence for the node's pools.
-    pub(crate) fn evidence(&self) -> Option<&'a Evidence<'a>> {
-        self.evidence
-    }
-
     /// The groups the node's name is in.
     pub(crate) fn name_groups(&self) -> &[NameGroup] {
         &self.name_groups

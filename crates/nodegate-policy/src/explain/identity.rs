@@ -3,25 +3,26 @@
 use std::collections::BTreeMap;
 
 use super::document::{NodeIdentity, PoolProof, ProofSource};
-use crate::decide::view::View;
+use crate::facts::NodeFacts;
+use crate::facts::evidence::Evidence;
 use crate::set::PolicySet;
 use crate::set::pools::Proof;
 
-/// The pools of a node; `None` if no policy has pools.
-pub(super) fn of_node(set: &PolicySet, view: &View<'_>) -> Option<NodeIdentity> {
+/// The pools of a node; `None` if no policy has pools. `evidence`: of [`Evidence::of_stored`].
+pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidence<'_>>) -> Option<NodeIdentity> {
     if set.pools().names().is_empty() {
         return None;
     }
-    let pools = view.pools();
+    let pools = set.pools().of_node(&set.name_groups(&node.name), evidence);
     let strongest = pools.proven.iter().map(|(_, proof)| *proof).min();
     let proof = strongest.map(|proof| match proof {
         Proof::Requester => PoolProof {
             source: ProofSource::Requester,
-            evidence: view.evidence().map(|evidence| evidence.by_name()).unwrap_or_default(),
+            evidence: evidence.map(Evidence::by_name).unwrap_or_default(),
         },
         Proof::Name => {
-            let name = vec![view.facts().name.to_string()];
-            PoolProof { source: ProofSource::Name, evidence: BTreeMap::from([("name".to_owned(), name)]) }
+            let evidence = BTreeMap::from([("name".to_owned(), vec![node.name.to_string()])]);
+            PoolProof { source: ProofSource::Name, evidence }
         }
     });
     Some(NodeIdentity {

@@ -15,6 +15,7 @@ pub use document::{
     ConditionResult, Entry, Explanation, FieldName, Lost, LostTo, Missing, MissingBecause, Mode, NodeIdentity, Outcome,
     PoolProof, ProofSource, RemovalCause, RemovedWhen, RuleResult, Source, SourceKind, WhyNot,
 };
+pub use identity::identity;
 pub use rules::why_not;
 
 use std::borrow::Cow;
@@ -72,7 +73,7 @@ pub fn explain(set: &PolicySet, subject: &Subject<'_>, key: Option<&str>) -> Exp
         node: subject.stored.node.name.to_string(),
         entries,
         missing,
-        identity: identity::of_node(set, &explainer.now.view),
+        identity: identity(set, subject.stored.node, subject.stored.evidence),
         saved_state_unknown: None,
         writers_unknown: None,
     }

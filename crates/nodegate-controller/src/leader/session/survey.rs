@@ -10,6 +10,7 @@ use crate::memory::revert_tracker::{GivenUp, quoted};
 use crate::node::NodeObject;
 use crate::tell::reports;
 use crate::tell::status::Findings;
+use nodegate_policy::explain::identity;
 use nodegate_policy::violations;
 
 impl LeaderSession {
@@ -25,6 +26,9 @@ impl LeaderSession {
                 let evidence = self.reconciler.evidence(node, &facts, &saved);
                 let verdict = violations(&set, &facts, evidence.as_ref());
                 findings.note_violations(&verdict);
+                if let Some(identity) = identity(&set, &facts, evidence.as_ref()) {
+                    findings.note_pools(identity);
+                }
                 if self.config.reports {
                     findings.violations.extend(reports::of_node(node, &verdict));
                 }
