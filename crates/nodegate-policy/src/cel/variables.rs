@@ -137,8 +137,7 @@ impl<'a> RequestVariables<'a> {
         // What is too large has no answer, and neither has an expression that reads it.
         let extra = self.extra.and_then(|text| Value::read(text, &Paths::Whole, &Budget::default()).ok());
         let extra = extra.unwrap_or_else(|| Value::map([]));
-        let user =
-            [("username", Value::from(self.username)), ("groups", Value::from(groups)), ("extra", extra)];
+        let user = [("username", Value::from(self.username)), ("groups", Value::from(groups)), ("extra", extra)];
         let user = Value::map(user.into_iter().chain(self.uid.map(|uid| ("uid", Value::from(uid)))));
         RequestValue(Value::map([
             ("operation", Value::from(self.operation)),

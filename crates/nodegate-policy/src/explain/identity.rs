@@ -16,10 +16,9 @@ pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidenc
     let pools = set.pools().of_node(&set.name_groups(&node.name), evidence);
     let strongest = pools.proven.iter().map(|(_, proof)| *proof).min();
     let proof = strongest.map(|proof| match proof {
-        Proof::Requester => PoolProof {
-            source: ProofSource::Requester,
-            evidence: evidence.map(Evidence::by_name).unwrap_or_default(),
-        },
+        Proof::Requester => {
+            PoolProof { source: ProofSource::Requester, evidence: evidence.map(Evidence::by_name).unwrap_or_default() }
+        }
         Proof::Name => {
             let evidence = BTreeMap::from([("name".to_owned(), vec![node.name.to_string()])]);
             PoolProof { source: ProofSource::Name, evidence }
