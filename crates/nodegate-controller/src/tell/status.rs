@@ -295,6 +295,21 @@ mod tests {
     const FAULT: (&str, &str) = (ACCEPTED, "False");
 
     #[test]
+    fn nodes_are_counted_by_pool_and_those_that_may_belong_to_another() {
+        let of = |pools: &[&str], unknown: &[&str]| {
+            let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            NodeIdentity { pools: names(pools), unknown: names(unknown), proof: None }
+        };
+        let mut findings = Findings::default();
+        for identity in [of(&["a", "b"], &[]), of(&["a"], &["b", "c"]), of(&[], &["a"]), of(&[], &[])] {
+            findings.note_pools(identity);
+        }
+        let Survey { by_pool, pools_unknown, .. } = findings.survey(0, 0);
+        assert_eq!(by_pool, BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 1)]));
+        assert_eq!(pools_unknown, 2);
+    }
+
+    #[test]
     fn a_condition_keeps_its_time_until_its_status_changes() {
         let at = |second| Timestamp::from_second(second).unwrap_or_default();
         let report = |generation, errors, in_force| Report { uid: "u".to_owned(), generation, errors, in_force };
