@@ -10,9 +10,9 @@ pub use document::{Cleanup, CleanupResult, KeptBecause, KeyCleanup, NodeCleanup,
 
 use crate::api::names::{TaintEffect, TaintId};
 use crate::api::state::{Owned, SavedState};
-use crate::decide::admission_mark::LEFT_AT_JOIN;
 use crate::decide::decision::{ChangeBuilder, NodeChange};
 use crate::decide::last_change::LAST_CHANGE;
+use crate::decide::left_at_join::LEFT_AT_JOIN;
 use crate::facts::NodeFacts;
 use crate::keys::programs::Kind;
 use crate::keys::{Field, programs};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::api::names::{KEY_MAX, TaintId};
-use crate::decide::decision::{Desired, Note};
+use crate::decide::decision::Note;
 use crate::decide::guard::Guard;
 use crate::decide::last_change::LAST_CHANGE;
 use crate::decide::{DecisionBuilder, PatchScope};
@@ -14,14 +14,10 @@ use crate::facts::NodeFacts;
 use crate::facts::evidence::AUTHENTICATED_AS;
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::Field;
-use crate::set::migration::Ownership;
-use crate::set::rule::{REMOVE_AFTER, RuleId, Strength};
+use crate::set::rule::RuleId;
 
 /// The annotation with an [`AdmissionMark`], as JSON.
 pub const ADMISSION: &str = "nodegate.dev/admission";
-
-/// The annotations that the webhook leaves on a node that joins, for the controller.
-pub(crate) const LEFT_AT_JOIN: [&str; 2] = [ADMISSION, AUTHENTICATED_AS];
 
 /// Maximum number of labels and taints in an [`AdmissionMark`]; a kubelet decides how many there are.
 pub(crate) const REJECTED_MAX: usize = 16;
@@ -137,26 +133,6 @@ impl DecisionBuilder<'_> {
         }
         let wanted = if mark.is_empty() { None } else { serde_json::to_string(&mark).ok() };
         self.leave(ADMISSION, wanted, is_guards);
-    }
-
-    /// Sets one of the annotations that only the webhook leaves, or removes what stands there. `is_guards`: the guard has left it,
-    /// so nothing is told of it.
-    pub(super) fn leave(&mut self, annotation: &str, wanted: Option<String>, is_guards: bool) {
-        let is_ours = self.write.node.annotation(annotation) == wanted.as_deref();
-        if is_ours {
-            self.change.annotations.remove(annotation);
-        } else {
-            self.change.annotations.insert(annotation.to_owned(), wanted.clone());
-        }
-        if is_ours || is_guards {
-            self.decision.notes.retain(|note| !matches!(note, Note::Stripped { key, .. } if key == annotation));
-        }
-        if let Some(value) = wanted {
-            let by = RuleId::own("admission");
-            let strength = Strength::Enforced;
-            let desired = Desired { value, strength, by, remove_after: REMOVE_AFTER, ownership: Ownership::Usual };
-            self.decision.annotations.insert(annotation.to_owned(), desired);
-        }
     }
 
     /// Notes what the guard has removed from the object of a joining kubelet, as if this request removed it.

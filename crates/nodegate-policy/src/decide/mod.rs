@@ -7,6 +7,7 @@ pub(crate) mod evaluate;
 pub(crate) mod evidence;
 pub(crate) mod guard;
 pub(crate) mod last_change;
+pub(crate) mod left_at_join;
 pub(crate) mod limits;
 mod matching;
 pub(crate) mod migrate;

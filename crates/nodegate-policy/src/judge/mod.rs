@@ -31,10 +31,10 @@ use verdict::Found;
 
 use crate::api::policy::EntryMode;
 use crate::cel::Budget;
-use crate::decide::admission_mark::LEFT_AT_JOIN;
 use crate::decide::decision::Decision;
 use crate::decide::guard::{Guard, GuardReason};
 use crate::decide::last_change::LAST_CHANGE;
+use crate::decide::left_at_join::LEFT_AT_JOIN;
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::Field;
 use crate::keys::control_plane::{self, NEW_NODE_TAINT};

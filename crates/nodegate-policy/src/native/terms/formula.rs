@@ -1,6 +1,6 @@
 //! Conditions as CEL text that can be nested anywhere.
 
-use crate::decide::admission_mark::LEFT_AT_JOIN;
+use crate::decide::left_at_join::LEFT_AT_JOIN;
 use crate::keys::compile_budget::CompileBudget;
 use crate::keys::pattern::{KeySet, SYSTEM_NAMES, glob, is_glob};
 
