@@ -127,6 +127,7 @@ async fn evidence_that_is_forged_while_every_replica_is_dead_gives_nothing() {
     let plane = cluster.plane;
     let mut dead = Nodegate::start(plane, &setup());
     until_led(&dead).await;
+    dead.eventually("the missing guard is told", || dead.log().contains("install the guard")).await;
     dead.kill();
     let admin = Requester::admin(plane).await;
     let evidence = |of: &str, pool: &str| format!("group=pool:{pool}\nno-extra.canonicalarn\nuser=system:node:{of}");

@@ -154,13 +154,12 @@ impl LeaderSession {
         if policies.wait_for(|_| self.reconciler.policies().asks_for_evidence()).await.is_err() {
             return std::future::pending().await;
         }
-        let mut known = None;
+        let mut is_missed = false;
         evidence_guard::follow(&self.client, &self.config.configuration, |since| {
-            self.reconciler.evidence_guarded(since);
-            if known.replace(since) != Some(since) {
-                if since.is_none() {
-                    tracing::warn!("policies have pools that the requester proves, but the API server does not check what nodes say of it, so their nodes are not known to belong to them; install the guard (`nodegate render guard`, or guard.enabled of the chart)");
-                }
+            if !std::mem::replace(&mut is_missed, since.is_none()) && since.is_none() {
+                tracing::warn!("policies have pools that the requester proves, but the API server does not check what nodes say of it, so their nodes are not known to belong to them; install the guard (`nodegate render guard`, or guard.enabled of the chart)");
+            }
+            if self.reconciler.evidence_guarded(since) {
                 store.state().iter().for_each(|node| queue.wake(node.name(), self.reconciler.urgency(node)));
             }
         })

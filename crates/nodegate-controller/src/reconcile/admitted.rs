@@ -16,9 +16,9 @@ impl Reconciler {
         self.registered_at.store(Arc::new(since));
     }
 
-    /// From when on the API server admits only true evidence for pools; `None` if it does not.
-    pub fn evidence_guarded(&self, since: Option<Timestamp>) {
-        self.evidence_guarded.store(Arc::new(since));
+    /// From when on the API server admits only true evidence for pools; `None` if it does not. Returns whether that is news.
+    pub(crate) fn evidence_guarded(&self, since: Option<Timestamp>) -> bool {
+        *self.evidence_guarded.swap(Arc::new(since)) != since
     }
 
     /// The evidence for the pools of a node.
@@ -28,13 +28,16 @@ impl Reconciler {
         facts: &NodeFacts<'_>,
         saved: &SavedState,
     ) -> Option<Evidence<'static>> {
-        let since = self.evidence_guarded.load();
-        let guarded = since.zip(node.created()).is_some_and(|(since, created)| created > since);
-        Evidence::of_stored(facts, saved, guarded)
+        Evidence::of_stored(facts, saved, is_younger(node, **self.evidence_guarded.load()))
     }
 
     /// Whether a node was created while the mutating webhook was registered.
     pub(crate) fn was_admitted(&self, node: &NodeObject) -> bool {
-        self.registered_at.load().zip(node.created()).is_some_and(|(since, created)| created > since)
+        is_younger(node, **self.registered_at.load())
     }
+}
+
+/// Whether a node was created after something that is there.
+fn is_younger(node: &NodeObject, since: Option<Timestamp>) -> bool {
+    since.zip(node.created()).is_some_and(|(since, created)| created > since)
 }

@@ -244,13 +244,6 @@ impl Reconciler {
         plan_reconcile(set, &stored_node)
     }
 
-    /// Whether a node would lose owned keys, for the survey.
-    pub(crate) fn inspect(&self, node: &NodeObject, set: &PolicySet) -> Option<ReconcilePlan> {
-        let facts = node.facts().ok()?;
-        let (_, saved) = self.stored_and_saved(node, &facts);
-        Some(self.look(node, &facts, set, &saved))
-    }
-
     /// Reconciles a node, and records it.
     ///
     /// # Guarantees

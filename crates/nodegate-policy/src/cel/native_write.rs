@@ -150,13 +150,14 @@ impl<'t> Reader<'t> {
         let (instead, field) = match (first.name, second) {
             ("operation" | "dryRun", _) => return itself(),
             ("name" | "subResource", _) => (format!("request.?{}.orValue(\"\")", first.name), first),
-            (_, Some(Some(second))) if second.name == "groups" => {
-                ("request.userInfo.?groups.orValue([])".to_owned(), second)
+            (_, Some(Some(second))) => {
+                let empty = match second.name {
+                    "groups" => "[]",
+                    "extra" => "{}",
+                    _ => return itself(),
+                };
+                (format!("request.userInfo.?{}.orValue({empty})", second.name), second)
             }
-            (_, Some(Some(second))) if second.name == "extra" => {
-                ("request.userInfo.?extra.orValue({})".to_owned(), second)
-            }
-            (_, Some(Some(_))) => return itself(),
             _ => return None,
         };
         (!field.optional && !self.is_asked_for(field.last)).then_some((instead, field.last))

@@ -134,9 +134,9 @@ impl<'a> RequestVariables<'a> {
     #[must_use]
     pub fn value(&self) -> RequestValue<'a> {
         let groups: Vec<Value<'a>> = self.groups.iter().map(|group| Value::from(*group)).collect();
-        // What is too large has no answer, and neither has an expression that reads it.
-        let extra = self.extra.and_then(|text| Value::read(text, &Paths::Whole, &Budget::default()).ok());
-        let extra = extra.unwrap_or_else(|| Value::map([]));
+        // A part that is too large is left unread, and an expression that reads it has no answer.
+        let read = |text| Value::read(text, &Paths::Whole, &Budget::default()).unwrap_or(Value::NULL);
+        let extra = self.extra.map_or_else(|| Value::map([]), read);
         let user = [("username", Value::from(self.username)), ("groups", Value::from(groups)), ("extra", extra)];
         let user = Value::map(user.into_iter().chain(self.uid.map(|uid| ("uid", Value::from(uid)))));
         RequestValue(Value::map([

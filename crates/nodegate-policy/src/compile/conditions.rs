@@ -38,6 +38,9 @@ pub(super) fn matcher(
     Matcher { all: conditions(all, names, path, faults), any_of }
 }
 
+/// What follows from an empty list.
+const NO_NODE: &str = "no node matches";
+
 /// The other name of `kernel`.
 const KERNEL_VERSION: &str = "kernelVersion";
 
@@ -63,14 +66,14 @@ fn conditions(
     let mut found = Vec::new();
     if let Some(list) = node_names {
         let path = path.key("names");
-        refuse_empty(list, &path, faults);
+        faults.refuse_empty(list, &path, NO_NODE);
         found.push(Condition::Names(
             names.add(list, faults.budget, |index, message| faults.at(&path.index(index), message)),
         ));
     }
     if let Some(list) = pools {
         let path = path.key("pools");
-        refuse_empty(list, &path, faults);
+        faults.refuse_empty(list, &path, NO_NODE);
         let set = TextSet::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
             faults.at(&path.index(index), message);
         });
@@ -108,12 +111,6 @@ fn conditions(
     found.into_iter().collect()
 }
 
-fn refuse_empty(list: &[String], path: &FieldPath, faults: &mut Faults<'_>) {
-    if list.is_empty() {
-        faults.at(path, Problem::new("the list is empty, so no node matches", "add an entry or remove the field"));
-    }
-}
-
 /// Parses the elements of a list of alternatives.
 fn patterns<P>(
     texts: &[String],
@@ -121,7 +118,7 @@ fn patterns<P>(
     path: &FieldPath,
     faults: &mut Faults<'_>,
 ) -> Vec<P> {
-    refuse_empty(texts, path, faults);
+    faults.refuse_empty(texts, path, NO_NODE);
     let check = |(index, text): (usize, &String)| faults.check(&path.index(index), parse(text));
     texts.iter().enumerate().filter_map(check).collect()
 }

@@ -58,6 +58,14 @@ impl Faults<'_> {
         }
     }
 
+    /// Adds an error if a list of alternatives is empty. `so`: what follows from that.
+    pub(super) fn refuse_empty(&mut self, list: &[String], path: &FieldPath, so: &str) {
+        if list.is_empty() {
+            let problem = Problem::new(format!("the list is empty, so {so}"), "add an entry or remove the field");
+            self.at(path, problem);
+        }
+    }
+
     /// Adds an error about something that `first` already has.
     pub(super) fn again(&mut self, path: &FieldPath, first: &FieldPath, problem: Problem) {
         self.push(self.document.fault_again(path, first, problem));

@@ -13,6 +13,8 @@ use crate::set::pools::{Pool, PoolRequester, Pools};
 
 /// Maximum number of keys of `extra` in all pools: each is a line of the evidence that every node carries.
 const EXTRA_KEYS_MAX: usize = 16;
+/// What follows from an empty list.
+const NO_NODE: &str = "no node belongs to the pool";
 
 /// The pools of a document.
 pub(super) fn compile(names: &mut NameIndexBuilder, pools: &mut Vec<Pool>, faults: &mut Faults<'_>) {
@@ -31,7 +33,7 @@ pub(super) fn compile(names: &mut NameIndexBuilder, pools: &mut Vec<Pool>, fault
         }
         let group = node_names.as_ref().map(|list| {
             let path = path.key("names");
-            refuse_empty(list, &path, faults);
+            faults.refuse_empty(list, &path, NO_NODE);
             names.add(list, faults.budget, |index, message| faults.at(&path.index(index), message))
         });
         let requester = requester.as_ref().map(|spec| requester_of(spec, &path.key("requester"), faults));
@@ -50,15 +52,6 @@ fn check_name(name: &str, path: &FieldPath, faults: &mut Faults<'_>) {
     }
 }
 
-fn refuse_empty(list: &[String], path: &FieldPath, faults: &mut Faults<'_>) {
-    if list.is_empty() {
-        faults.at(
-            path,
-            Problem::new("the list is empty, so no node belongs to the pool", "add an entry or remove the field"),
-        );
-    }
-}
-
 fn requester_of(spec: &PoolRequesterSpec, path: &FieldPath, faults: &mut Faults<'_>) -> PoolRequester {
     let PoolRequesterSpec { groups: group_spec, extra: extra_spec } = spec;
     if group_spec.is_none() && extra_spec.is_empty() {
@@ -66,12 +59,13 @@ fn requester_of(spec: &PoolRequesterSpec, path: &FieldPath, faults: &mut Faults<
     }
     let groups = group_spec.as_ref().map(|list| {
         let path = path.key("groups");
-        refuse_empty(list, &path, faults);
-        for (index, text) in list.iter().enumerate() {
-            let one = Identities::compile([text.as_str()], faults.budget, |_, message| {
-                faults.at(&path.index(index), message);
-            });
-            if let Some(group) = GROUPS_OF_EVERY_KUBELET.iter().find(|group| one.contains(group)) {
+        faults.refuse_empty(list, &path, NO_NODE);
+        let groups = Identities::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
+            faults.at(&path.index(index), message);
+        });
+        for group in GROUPS_OF_EVERY_KUBELET.into_iter().filter(|group| groups.contains(group)) {
+            let includes = |text: &&String| Identities::parse([text.as_str()]).is_ok_and(|one| one.contains(group));
+            for (index, text) in list.iter().enumerate().filter(|(_, text)| includes(text)) {
                 let problem = Problem::new(
                     format!("{text:?} includes {group:?}, so every kubelet would prove it"),
                     "name a group that only this pool's kubelets are in",
@@ -79,7 +73,7 @@ fn requester_of(spec: &PoolRequesterSpec, path: &FieldPath, faults: &mut Faults<
                 faults.at(&path.index(index), problem);
             }
         }
-        Identities::compile(list.iter().map(String::as_str), faults.budget, |_, _| {})
+        groups
     });
     let mut extra = Vec::new();
     for (key, values) in extra_spec {
@@ -91,7 +85,7 @@ fn requester_of(spec: &PoolRequesterSpec, path: &FieldPath, faults: &mut Faults<
             );
             faults.at_key(&path, problem);
         }
-        refuse_empty(values, &path, faults);
+        faults.refuse_empty(values, &path, NO_NODE);
         let set = TextSet::compile(values.iter().map(String::as_str), faults.budget, |index, message| {
             faults.at(&path.index(index), message);
         });
@@ -107,7 +101,7 @@ fn requester_of(spec: &PoolRequesterSpec, path: &FieldPath, faults: &mut Faults<
 
 /// Refuses pools that together ask for more than evidence can hold.
 pub(super) fn check(pools: &Pools, errors: &mut Vec<PolicyError>) {
-    let count = pools.asked_of_requester().map_or(0, |keys| keys.len());
+    let count = pools.asked_of_requester().map_or(0, <[_]>::len);
     if count > EXTRA_KEYS_MAX {
         let what = format!(
             "the pools of all policies ask for {count} keys of extra information, but the limit is {EXTRA_KEYS_MAX}, because each node carries all of them"

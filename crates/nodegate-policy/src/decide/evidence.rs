@@ -13,10 +13,8 @@ impl Write<'_> {
     pub fn prove(&mut self, set: &PolicySet, saved: Option<&SavedState>) {
         let Some(keys) = set.pools().asked_of_requester() else { return };
         self.evidence = match &self.old {
-            None => {
-                let evidence = self.requester.is_kubelet().then(|| Evidence::of(&self.requester, &keys)).flatten();
-                evidence.filter(|evidence| Evidence::read(evidence.as_str(), &self.node.name).is_some())
-            }
+            None if self.requester.is_kubelet_of(&self.node.name) => Evidence::of(&self.requester, keys),
+            None => None,
             Some(old) => saved.and_then(|saved| Evidence::of_stored(old, saved, false)),
         };
     }

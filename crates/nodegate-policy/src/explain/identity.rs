@@ -2,15 +2,61 @@
 
 use std::collections::BTreeMap;
 
-use super::document::{NodeIdentity, PoolProof, ProofSource};
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::facts::NodeFacts;
 use crate::facts::evidence::Evidence;
 use crate::set::PolicySet;
 use crate::set::pools::Proof;
 
+/// The pools of a node, and what proves them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeIdentity {
+    /// The pools that it is proven to belong to, sorted by name.
+    pub pools: Vec<String>,
+    /// The pools of which it is not known whether it belongs to them, because nothing, or too little, is recorded of its kubelet;
+    /// sorted by name.
+    pub unknown: Vec<String>,
+    /// The strongest proof of a pool. Absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<PoolProof>,
+}
+
+/// What proves the pools of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolProof {
+    /// Where it comes from.
+    pub source: ProofSource,
+    /// The evidence: of a requester its `groups` and its extra information (`extra.KEY`), of a name the `name`.
+    pub evidence: BTreeMap<String, Vec<String>>,
+}
+
+/// Where the proof of a pool comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ProofSource {
+    /// What the API server authenticated about the kubelet that created the node.
+    Requester,
+    /// The node's name.
+    Name,
+}
+
+impl ProofSource {
+    /// The name as the documents write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Requester => "requester",
+            Self::Name => "name",
+        }
+    }
+}
+
 /// The pools of a node; `None` if no policy has pools. `evidence`: of [`Evidence::of_stored`].
 pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidence<'_>>) -> Option<NodeIdentity> {
-    if set.pools().names().is_empty() {
+    if set.pools().is_empty() {
         return None;
     }
     let pools = set.pools().of_node(&set.name_groups(&node.name), evidence);

@@ -12,10 +12,10 @@ mod rules;
 mod tests;
 
 pub use document::{
-    ConditionResult, Entry, Explanation, FieldName, Lost, LostTo, Missing, MissingBecause, Mode, NodeIdentity, Outcome,
-    PoolProof, ProofSource, RemovalCause, RemovedWhen, RuleResult, Source, SourceKind, WhyNot,
+    ConditionResult, Entry, Explanation, FieldName, Lost, LostTo, Missing, MissingBecause, Mode, Outcome, RemovalCause,
+    RemovedWhen, RuleResult, Source, SourceKind, WhyNot,
 };
-pub use identity::identity;
+pub use identity::{NodeIdentity, PoolProof, ProofSource, identity};
 pub use rules::why_not;
 
 use std::borrow::Cow;

@@ -14,7 +14,7 @@ use crate::api::state::SavedState;
 use crate::facts::NodeFacts;
 use crate::facts::json_borrow::Text;
 use crate::facts::json_kinds::{List, object};
-use crate::facts::request::Requester;
+use crate::facts::request::{KUBELET_USER, Requester};
 
 /// The annotation with the evidence.
 pub const AUTHENTICATED_AS: &str = "nodegate.dev/authenticated-as";
@@ -48,8 +48,8 @@ impl<'a> Extra<'a> {
     }
 
     /// The values of these keys; `None` if it is not what an API server sends.
-    fn of_keys(self, keys: &[&str]) -> Option<Vec<(Text<'a>, Vec<Text<'a>>)>> {
-        struct Wanted<'k>(&'k [&'k str]);
+    fn of_keys(self, keys: &[Box<str>]) -> Option<Vec<(Text<'a>, Vec<Text<'a>>)>> {
+        struct Wanted<'k>(&'k [Box<str>]);
         impl<'de> Visitor<'de> for Wanted<'_> {
             type Value = Vec<(Text<'de>, Vec<Text<'de>>)>;
 
@@ -60,7 +60,7 @@ impl<'a> Extra<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut found: Self::Value = Vec::new();
                 while let Some(key) = map.next_key::<Text<'de>>()? {
-                    if self.0.contains(&&*key) {
+                    if self.0.iter().any(|wanted| **wanted == *key) {
                         let List(values) = map.next_value::<List<Text<'de>, LINES_MAX>>()?;
                         found.retain(|(other, _)| *other != key);
                         found.push((key, values));
@@ -93,7 +93,7 @@ pub struct Evidence<'a>(Cow<'a, str>);
 impl<'a> Evidence<'a> {
     /// What is known of the requester of a review, with these keys of its extra information. `None` if it does not fit, or if a
     /// part of it has a line break.
-    pub(crate) fn of(requester: &Requester<'_>, keys: &[&str]) -> Option<Evidence<'static>> {
+    pub(crate) fn of(requester: &Requester<'_>, keys: &[Box<str>]) -> Option<Evidence<'static>> {
         let mut lines = vec![format!("{USER}{}", &*requester.username)];
         let groups = requester.groups.iter().filter(|group| !GROUPS_OF_EVERY_KUBELET.contains(&&***group));
         lines.extend(groups.map(|group| format!("{GROUP}{}", &**group)));
@@ -116,9 +116,8 @@ impl<'a> Evidence<'a> {
     pub(crate) fn read(text: &'a str, node: &str) -> Option<Self> {
         let is_short = text.len() <= EVIDENCE_MAX && text.lines().count() <= LINES_MAX;
         let evidence = Self(text.into());
-        let is_of_node = |user: &str| user.strip_prefix("system:node:") == Some(node);
-        let mut users = evidence.after(USER).map(is_of_node);
-        let is_about_node = users.next() == Some(true) && users.next().is_none();
+        let mut users = evidence.after(USER);
+        let is_about_node = users.next() == Some(&*format!("{KUBELET_USER}{node}")) && users.next().is_none();
         drop(users);
         (is_short && is_about_node).then_some(evidence)
     }
@@ -141,8 +140,7 @@ impl<'a> Evidence<'a> {
 
     /// The values of a key of its extra information. `None` if nobody asked for the key when the node was created.
     pub(crate) fn extra(&self, key: &str) -> Option<Vec<&str>> {
-        let of_key = |line: &'_ str| -> bool { line == key };
-        if self.after(NO_EXTRA).any(of_key) {
+        if self.after(NO_EXTRA).any(|line| line == key) {
             return Some(Vec::new());
         }
         let values = self.after(EXTRA).filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
@@ -191,7 +189,8 @@ mod tests {
     fn evidence_has_the_groups_and_the_extra_values_that_are_asked_for() {
         let extra = r#"{"canonicalArn": ["arn:aws:iam::1:role/gpu"], "accessKeyId": ["AKIA"], "twice": ["b", "a"]}"#;
         let requester = kubelet(&["system:nodes", "pool:gpu", "system:authenticated"], extra);
-        let evidence = Evidence::of(&requester, &["canonicalArn", "sessionName", "twice"]).unwrap();
+        let asked = ["canonicalArn", "sessionName", "twice"].map(Into::into);
+        let evidence = Evidence::of(&requester, &asked).unwrap();
         let expected = "extra.canonicalArn=arn:aws:iam::1:role/gpu\nextra.twice=a\nextra.twice=b\ngroup=pool:gpu\nno-extra.sessionName\nuser=system:node:gpu-1";
         assert_eq!(evidence.as_str(), expected, "the access key is left out");
         let read = Evidence::read(expected, "gpu-1").unwrap();
@@ -222,8 +221,11 @@ mod tests {
         let long = "x".repeat(EVIDENCE_MAX);
         assert_eq!(Evidence::of(&kubelet(&[&long], "{}"), &[]), None);
         for extra in ["[]", r#"{"a": "b"}"#, r#"{"a": [1]}"#] {
-            assert_eq!(Evidence::of(&kubelet(&[], extra), &["a"]), None, "{extra}");
+            assert_eq!(Evidence::of(&kubelet(&[], extra), &["a".into()]), None, "{extra}");
         }
-        assert!(Evidence::of(&kubelet(&[], r#"{"b": 1}"#), &["a"]).is_some(), "what nobody asks for is not read");
+        assert!(
+            Evidence::of(&kubelet(&[], r#"{"b": 1}"#), &["a".into()]).is_some(),
+            "what nobody asks for is not read"
+        );
     }
 }

@@ -22,10 +22,18 @@ pub struct Requester<'a> {
     pub extra: Extra<'a>,
 }
 
+/// What the user names of kubelets begin with; the name of the node follows.
+pub(crate) const KUBELET_USER: &str = "system:node:";
+
 impl Requester<'_> {
     /// Whether this is a kubelet: user `system:node:<name>` in group `system:nodes`.
     pub fn is_kubelet(&self) -> bool {
-        self.username.starts_with("system:node:") && self.groups.iter().any(|group| &**group == "system:nodes")
+        self.username.starts_with(KUBELET_USER) && self.groups.iter().any(|group| &**group == "system:nodes")
+    }
+
+    /// Whether this is the kubelet of the node with this name.
+    pub(crate) fn is_kubelet_of(&self, node: &str) -> bool {
+        self.is_kubelet() && self.username.strip_prefix(KUBELET_USER) == Some(node)
     }
 
     /// The service account as `namespace:name`, if it is one.

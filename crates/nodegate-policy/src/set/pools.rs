@@ -11,6 +11,8 @@ use crate::set::matcher::NameGroup;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pools {
     entries: Vec<Pool>,
+    /// The keys of extra information that entries ask for, if any asks for something of the requester.
+    asked: Option<Vec<Box<str>>>,
 }
 
 /// An entry of `pools`.
@@ -58,7 +60,16 @@ pub(crate) struct PoolsOfNode<'s> {
 
 impl Pools {
     pub(crate) fn new(entries: Vec<Pool>) -> Self {
-        Self { entries }
+        let requesters: Vec<&PoolRequester> = entries.iter().filter_map(|pool| pool.requester.as_ref()).collect();
+        let keys: BTreeSet<&Box<str>> =
+            requesters.iter().flat_map(|requester| &requester.extra).map(|(key, _)| key).collect();
+        let asked = (!requesters.is_empty()).then(|| keys.into_iter().cloned().collect());
+        Self { entries, asked }
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// Their names, each once.
@@ -67,11 +78,8 @@ impl Pools {
     }
 
     /// The keys of extra information that entries ask for, each once; `None` if no entry asks for anything of the requester.
-    pub(crate) fn asked_of_requester(&self) -> Option<Vec<&str>> {
-        let mut asked = self.entries.iter().filter_map(|pool| pool.requester.as_ref()).peekable();
-        asked.peek()?;
-        let keys: BTreeSet<&str> = asked.flat_map(|requester| &requester.extra).map(|(key, _)| &**key).collect();
-        Some(keys.into_iter().collect())
+    pub(crate) fn asked_of_requester(&self) -> Option<&[Box<str>]> {
+        self.asked.as_deref()
     }
 
     /// The pools of a node whose name is in these groups.

@@ -32,8 +32,7 @@ impl LeaderSession {
                 if self.config.reports {
                     findings.violations.extend(reports::of_node(node, &verdict));
                 }
-            }
-            if let Some(keep) = self.reconciler.inspect(node, &set) {
+                let keep = self.reconciler.look(node, &facts, &set, &saved);
                 losing += usize::from(!keep.removals.is_empty());
                 findings.note(node.name(), &keep);
             }

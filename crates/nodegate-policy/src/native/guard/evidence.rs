@@ -1,5 +1,5 @@
-//! The part of the guard that makes evidence for pools evidence: the API server admits a kubelet's CREATE with it only if every
-//! line of it is true of the requester, and if it leaves out none of his groups.
+//! The part of the guard that checks evidence for pools. The API server admits a kubelet's CREATE with evidence only if every
+//! line is true of the requester, and if none of the requester's groups is missing.
 //!
 //! nodegate's webhook writes nothing else, so this denies only a kubelet that forges it while no webhook is there.
 
