@@ -241,7 +241,7 @@ async fn one(reconciler: &Reconciler, node: Read) -> Line {
         Err(node) => return unreadable(node),
     };
     let name = node.name().to_owned();
-    let mut outcome = reconciler.reconcile(&node, Urgency::Routine).await;
+    let mut outcome = reconciler.reconcile_listed(&node).await;
     for _ in 1..TRIES {
         if !matches!(outcome, Err(Failure::Conflict(_))) {
             break;
@@ -252,7 +252,7 @@ async fn one(reconciler: &Reconciler, node: Read) -> Line {
             Ok(None) => break,
             Err(error) => tracing::debug!(%error, "could not read the node; retrying"),
         }
-        outcome = reconciler.reconcile(&node, Urgency::Routine).await;
+        outcome = reconciler.reconcile_listed(&node).await;
     }
     let failed = outcome.as_ref().err().map(ToString::to_string);
     let Done { set, changed, removed, kept, lingering, made, unrecorded, again: _, awaits_inventory: _ } =

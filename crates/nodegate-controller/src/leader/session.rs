@@ -18,6 +18,7 @@ use crate::leader::watch_health::{WatchHandler, WatchHealth};
 use crate::leader::{blind_after, longest_delay};
 use crate::memory::fleet;
 use crate::memory::history::Sight;
+use crate::memory::node::NodeMemory;
 use crate::node::queue::{self, Again, Queue, Urgency, Wakes};
 use crate::node::{self, NodeObject};
 use crate::policies::Reports;
@@ -131,10 +132,7 @@ impl LeaderSession {
         let wake = |node: &NodeObject, sight: Sight| {
             let is_new = {
                 let mut memory = self.reconciler.memory();
-                memory.lives(node);
-                memory.history.note(node, Timestamp::now(), sight);
-                memory.patched_taints.note(node);
-                !memory.looked_at.contains(node.uid())
+                !memory.sees(node, Timestamp::now(), sight).is_known()
             };
             self.reconciler.note_in_fleet(node, Timestamp::now());
             self.reconciler.compare_hardware(node);
@@ -203,9 +201,7 @@ impl LeaderSession {
             if changed {
                 policies.borrow_and_update();
                 let refresh = self.reconciler.policies().inventories().map(|inventory| inventory.refresh).max();
-                let mut memory = self.reconciler.memory();
-                memory.removals.policies_changed(refresh);
-                memory.reverts.policies_changed();
+                self.reconciler.memory().policies_changed(refresh);
             }
             let mut findings = self.look_at_fleet(&store).await;
             findings.note_inventories(&failing.borrow_and_update());
@@ -245,7 +241,7 @@ impl LeaderSession {
     /// Publishes what the controller does not write, for the command line.
     async fn publish(&self, store: Store<NodeObject>) {
         if store.wait_until_ready().await.is_ok() {
-            observed::keep(self.client.clone(), &self.config.namespace, &self.reconciler, &store).await;
+            observed::keep(self.client.clone(), &self.config.namespace, &self.reconciler).await;
         }
     }
 
@@ -282,9 +278,7 @@ async fn reconcile_node(
         let work = reconciler.reconcile(node, urgency);
         reconciler.traces().reconcile(node.name(), urgency.as_str(), work).await
     };
-    let again = scheduled(node, outcome, reconciler, started, urgency, resync).await;
-    reconciler.memory().settle(node);
-    again
+    scheduled(node, outcome, reconciler, started, urgency, resync).await
 }
 
 /// Takes up the outcome of reconciling a node. Returns when it is to be processed again.
@@ -304,7 +298,7 @@ async fn scheduled(
     };
     let (after, urgency) = match outcome {
         Ok(Done { again, .. }) => {
-            reconciler.memory().failures.remove(node.name());
+            reconciler.with_memory(node, |known| known.failures = 0);
             (again.map_or(resync, |again| again.min(resync)), Urgency::Routine)
         }
         Err(failure) => (retry_after(node, &failure, reconciler), urgency),
@@ -315,12 +309,11 @@ async fn scheduled(
 
 /// Handles a failure: reports it if it persists, and returns the delay before the next attempt.
 fn retry_after(node: &NodeObject, failure: &Failure, reconciler: &Reconciler) -> Duration {
-    let failures = {
-        let mut memory = reconciler.memory();
-        let failures = memory.failures.entry(node.name().to_owned()).or_default();
-        *failures = failures.saturating_add(1);
-        *failures
+    let failed = |known: &mut NodeMemory| {
+        known.failures = known.failures.saturating_add(1);
+        known.failures
     };
+    let failures = reconciler.with_memory(node, failed).unwrap_or(1);
     if matches!(failure, Failure::Conflict(_)) && failures <= CONFLICTS {
         return Duration::from_millis(250);
     }

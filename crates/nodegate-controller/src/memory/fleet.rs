@@ -1,6 +1,6 @@
 //! What the leader counts about all nodes, from the watch: how many there are, which wait, and the values of some labels.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,7 +14,6 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 /// A node as it is counted.
 #[derive(Debug)]
 pub(crate) struct Member {
-    pub(crate) uid: String,
     pub(crate) created: Option<i64>,
     /// Whether it has the pending taint.
     pub(crate) pending: bool,
@@ -24,47 +23,44 @@ pub(crate) struct Member {
     pub(crate) values: Vec<String>,
 }
 
-/// All nodes, as they are counted.
-#[derive(Debug, Default)]
-pub(crate) struct Fleet(HashMap<String, Member>);
-
-impl Fleet {
+impl Member {
     /// Takes up a version of a node. If nothing of it is deferred any more since this version, returns for how many seconds it
     /// waited.
-    pub(crate) fn note(&mut self, name: &str, mut member: Member, now: Timestamp) -> Option<f64> {
-        let before = self.0.get(name).filter(|before| before.uid == member.uid);
-        member.completed = !member.pending || before.is_some_and(|before| before.completed);
-        let completes = before.is_some_and(|before| !before.completed) && member.completed;
+    pub(crate) fn follow(known: &mut Option<Self>, mut member: Self, now: Timestamp) -> Option<f64> {
+        member.completed = !member.pending || known.as_ref().is_some_and(|before| before.completed);
+        let completes = known.as_ref().is_some_and(|before| !before.completed) && member.completed;
         let waited = member.created.filter(|_| completes).map(|created| (now.as_second() - created).max(0) as f64);
-        self.0.insert(name.to_owned(), member);
+        *known = Some(member);
         waited
     }
+}
 
-    /// Forgets a node that was deleted, or that cannot be read.
-    pub(crate) fn forget(&mut self, name: &str) {
-        self.0.remove(name);
-    }
-
-    pub(crate) fn count(&self, labels: &[LabelKey], now: Timestamp, timeout: Duration) -> Count {
-        let mut by_label = vec![BTreeMap::<&str, i64>::new(); labels.len()];
-        let mut count = Count { nodes: self.0.len(), ..Count::default() };
-        for Member { created, pending, values, .. } in self.0.values() {
-            for (by_value, value) in by_label.iter_mut().zip(values) {
-                *by_value.entry(value).or_default() += 1;
-            }
-            if *pending {
-                count.pending += 1;
-                count.pending_too_long +=
-                    usize::from(created.is_some_and(|created| patience(created, now, timeout).is_zero()));
-                count.oldest_pending = count.oldest_pending.into_iter().chain(*created).min();
-            }
+/// Counts these nodes. `labels` are those whose values they have; a node may wait for `timeout`.
+pub(crate) fn count<'a>(
+    members: impl Iterator<Item = &'a Member>,
+    labels: &[LabelKey],
+    now: Timestamp,
+    timeout: Duration,
+) -> Count {
+    let mut by_label = vec![BTreeMap::<&str, i64>::new(); labels.len()];
+    let mut count = Count::default();
+    for Member { created, pending, values, completed: _ } in members {
+        count.nodes += 1;
+        for (by_value, value) in by_label.iter_mut().zip(values) {
+            *by_value.entry(value).or_default() += 1;
         }
-        for (key, values) in labels.iter().zip(by_label) {
-            let values = values.into_iter().map(|(value, nodes)| (value.to_owned(), nodes)).collect();
-            count.by_label.insert(key.to_string(), values);
+        if *pending {
+            count.pending += 1;
+            count.pending_too_long +=
+                usize::from(created.is_some_and(|created| patience(created, now, timeout).is_zero()));
+            count.oldest_pending = count.oldest_pending.into_iter().chain(*created).min();
         }
-        count
     }
+    for (key, values) in labels.iter().zip(by_label) {
+        let values = values.into_iter().map(|(value, nodes)| (value.to_owned(), nodes)).collect();
+        count.by_label.insert(key.to_string(), values);
+    }
+    count
 }
 
 /// How long a node that was created in the second `created` may still wait at `now`, if it may wait for `timeout`. A creation
@@ -84,42 +80,30 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn member(uid: &str, created: i64, pending: bool, value: &str) -> Member {
-        let values = vec![value.to_owned()];
-        Member { uid: uid.to_owned(), created: Some(created), pending, completed: false, values }
+    fn member(created: i64, pending: bool, value: &str) -> Member {
+        Member { created: Some(created), pending, completed: false, values: vec![value.to_owned()] }
     }
 
     #[test]
     fn a_node_waits_from_its_creation_until_it_is_first_seen_without_the_taint() {
-        let mut fleet = Fleet::default();
-        assert_eq!(fleet.note("n", member("u", 100, true, ""), at(101)), None);
-        assert_eq!(fleet.note("n", member("u", 100, true, ""), at(102)), None);
-        assert_eq!(fleet.note("n", member("u", 100, false, ""), at(103)), Some(3.0));
-        assert_eq!(fleet.note("n", member("u", 100, true, ""), at(200)), None);
-        assert_eq!(fleet.note("n", member("u", 100, false, ""), at(300)), None, "it joined long ago");
-        assert_eq!(fleet.note("n", member("v", 400, false, ""), at(401)), None, "another node that never waited");
-        assert_eq!(fleet.note("m", member("w", 500, true, ""), at(499)), None);
-        assert_eq!(fleet.note("m", member("w", 500, false, ""), at(499)), Some(0.0), "a clock that is behind");
+        let mut known = None;
+        let mut follow = |pending, second| Member::follow(&mut known, member(100, pending, ""), at(second));
+        assert_eq!((follow(true, 101), follow(true, 102), follow(false, 103)), (None, None, Some(3.0)));
+        assert_eq!((follow(true, 200), follow(false, 300)), (None, None), "it joined long ago");
+        assert_eq!(Member::follow(&mut None, member(400, false, ""), at(401)), None, "it never waited");
+        let mut known = Some(member(500, true, ""));
+        assert_eq!(Member::follow(&mut known, member(500, false, ""), at(499)), Some(0.0), "a clock that is behind");
     }
 
     #[test]
     fn nodes_are_counted_by_value_and_those_that_wait_by_their_age() {
-        let mut fleet = Fleet::default();
         let tier: LabelKey = "hardware.tier".parse().unwrap();
-        for (name, created, pending, value) in
-            [("a", 10, true, "gold"), ("b", 5, true, ""), ("c", 1, false, "gold"), ("d", 99, true, "iron")]
-        {
-            fleet.note(name, member(name, created, pending, value), at(100));
-        }
-        let counted = |fleet: &Fleet| fleet.count(std::slice::from_ref(&tier), at(100), Duration::from_secs(90));
-        let count = counted(&fleet);
+        let nodes = [(10, true, "gold"), (5, true, ""), (1, false, "gold"), (99, true, "iron")];
+        let nodes = nodes.map(|(created, pending, value)| member(created, pending, value));
+        let count = count(nodes.iter(), std::slice::from_ref(&tier), at(100), Duration::from_secs(90));
         assert_eq!((count.nodes, count.pending, count.pending_too_long, count.oldest_pending), (4, 3, 1, Some(5)));
         let values = [("", 1), ("gold", 2), ("iron", 1)].map(|(value, nodes)| (value.to_owned(), nodes));
         assert_eq!(count.by_label, BTreeMap::from([("hardware.tier".to_owned(), BTreeMap::from(values))]));
-        fleet.forget("b");
-        fleet.forget("d");
-        let count = counted(&fleet);
-        assert_eq!((count.nodes, count.pending, count.pending_too_long, count.oldest_pending), (2, 1, 0, Some(10)));
     }
 
     #[test]

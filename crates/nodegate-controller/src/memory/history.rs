@@ -1,6 +1,6 @@
 //! Records changes of labels and taints on nodes, with who wrote them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -20,7 +20,6 @@ type Values = BTreeMap<String, String>;
 /// The labels, annotations and taints that a node had when it was last seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct LastState {
-    uid: String,
     labels: Values,
     taints: Values,
     stamp: Option<String>,
@@ -48,20 +47,20 @@ pub(crate) enum Sight {
     Listed,
 }
 
-/// The last known state of nodes, and the changes that are not recorded yet.
+/// The last known state of a node, and its changes that are not recorded yet.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// Whether the webhook maintains stamps, so that nobody else can write them.
+    /// Whether the webhook guards [`LAST_CHANGE`]; otherwise anybody could have written it.
     records_last_change: bool,
-    seen: HashMap<String, LastState>,
-    pending: HashMap<String, Pending>,
-    /// The uids of nodes whose arrival is recorded or pending.
-    arrived: HashSet<String>,
-    /// What the controller is about to write, by node.
-    making: HashMap<String, HashMap<Made, Making>>,
+    seen: Option<LastState>,
+    pending: Option<Pending>,
+    /// Whether its arrival is recorded or pending.
+    arrived: bool,
+    /// What the controller is about to write.
+    making: BTreeMap<Made, Making>,
 }
 
-/// Changes of one node that are not recorded yet.
+/// Changes that are not recorded yet.
 #[derive(Debug)]
 struct Pending {
     since: Instant,
@@ -69,8 +68,7 @@ struct Pending {
 }
 
 impl History {
-    /// An empty history. `stamps`: whether the webhook guards [`LAST_CHANGE`]; otherwise anybody could have written
-    /// it.
+    /// An empty history. `records_last_change`: whether the webhook guards [`LAST_CHANGE`].
     pub(crate) fn new(records_last_change: bool) -> Self {
         Self { records_last_change, ..Self::default() }
     }
@@ -79,11 +77,7 @@ impl History {
     pub(crate) fn note(&mut self, node: &NodeObject, now: Timestamp, sight: Sight) {
         let Ok(facts) = node.facts() else { return };
         let new = seen(node, &facts);
-        let Some(old) = self.seen.insert(node.name().to_owned(), new.clone()) else { return };
-        if old.uid != new.uid {
-            self.pending.remove(node.name());
-            return;
-        }
+        let Some(old) = self.seen.replace(new.clone()) else { return };
         // No field manager claims what the webhook's patch wrote.
         let guarded = self.records_last_change && !node.claims.has_annotation(LAST_CHANGE);
         let stamp = new.stamp.as_ref().filter(|_| guarded && new.stamp != old.stamp);
@@ -91,13 +85,13 @@ impl History {
         // The API server tracks no fields of a node that was created without any.
         let tracked = claims.are_tracked();
         let mut changes = Vec::new();
-        let mut making = self.making.get_mut(node.name());
+        let making = &mut self.making;
         let mut differences =
             |field: &'static str, old: &Values, new: &Values, writer: &dyn Fn(&str) -> Option<Claim>| {
                 for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
                     if old.get(key) != new.get(key) {
                         let made = (field, key.clone(), new.get(key).cloned());
-                        let made = making.as_mut().and_then(|making| making.remove(&made));
+                        let made = making.remove(&made);
                         let found = who(writer(key), stamp, tracked, new.contains_key(key));
                         // Another may have set the same value meanwhile; a removal leaves no claim.
                         let made = made.filter(|_| matches!(found.how, How::Controller | How::Unknown));
@@ -128,15 +122,15 @@ impl History {
             None => claims.label_writer(key).cloned(),
         });
         differences("taint", &old.taints, &new.taints, &|_| claims.taint_writer().cloned().or_else(only));
-        self.add(node.name(), changes);
+        self.add(changes);
     }
 
-    fn add(&mut self, node: &str, changes: Vec<Change>) {
+    fn add(&mut self, changes: Vec<Change>) {
         if changes.is_empty() {
             return;
         }
         let new = || Pending { since: Instant::now(), changes: Vec::new() };
-        let pending = &mut self.pending.entry(node.to_owned()).or_insert_with(new).changes;
+        let pending = &mut self.pending.get_or_insert_with(new).changes;
         pending.extend(changes);
         let surplus = pending.len().saturating_sub(PENDING_MAX);
         pending.drain(..surplus);
@@ -151,7 +145,7 @@ impl History {
         arrival: &Arrival<'_>,
         rejected: impl IntoIterator<Item = RejectedClaim>,
     ) {
-        if !self.arrived.insert(node.uid().to_owned()) {
+        if std::mem::replace(&mut self.arrived, true) {
             return;
         }
         let time = node.created().map(|time| time.to_string()).unwrap_or_default();
@@ -197,11 +191,11 @@ impl History {
                 ));
             }
         }
-        self.add(node.name(), changes);
+        self.add(changes);
     }
 
     /// Records what the controller is about to write.
-    pub(crate) fn makes(&mut self, node: &str, decision: &Decision, change: &NodeChange) {
+    pub(crate) fn makes(&mut self, decision: &Decision, change: &NodeChange) {
         let making = |desired: Option<&Desired>| {
             let saved = desired.is_some_and(|desired| desired.strength == Strength::Saved);
             let how = if saved { How::Restored } else { How::Controller };
@@ -215,48 +209,32 @@ impl History {
             .taints()
             .iter()
             .map(|(id, value)| (("taint", id.to_string(), value.clone()), making(decision.taints.get(id))));
-        self.making.insert(node.to_owned(), labels.chain(taints).collect());
+        self.making = labels.chain(taints).collect();
     }
 
     /// Records that it has not written it.
-    pub(crate) fn made_nothing(&mut self, node: &str) {
-        self.making.remove(node);
+    pub(crate) fn made_nothing(&mut self) {
+        self.making.clear();
     }
 
-    /// The changes of a node to record now; if further changes may follow soon, none, and how long to wait.
-    pub(crate) fn due(&self, node: &str, now: Instant) -> (Vec<Change>, Option<Duration>) {
-        let Some(pending) = self.pending.get(node) else { return (Vec::new(), None) };
+    /// The changes to record now; if further changes may follow soon, none, and how long to wait.
+    pub(crate) fn due(&self, now: Instant) -> (Vec<Change>, Option<Duration>) {
+        let Some(pending) = &self.pending else { return (Vec::new(), None) };
         let wait = TOGETHER.saturating_sub(now.saturating_duration_since(pending.since));
         if wait.is_zero() { (pending.changes.clone(), None) } else { (Vec::new(), Some(wait)) }
     }
 
     /// Removes the first `count` changes, which have been recorded.
-    pub(crate) fn recorded(&mut self, node: &str, count: usize) {
-        if let Some(pending) = self.pending.get_mut(node) {
+    pub(crate) fn recorded(&mut self, count: usize) {
+        if let Some(pending) = &mut self.pending {
             pending.changes.drain(..count.min(pending.changes.len()));
-            if pending.changes.is_empty() {
-                self.pending.remove(node);
-            }
+            self.pending.take_if(|pending| pending.changes.is_empty());
         }
     }
 
-    /// The changes of a node that are not recorded yet.
-    pub(crate) fn unrecorded(&self, node: &str) -> Vec<Change> {
-        self.pending.get(node).map(|pending| pending.changes.clone()).unwrap_or_default()
-    }
-
-    /// Forgets what is known by a node's name.
-    pub(crate) fn forget(&mut self, node: &str) {
-        let Self { records_last_change: _, seen, pending, arrived: _, making } = self;
-        seen.remove(node);
-        pending.remove(node);
-        making.remove(node);
-    }
-
-    /// Forgets what is known by the uid of a node object.
-    pub(crate) fn forget_uid(&mut self, uid: &str) {
-        let Self { records_last_change: _, seen: _, pending: _, arrived, making: _ } = self;
-        arrived.remove(uid);
+    /// The changes that are not recorded yet.
+    pub(crate) fn unrecorded(&self) -> Vec<Change> {
+        self.pending.as_ref().map(|pending| pending.changes.clone()).unwrap_or_default()
     }
 }
 
@@ -281,7 +259,6 @@ fn seen(node: &NodeObject, facts: &NodeFacts<'_>) -> LastState {
     // Taints for node conditions come and go too often to be recorded.
     let lasting = facts.taints().iter().filter(|taint| !taint.key.starts_with("node.kubernetes.io/"));
     LastState {
-        uid: node.uid().to_owned(),
         labels: facts.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         taints: lasting
             .map(|taint| (format!("{}:{}", &*taint.key, &*taint.effect), taint.value().to_owned()))

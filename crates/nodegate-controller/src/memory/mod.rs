@@ -4,62 +4,49 @@ pub(crate) mod departures;
 pub(crate) mod fleet;
 pub(crate) mod hardware;
 pub(crate) mod history;
+pub(crate) mod node;
 pub(crate) mod patched_taints;
 pub(crate) mod refusals;
 pub(crate) mod removals;
-pub(crate) mod revert_tracker;
+pub(crate) mod reverts;
 pub(crate) mod unrecorded;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::memory::departures::{Departed, Departures};
-use crate::memory::fleet::Fleet;
-use crate::memory::hardware::Hardware;
-use crate::memory::history::History;
-use crate::memory::patched_taints::PatchedTaints;
-use crate::memory::refusals::Refusals;
+use crate::memory::departures::Departures;
+use crate::memory::history::Sight;
+use crate::memory::node::{NodeMemory, Shared};
 use crate::memory::removals::{MaxRemovals, Removals};
-use crate::memory::revert_tracker::RevertTracker;
-use crate::memory::unrecorded::Unrecorded;
+use crate::memory::reverts::{CountedKeys, GivenUp};
 use crate::node::NodeObject;
-use crate::node::limit::NodeBudgets;
 use nodegate_base::log_limit::LogLimit;
-use nodegate_policy::PolicySet;
+use nodegate_base::metrics::Count;
+use nodegate_policy::Removal;
+use nodegate_policy::api::names::LabelKey;
+use nodegate_policy::gpu::probed::Fact;
 use prometheus_client::metrics::gauge::Gauge;
 
-/// The watch reports nodegate's own write within this time, unless the write changed nothing.
-const SHOWN: Duration = Duration::from_secs(10);
+/// Minimum time between two searches of all nodes for reverts that can be forgotten.
+const SWEEP: Duration = Duration::from_secs(30);
 
 /// What a term remembers about nodes.
+///
+/// Each node that exists has one [`NodeMemory`]. It begins when the watch shows the node, and ends when the watch shows that it is
+/// gone and that is recorded. What is noted afterwards is lost.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// The nodes that exist, as the watch says: their uids by name. What is remembered below is about these only.
-    living: HashMap<String, String>,
+    /// The nodes that exist, by name.
+    nodes: HashMap<String, NodeMemory>,
     pub(crate) departures: Departures,
-    /// The policies in force when it was last told what a node got and what it lost, by uid.
-    told: HashMap<String, [Weak<PolicySet>; 2]>,
     pub(crate) removals: Removals,
-    pub(crate) reverts: RevertTracker,
-    pub(crate) history: History,
-    pub(crate) failures: HashMap<String, u32>,
-    /// Which version of a node nodegate's own write replaced, and when, by uid.
-    replaced: HashMap<String, (String, Instant)>,
-    pub(crate) patched_taints: PatchedTaints,
-    pub(crate) fleet: Fleet,
-    /// The uids of nodes that were processed in this term.
-    pub(crate) looked_at: HashSet<String>,
-    /// The uids of nodes whose join was reported in this term.
-    pub(crate) joined: HashSet<String>,
     /// The rejected claims that were logged lately. Any number of nodes can join at once.
     pub(crate) rejections: LogLimit,
-    pub(crate) budgets: NodeBudgets,
-    pub(crate) unrecorded: Unrecorded,
-    pub(crate) refusals: Refusals,
-    pub(crate) hardware: Hardware,
+    shared: Shared,
+    /// When all nodes were last searched for reverts that can be forgotten.
+    swept: Option<Instant>,
 }
 
 impl Memory {
@@ -67,168 +54,111 @@ impl Memory {
     /// record could not be written.
     pub(crate) fn new(max_removals: MaxRemovals, records_last_change: bool, unrecorded_nodes: Gauge) -> Self {
         Self {
-            living: HashMap::new(),
+            nodes: HashMap::new(),
             departures: Departures::default(),
-            told: HashMap::new(),
             removals: Removals::new(max_removals),
-            reverts: RevertTracker::default(),
-            history: History::new(records_last_change),
-            failures: HashMap::new(),
-            replaced: HashMap::new(),
-            patched_taints: PatchedTaints::default(),
-            fleet: Fleet::default(),
-            looked_at: HashSet::new(),
-            joined: HashSet::new(),
             rejections: LogLimit::default(),
-            budgets: NodeBudgets::default(),
-            unrecorded: Unrecorded::new(unrecorded_nodes),
-            refusals: Refusals::default(),
-            hardware: Hardware::default(),
+            shared: Shared { records_last_change, unrecorded_nodes, counted_keys: CountedKeys::default() },
+            swept: None,
         }
     }
 
-    /// Whether it was not told yet what a node got, or lost, by these policies; it is now.
-    pub(crate) fn is_new_policy(&mut self, uid: &str, policies: &Arc<PolicySet>, lost: bool) -> bool {
-        let told = &mut self.told.entry(uid.to_owned()).or_default()[usize::from(lost)];
-        let is_new = !std::ptr::eq(told.as_ptr(), Arc::as_ptr(policies));
-        *told = Arc::downgrade(policies);
-        is_new
-    }
-
-    /// Records that the watch has reported a node. Only the watch may call this.
-    pub(crate) fn lives(&mut self, node: &NodeObject) {
-        let before = self.living.insert(node.name().to_owned(), node.uid().to_owned());
-        if let Some(uid) = before.filter(|uid| uid != node.uid()) {
-            self.forget(&uid, node.name());
+    /// Takes up a version of a node, as the watch shows it. Only the watch may call this, and who reads nodes without one.
+    pub(crate) fn sees(&mut self, node: &NodeObject, now: Timestamp, sight: Sight) -> &mut NodeMemory {
+        let known = self.nodes.entry(node.name().to_owned());
+        let known = known.or_insert_with(|| NodeMemory::new(node.uid(), &self.shared));
+        if !known.is_of(node) {
+            *known = NodeMemory::new(node.uid(), &self.shared);
         }
+        known.history.note(node, now, sight);
+        known.patched_taints.note(node);
+        known
     }
 
-    /// Records that a node was deleted, as the watch says: `last` is what was last seen of it. Only the watch may call this.
+    /// Records that a node was deleted, as the watch shows: `last` is what was last seen of it. Only the watch may call this.
     pub(crate) fn left(&mut self, last: NodeObject, at: Timestamp) {
-        let (name, uid) = (last.name().to_owned(), last.uid().to_owned());
-        let changes = self.history.unrecorded(&name);
-        let is_behind = self.is_replaced(&last);
-        self.departures.note(Departed { node: last, at, changes, is_behind, failures: 0 });
-        if self.living.get(&name) == Some(&uid) {
-            self.living.remove(&name);
-            self.forget(&uid, &name);
-        }
+        let is_last = self.nodes.get(last.name()).is_some_and(|known| known.is_of(&last));
+        let known = is_last.then(|| self.nodes.remove(last.name())).flatten();
+        let known = known.unwrap_or_else(|| NodeMemory::new(last.uid(), &self.shared));
+        self.departures.note(last, at, known);
     }
 
     /// Forgets a node that cannot be read anymore, or that was deleted and is not known otherwise. Only the watch may call
     /// this.
     pub(crate) fn lost(&mut self, name: &str) {
-        if let Some(uid) = self.living.remove(name) {
-            self.forget(&uid, name);
-        }
+        self.nodes.remove(name);
     }
 
     /// Whether there is a node of this name.
     pub(crate) fn is_living(&self, name: &str) -> bool {
-        self.living.contains_key(name)
+        self.nodes.contains_key(name)
     }
 
-    /// Forgets what was noted about a node that has been deleted meanwhile. Call this after everything that waits.
-    pub(crate) fn settle(&mut self, node: &NodeObject) {
-        match self.living.get(node.name()) {
-            Some(uid) if uid == node.uid() => {}
-            // What is known by the name is about the node that has it now.
-            Some(_) => self.forget_uid(node.uid()),
-            None => self.forget(node.uid(), node.name()),
+    /// What is known of a node that exists.
+    pub(crate) fn living(&mut self, node: &NodeObject) -> Option<&mut NodeMemory> {
+        self.nodes.get_mut(node.name()).filter(|known| known.is_of(node))
+    }
+
+    /// What is known of a node that exists, or whose end is not recorded yet.
+    pub(crate) fn of(&mut self, node: &NodeObject) -> Option<&mut NodeMemory> {
+        let Self { nodes, departures, removals: _, rejections: _, shared: _, swept: _ } = self;
+        nodes.get_mut(node.name()).filter(|known| known.is_of(node)).or_else(|| departures.of(node))
+    }
+
+    /// Which of a node's `wanted` removals are due now, and how long until the next one is.
+    pub(crate) fn due(
+        &mut self,
+        node: &NodeObject,
+        wanted: &[Removal],
+        now: Instant,
+    ) -> (HashSet<Removal>, Option<Duration>) {
+        let known = self.nodes.get_mut(node.name()).filter(|known| known.is_of(node));
+        let Some(known) = known else { return (HashSet::new(), None) };
+        self.removals.due(node.uid(), &mut known.grace_periods, wanted, now)
+    }
+
+    /// Records that the policies have changed. `refresh`: the longest one of their inventories.
+    pub(crate) fn policies_changed(&mut self, refresh: Option<Duration>) {
+        self.removals.policies_changed(refresh);
+        self.nodes.values_mut().for_each(|known| known.reverts.policies_changed());
+    }
+
+    /// Forgets old reverts if the limit of counted keys is reached. Call this before checking a node.
+    pub(crate) fn make_room(&mut self, node: &NodeObject, now: Instant) {
+        if let Some(known) = self.living(node) {
+            known.reverts.make_room(now);
+        }
+        let swept = self.swept.is_some_and(|swept| now.saturating_duration_since(swept) < SWEEP);
+        if self.shared.counted_keys.is_full() && !swept {
+            self.swept = Some(now);
+            self.nodes.values_mut().for_each(|known| known.reverts.forget_old(now));
         }
     }
 
-    /// Every field is named, so that the compiler asks what becomes of a new one.
-    fn forget(&mut self, uid: &str, name: &str) {
-        let Self {
-            history,
-            failures,
-            patched_taints,
-            fleet,
-            // Only the watch changes these.
-            living: _,
-            departures: _,
-            // Of all nodes together.
-            rejections: _,
-            // By uid.
-            told: _,
-            removals: _,
-            reverts: _,
-            replaced: _,
-            looked_at: _,
-            joined: _,
-            budgets: _,
-            unrecorded: _,
-            refusals: _,
-            hardware: _,
-        } = self;
-        history.forget(name);
-        failures.remove(name);
-        patched_taints.forget(name);
-        fleet.forget(name);
-        self.forget_uid(uid);
+    /// Every key that is not repaired, with the name of its node.
+    pub(crate) fn given_up(&self) -> impl Iterator<Item = (&str, GivenUp<'_>)> {
+        self.nodes.iter().flat_map(|(name, known)| known.reverts.given_up().map(move |key| (&**name, key)))
     }
 
-    fn forget_uid(&mut self, uid: &str) {
-        let Self {
-            history,
-            told,
-            removals,
-            reverts,
-            replaced,
-            looked_at,
-            joined,
-            budgets,
-            unrecorded,
-            refusals,
-            hardware,
-            // Of all nodes together.
-            rejections: _,
-            // By name.
-            living: _,
-            departures: _,
-            failures: _,
-            patched_taints: _,
-            fleet: _,
-        } = self;
-        history.forget_uid(uid);
-        told.remove(uid);
-        removals.forget(uid);
-        reverts.forget(uid);
-        replaced.remove(uid);
-        looked_at.remove(uid);
-        joined.remove(uid);
-        budgets.forget(uid);
-        unrecorded.forget(uid);
-        refusals.forget(uid);
-        hardware.forget(uid);
+    /// Counts all nodes that can be read.
+    pub(crate) fn count(&self, labels: &[LabelKey], now: Timestamp, timeout: Duration) -> Count {
+        fleet::count(self.nodes.values().filter_map(|known| known.member.as_ref()), labels, now, timeout)
     }
 
-    /// Whether nodegate's last write replaced this version of a node.
-    pub(crate) fn is_replaced(&self, node: &NodeObject) -> bool {
-        self.replaced.get(node.uid()).is_some_and(|(version, _)| version == node.resource_version())
-    }
-
-    /// Records that nodegate has written to this version of a node.
-    pub(crate) fn wrote(&mut self, node: &NodeObject, now: Instant) {
-        self.replaced.insert(node.uid().to_owned(), (node.resource_version().to_owned(), now));
-    }
-
-    /// Whether this is the version of the node before nodegate's last write, so that the work is already done.
-    pub(crate) fn is_behind(&mut self, node: &NodeObject, now: Instant) -> bool {
-        let Some((version, at)) = self.replaced.get(node.uid()) else { return false };
-        if version != node.resource_version() {
-            self.replaced.remove(node.uid());
-            return false;
-        }
-        // A write that changed nothing creates no new version.
-        now.saturating_duration_since(*at) < SHOWN
+    /// On how many nodes the hardware differs from what was probed, by fact.
+    pub(crate) fn hardware_differs(&self) -> impl Iterator<Item = (Fact, usize)> {
+        let differences = || self.nodes.values().flat_map(|known| known.hardware.differences());
+        Fact::ALL.map(|fact| (fact, differences().filter(|known| known.fact == fact).count())).into_iter()
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Arc;
+
+    use nodegate_policy::api::state::SavedState;
+    use nodegate_policy::gpu::probed::Difference;
     use serde_json::json;
 
     use super::*;
@@ -239,87 +169,141 @@ mod tests {
         NodeObject::read(&text.to_string()).unwrap()
     }
 
-    /// What a watch and a reconcile note about a node.
-    fn note(memory: &mut Memory, node: &NodeObject) {
-        let now = Instant::now();
-        memory.history.note(node, Timestamp::UNIX_EPOCH, crate::memory::history::Sight::Next);
-        memory.patched_taints.note(node);
-        note_late(memory, node, now);
+    fn memory(unrecorded: &Gauge) -> Memory {
+        let mut memory = Memory::new(MaxRemovals::Nodes(10), false, unrecorded.clone());
+        memory.removals.surveyed(3, 0, true, Instant::now());
+        memory
     }
 
-    fn note_late(memory: &mut Memory, node: &NodeObject, now: Instant) {
-        let removal = nodegate_policy::Removal {
-            field: nodegate_policy::Field::Label,
-            key: "a".to_owned(),
-            after: Duration::from_secs(60),
-        };
-        memory.removals.due(node.uid(), &[removal], now);
-        memory.removals.answered(node.uid(), now);
-        memory.reverts.report_uncounted(node.uid());
-        *memory.failures.entry(node.name().to_owned()).or_default() += 1;
-        memory.wrote(node, now);
-        memory.looked_at.insert(node.uid().to_owned());
-        memory.joined.insert(node.uid().to_owned());
-        memory.is_new_policy(node.uid(), &Arc::default(), false);
-        memory.refusals.note(node.uid(), vec!["a".to_owned()], now);
-        let stored = nodegate_policy::api::state::SavedState::default();
-        memory.unrecorded.failed(node.uid(), &stored, stored.clone(), String::new(), now);
+    fn shows(memory: &mut Memory, node: &NodeObject) {
+        memory.sees(node, Timestamp::UNIX_EPOCH, Sight::Next);
     }
 
-    /// Whether anything of these nodes is still there.
-    fn is_known(memory: &Memory, uid: &str, name: &str) -> bool {
-        let text = format!("{memory:?}");
-        text.contains(&format!("{uid:?}")) || text.contains(&format!("{name:?}"))
+    fn unwritten(memory: &mut Memory, node: &NodeObject, now: Instant) {
+        let stored = SavedState::default();
+        let known = memory.of(node);
+        known.map(|known| known.unrecorded.failed(&stored, stored.clone(), String::new(), now));
+    }
+
+    /// A version that was not the last one.
+    fn is_behind_at_its_end(memory: &mut Memory, last: &NodeObject) -> bool {
+        memory.left(last.clone(), Timestamp::UNIX_EPOCH);
+        let is_behind = memory.of(last).unwrap().is_replaced(last);
+        memory.departures.end(last);
+        is_behind
     }
 
     #[test]
     fn a_node_that_went_before_the_watch_showed_nodegates_write_is_known_to_be_behind() {
-        let mut memory = Memory::new(MaxRemovals::Tenth, false, Gauge::default());
+        let mut memory = memory(&Gauge::default());
         let (before, after) = (node("n1", "u1", "1"), node("n1", "u1", "2"));
-        let leave = |memory: &mut Memory, last: &NodeObject| {
-            memory.left(last.clone(), Timestamp::UNIX_EPOCH);
-            memory.departures.take("n1").map(|departed| departed.is_behind)
-        };
         let long_ago = Instant::now();
-        memory.lives(&before);
-        memory.wrote(&before, long_ago);
-        assert!(memory.is_behind(&before, long_ago) && !memory.is_behind(&before, long_ago + SHOWN));
-        assert_eq!(leave(&mut memory, &before), Some(true), "however long ago the write was");
-        memory.lives(&before);
-        memory.wrote(&before, long_ago);
-        assert_eq!(leave(&mut memory, &after), Some(false), "the deletion shows the write");
+        shows(&mut memory, &before);
+        let known = memory.living(&before).unwrap();
+        known.wrote(&before, long_ago);
+        assert!(known.is_behind(&before, long_ago) && !known.is_behind(&before, long_ago + Duration::from_secs(10)));
+        assert!(is_behind_at_its_end(&mut memory, &before), "however long ago the write was");
+        shows(&mut memory, &before);
+        memory.living(&before).unwrap().wrote(&before, long_ago);
+        assert!(!is_behind_at_its_end(&mut memory, &after), "the deletion shows the write");
+
+        // The answer to the write comes after the end was seen, while that is recorded.
+        shows(&mut memory, &before);
+        memory.left(before.clone(), Timestamp::UNIX_EPOCH);
+        let departure = memory.departures.begin("n1").unwrap();
+        memory.of(&before).unwrap().wrote(&before, long_ago);
+        assert!(memory.of(&departure.last).unwrap().is_replaced(&departure.last));
     }
 
     #[test]
     fn nothing_of_a_deleted_node_stays_not_even_what_a_reconcile_notes_afterwards() {
-        let unrecorded = Gauge::default();
-        let mut memory = Memory::new(MaxRemovals::Tenth, false, unrecorded.clone());
+        let (unrecorded, now) = (Gauge::default(), Instant::now());
+        let mut memory = memory(&unrecorded);
         let (gone, after) = (node("n1", "u1", "1"), node("n1", "u2", "5"));
-        memory.lives(&gone);
-        note(&mut memory, &gone);
+        shows(&mut memory, &gone);
+        unwritten(&mut memory, &gone, now);
         assert_eq!(unrecorded.get(), 1);
         memory.left(gone.clone(), Timestamp::UNIX_EPOCH);
-        assert_eq!(unrecorded.get(), 0);
-        assert!(memory.departures.take("n1").is_some_and(|departed| departed.node.uid() == "u1"));
-        assert!(!is_known(&memory, "u1", "n1"), "{memory:?}");
-        note_late(&mut memory, &gone, Instant::now());
-        memory.settle(&gone);
-        assert!(!is_known(&memory, "u1", "n1"), "{memory:?}");
+        assert!(!memory.is_living("n1") && memory.living(&gone).is_none());
+        assert_eq!(unrecorded.get(), 0, "its stored record is written, not the one that could not be");
+        unwritten(&mut memory, &gone, now);
+        assert_eq!(memory.departures.next().as_deref(), Some("n1"));
+        assert!(memory.departures.begin("n1").is_some() && memory.departures.begin("n1").is_none());
+        assert_eq!(memory.departures.next(), None, "its end is being recorded");
 
-        // It is there again before the reconcile ends.
-        memory.lives(&after);
-        note(&mut memory, &after);
-        note_late(&mut memory, &gone, Instant::now());
-        memory.settle(&gone);
-        memory.settle(&after);
-        assert!(!is_known(&memory, "u1", "none") && is_known(&memory, "u2", "n1"), "{memory:?}");
+        // It is there again before that ends.
+        shows(&mut memory, &after);
+        assert!(memory.living(&gone).is_none() && memory.of(&gone).is_some());
+        assert_eq!((memory.departures.failed(&gone), memory.departures.failed(&after)), (1, 0));
+        memory.departures.end(&after);
+        assert!(memory.departures.begin("n1").is_some(), "the end of another node of its name says nothing");
+        memory.departures.end(&gone);
+        assert_eq!((memory.of(&gone).is_none(), unrecorded.get()), (true, 0));
+        assert!(memory.living(&after).is_some());
 
         // Its end was not seen, or it cannot be read anymore.
+        unwritten(&mut memory, &after, now);
         let third = node("n1", "u3", "9");
-        memory.lives(&third);
-        assert!(!is_known(&memory, "u2", "none"), "{memory:?}");
-        note(&mut memory, &third);
+        shows(&mut memory, &third);
+        assert_eq!((memory.of(&after).is_none(), unrecorded.get()), (true, 0));
+        unwritten(&mut memory, &third, now);
         memory.lost("n1");
-        assert!(!is_known(&memory, "u3", "n1"), "{memory:?}");
+        assert_eq!((memory.of(&third).is_none(), unrecorded.get()), (true, 0));
+    }
+
+    #[test]
+    fn a_node_that_is_gone_loses_nothing_and_a_new_one_of_its_name_waits_anew() {
+        let mut memory = memory(&Gauge::default());
+        let (first, second, start) = (node("n1", "u1", "1"), node("n1", "u2", "2"), Instant::now());
+        let after = Duration::from_secs(60);
+        let wanted = [Removal { field: nodegate_policy::Field::Label, key: "a".to_owned(), after }];
+        assert_eq!(memory.due(&first, &wanted, start), (HashSet::new(), None));
+        shows(&mut memory, &first);
+        assert_eq!(memory.due(&first, &wanted, start).1, Some(after));
+        shows(&mut memory, &second);
+        assert_eq!(memory.due(&first, &wanted, start + after), (HashSet::new(), None));
+        assert_eq!(memory.due(&second, &wanted, start + after).1, Some(after));
+        assert_eq!(memory.due(&second, &wanted, start + 2 * after).0.len(), 1);
+    }
+
+    #[test]
+    fn what_is_told_once_is_told_once_for_each_node_object() {
+        let mut memory = memory(&Gauge::default());
+        let (first, second) = (node("n1", "u1", "1"), node("n1", "u2", "2"));
+        let (policies, others) = (Arc::default(), Arc::default());
+        for node in [&first, &second] {
+            shows(&mut memory, node);
+            let known = memory.living(node).unwrap();
+            assert!(!known.is_known() && known.is_first_look() && !known.is_first_look() && known.is_known());
+            assert!(known.is_news_of_join() && !known.is_news_of_join());
+            assert!(known.is_new_policy(&policies, false) && !known.is_new_policy(&policies, false));
+            assert!(known.is_new_policy(&policies, true) && known.is_new_policy(&others, false));
+        }
+    }
+
+    #[test]
+    fn what_all_nodes_have_is_counted_until_they_are_gone() {
+        let mut memory = memory(&Gauge::default());
+        let (first, second, now) = (node("n1", "u1", "1"), node("n2", "u2", "1"), Instant::now());
+        let difference = |fact| Difference { fact, probed: "8".to_owned(), reported: "7".to_owned() };
+        for (node, facts) in [(&first, vec![Fact::Count]), (&second, vec![Fact::Count, Fact::Memory])] {
+            shows(&mut memory, node);
+            let known = memory.living(node).unwrap();
+            known.hardware.note(&facts.into_iter().map(difference).collect::<Vec<_>>(), now);
+            for _ in 0..5 {
+                known.reverts.reverted((nodegate_policy::Field::Label, "a".to_owned()), "w", "p", now);
+            }
+        }
+        let counts = |memory: &Memory| {
+            let differ: Vec<usize> = memory.hardware_differs().map(|(_, nodes)| nodes).collect();
+            let mut given_up: Vec<String> = memory.given_up().map(|(node, _)| node.to_owned()).collect();
+            given_up.sort_unstable();
+            (differ, given_up)
+        };
+        assert_eq!(counts(&memory), (vec![0, 2, 1], vec!["n1".to_owned(), "n2".to_owned()]));
+        memory.left(second, Timestamp::UNIX_EPOCH);
+        assert_eq!(counts(&memory), (vec![0, 1, 0], vec!["n1".to_owned()]));
+        memory.policies_changed(None);
+        assert_eq!(counts(&memory).1, Vec::<String>::new());
     }
 }

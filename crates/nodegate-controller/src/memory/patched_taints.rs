@@ -5,7 +5,7 @@
 //! on taints are the same in both, a webhook's patch added it. If a version was missed, or claims are unknown,
 //! nothing is concluded.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use crate::node::NodeObject;
 use nodegate_policy::TaintsClaimed;
@@ -13,7 +13,6 @@ use nodegate_policy::TaintsClaimed;
 /// The last known taints of a node.
 #[derive(Debug)]
 struct Known {
-    uid: String,
     version: String,
     taints: BTreeSet<String>,
     claimed: Option<TaintsClaimed>,
@@ -21,43 +20,35 @@ struct Known {
     patched: BTreeSet<String>,
 }
 
-/// Taints of all nodes that a webhook's patch added and that are still present.
+/// Taints of a node that a webhook's patch added and that are still present.
 #[derive(Debug, Default)]
-pub(crate) struct PatchedTaints(HashMap<String, Known>);
+pub(crate) struct PatchedTaints(Option<Known>);
 
 impl PatchedTaints {
-    /// Records a version of a node, in the order of the watch.
+    /// Records a version of the node, in the order of the watch.
     pub(crate) fn note(&mut self, node: &NodeObject) {
         let Ok(facts) = node.facts() else { return };
         let taints: BTreeSet<String> =
             facts.taints().iter().map(|taint| format!("{}:{}", &*taint.key, &*taint.effect)).collect();
         let claimed = node.claims.taints_claimed();
-        let before = self.0.remove(node.name()).filter(|before| before.uid == node.uid());
-        let patched = before.map_or_else(BTreeSet::new, |before| {
+        let patched = self.0.take().map_or_else(BTreeSet::new, |before| {
             let same_claims = before.claimed.is_some() && before.claimed == claimed;
             let new = taints.difference(&before.taints).filter(|_| same_claims).cloned();
             before.patched.intersection(&taints).cloned().chain(new).collect()
         });
-        let (uid, version) = (node.uid().to_owned(), node.resource_version().to_owned());
-        self.0.insert(node.name().to_owned(), Known { uid, version, taints, claimed, patched });
+        self.0 = Some(Known { version: node.resource_version().to_owned(), taints, claimed, patched });
     }
 
-    /// The taints (`key:Effect`) of this node that a patch added.
-    pub(crate) fn patched(&self, node: &NodeObject) -> BTreeSet<String> {
-        let known = self.0.get(node.name()).filter(|known| known.uid == node.uid());
-        known.map(|known| known.patched.clone()).unwrap_or_default()
+    /// The taints (`key:Effect`) that a patch added.
+    pub(crate) fn patched(&self) -> BTreeSet<String> {
+        self.0.as_ref().map(|known| known.patched.clone()).unwrap_or_default()
     }
 
-    /// Marks a version of a node as recorded: each taint that it has is now either owned or foreign.
+    /// Marks a version of the node as recorded: each taint that it has is now either owned or foreign.
     pub(crate) fn recorded(&mut self, node: &NodeObject) {
-        if let Some(known) = self.0.get_mut(node.name()).filter(|known| known.version == node.resource_version()) {
+        if let Some(known) = self.0.as_mut().filter(|known| known.version == node.resource_version()) {
             known.patched.clear();
         }
-    }
-
-    /// Forgets a node that was deleted.
-    pub(crate) fn forget(&mut self, node: &str) {
-        self.0.remove(node);
     }
 }
 
@@ -83,7 +74,7 @@ mod tests {
     fn patched(versions: &[NodeObject]) -> Vec<String> {
         let mut patched_taints = PatchedTaints::default();
         versions.iter().for_each(|node| patched_taints.note(node));
-        patched_taints.patched(versions.last().unwrap()).into_iter().collect()
+        patched_taints.patched().into_iter().collect()
     }
 
     #[test]
@@ -110,9 +101,9 @@ mod tests {
         patched_taints.note(&before);
         patched_taints.note(&after);
         patched_taints.recorded(&before);
-        assert_eq!(patched_taints.patched(&after).len(), 1, "another version was recorded");
+        assert_eq!(patched_taints.patched().len(), 1, "another version was recorded");
         patched_taints.recorded(&after);
-        assert!(patched_taints.patched(&after).is_empty());
+        assert!(patched_taints.patched().is_empty());
         assert!(patched(&[before, after, node("3", &[], json!([]))]).is_empty());
     }
 }

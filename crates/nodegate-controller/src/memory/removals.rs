@@ -1,7 +1,7 @@
 //! Decides when an owned key may be removed: after its rule's grace period, and only if one change does not remove
 //! keys from too many nodes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use nodegate_base::text::counted;
@@ -69,17 +69,29 @@ impl std::fmt::Display for Brake {
     }
 }
 
-/// Grace periods and the removal limit of one term; they start again with a new leader.
+/// The grace periods of one node; they start again with a new leader.
+#[derive(Debug, Default)]
+pub(crate) struct GracePeriods {
+    /// Since when a key has been undesired.
+    since: BTreeMap<Removal, Instant>,
+    /// When an inventory last changed its answer about the node.
+    answered: Option<Instant>,
+}
+
+impl GracePeriods {
+    /// Records that an inventory changed its answer.
+    pub(crate) fn answered(&mut self, now: Instant) {
+        self.answered = Some(now);
+    }
+}
+
+/// The removal limit of one term; it starts again with a new leader.
 #[derive(Debug)]
 pub(crate) struct Removals {
     maximum: MaxRemovals,
     fleet: usize,
-    /// Since when a key has been undesired: by node uid, then key.
-    since: HashMap<String, HashMap<Removal, Instant>>,
-    /// When each node lost keys, and until when it counts.
+    /// Until when each node that lost keys counts, by uid. It counts on when it is gone.
     done: Vec<(Instant, String)>,
-    /// When an inventory last changed its answer about a node, by uid.
-    answered: HashMap<String, Instant>,
     /// The longest refresh of an inventory.
     refresh: Duration,
     brake: Option<Brake>,
@@ -91,9 +103,7 @@ impl Removals {
         Self {
             maximum,
             fleet: 0,
-            since: HashMap::new(),
             done: Vec::new(),
-            answered: HashMap::new(),
             refresh: Duration::ZERO,
             brake: (maximum != MaxRemovals::Confirmed).then_some(Brake::NotSurveyed),
         }
@@ -133,12 +143,14 @@ impl Removals {
     }
 
     /// Which of a node's `wanted` removals are due now, and how long until the next one is.
-    pub(crate) fn due(&mut self, uid: &str, wanted: &[Removal], now: Instant) -> (HashSet<Removal>, Option<Duration>) {
-        if wanted.is_empty() {
-            self.since.remove(uid);
-            return (HashSet::new(), None);
-        }
-        let since = self.since.entry(uid.to_owned()).or_default();
+    pub(crate) fn due(
+        &mut self,
+        uid: &str,
+        periods: &mut GracePeriods,
+        wanted: &[Removal],
+        now: Instant,
+    ) -> (HashSet<Removal>, Option<Duration>) {
+        let GracePeriods { since, answered } = periods;
         since.retain(|removal, _| wanted.contains(removal));
         let mut due = HashSet::new();
         let mut next: Option<Duration> = None;
@@ -151,20 +163,17 @@ impl Removals {
                 next = Some(next.map_or(left, |next| next.min(left)));
             }
         }
-        let grace = due.iter().map(|removal| removal.after).max();
-        if grace.is_none() || self.brake.is_some() || !self.may_lose(uid, grace.unwrap_or_default(), now) {
+        let Some(grace) = due.iter().map(|removal| removal.after).max() else { return (due, next) };
+        let follows_answer =
+            answered.is_some_and(|at| now.saturating_duration_since(at) <= self.refresh + grace + WINDOW);
+        if self.brake.is_some() || !self.may_lose(uid, follows_answer, now) {
             return (HashSet::new(), next);
         }
         (due, next)
     }
 
-    /// Records that an inventory changed its answer about a node.
-    pub(crate) fn answered(&mut self, uid: &str, now: Instant) {
-        self.answered.insert(uid.to_owned(), now);
-    }
-
-    /// Whether another node may lose keys within the window. `grace`: the longest grace period of these keys.
-    fn may_lose(&mut self, uid: &str, grace: Duration, now: Instant) -> bool {
+    /// Whether this node may lose keys within the window. `follows_answer`: an inventory has changed its answer before.
+    fn may_lose(&mut self, uid: &str, follows_answer: bool, now: Instant) -> bool {
         let lost = self.lost(now);
         if self.maximum == MaxRemovals::Confirmed || self.done.iter().any(|(_, node)| node == uid) {
             return true;
@@ -174,10 +183,6 @@ impl Removals {
             self.brake = Some(Brake::TooMany { nodes, limit });
             return false;
         }
-        let follows_answer = self
-            .answered
-            .get(uid)
-            .is_some_and(|at| now.saturating_duration_since(*at) <= self.refresh + grace + WINDOW);
         let window = if follows_answer { WINDOW.max(self.refresh) } else { WINDOW };
         self.done.push((now + window, uid.to_owned()));
         true
@@ -187,14 +192,6 @@ impl Removals {
     fn lost(&mut self, now: Instant) -> usize {
         self.done.retain(|(until, _)| now <= *until);
         self.done.len()
-    }
-
-    /// Forgets a node that was deleted.
-    pub(crate) fn forget(&mut self, uid: &str) {
-        // What a node has lost counts on when it is gone.
-        let Self { maximum: _, fleet: _, since, done: _, answered, refresh: _, brake: _ } = self;
-        since.remove(uid);
-        answered.remove(uid);
     }
 }
 
@@ -208,25 +205,32 @@ mod tests {
         Removal { field: Field::Label, key: "tier".to_owned(), after: Duration::from_secs(after) }
     }
 
+    /// Whether a node may lose a key without a grace period.
+    fn loses(removals: &mut Removals, uid: &str, now: Instant) -> bool {
+        !removals.due(uid, &mut GracePeriods::default(), &[removal(0)], now).0.is_empty()
+    }
+
     #[test]
     fn a_key_is_removed_after_its_grace_period_unless_it_is_wanted_again_before() {
         let mut removals = Removals::new(MaxRemovals::Tenth);
         removals.surveyed(3, 1, true, Instant::now());
         let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(removals.due("u", &[removal(60)], start), (HashSet::new(), Some(Duration::from_secs(60))));
-        assert_eq!(removals.due("u", &[], at(30)), (HashSet::new(), None));
-        assert_eq!(removals.due("u", &[removal(60)], at(40)).1, Some(Duration::from_secs(60)));
-        assert_eq!(removals.due("u", &[removal(60)], at(100)).0.len(), 1);
+        let mut periods = GracePeriods::default();
+        let mut due =
+            |wanted: &[Removal], seconds| removals.due("u", &mut periods, wanted, start + Duration::from_secs(seconds));
+        assert_eq!(due(&[removal(60)], 0), (HashSet::new(), Some(Duration::from_secs(60))));
+        assert_eq!(due(&[], 30), (HashSet::new(), None));
+        assert_eq!(due(&[removal(60)], 40).1, Some(Duration::from_secs(60)));
+        assert_eq!(due(&[removal(60)], 100).0.len(), 1);
     }
 
     #[test]
     fn nothing_is_removed_before_a_survey_or_if_too_many_nodes_would_lose_keys() {
         let mut removals = Removals::new(MaxRemovals::Nodes(2));
         let now = Instant::now();
-        assert!(removals.due("u", &[removal(0)], now).0.is_empty());
+        assert!(!loses(&mut removals, "u", now));
         assert_eq!(removals.surveyed(100, 3, true, Instant::now()), Some(&Brake::TooMany { nodes: 3, limit: 2 }));
-        assert!(removals.due("u", &[removal(0)], now).0.is_empty());
+        assert!(!loses(&mut removals, "u", now));
         assert_eq!(removals.surveyed(100, 1, false, Instant::now()), Some(&Brake::NoRule));
         assert_eq!(removals.surveyed(100, 0, false, Instant::now()), None);
     }
@@ -236,8 +240,7 @@ mod tests {
         let mut removals = Removals::new(MaxRemovals::Nodes(2));
         removals.surveyed(100, 1, true, Instant::now());
         let now = Instant::now();
-        let gone: Vec<bool> =
-            ["a", "b", "c"].iter().map(|uid| !removals.due(uid, &[removal(0)], now).0.is_empty()).collect();
+        let gone: Vec<bool> = ["a", "b", "c"].iter().map(|uid| loses(&mut removals, uid, now)).collect();
         assert_eq!(gone, [true, true, false]);
         assert!(matches!(removals.brake(), Some(Brake::TooMany { nodes: 3, limit: 2 })));
     }
@@ -248,13 +251,11 @@ mod tests {
         let later = |seconds| {
             let mut removals = Removals::new(MaxRemovals::Nodes(1));
             removals.surveyed(100, 1, true, Instant::now());
-            assert_eq!(removals.due("a", &[removal(0)], start).0.len(), 1);
-            let at = start + Duration::from_secs(seconds);
-            let same = removals.due("a", &[removal(0)], start).0.len();
-            assert_eq!(same, 1, "a node counts once");
-            removals.due("b", &[removal(0)], at).0.len()
+            assert!(loses(&mut removals, "a", start));
+            assert!(loses(&mut removals, "a", start), "a node counts once");
+            loses(&mut removals, "b", start + Duration::from_secs(seconds))
         };
-        assert_eq!((later(0), later(600), later(601)), (0, 0, 1));
+        assert_eq!((later(0), later(600), later(601)), (false, false, true));
     }
 
     #[test]
@@ -265,13 +266,11 @@ mod tests {
             let mut removals = Removals::new(MaxRemovals::Nodes(1));
             removals.policies_changed(Some(hour));
             removals.surveyed(100, 1, true, start);
-            if answered {
-                removals.answered("a", start);
-            }
-            assert_eq!(removals.due("a", &[removal(0)], start).0.len(), 1);
+            let mut periods = GracePeriods { answered: answered.then_some(start), ..GracePeriods::default() };
+            assert_eq!(removals.due("a", &mut periods, &[removal(0)], start).0.len(), 1);
             // A survey in between does not forget it.
             let brake = removals.surveyed(100, 1, true, start + later).cloned();
-            let gone = !removals.due("b", &[removal(0)], start + later).0.is_empty();
+            let gone = loses(&mut removals, "b", start + later);
             assert_eq!(brake, (!gone).then_some(Brake::TooMany { nodes: 2, limit: 1 }));
             gone
         };

@@ -1,6 +1,5 @@
-//! Records of nodes that could not be written, remembered until they can be.
+//! The record of a node that could not be written, remembered until it can be.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,12 +13,12 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 const RETRY: ExponentialBuilder =
     ExponentialBuilder::new().with_min_delay(Duration::from_secs(2)).with_max_delay(RETRY_MAX).without_max_times();
 
-/// Records that could not be written, by the node's uid.
-#[derive(Debug, Default)]
+/// A record that could not be written, if there is one.
+#[derive(Debug)]
 pub(crate) struct Unrecorded {
-    waiting: HashMap<String, Waiting>,
-    /// The number of nodes.
-    count: Gauge,
+    waiting: Option<Box<Waiting>>,
+    /// The number of nodes that have one.
+    nodes: Gauge,
 }
 
 #[derive(Debug)]
@@ -30,21 +29,35 @@ struct Waiting {
     pauses: ExponentialBackoff,
     next: Instant,
     why: String,
+    _counted: Counted,
+}
+
+/// Counts one node until dropped.
+#[derive(Debug)]
+struct Counted(Gauge);
+
+impl Counted {
+    fn in_gauge(nodes: &Gauge) -> Self {
+        nodes.inc();
+        Self(nodes.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 impl Unrecorded {
-    /// No record; `count` always has the number of nodes.
-    pub(crate) fn new(count: Gauge) -> Self {
-        Self { waiting: HashMap::new(), count }
+    /// No record. `nodes`: the number of nodes that have one.
+    pub(crate) fn new(nodes: Gauge) -> Self {
+        Self { waiting: None, nodes }
     }
 
-    fn recount(&self) {
-        self.count.set(i64::try_from(self.waiting.len()).unwrap_or(i64::MAX));
-    }
-
-    /// The record to use for a node, where `stored` is the one that was read.
-    pub(crate) fn in_place_of(&mut self, uid: &str, stored: &Arc<SavedState>) -> Arc<SavedState> {
-        let Some(waiting) = self.waiting.get_mut(uid) else { return stored.clone() };
+    /// The record to use for the node, where `stored` is the one that was read.
+    pub(crate) fn in_place_of(&mut self, stored: &Arc<SavedState>) -> Arc<SavedState> {
+        let Some(waiting) = &mut self.waiting else { return stored.clone() };
         if waiting.stored != **stored {
             // Another writer succeeded. Its record is newer, but what was set meanwhile stays owned.
             let owned = both(stored.owned.as_ref(), waiting.record.owned.take());
@@ -54,53 +67,37 @@ impl Unrecorded {
         Arc::new(waiting.record.clone())
     }
 
-    /// How long until writing a record may be retried; zero if no write has failed.
-    pub(crate) fn wait(&self, uid: &str, now: Instant) -> Duration {
-        self.waiting.get(uid).map_or(Duration::ZERO, |waiting| waiting.next.saturating_duration_since(now))
+    /// How long until writing the record may be retried; zero if no write has failed.
+    pub(crate) fn wait(&self, now: Instant) -> Duration {
+        self.waiting.as_ref().map_or(Duration::ZERO, |waiting| waiting.next.saturating_duration_since(now))
     }
 
-    /// Replaces the remembered record of a node whose records cannot be written.
-    pub(crate) fn remember(&mut self, uid: &str, record: SavedState) {
-        if let Some(waiting) = self.waiting.get_mut(uid) {
+    /// Replaces the remembered record, if a write has failed.
+    pub(crate) fn remember(&mut self, record: SavedState) {
+        if let Some(waiting) = &mut self.waiting {
             waiting.record = record;
         }
     }
 
     /// Records a failure. Returns true if it is the first of consecutive ones.
-    pub(crate) fn failed(
-        &mut self,
-        uid: &str,
-        stored: &SavedState,
-        record: SavedState,
-        why: String,
-        now: Instant,
-    ) -> bool {
-        let before = self.waiting.remove(uid);
+    pub(crate) fn failed(&mut self, stored: &SavedState, record: SavedState, why: String, now: Instant) -> bool {
+        let before = self.waiting.take();
         let is_first = before.is_none();
         let mut pauses = before.map_or_else(|| RETRY.build(), |waiting| waiting.pauses);
         let next = now + pauses.next().unwrap_or(RETRY_MAX);
-        self.waiting.insert(uid.to_owned(), Waiting { stored: stored.clone(), record, pauses, next, why });
-        self.recount();
+        let (stored, counted) = (stored.clone(), Counted::in_gauge(&self.nodes));
+        self.waiting = Some(Box::new(Waiting { stored, record, pauses, next, why, _counted: counted }));
         is_first
     }
 
-    /// Records that the record was written or the node is gone. Returns true if a write had failed before.
-    pub(crate) fn forget(&mut self, uid: &str) -> bool {
-        let had_failed = self.waiting.remove(uid).is_some();
-        self.recount();
-        had_failed
+    /// Records that the record was written. Returns true if a write had failed before.
+    pub(crate) fn forget(&mut self) -> bool {
+        self.waiting.take().is_some()
     }
 
-    /// Why the record of a node is not written.
-    pub(crate) fn why(&self, uid: &str) -> Option<&str> {
-        self.waiting.get(uid).map(|waiting| waiting.why.as_str())
-    }
-}
-
-impl Drop for Unrecorded {
-    /// The next leader counts its own.
-    fn drop(&mut self) {
-        self.count.set(0);
+    /// Why the record is not written.
+    pub(crate) fn why(&self) -> Option<&str> {
+        self.waiting.as_ref().map(|waiting| waiting.why.as_str())
     }
 }
 
@@ -153,36 +150,36 @@ mod tests {
         let (count, now) = (Gauge::default(), Instant::now());
         let mut unrecorded = Unrecorded::new(count.clone());
         let stored = Arc::new(state("u", &[]));
-        assert_eq!(unrecorded.in_place_of("u", &stored), stored);
-        assert!(unrecorded.failed("u", &stored, state("u", &["given"]), "403".to_owned(), now));
-        assert_eq!(*unrecorded.in_place_of("u", &stored), state("u", &["given"]));
-        assert!(!unrecorded.failed("u", &stored, state("u", &["given"]), "403".to_owned(), now));
-        assert_eq!(unrecorded.wait("u", now), Duration::from_secs(4));
+        assert_eq!(unrecorded.in_place_of(&stored), stored);
+        assert!(unrecorded.failed(&stored, state("u", &["given"]), "403".to_owned(), now));
+        assert_eq!(*unrecorded.in_place_of(&stored), state("u", &["given"]));
+        assert!(!unrecorded.failed(&stored, state("u", &["given"]), "403".to_owned(), now));
+        assert_eq!(unrecorded.wait(now), Duration::from_secs(4));
         for _ in 0..100 {
-            unrecorded.failed("u", &stored, state("u", &["given"]), "403".to_owned(), now);
+            unrecorded.failed(&stored, state("u", &["given"]), "403".to_owned(), now);
         }
-        assert_eq!(unrecorded.wait("u", now), RETRY_MAX);
+        assert_eq!(unrecorded.wait(now), RETRY_MAX);
         assert_eq!(count.get(), 1);
-        assert!(unrecorded.forget("u") && !unrecorded.forget("u"));
+        assert!(unrecorded.forget() && !unrecorded.forget());
         assert_eq!(count.get(), 0);
-        unrecorded.failed("u", &stored, state("u", &["given"]), "403".to_owned(), now);
+        unrecorded.failed(&stored, state("u", &["given"]), "403".to_owned(), now);
         drop(unrecorded);
-        assert_eq!(count.get(), 0, "with the leader's term");
+        assert_eq!(count.get(), 0, "with the node");
     }
 
     #[test]
     fn keys_set_meanwhile_stay_owned_if_another_writer_succeeds() {
-        let (mut unrecorded, now) = (Unrecorded::default(), Instant::now());
+        let (mut unrecorded, now) = (Unrecorded::new(Gauge::default()), Instant::now());
         let stored = Arc::new(state("u", &["before"]));
-        unrecorded.failed("u", &stored, state("u", &["before", "given"]), "403".to_owned(), now);
+        unrecorded.failed(&stored, state("u", &["before", "given"]), "403".to_owned(), now);
         let newer = Arc::new(SavedState {
             labels: BTreeMap::from([("persist.demo/x".to_owned(), "y".to_owned())]),
             ..state("u", &["before", "by-apply"])
         });
-        let taken = unrecorded.in_place_of("u", &newer);
+        let taken = unrecorded.in_place_of(&newer);
         assert_eq!(taken.labels, newer.labels);
         let owned: Vec<&str> = taken.owned.iter().flat_map(|owned| owned.labels.keys()).map(String::as_str).collect();
         assert_eq!(owned, ["before", "by-apply", "given"]);
-        assert_eq!(unrecorded.in_place_of("u", &newer), taken, "and stays the same");
+        assert_eq!(unrecorded.in_place_of(&newer), taken, "and stays the same");
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use stateright::{Model, Property};
 
 use super::check;
-use crate::memory::removals::{MaxRemovals, Removals};
+use crate::memory::removals::{GracePeriods, MaxRemovals, Removals};
 use nodegate_policy::{Field, Removal};
 
 /// The number of nodes.
@@ -82,19 +82,21 @@ impl Brake {
             }
             removals
         };
+        let mut periods: [GracePeriods; FLEET] = Default::default();
         let (mut removals, mut permitted) = (begin(), false);
         for one in told {
             match one {
                 Told::PoliciesChanged => removals.policies_changed(None),
                 Told::Surveyed { losing, at } => {
                     if self.0 == Without::Window {
-                        removals = begin();
+                        (removals, periods) = (begin(), Default::default());
                     }
                     removals.surveyed(FLEET, *losing, true, instant(*at));
                 }
                 Told::Due { node, at } => {
                     let removal = Removal { field: Field::Label, key: "tier".to_owned(), after: Duration::ZERO };
-                    permitted = !removals.due(&format!("u{node}"), &[removal], instant(*at)).0.is_empty();
+                    let (uid, periods) = (format!("u{node}"), &mut periods[*node]);
+                    permitted = !removals.due(&uid, periods, &[removal], instant(*at)).0.is_empty();
                 }
             }
         }

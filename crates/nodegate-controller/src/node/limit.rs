@@ -1,6 +1,5 @@
 //! Limits the rate of writes, for all nodes together and for each node.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -66,21 +65,12 @@ impl Bucket {
 const NODE_BURST: u32 = 20;
 /// …and how long it takes until it may use one more.
 const NODE_INTERVAL: Duration = Duration::from_secs(3);
-/// When more nodes than this are remembered, those with a full budget are forgotten.
-const REMEMBERED: usize = 1024;
 
-/// The write budget of each node, so that a node that changes constantly does not exhaust the cluster's budget.
+/// The write budget of a node, so that one that changes constantly does not exhaust the cluster's budget.
 #[derive(Debug, Default)]
-pub(crate) struct NodeBudgets {
-    /// By uid; a node that is not listed has its full budget.
-    spent: HashMap<String, Spent>,
-    sweep_at: usize,
-}
-
-#[derive(Debug)]
-struct Spent {
-    /// The time from which the next write is available.
-    next: Instant,
+pub(crate) struct NodeBudget {
+    /// The time from which the next write is available; nothing while the budget is full.
+    next: Option<Instant>,
     /// Whether it was reported that the budget is exhausted.
     reported: bool,
 }
@@ -94,30 +84,21 @@ pub(crate) struct Overdrawn {
     pub(crate) first: bool,
 }
 
-impl NodeBudgets {
-    /// Takes this many writes from a node's budget, all or none.
-    pub(crate) fn take(&mut self, uid: &str, writes: u32, now: Instant) -> Result<(), Overdrawn> {
+impl NodeBudget {
+    /// Takes this many writes, all or none.
+    pub(crate) fn take(&mut self, writes: u32, now: Instant) -> Result<(), Overdrawn> {
         let full = now.checked_sub(NODE_INTERVAL * NODE_BURST).unwrap_or(now);
-        if self.spent.len() > self.sweep_at.max(REMEMBERED) {
-            self.spent.retain(|_, spent| spent.next > full);
-            self.sweep_at = self.spent.len() * 2;
+        let next = self.next.filter(|next| *next > full);
+        if next.is_none() {
+            self.reported = false;
         }
-        let spent = self.spent.entry(uid.to_owned()).or_insert(Spent { next: full, reported: false });
-        if spent.next <= full {
-            *spent = Spent { next: full, reported: false };
-        }
-        let needed = spent.next + NODE_INTERVAL * writes.min(NODE_BURST);
+        let needed = next.unwrap_or(full) + NODE_INTERVAL * writes.min(NODE_BURST);
         if needed > now {
-            let first = !std::mem::replace(&mut spent.reported, true);
+            let first = !std::mem::replace(&mut self.reported, true);
             return Err(Overdrawn { wait: needed - now, first });
         }
-        spent.next = needed;
+        self.next = Some(needed);
         Ok(())
-    }
-
-    /// Forgets a node that was deleted.
-    pub(crate) fn forget(&mut self, uid: &str) {
-        self.spent.remove(uid);
     }
 }
 
@@ -160,30 +141,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_node_may_use_twenty_writes_and_then_one_every_three_seconds() {
-        let mut budgets = NodeBudgets::default();
-        let start = Instant::now();
-        let made = (0..1000).filter(|_| budgets.take("flapping", 2, start).is_ok()).count();
+        let (mut budget, start) = (NodeBudget::default(), Instant::now());
+        let made = (0..1000).filter(|_| budget.take(2, start).is_ok()).count();
         assert_eq!(made, 10, "pairs of writes");
-        assert!(budgets.take("other", 2, start).is_ok(), "no other node is affected");
-        let put_off = budgets.take("flapping", 2, start);
+        let put_off = budget.take(2, start);
         assert_eq!(put_off, Err(Overdrawn { wait: NODE_INTERVAL * 2, first: false }), "it was reported once");
-        assert!(budgets.take("flapping", 1, start + NODE_INTERVAL).is_ok());
-        assert!(budgets.take("flapping", 1, start + NODE_INTERVAL).is_err());
+        assert!(budget.take(1, start + NODE_INTERVAL).is_ok());
+        assert!(budget.take(1, start + NODE_INTERVAL).is_err());
         let whole = start + NODE_INTERVAL * (NODE_BURST + 1);
-        let again: Vec<_> = (0..21).map(|_| budgets.take("flapping", 1, whole)).collect();
+        let again: Vec<_> = (0..21).map(|_| budget.take(1, whole)).collect();
         assert!(again[..20].iter().all(Result::is_ok));
         assert!(again[20].is_err_and(|overdrawn| overdrawn.first), "a new exhaustion is reported again");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nodes_with_a_full_budget_are_forgotten() {
-        let mut budgets = NodeBudgets::default();
-        let start = Instant::now();
-        for at in 0..20_000 {
-            let _ = budgets.take(&format!("u{at}"), 1, start + Duration::from_secs(at));
-        }
-        assert!(budgets.spent.len() <= 2 * REMEMBERED, "{}", budgets.spent.len());
-        budgets.forget("u19999");
-        assert!(!budgets.spent.contains_key("u19999"));
     }
 }

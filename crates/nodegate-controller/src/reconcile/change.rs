@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::memory::revert_tracker::RevertKey;
+use crate::memory::reverts::RevertKey;
 use crate::node::NodeObject;
 use crate::reconcile::outcome::Done;
 use nodegate_base::text::{cut, or_quotes};

@@ -1,11 +1,12 @@
 //! Records what leaves: nodes that are being deleted, and those that were.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Reconciler;
 use super::outcome::{Done, Failure};
 use super::records::dated;
-use crate::memory::departures::Departed;
+use crate::memory::departures::Departure;
 use crate::memory::history::deletion;
 use crate::node::NodeObject;
 use crate::node::queue::Urgency;
@@ -19,49 +20,52 @@ const RETRIES: usize = 5;
 /// …and the pause before that.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
+/// A node whose deletion could not be recorded, and how often that was so.
+struct NotRecorded {
+    node: Arc<NodeObject>,
+    failures: usize,
+}
+
 impl Reconciler {
     /// Records the deletion of all nodes that wait for that, and pauses after a failure.
     pub(crate) async fn record_departures(&self) {
         while let Some(name) = { self.memory().departures.next() } {
-            let Some(departed) = self.record_departure(&name).await else { continue };
+            let Some(NotRecorded { node, failures }) = self.record_departure(&name).await else { continue };
             tokio::time::sleep(RETRY_AFTER).await;
             let mut memory = self.memory();
             // A node that has its name now was processed meanwhile, and its record is no longer about the deleted one.
-            if departed.failures < RETRIES && !memory.is_living(&name) {
-                memory.departures.note_again(departed);
-            } else {
-                memory.settle(&departed.node);
+            if failures >= RETRIES || memory.is_living(&name) {
+                memory.departures.end(&node);
             }
         }
     }
 
     /// Records the deletion of the node of this name, if it waits for that: before a node that has its name now is processed.
     pub(crate) async fn record_departure_now(&self, name: &str) {
-        if let Some(departed) = self.record_departure(name).await {
-            self.memory().settle(&departed.node);
+        if let Some(NotRecorded { node, failures: _ }) = self.record_departure(name).await {
+            self.memory().departures.end(&node);
         }
     }
 
-    /// Returns the node if its deletion could not be recorded.
-    async fn record_departure(&self, name: &str) -> Option<Departed> {
-        let mut departed = self.memory().departures.take(name)?;
+    async fn record_departure(&self, name: &str) -> Option<NotRecorded> {
+        let departure = self.memory().departures.begin(name)?;
         for _ in 0..TRIES {
-            match self.try_record_departure(&departed).await {
+            match self.try_record_departure(&departure).await {
                 Ok(()) => break,
                 Err(Failure::Conflict(_)) => {}
                 Err(error) => {
                     tracing::warn!(node = name, %error, "could not record the deletion of the node");
-                    departed.failures += 1;
-                    return Some(departed);
+                    let failures = self.memory().departures.failed(&departure.last);
+                    return Some(NotRecorded { node: departure.last, failures });
                 }
             }
         }
-        self.memory().settle(&departed.node);
+        self.memory().departures.end(&departure.last);
         None
     }
 
-    async fn try_record_departure(&self, departed: &Departed) -> Result<(), Failure> {
-        let Departed { node, at, changes, is_behind, failures: _ } = departed;
+    async fn try_record_departure(&self, departure: &Departure) -> Result<(), Failure> {
+        let Departure { last: node, at, changes } = departure;
         let facts = node.facts()?;
         let (stored, saved) = self.stored_and_saved(node, &facts);
         if *stored == SavedState::default() {
@@ -71,7 +75,7 @@ impl Reconciler {
         // Of a node that no leader has looked at, the saved state is still to be restored. A version from before nodegate's last
         // write lacks what that write restored, which the record has.
         // The answer to that write may have come after the node was seen to be gone.
-        let is_behind = *is_behind || self.memory().is_replaced(node);
+        let is_behind = self.with_memory(node, |known| known.is_replaced(node)) == Some(true);
         let last = if plan.first_sight || is_behind { SavedState::clone(&stored) } else { plan.record(None) };
         let record = SavedState { deleted_at: Some(at.to_string()), ..last };
         let history: Vec<Change> = changes.iter().cloned().chain([deletion(*at)]).collect();
@@ -100,8 +104,6 @@ impl Reconciler {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::Arc;
-
     use http_body_util::BodyExt as _;
     use jiff::Timestamp;
     use kube::Client;
@@ -110,6 +112,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::memory::history::Sight;
     use crate::reconcile::fixture;
     use nodegate_policy::{PolicyDocument, PolicySet};
 
@@ -172,7 +175,7 @@ mod tests {
         for refused in [false, true] {
             let reconciler = reconciler(&record, refused);
             reconciler.maps().read(|_| {}).await.unwrap();
-            reconciler.memory().lives(&node("10"));
+            reconciler.memory().sees(&node("10"), Timestamp::now(), Sight::Listed);
             reconciler.reconcile(&node("10"), Urgency::Routine).await.unwrap();
             // Deletion is a version of its own.
             reconciler.memory().left(node("12"), Timestamp::now());

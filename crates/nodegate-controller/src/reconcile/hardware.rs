@@ -11,15 +11,10 @@ impl Reconciler {
     pub(crate) fn compare_hardware(&self, node: &NodeObject) {
         let Ok(facts) = node.facts() else { return };
         let found = differences(facts.labels());
-        let noted = {
-            let mut memory = self.memory();
-            let noted = memory.hardware.note(node.uid(), &found, Instant::now());
-            if noted.changed {
-                self.metrics().fleet.hardware_differs(memory.hardware.counts());
-            }
-            noted
-        };
-        if noted.report {
+        let mut memory = self.memory();
+        let report = memory.living(node).is_some_and(|known| known.hardware.note(&found, Instant::now()));
+        drop(memory);
+        if report {
             let each: Vec<String> = found.iter().map(ToString::to_string).collect();
             let note = format!("{}; check the hardware, the driver and the age of the labels", each.join("; "));
             tracing::warn!(node = node.name(), "{note}");

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::memory::node::NodeMemory;
 use crate::node::NodeObject;
 use crate::reconcile::Reconciler;
 use crate::reconcile::change::{Revert, assignment, pair, taint};
@@ -33,7 +34,8 @@ impl Reconciler {
         if plan.lifts_pending && change.is_some() {
             self.events().tell(node, "Released", "removed the pending taint: nothing is deferred anymore".to_owned());
         }
-        if !plan.first_sight || !self.was_admitted(node) || !self.memory().joined.insert(node.uid().to_owned()) {
+        let is_join = plan.first_sight && self.was_admitted(node);
+        if !is_join || self.with_memory(node, NodeMemory::is_news_of_join) != Some(true) {
             return;
         }
         let Join { by_admission, by_controller, restored } = join(facts, &node.claims, plan, change);
@@ -51,7 +53,7 @@ impl Reconciler {
     /// Tells, when this leader first processes a node, what was admitted without calling nodegate, and what admission
     /// rejected of a node that is not recorded yet.
     pub(crate) fn report_first_look(&self, node: &NodeObject, plan: &ReconcilePlan) {
-        if !self.memory().looked_at.insert(node.uid().to_owned()) {
+        if self.with_memory(node, NodeMemory::is_first_look) != Some(true) {
             return;
         }
         if let Some(unseen) = &plan.unseen {
@@ -99,7 +101,8 @@ impl Reconciler {
         }
         let [set, removed] = by_policies(plan, change, reverts);
         for (what, keys, lost) in [("set", set, false), ("removed", removed, true)] {
-            if !keys.is_empty() && self.memory().is_new_policy(node.uid(), policies, lost) {
+            let is_news = || self.with_memory(node, |known| known.is_new_policy(policies, lost));
+            if !keys.is_empty() && is_news() == Some(true) {
                 let note = format!("{what} because of the policies in force: {}", keys.join(", "));
                 self.events().tell_each(node, "PolicyApplied", note);
             }

@@ -26,7 +26,8 @@ use tokio::sync::Notify;
 use crate::cluster::events::Events;
 use crate::memory::Memory;
 use crate::memory::fleet::patience;
-use crate::memory::history::Arrival;
+use crate::memory::history::{Arrival, Sight};
+use crate::memory::node::NodeMemory;
 use crate::memory::removals::MaxRemovals;
 use crate::memory::unrecorded::Recorded;
 use crate::node::limit::WriteBudget;
@@ -138,6 +139,11 @@ impl Reconciler {
         self.memory.lock()
     }
 
+    /// Lets `what` read and change what is known of a node; nothing if it is gone and that is recorded.
+    pub(crate) fn with_memory<R>(&self, node: &NodeObject, what: impl FnOnce(&mut NodeMemory) -> R) -> Option<R> {
+        self.memory().of(node).map(what)
+    }
+
     pub(crate) fn policies(&self) -> Arc<PolicySet> {
         self.policies.load_full()
     }
@@ -213,7 +219,8 @@ impl Reconciler {
         facts: &NodeFacts<'_>,
     ) -> (Arc<SavedState>, Arc<SavedState>) {
         let stored = self.stored(facts);
-        let saved = self.memory().unrecorded.in_place_of(node.uid(), &stored);
+        let saved = self.with_memory(node, |known| known.unrecorded.in_place_of(&stored));
+        let saved = saved.unwrap_or_else(|| stored.clone());
         (stored, saved)
     }
 
@@ -225,7 +232,7 @@ impl Reconciler {
         set: &PolicySet,
         saved: &SavedState,
     ) -> ReconcilePlan {
-        let patched_taints = self.memory().patched_taints.patched(node);
+        let patched_taints = self.with_memory(node, |known| known.patched_taints.patched()).unwrap_or_default();
         let evidence = self.evidence(node, facts, saved);
         let stored_node = StoredNode {
             node: facts,
@@ -244,7 +251,16 @@ impl Reconciler {
         plan_reconcile(set, &stored_node)
     }
 
-    /// Reconciles a node, and records it.
+    /// Reconciles a node that was read without a watch, as [`reconcile`](Self::reconcile) does.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn reconcile_listed(&self, node: &NodeObject) -> Result<Done, Failure> {
+        self.memory().sees(node, Timestamp::now(), Sight::Listed);
+        self.reconcile(node, Urgency::Routine).await
+    }
+
+    /// Reconciles a node that the watch has shown, and records it. Does nothing if the watch has shown its end.
     ///
     /// # Guarantees
     /// Writes only what differs, and does not change foreign keys. A change applies to the exact version that was
@@ -253,9 +269,11 @@ impl Reconciler {
     ///
     /// # Errors
     /// Returns an error if something could not be written; calling it again with the current node continues.
-    pub async fn reconcile(&self, node: &NodeObject, urgency: Urgency) -> Result<Done, Failure> {
-        if self.memory().is_behind(node, Instant::now()) {
-            return Ok(Done { again: Some(SEEN), ..Done::default() });
+    pub(crate) async fn reconcile(&self, node: &NodeObject, urgency: Urgency) -> Result<Done, Failure> {
+        match self.memory().living(node).map(|known| known.is_behind(node, Instant::now())) {
+            Some(false) => {}
+            Some(true) => return Ok(Done { again: Some(SEEN), ..Done::default() }),
+            None => return Ok(Done::default()),
         }
         let facts = node.facts()?;
         let set = self.policies();
@@ -267,10 +285,10 @@ impl Reconciler {
             let returned = saved.node_uid.as_deref().is_some_and(|uid| uid != node.uid());
             let arrival = Arrival { decision: &plan.decision, returned, admitted };
             let rejected = plan.rejected.iter().cloned().chain(plan.rejected_unnamed());
-            self.memory().history.arrived(node, &facts, &arrival, rejected);
+            self.with_memory(node, |known| known.history.arrived(node, &facts, &arrival, rejected));
         }
         let reverts = if plan.first_sight { Vec::new() } else { reverts(node, &facts, &saved) };
-        let (change, again) = self.admissible(node, &set, &plan, &reverts);
+        let Some((change, again)) = self.admissible(node, &set, &plan, &reverts) else { return Ok(Done::default()) };
         let mut done = summary(&facts, &plan, change.as_ref());
         done.look_again(again);
         let mut stored = stored;
@@ -284,10 +302,10 @@ impl Reconciler {
             if let Some(before) = before {
                 done.remembered(self.record(node, &stored, before, &[], urgency).await?);
             }
-            self.memory().history.makes(node.name(), &plan.decision, change);
+            self.with_memory(node, |known| known.history.makes(&plan.decision, change));
             let made = self.make(node, &facts, change, Some(&plan), urgency).await;
             if !matches!(made, Ok(Presence::There)) {
-                self.memory().history.made_nothing(node.name());
+                self.with_memory(node, |known| known.history.made_nothing());
             }
             let tried = !matches!(made, Ok(Presence::Gone) | Err(Failure::Conflict(_)));
             if plan.decision.restored_by(change) > 0 && tried {
@@ -326,11 +344,12 @@ impl Reconciler {
         change: Option<&NodeChange>,
         done: &mut Done,
     ) -> Result<(), Failure> {
-        let (history, wait) = self.memory().history.due(node.name(), Instant::now());
+        let due = self.with_memory(node, |known| known.history.due(Instant::now()));
+        let (history, wait) = due.unwrap_or_default();
         done.look_again(wait);
         let Some(record) = self.to_store(facts, stored, plan.record(change), &history) else {
             self.is_recorded(node);
-            self.memory().patched_taints.recorded(node);
+            self.with_memory(node, |known| known.patched_taints.recorded(node));
             return Ok(());
         };
         if let Err(wait) = self.afford(node, 1) {
@@ -339,25 +358,23 @@ impl Reconciler {
         }
         match self.record(node, stored, record, &history, Urgency::Routine).await {
             Ok(Recorded::Stored) => {
-                let mut memory = self.memory();
-                memory.history.recorded(node.name(), history.len());
-                memory.patched_taints.recorded(node);
-                drop(memory);
+                self.with_memory(node, |known| {
+                    known.history.recorded(history.len());
+                    known.patched_taints.recorded(node);
+                });
                 if plan.not_saved > 0 {
                     self.too_many_persisted(node, plan.not_saved);
                 }
             }
             Ok(remembered @ Recorded::Remembered(_)) => {
-                self.memory().patched_taints.recorded(node);
+                self.with_memory(node, |known| known.patched_taints.recorded(node));
                 done.remembered(remembered);
             }
             // Another writer has processed the current node: read its record and try again.
             Err(WriteError::Changed(_)) => done.look_again(Some(SOON)),
             Err(error) => return Err(error.into()),
         }
-        if let Some(why) = self.memory().unrecorded.why(node.uid()) {
-            done.unrecorded = Some(why.to_owned());
-        }
+        done.unrecorded = self.with_memory(node, |known| known.unrecorded.why().map(str::to_owned)).flatten();
         Ok(())
     }
 

@@ -55,7 +55,7 @@ impl Reconciler {
     fn leave_out(&self, node: &NodeObject, keys: Vec<String>, reason: &str) {
         let text = keys.join(", ");
         self.metrics().controller.keeping.annotations_left_out.inc_by(u64::try_from(keys.len()).unwrap_or(u64::MAX));
-        self.memory().refusals.note(node.uid(), keys, Instant::now());
+        self.with_memory(node, |known| known.refusals.note(keys, Instant::now()));
         tracing::warn!(node = node.name(), keys = text, reason, "not setting keys that rules want to set");
         let note = format!(
             "could not set keys that rules want to set: {reason}. nodegate retries in ten minutes. Keys: {text}"
@@ -78,7 +78,7 @@ impl Reconciler {
         match made {
             Ok(Made::Written) => {
                 tracing::info!(node = node.name(), change = %describe(change, plan), "changed");
-                self.memory().wrote(node, Instant::now());
+                self.with_memory(node, |known| known.wrote(node, Instant::now()));
                 Ok(Presence::There)
             }
             Ok(Made::Stale) => Err(Failure::Conflict(node.name().to_owned())),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use crate::memory::node::NodeMemory;
 use crate::memory::unrecorded::Recorded;
 use crate::node::queue::Urgency;
 use crate::node::{NodeObject, machine};
@@ -78,10 +79,12 @@ impl Reconciler {
         history: &[Change],
         urgency: Urgency,
     ) -> Result<Recorded, WriteError> {
-        let wait = self.memory().unrecorded.wait(node.uid(), Instant::now());
-        if !wait.is_zero() {
-            self.memory().unrecorded.remember(node.uid(), record);
-            return Ok(Recorded::Remembered(wait));
+        if let Some(known) = self.memory().of(node) {
+            let wait = known.unrecorded.wait(Instant::now());
+            if !wait.is_zero() {
+                known.unrecorded.remember(record);
+                return Ok(Recorded::Remembered(wait));
+            }
         }
         let dated = dated(&record);
         self.turn(urgency).await;
@@ -98,9 +101,9 @@ impl Reconciler {
             }
             Err(error @ WriteError::Changed(_)) => Err(error),
             Err(error) => {
-                let failures = self.memory().failures.get(node.name()).copied().unwrap_or_default();
-                let known = self.memory().unrecorded.why(node.uid()).is_some();
-                if !known && !error.is_refusal() && failures < PATIENCE {
+                let is_waited_for =
+                    |known: &mut NodeMemory| known.unrecorded.why().is_none() && known.failures < PATIENCE;
+                if !error.is_refusal() && self.with_memory(node, is_waited_for) != Some(false) {
                     return Err(error);
                 }
                 Ok(Recorded::Remembered(self.not_recorded(node, stored, record, &error)))
@@ -110,12 +113,12 @@ impl Reconciler {
 
     fn not_recorded(&self, node: &NodeObject, stored: &SavedState, record: SavedState, error: &WriteError) -> Duration {
         let now = Instant::now();
-        let (first, wait) = {
-            let mut memory = self.memory();
-            let unrecorded = &mut memory.unrecorded;
-            let first = unrecorded.failed(node.uid(), stored, record, error.to_string(), now);
-            (first, unrecorded.wait(node.uid(), now))
-        };
+        let noted = self.with_memory(node, |known| {
+            let first = known.unrecorded.failed(stored, record, error.to_string(), now);
+            (first, known.unrecorded.wait(now))
+        });
+        // Nobody asks for the record of a node that is gone.
+        let Some((first, wait)) = noted else { return Duration::ZERO };
         if first {
             tracing::warn!(node = node.name(), %error, "cannot write the saved state of the node; reconciling the node without it");
             let note = format!(
@@ -130,8 +133,7 @@ impl Reconciler {
 
     /// Records that the stored record is up to date.
     pub(crate) fn is_recorded(&self, node: &NodeObject) {
-        let had_failed = self.memory().unrecorded.forget(node.uid());
-        if had_failed {
+        if self.with_memory(node, |known| known.unrecorded.forget()) == Some(true) {
             tracing::info!(node = node.name(), "the saved state of the node is up to date again");
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use crate::memory::revert_tracker::RevertKey;
+use crate::memory::reverts::RevertKey;
 use crate::node::NodeObject;
 use crate::node::limit::Overdrawn;
 use crate::reconcile::Reconciler;
@@ -15,39 +15,38 @@ use nodegate_policy::{Field, NodeChange, PolicySet, ReconcilePlan};
 const BRAKED: Duration = Duration::from_secs(5);
 
 impl Reconciler {
-    /// The part of the change that may be written now, and when to check again.
+    /// The part of the change that may be written now, and when to check again; nothing if the node is gone.
     pub(crate) fn admissible(
         &self,
         node: &NodeObject,
         set: &PolicySet,
         plan: &ReconcilePlan,
         reverts: &[Revert],
-    ) -> (Option<NodeChange>, Option<Duration>) {
+    ) -> Option<(Option<NodeChange>, Option<Duration>)> {
         let now = Instant::now();
         let mut memory = self.memory();
-        let (due, mut again) = memory.removals.due(node.uid(), &plan.removals, now);
+        let (due, mut again) = memory.due(node, &plan.removals, now);
         if !plan.removals.is_empty() && due.is_empty() {
             again = Some(again.map_or(BRAKED, |again| again.min(BRAKED)));
         }
-        memory.reverts.make_room(node.uid(), now);
+        memory.make_room(node, now);
+        let known = memory.living(node)?;
         let reverted: HashSet<&RevertKey> = reverts.iter().map(|revert| &revert.revert_key).collect();
-        let uncounted = reverts.iter().any(|revert| memory.reverts.is_uncounted(node.uid(), &revert.revert_key));
-        if uncounted && memory.reverts.report_uncounted(node.uid()) {
+        let uncounted = reverts.iter().any(|revert| known.reverts.is_uncounted(&revert.revert_key));
+        if uncounted && known.reverts.report_uncounted() {
             let note = "too many keys of this node are being reverted by others, so nodegate does not count further ones; \
                         meanwhile it does not repair those";
             tracing::warn!(node = node.name(), "{note}");
             self.metrics().controller.keys_left_alone.inc();
             self.events().later(node, "LeftAlone", note.to_owned());
         }
-        let memory = &*memory;
         let left_alone = |field, key: &str| {
             let revert_key = (field, key.to_owned());
-            let reverted_too_often =
-                memory.reverts.is_left_alone(node.uid(), &revert_key, reverted.contains(&revert_key));
-            let refused = field == Field::Annotation && memory.refusals.holds(node.uid(), key, now);
+            let reverted_too_often = known.reverts.is_left_alone(&revert_key, reverted.contains(&revert_key));
+            let refused = field == Field::Annotation && known.refusals.holds(key, now);
             (reverted_too_often && !set.is_protected(key)) || refused
         };
-        (plan.change(|removal| due.contains(removal), left_alone), again)
+        Some((plan.change(|removal| due.contains(removal), left_alone), again))
     }
 
     /// Counts keys that others reverted and nodegate has set again; after several reverts the key is no longer
@@ -75,7 +74,10 @@ impl Reconciler {
             }
             let rule = plan.giver(*field, key);
             let policy = rule.map(|rule| &*rule.policy).unwrap_or_default();
-            let ended = self.memory().reverts.reverted(node.uid(), revert_key.clone(), writer, policy, Instant::now());
+            let mut memory = self.memory();
+            let Some(known) = memory.living(node) else { return };
+            let ended = known.reverts.reverted(revert_key.clone(), writer, policy, Instant::now());
+            drop(memory);
             let Some(writers) = ended else { continue };
             let rule = rule.map(ToString::to_string).unwrap_or_default();
             tracing::warn!(node = node.name(), %field, key, writers, rule, "no longer repairing this key: others keep reverting it");
@@ -91,8 +93,8 @@ impl Reconciler {
 
     /// Takes writes from a node's own budget. If they exceed it, returns how long until they can be afforded.
     pub(crate) fn afford(&self, node: &NodeObject, writes: u32) -> Result<(), Duration> {
-        let taken = self.memory().budgets.take(node.uid(), writes, tokio::time::Instant::now());
-        let Err(Overdrawn { wait, first }) = taken else { return Ok(()) };
+        let taken = self.with_memory(node, |known| known.budget.take(writes, tokio::time::Instant::now()));
+        let Some(Err(Overdrawn { wait, first })) = taken else { return Ok(()) };
         self.metrics().controller.keeping.writes_put_off.inc();
         if first {
             tracing::warn!(node = node.name(), "delaying writes to this node: it has exhausted its write budget");

@@ -1,13 +1,9 @@
 //! What the leader knows beside the state of nodes, in a ConfigMap for the command line.
 
-use std::collections::HashMap;
-
 use kube::Client;
-use kube::runtime::reflector::Store;
 use serde::{Deserialize, Serialize};
 
-use crate::memory::revert_tracker::{GivenUp, quoted};
-use crate::node::NodeObject;
+use crate::memory::reverts::{GivenUp, quoted};
 use crate::reconcile::Reconciler;
 use crate::tell::published::{self, RETRY};
 use nodegate_base::kube_error::in_words;
@@ -58,10 +54,10 @@ pub async fn read(client: Client, namespace: &str) -> Result<Option<Observed>, k
 }
 
 /// Publishes what `reconciler` knows whenever that changes; runs until dropped.
-pub(crate) async fn keep(client: Client, namespace: &str, reconciler: &Reconciler, store: &Store<NodeObject>) {
+pub(crate) async fn keep(client: Client, namespace: &str, reconciler: &Reconciler) {
     loop {
         let told = reconciler.news().notified();
-        if let Err(error) = publish(&client, namespace, &observed(reconciler, store)).await {
+        if let Err(error) = publish(&client, namespace, &observed(reconciler)).await {
             tracing::debug!(error = in_words(&error), "could not publish what the controller does not write; retrying");
             tokio::time::sleep(RETRY).await;
             continue;
@@ -70,19 +66,15 @@ pub(crate) async fn keep(client: Client, namespace: &str, reconciler: &Reconcile
     }
 }
 
-fn observed(reconciler: &Reconciler, store: &Store<NodeObject>) -> Observed {
-    let nodes = store.state();
-    let names: HashMap<&str, &str> = nodes.iter().map(|node| (node.uid(), node.name())).collect();
+fn observed(reconciler: &Reconciler) -> Observed {
     let memory = reconciler.memory();
-    let left_alone = memory.reverts.given_up().filter_map(|GivenUp { uid, key: (field, key), writers, policy }| {
-        Some(LeftAlone {
-            node: (*names.get(uid)?).to_owned(),
-            field: field.to_string(),
-            key: key.clone(),
-            policy: policy.to_owned(),
-            writers: quoted(writers),
-            writer_names: writers.iter().map(|name| name.to_string()).collect(),
-        })
+    let left_alone = memory.given_up().map(|(node, GivenUp { key: (field, key), writers, policy })| LeftAlone {
+        node: node.to_owned(),
+        field: field.to_string(),
+        key: key.clone(),
+        policy: policy.to_owned(),
+        writers: quoted(writers),
+        writer_names: writers.iter().map(|name| name.to_string()).collect(),
     });
     let mut left_alone: Vec<LeftAlone> = left_alone.collect();
     left_alone.sort_unstable();

@@ -46,7 +46,9 @@ impl LeaderSession {
             for name in touched.next().await {
                 // A batch may also be about nodes that do not exist.
                 if let Some(node) = store.get(&ObjectRef::new(&name)) {
-                    self.reconciler.memory().removals.answered(node.uid(), Instant::now());
+                    if let Some(known) = self.reconciler.memory().living(&node) {
+                        known.grace_periods.answered(Instant::now());
+                    }
                     queue.wake(&name, self.reconciler.urgency(&node));
                 }
             }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::runtime::reflector::Store;
 
 use super::LeaderSession;
-use crate::memory::revert_tracker::{GivenUp, quoted};
+use crate::memory::reverts::{GivenUp, quoted};
 use crate::node::NodeObject;
 use crate::tell::reports;
 use crate::tell::status::Findings;
@@ -45,15 +45,13 @@ impl LeaderSession {
         let brake = memory.removals.surveyed(nodes.len(), losing, set.rule_count() > 0, Instant::now()).cloned();
         findings.brake = brake.as_ref().map(ToString::to_string);
         let mut left_alone = 0;
-        for GivenUp { uid: _, key: (field, key), writers, policy } in memory.reverts.given_up() {
+        for (_, GivenUp { key: (field, key), writers, policy }) in memory.given_up() {
             let text = format!("{field} {key} is no longer repaired; last changed by {}", quoted(writers));
             findings.contested.entry(policy.to_owned()).or_default().insert(text);
             left_alone += 1;
         }
         let metrics = &self.reconciler.metrics().fleet;
         metrics.surveyed(findings.survey(brake.as_ref().map_or(0, |_| losing), left_alone));
-        // Nodes that were deleted count no more.
-        metrics.hardware_differs(memory.hardware.counts());
         drop(memory);
         if let Some(brake) = brake.filter(|brake| before.as_ref() != Some(brake)) {
             tracing::error!(nodes = losing, "{brake}");

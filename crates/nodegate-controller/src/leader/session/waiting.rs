@@ -64,7 +64,8 @@ mod tests {
 
     use super::super::reconcile_node;
     use super::*;
-    use crate::node::queue::{self, Queue, Urgency};
+    use crate::memory::history::Sight;
+    use crate::node::queue::{self, Again, Queue, Urgency};
     use crate::reconcile::{KeepConfig, fixture};
     use nodegate_policy::{PendingTaints, PolicyDocument, PolicySet};
 
@@ -116,6 +117,12 @@ mod tests {
         NodeObject::read(&text.to_string()).unwrap()
     }
 
+    /// Reconciles the node as the watch has just shown it.
+    async fn reconcile(node: &NodeObject, reconciler: &Reconciler, urgency: Urgency) -> Again {
+        reconciler.memory().sees(node, Timestamp::now(), Sight::Next);
+        reconcile_node(node, reconciler, urgency, RESYNC).await.unwrap()
+    }
+
     fn released(reconciler: &Reconciler) -> u64 {
         reconciler.metrics().controller.keeping.released_incomplete.get()
     }
@@ -123,17 +130,17 @@ mod tests {
     #[tokio::test]
     async fn a_node_that_waits_is_looked_at_again_when_its_time_is_due() {
         let (reconciler, patches) = reconciler(Duration::from_secs(600), true);
-        let again = reconcile_node(&node(590), &reconciler, Urgency::Joining, RESYNC).await.unwrap();
+        let again = reconcile(&node(590), &reconciler, Urgency::Joining).await;
         assert!((Duration::from_secs(8)..=Duration::from_secs(11)).contains(&again.after), "{:?}", again.after);
         assert_eq!((patches.lock().len(), released(&reconciler)), (0, 0));
-        let again = reconcile_node(&node(5), &reconciler, Urgency::Joining, RESYNC).await.unwrap();
+        let again = reconcile(&node(5), &reconciler, Urgency::Joining).await;
         assert_eq!(again.after, RESYNC, "the resync comes before");
     }
 
     #[tokio::test]
     async fn a_node_that_has_waited_for_too_long_loses_all_pending_taints_at_once_or_keeps_them_if_it_is_to() {
         let (reconciler_of_release, patches) = reconciler(Duration::from_secs(600), true);
-        let again = reconcile_node(&node(602), &reconciler_of_release, Urgency::Routine, RESYNC).await.unwrap();
+        let again = reconcile(&node(602), &reconciler_of_release, Urgency::Routine).await;
         assert_eq!((again.after, released(&reconciler_of_release)), (RESYNC, 1));
         let patch = patches.lock().pop().unwrap();
         let removed: Vec<&Value> =
@@ -142,7 +149,7 @@ mod tests {
         assert!(patches.lock().is_empty(), "one write removes them");
 
         let (reconciler, patches) = reconciler(Duration::from_secs(600), false);
-        let again = reconcile_node(&node(602), &reconciler, Urgency::Routine, RESYNC).await.unwrap();
+        let again = reconcile(&node(602), &reconciler, Urgency::Routine).await;
         assert_eq!((again.after, released(&reconciler), patches.lock().len()), (RESYNC, 0, 0));
     }
 
@@ -162,6 +169,7 @@ mod tests {
     async fn nobody_has_to_touch_a_node_for_its_waiting_to_end() {
         let (reconciler, patches) = reconciler(Duration::ZERO, true);
         let (node, (queue, wakes)) = (node(0), Queue::new());
+        reconciler.memory().sees(&node, Timestamp::now(), Sight::Next);
         queue.wake("n", Urgency::Joining);
         let run = |_: Arc<str>, urgency: Urgency| reconcile_node(&node, &reconciler, urgency, RESYNC);
         let work = queue::work(wakes, run, |_| {});

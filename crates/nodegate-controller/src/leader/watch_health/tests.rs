@@ -33,7 +33,9 @@ fn handled(events: Vec<WatchEvent>) -> (Reconciler, WatchHealth, Vec<String>, Ve
     let (reconciler, health) = (reconciler(), WatchHealth::default());
     let (store, writer) = reflector::store();
     {
-        let wake = |node: &NodeObject, _| reconciler.memory().lives(node);
+        let wake = |node: &NodeObject, sight| {
+            reconciler.memory().sees(node, Timestamp::UNIX_EPOCH, sight);
+        };
         let mut handler = WatchHandler::new(&health, &reconciler, writer, wake);
         events.into_iter().for_each(|event| handler.handle(event));
     }
@@ -43,7 +45,7 @@ fn handled(events: Vec<WatchEvent>) -> (Reconciler, WatchHealth, Vec<String>, Ve
     for name in ["a", "b", "c"] {
         let mut memory = reconciler.memory();
         assert_eq!(memory.is_living(name), store.get(&ObjectRef::new(name)).is_some(), "{name}");
-        left.extend(memory.departures.take(name).map(|departed| (departed.node.uid().to_owned(), departed.at)));
+        left.extend(memory.departures.begin(name).map(|departure| (departure.last.uid().to_owned(), departure.at)));
     }
     (reconciler, health, stored, left)
 }

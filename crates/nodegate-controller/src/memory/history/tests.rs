@@ -15,7 +15,7 @@ fn a_key_without_a_claim_is_admissions_only_where_fields_are_tracked() {
         let mut history = History::new(false);
         history.note(&before, Timestamp::UNIX_EPOCH, Sight::Next);
         history.note(&after, Timestamp::UNIX_EPOCH, Sight::Next);
-        history.pending.remove("n1").unwrap().changes.pop().unwrap().how
+        history.pending.take().unwrap().changes.pop().unwrap().how
     };
     let other = json!({"f:labels": {"f:other": {}}});
     assert_eq!(how(node("a", "", other.clone()), node("b", "", other)), "admission");
@@ -31,7 +31,7 @@ fn writer(records_last_change: bool, claimed: Json) -> String {
     let mut history = History::new(records_last_change);
     history.note(&node("a", "bob", claimed.clone()), Timestamp::UNIX_EPOCH, Sight::Next);
     history.note(&node("b", "alice", claimed), Timestamp::UNIX_EPOCH, Sight::Next);
-    history.pending.remove("n1").unwrap().changes.pop().unwrap().by
+    history.pending.take().unwrap().changes.pop().unwrap().by
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn removal(after: &[(&str, u32)], sight: Sight) -> (String, String) {
     let before = written(&json!({"tier": "a"}), &[("kubelet", 1), ("kubectl-label", 0)]);
     history.note(&before, Timestamp::UNIX_EPOCH, Sight::Next);
     history.note(&written(&json!({}), after), Timestamp::UNIX_EPOCH, sight);
-    let change = history.pending.remove("n1").unwrap().changes.pop().unwrap();
+    let change = history.pending.take().unwrap().changes.pop().unwrap();
     (change.how, change.by)
 }
 
@@ -87,7 +87,7 @@ fn a_value_that_changes_in_somebody_elses_write_is_not_the_claimants() {
         let mut history = History::new(false);
         history.note(&node("a", 1, 1), Timestamp::UNIX_EPOCH, Sight::Next);
         history.note(&after, Timestamp::UNIX_EPOCH, sight);
-        let change = history.pending.remove("n1").unwrap().changes.pop().unwrap();
+        let change = history.pending.take().unwrap().changes.pop().unwrap();
         (change.how, change.by)
     };
     let by = |how: &str, by: &str| (how.to_owned(), by.to_owned());
@@ -113,7 +113,7 @@ fn rejected_claims_are_recorded_with_the_number_of_those_without_a_name() {
     for _ in 0..2 {
         history.arrived(&node, &node.facts().unwrap(), &arrival, rejected.clone());
     }
-    let rows = history.pending.remove("n1").unwrap().changes.into_iter();
+    let rows = history.pending.take().unwrap().changes.into_iter();
     let rows: Vec<_> = rows.map(|row| (row.how, row.field, row.key, row.new, row.rule)).collect();
     let row = |field: &str, key: &str, new: Option<&str>, rule: &str| {
         ("rejected".to_owned(), field.to_owned(), key.to_owned(), new.map(str::to_owned), rule.to_owned())
@@ -150,15 +150,15 @@ fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
     let told = |is_made: bool| {
         let mut history = History::new(false);
         history.note(&before, Timestamp::UNIX_EPOCH, Sight::Next);
-        history.makes("n1", &plan.decision, &change);
+        history.makes(&plan.decision, &change);
         if !is_made {
-            history.made_nothing("n1");
+            history.made_nothing();
         }
         let after = json!([{"manager": FIELD_MANAGER, "time": "2026-01-01T00:00:02Z",
             "fieldsV1": {"f:metadata": {"f:labels": {"f:tier": {}}}}}]);
         let after = json!({"metadata": {"name": "n1", "uid": "u", "labels": {"tier": "gold"}, "managedFields": after}});
         history.note(&NodeObject::read(&after.to_string()).unwrap(), Timestamp::UNIX_EPOCH, Sight::Next);
-        let changes = history.pending.remove("n1").unwrap().changes;
+        let changes = history.pending.take().unwrap().changes;
         changes.into_iter().map(|change| (change.key, change.how, change.rule)).collect::<Vec<_>>()
     };
     let row = |key: &str, rule: &str| (key.to_owned(), "controller".to_owned(), rule.to_owned());

@@ -1,0 +1,125 @@
+//! What a term remembers about one node.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::memory::fleet::Member;
+use crate::memory::hardware::Hardware;
+use crate::memory::history::History;
+use crate::memory::patched_taints::PatchedTaints;
+use crate::memory::refusals::Refusals;
+use crate::memory::removals::GracePeriods;
+use crate::memory::reverts::{CountedKeys, Reverts};
+use crate::memory::unrecorded::Unrecorded;
+use crate::node::NodeObject;
+use crate::node::limit::NodeBudget;
+use nodegate_policy::PolicySet;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// The watch reports nodegate's own write within this time, unless the write changed nothing.
+const SHOWN: Duration = Duration::from_secs(10);
+
+/// What the memories of all nodes have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Whether the webhook maintains stamps.
+    pub(super) records_last_change: bool,
+    /// The number of nodes whose record could not be written.
+    pub(super) unrecorded_nodes: Gauge,
+    /// The keys whose reverts are counted.
+    pub(super) counted_keys: CountedKeys,
+}
+
+/// What a term remembers about one node object.
+#[derive(Debug)]
+pub(crate) struct NodeMemory {
+    uid: Box<str>,
+    /// Whether the node was processed in this term.
+    is_known: bool,
+    /// Whether its join was reported in this term.
+    is_join_told: bool,
+    /// How often it could not be reconciled, one time after the other.
+    pub(crate) failures: u32,
+    /// Its version that nodegate's own write replaced, and when.
+    replaced: Option<(String, Instant)>,
+    /// The policies in force when it was last told what the node got and what it lost.
+    told: [Weak<PolicySet>; 2],
+    /// How it is counted; nothing if it cannot be read.
+    pub(crate) member: Option<Member>,
+    pub(crate) history: History,
+    pub(crate) patched_taints: PatchedTaints,
+    pub(crate) grace_periods: GracePeriods,
+    pub(crate) reverts: Reverts,
+    pub(crate) refusals: Refusals,
+    pub(crate) budget: NodeBudget,
+    pub(crate) unrecorded: Unrecorded,
+    pub(crate) hardware: Hardware,
+}
+
+impl NodeMemory {
+    pub(super) fn new(uid: &str, shared: &Shared) -> Self {
+        Self {
+            uid: uid.into(),
+            is_known: false,
+            is_join_told: false,
+            failures: 0,
+            replaced: None,
+            told: Default::default(),
+            member: None,
+            history: History::new(shared.records_last_change),
+            patched_taints: PatchedTaints::default(),
+            grace_periods: GracePeriods::default(),
+            reverts: Reverts::new(shared.counted_keys.clone()),
+            refusals: Refusals::default(),
+            budget: NodeBudget::default(),
+            unrecorded: Unrecorded::new(shared.unrecorded_nodes.clone()),
+            hardware: Hardware::default(),
+        }
+    }
+
+    /// Whether this is about the node object, and not about another one of its name.
+    pub(super) fn is_of(&self, node: &NodeObject) -> bool {
+        *self.uid == *node.uid()
+    }
+
+    /// Whether the node was processed in this term.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// Records that the node is processed. Returns true for the first time in this term.
+    pub(crate) fn is_first_look(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_known, true)
+    }
+
+    /// Records that its join is reported. Returns true for the first time in this term.
+    pub(crate) fn is_news_of_join(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_join_told, true)
+    }
+
+    /// Whether it was not told yet what the node got, or lost, by these policies; it is now.
+    pub(crate) fn is_new_policy(&mut self, policies: &Arc<PolicySet>, lost: bool) -> bool {
+        let told = &mut self.told[usize::from(lost)];
+        let is_new = !std::ptr::eq(told.as_ptr(), Arc::as_ptr(policies));
+        *told = Arc::downgrade(policies);
+        is_new
+    }
+
+    /// Records that nodegate has written to this version of the node.
+    pub(crate) fn wrote(&mut self, node: &NodeObject, now: Instant) {
+        self.replaced = Some((node.resource_version().to_owned(), now));
+    }
+
+    /// Whether nodegate's last write replaced this version of the node.
+    pub(crate) fn is_replaced(&self, node: &NodeObject) -> bool {
+        self.replaced.as_ref().is_some_and(|(version, _)| version == node.resource_version())
+    }
+
+    /// Whether this is the version of the node before nodegate's last write, so that the work is already done.
+    pub(crate) fn is_behind(&mut self, node: &NodeObject, now: Instant) -> bool {
+        // A write that changed nothing creates no new version.
+        let is_shown = |at: Instant| now.saturating_duration_since(at) >= SHOWN;
+        let replaced = self.replaced.take_if(|(version, _)| version != node.resource_version());
+        replaced.is_none() && self.replaced.as_ref().is_some_and(|(_, at)| !is_shown(*at))
+    }
+}
