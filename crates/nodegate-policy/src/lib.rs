@@ -27,7 +27,7 @@ pub use compile::review::{ObjectFault, ObjectReview, name_is_taken, review_objec
 pub use decide::admission_mark::{ADMISSION, AdmissionMark};
 pub use decide::decide;
 pub use decide::decision::{Decision, Desired, LeftOut, NodeChange, Note};
-pub use decide::guard::{CORRECTIONS_MAX, corrections_exceeded, excess};
+pub use decide::forbidden::{CORRECTIONS_MAX, corrections_exceeded, excess};
 pub use decide::last_change::LAST_CHANGE;
 pub use decide::limits::fit;
 pub use decide::patch::{patch, patch_of_write};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::names::{KEY_MAX, TaintId};
 use crate::decide::decision::Note;
-use crate::decide::guard::Guard;
+use crate::decide::forbidden::ForbiddenKeys;
 use crate::decide::last_change::LAST_CHANGE;
 use crate::decide::{DecisionBuilder, PatchScope};
 use crate::facts::NodeFacts;
@@ -144,7 +144,10 @@ impl DecisionBuilder<'_> {
             let note = match by_rule {
                 Some(desired) => Note::Reverted { field, key, value: desired.value.clone(), by: desired.by.clone() },
                 None => {
-                    let by = self.guard.as_ref().map_or_else(|| RuleId::own("own-keys"), |guard| guard.rule(&key));
+                    let by = self
+                        .forbidden
+                        .as_ref()
+                        .map_or_else(|| RuleId::own("own-keys"), |forbidden| forbidden.rule(&key));
                     Note::Stripped { field, key, by }
                 }
             };
@@ -180,7 +183,7 @@ impl DecisionBuilder<'_> {
             AUTHENTICATED_AS => node.annotation(key) == evidence,
             _ => false,
         };
-        let asserted = self.guard.as_ref().map(Guard::asserted_annotations).unwrap_or_default();
+        let asserted = self.forbidden.as_ref().map(ForbiddenKeys::asserted_annotations).unwrap_or_default();
         asserted.keys().filter(|key| !is_ours(key)).count()
     }
 
@@ -192,7 +195,7 @@ impl DecisionBuilder<'_> {
     /// Whether a rule sets this label, or the kubelet may not.
     fn is_enforced(&self, key: &str) -> bool {
         let by_rule = || self.decision.labels.get(key).is_some_and(|desired| desired.strength.is_kept());
-        by_rule() || self.guard.as_ref().is_some_and(|guard| guard.label(key).is_some())
+        by_rule() || self.forbidden.as_ref().is_some_and(|forbidden| forbidden.label(key).is_some())
     }
 }
 

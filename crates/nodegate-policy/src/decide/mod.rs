@@ -5,7 +5,7 @@ pub(crate) mod answers;
 pub(crate) mod decision;
 pub(crate) mod evaluate;
 pub(crate) mod evidence;
-pub(crate) mod guard;
+pub(crate) mod forbidden;
 pub(crate) mod last_change;
 pub(crate) mod left_at_join;
 pub(crate) mod limits;
@@ -20,7 +20,7 @@ use crate::api::names::{LabelKey, TaintEffect, TaintId};
 use crate::api::state::SavedState;
 use crate::decide::decision::{ChangeBuilder, Decision, Desired, Note};
 use crate::decide::evaluate::{Evaluation, Sources};
-use crate::decide::guard::Guard;
+use crate::decide::forbidden::ForbiddenKeys;
 use crate::decide::limits::fit;
 use crate::decide::view::{AssignedValues, View};
 use crate::facts::missing::Memory;
@@ -38,7 +38,7 @@ pub(crate) enum PatchScope {
     Everything,
     /// A kubelet's CREATE: taints, and labels that are not restricted.
     KubeletCreate,
-    /// A kubelet's UPDATE: labels that are neither restricted nor guarded (see [`Guard`]).
+    /// A kubelet's UPDATE: labels that are neither restricted nor [forbidden](ForbiddenKeys).
     KubeletUpdate,
 }
 
@@ -68,15 +68,15 @@ impl PatchScope {
 /// - With `change`, a kubelet's UPDATE keeps the stored value of every label that it may not change, even if a rule assigns
 ///   another value: that is deferred.
 pub fn decide<'a>(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideContext<'a>) -> Decision {
-    let guard = Guard::of(set, write, context);
-    let asserted = guard.as_ref().map(Guard::asserted).unwrap_or_default();
+    let forbidden = ForbiddenKeys::of(set, write, context);
+    let asserted = forbidden.as_ref().map(ForbiddenKeys::asserted).unwrap_or_default();
     let view = view(set, write, context, &asserted);
     let created = write.operation == Operation::Create;
     let initial = write.is_initial();
     // The write that sets the provider ID may be the first that identifies the machine.
     let restores = |saved: &&SavedState| created || (initial && !is_of(saved, write));
     let eval = EvalContext { sources: Sources { defaults: initial, saved: context.saved.filter(restores) }, initial };
-    let (mut builder, _) = DecisionBuilder::run(set, write, view, eval, guard);
+    let (mut builder, _) = DecisionBuilder::run(set, write, view, eval, forbidden);
     builder.correct(&asserted);
     builder.retire();
     builder.leave_evidence();
@@ -155,8 +155,8 @@ pub(crate) struct DecisionBuilder<'a> {
     pub(crate) set: &'a PolicySet,
     pub(crate) write: &'a Write<'a>,
     pub(crate) scope: PatchScope,
-    /// The guard, if a kubelet sends the write.
-    guard: Option<Guard<'a>>,
+    /// What a kubelet may not change, if one sends the write.
+    forbidden: Option<ForbiddenKeys<'a>>,
     pub(crate) decision: Decision,
     pub(crate) change: ChangeBuilder,
     deferred: ChangeBuilder,
@@ -169,14 +169,14 @@ impl<'a> DecisionBuilder<'a> {
         write: &'a Write<'a>,
         view: View<'a>,
         eval: EvalContext<'a>,
-        guard: Option<Guard<'a>>,
+        forbidden: Option<ForbiddenKeys<'a>>,
     ) -> (Self, Evaluation<'a>) {
         let evaluation = Evaluation::run(set, view, eval.sources);
         let mut builder = Self {
             set,
             write,
             scope: PatchScope::of(write),
-            guard,
+            forbidden,
             decision: Decision::default(),
             change: ChangeBuilder::default(),
             deferred: ChangeBuilder::default(),
@@ -197,7 +197,7 @@ impl<'a> DecisionBuilder<'a> {
             let Some(desired) = desired else { continue };
             let actual = self.write.node.label(key);
             let stored = self.write.old.as_ref().map(|old| old.label(key));
-            if self.guard.as_ref().is_some_and(|guard| guard.keeps_as_stored(key)) {
+            if self.forbidden.as_ref().is_some_and(|forbidden| forbidden.keeps_as_stored(key)) {
                 self.keep_as_stored(key, actual, stored.flatten(), &desired);
             } else if actual != Some(&desired.value) && !self.is_left_to_judge(key, &desired) {
                 self.note_revert(Field::Label, key, stored, actual, &desired);
@@ -240,7 +240,7 @@ impl<'a> DecisionBuilder<'a> {
         if stored == Some(&desired.value) {
             self.note_revert(Field::Label, key, Some(stored), actual, desired);
         } else {
-            let by = self.guard.as_ref().map_or_else(|| RuleId::own("persisted"), |guard| guard.rule(key));
+            let by = self.forbidden.as_ref().map_or_else(|| RuleId::own("persisted"), |forbidden| forbidden.rule(key));
             self.decision.notes.push(Note::put_back(Field::Label, key, stored, by));
         }
         self.change.labels.insert(key.to_owned(), stored.map(str::to_owned));
@@ -305,18 +305,18 @@ impl<'a> DecisionBuilder<'a> {
 
     /// Resets the keys that a kubelet may not change, unless a rule already assigns their values.
     fn correct(&mut self, asserted: &BTreeMap<&str, Option<&str>>) {
-        let Some(guard) = &self.guard else { return };
+        let Some(forbidden) = &self.forbidden else { return };
         for (key, stored) in asserted {
             match self.decision.label(key) {
                 // Restricted labels arrive only if NodeRestriction is disabled; then the API server accepts this patch, too.
                 Some(desired)
                     if self.scope == PatchScope::KubeletCreate && self.write.node.label(key) != Some(desired) => {}
                 Some(_) => continue,
-                None => self.decision.notes.push(Note::put_back(Field::Label, key, *stored, guard.rule(key))),
+                None => self.decision.notes.push(Note::put_back(Field::Label, key, *stored, forbidden.rule(key))),
             }
             self.change.labels.entry((*key).to_owned()).or_insert_with(|| stored.map(str::to_owned));
         }
-        for (key, stored) in guard.asserted_annotations() {
+        for (key, stored) in forbidden.asserted_annotations() {
             if self.change.annotations.insert(key.to_owned(), stored.map(str::to_owned)).is_none() {
                 self.decision.notes.push(Note::put_back(Field::Annotation, key, stored, RuleId::own("own-keys")));
             }

@@ -32,7 +32,7 @@ use verdict::Found;
 use crate::api::policy::EntryMode;
 use crate::cel::Budget;
 use crate::decide::decision::Decision;
-use crate::decide::guard::{Guard, GuardReason};
+use crate::decide::forbidden::{ForbiddenKeys, ForbiddenReason};
 use crate::decide::last_change::LAST_CHANGE;
 use crate::decide::left_at_join::LEFT_AT_JOIN;
 use crate::facts::request::{DecideContext, Operation, Write};
@@ -84,7 +84,7 @@ pub fn judge<'a>(
         exemptions,
         kubelet,
         control_plane: control_plane::is_control_plane(&write.requester.username),
-        guard: Guard::of(set, write, context),
+        forbidden: ForbiddenKeys::of(set, write, context),
         changes: changes(write),
         new: NodeSnapshot::new(set, &write.node, evidence, context.budget),
         old: write.old.as_ref().map(|old| NodeSnapshot::new(set, old, evidence, context.budget)),
@@ -119,7 +119,7 @@ struct Judge<'a, 'e> {
     kubelet: bool,
     /// Whether the control plane sends it.
     control_plane: bool,
-    guard: Option<Guard<'a>>,
+    forbidden: Option<ForbiddenKeys<'a>>,
     changes: Vec<KeyChange<'a>>,
     new: NodeSnapshot<'a>,
     old: Option<NodeSnapshot<'a>>,
@@ -180,8 +180,8 @@ impl<'a> Judge<'a, '_> {
             return None;
         }
         let hold = match place.field {
-            Field::Label => self.guard.as_ref().and_then(|guard| guard.label(place.key)),
-            Field::Annotation | Field::Taint => is_own(place.key).then_some(GuardReason::Own),
+            Field::Label => self.forbidden.as_ref().and_then(|forbidden| forbidden.label(place.key)),
+            Field::Annotation | Field::Taint => is_own(place.key).then_some(ForbiddenReason::Own),
         };
         let by = hold?.rule(self.set, place.key)?;
         let message = if stamp {

@@ -3,7 +3,7 @@
 use super::{Planner, ReconcilePlan, StoredNode};
 use crate::api::state::SavedState;
 use crate::decide::admission_mark::AdmissionMark;
-use crate::decide::guard::guarding;
+use crate::decide::forbidden::forbidding;
 use crate::facts::managed_fields::Claim;
 use crate::keys::Field;
 use crate::keys::restriction::is_restricted;
@@ -102,7 +102,7 @@ impl Planner<'_> {
         let (node, decision, mark) = (self.stored.node, &self.builder.decision, &self.admitted.mark);
         let by = |key: &str| {
             let rule = decision.labels.get(key).filter(|desired| desired.strength.is_kept());
-            rule.map(|desired| desired.by.clone()).or_else(|| guarding(self.set, key))
+            rule.map(|desired| desired.by.clone()).or_else(|| forbidding(self.set, key))
         };
         let by_admission = mark.rejected.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let now = self.suspects.iter().filter_map(|key| {

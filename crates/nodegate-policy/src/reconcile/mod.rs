@@ -27,7 +27,7 @@ use unsettled::{UnderWay, settle};
 use crate::api::state::{Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
 use crate::decide::evaluate::{Evaluation, Sources};
-use crate::decide::guard::guarding;
+use crate::decide::forbidden::forbidding;
 use crate::decide::view::View;
 use crate::decide::{DecisionBuilder, EvalContext, answers, mask_owned};
 use crate::facts::NodeFacts;
@@ -276,7 +276,7 @@ impl<'a> Planner<'a> {
             .collect();
         for key in &forged {
             self.builder.change.labels.insert(key.clone(), None);
-            let by = guarding(self.set, key).unwrap_or_else(|| RuleId::own("own-keys"));
+            let by = forbidding(self.set, key).unwrap_or_else(|| RuleId::own("own-keys"));
             self.builder.decision.notes.push(Note::Stripped { field: Field::Label, key: key.clone(), by });
         }
         forged

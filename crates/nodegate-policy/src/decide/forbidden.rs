@@ -21,13 +21,13 @@ pub const CORRECTIONS_MAX: usize = 1000;
 /// How many labels and annotations the write changes although its sender, a kubelet, may not change them, if these are more
 /// than [`CORRECTIONS_MAX`]. Such a write is to be refused instead of decided.
 pub fn excess(set: &PolicySet, write: &Write<'_>, context: &DecideContext<'_>) -> Option<usize> {
-    let guard = Guard::of(set, write, context)?;
+    let forbidden = ForbiddenKeys::of(set, write, context)?;
     let sides = [Some(&write.node), write.old.as_ref()].into_iter().flatten();
     // Nearly every node has far fewer keys than that.
     if sides.map(|side| side.labels().count() + side.annotations().count()).sum::<usize>() <= CORRECTIONS_MAX {
         return None;
     }
-    let count = guard.asserted_labels().count() + guard.own_annotations().count();
+    let count = forbidden.asserted_labels().count() + forbidden.own_annotations().count();
     (count > CORRECTIONS_MAX).then_some(count)
 }
 
@@ -40,7 +40,7 @@ pub fn corrections_exceeded(count: usize) -> String {
 
 /// Why a kubelet may not change a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GuardReason {
+pub(crate) enum ForbiddenReason {
     /// It is reserved for nodegate.
     Own,
     /// It is saved for the existing node, or would be.
@@ -49,18 +49,18 @@ pub(crate) enum GuardReason {
     Protected,
 }
 
-impl GuardReason {
+impl ForbiddenReason {
     /// What keeps the label from the kubelet: the `protect` section, or what nodegate does by itself.
     pub(crate) fn rule(self, set: &PolicySet, key: &str) -> Option<RuleId> {
         match self {
             Self::Persisted => Some(RuleId::own("persisted")),
-            Self::Own | Self::Protected => guarding(set, key),
+            Self::Own | Self::Protected => forbidding(set, key),
         }
     }
 }
 
 /// What keeps a label from the kubelet of every node; `None` if nothing does.
-pub(crate) fn guarding(set: &PolicySet, key: &str) -> Option<RuleId> {
+pub(crate) fn forbidding(set: &PolicySet, key: &str) -> Option<RuleId> {
     if is_own(key) {
         return Some(RuleId::own("own-keys"));
     }
@@ -68,15 +68,15 @@ pub(crate) fn guarding(set: &PolicySet, key: &str) -> Option<RuleId> {
 }
 
 /// The keys that the kubelet that sends a write may not change.
-pub(crate) struct Guard<'a> {
+pub(crate) struct ForbiddenKeys<'a> {
     set: &'a PolicySet,
     write: &'a Write<'a>,
     context: DecideContext<'a>,
     persisting: OnceCell<Vec<&'a Saved>>,
 }
 
-impl<'a> Guard<'a> {
-    /// The guard against the requester of `write`; `None` if that is not a kubelet.
+impl<'a> ForbiddenKeys<'a> {
+    /// The keys that the requester of `write` may not change; `None` if that is not a kubelet.
     pub(crate) fn of(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideContext<'a>) -> Option<Self> {
         let (context, persisting) = (*context, OnceCell::new());
         write.requester.is_kubelet().then_some(Self { set, write, context, persisting })
@@ -86,22 +86,22 @@ impl<'a> Guard<'a> {
         self.write.operation == Operation::Update
     }
 
-    /// Why the kubelet may not change this label; `None` if it may. Reconciled labels are never guarded.
-    pub(crate) fn label(&self, key: &str) -> Option<GuardReason> {
+    /// Why the kubelet may not change this label; `None` if it may. Reconciled labels are never forbidden.
+    pub(crate) fn label(&self, key: &str) -> Option<ForbiddenReason> {
         if is_own(key) {
-            Some(GuardReason::Own)
+            Some(ForbiddenReason::Own)
         } else if is_reconciled_by_kubelet(key) {
             None
         } else if self.is_persisted(key) {
-            Some(GuardReason::Persisted)
+            Some(ForbiddenReason::Persisted)
         } else {
-            self.set.is_protected(key).then_some(GuardReason::Protected)
+            self.set.is_protected(key).then_some(ForbiddenReason::Protected)
         }
     }
 
     /// What keeps this label from the kubelet, if [`Self::label`] or [`Self::keeps_as_stored`] says that something does.
     pub(crate) fn rule(&self, key: &str) -> RuleId {
-        let reason = self.label(key).unwrap_or(GuardReason::Persisted);
+        let reason = self.label(key).unwrap_or(ForbiddenReason::Persisted);
         reason.rule(self.set, key).unwrap_or_else(|| RuleId::own("own-keys"))
     }
 
@@ -128,7 +128,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Whether a kubelet's UPDATE must keep the stored value of this label, whatever assigns another one: a native policy
-    /// that guards the label sees the write including nodegate's patch and cannot distinguish them. This covers more than
+    /// that protects the label sees the write including nodegate's patch and cannot distinguish them. This covers more than
     /// [`Self::label`], because such a policy does not know which nodes a `persist` section applies to.
     pub(crate) fn keeps_as_stored(&self, key: &str) -> bool {
         self.is_living()
@@ -149,7 +149,7 @@ impl<'a> Guard<'a> {
     }
 
     /// The `persist` sections that apply to this node, as it is stored or as it would be stored, so that a write cannot
-    /// avoid the guard by changing labels. A section whose match is unknown counts.
+    /// avoid this by changing labels. A section whose match is unknown counts.
     fn persisting(&self) -> &[&'a Saved] {
         self.persisting.get_or_init(|| {
             let view = |facts: &'a NodeFacts<'a>| {
