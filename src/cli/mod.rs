@@ -33,7 +33,7 @@ pub use run::serve::{ClusterConfig, PendingTaintMode, Running, ServeConfig, star
                   Exit codes: 0 success; 1 findings (failed cases, violations, pending changes); 2 error."
 )]
 struct Root {
-    /// Say more about what a command does, such as which files it skips; the same as LOG_LEVEL=DEBUG
+    /// Log more, such as which files are skipped; the same as LOG_LEVEL=DEBUG
     #[arg(short, long, global = true)]
     verbose: bool,
     #[command(subcommand)]

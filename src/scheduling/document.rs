@@ -10,13 +10,11 @@ use super::Mismatch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Effect {
-    /// It is removed from its node: by a NoExecute taint, or by the DaemonSet controller.
+    /// It is removed by a NoExecute taint or by the DaemonSet controller.
     Evicted,
-    /// It keeps running, but its node would not accept it again. Without a node: it is pending, and no node accepts it
-    /// anymore.
+    /// It keeps running, but its node would not accept it again; or it is pending, and no node accepts it anymore.
     Unschedulable,
-    /// It keeps running. A topology key that its spread constraints or its pod affinity refer to gets another value on its
-    /// node.
+    /// It keeps running, but a topology key that it refers to changes on its node.
     TopologyChanged,
     /// It is pending, and nodes accept it that did not before.
     Schedulable,
@@ -38,13 +36,13 @@ pub struct AffectedPod {
     pub owner: Option<String>,
     /// What happens to it.
     pub effect: Effect,
-    /// The part of the pod and of the node that it depends on.
+    /// What it depends on.
     pub cause: Cause,
     /// How long the pod tolerates the taint before it is evicted, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_seconds: Option<i64>,
-    /// How many nodes accept the pod after the change, judged only by labels and taints, taints for node conditions
-    /// aside. Absent for pods of DaemonSets and where only a topology key changes.
+    /// How many nodes accept the pod after the change, by labels and taints except those for node conditions. Absent
+    /// for pods of DaemonSets and for `topologyChanged`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes_left: Option<usize>,
     /// The cause in words.
@@ -55,12 +53,12 @@ pub struct AffectedPod {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cause {
-    /// Which part it is.
+    /// What it is.
     pub kind: CauseKind,
-    /// The key of the label or taint, where it is a single one.
+    /// The key of the label or taint, if it is a single one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The value that the pod selects, or that the taint has, or that the topology key gets.
+    /// The value that the pod selects, the taint has or the topology key gets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// The effect of the taint.
@@ -78,9 +76,9 @@ pub enum CauseKind {
     NodeSelector,
     /// The pod's required node affinity.
     NodeAffinity,
-    /// A topology key that the pod's spread constraints or its pod affinity refer to.
+    /// A topology key of the pod's spread constraints or pod affinity.
     TopologyKey,
-    /// All labels and taints together: for a pending pod that nodes accept now, or that no node accepts anymore.
+    /// All labels and taints together, for a pending pod.
     Node,
 }
 

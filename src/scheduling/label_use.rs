@@ -60,7 +60,7 @@ impl LabelUse {
 /// The kinds of objects that can name a node label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub enum ConsumerKind {
-    /// A pod that runs or waits, without an owner of the other kinds.
+    /// A running or pending pod without an owner of these kinds.
     Pod,
     /// A Deployment.
     Deployment,
@@ -80,11 +80,11 @@ pub enum ConsumerKind {
     PersistentVolume,
     /// A StorageClass.
     StorageClass,
-    /// A RuntimeClass, which adds its node selector to its pods.
+    /// A RuntimeClass.
     RuntimeClass,
-    /// A NodePool of Karpenter.
+    /// A Karpenter NodePool.
     NodePool,
-    /// A NodePolicy of nodegate that is in force.
+    /// A NodePolicy in force.
     NodePolicy,
 }
 

@@ -28,12 +28,11 @@ use nodegate_stores::files::Sources;
 ///
 /// The command writes a NodePolicy of its own. It is a dry run unless --confirm is given.
 ///
-/// The phases: dualWrite (both keys are equal), cutover (the new key is authoritative, and writes that set the old one are refused) and done
-/// (the old key is removed). The command waits until all nodes are ready for a phase. It refuses to remove a key that
-/// something still uses. If it is interrupted, run it again: it goes on from the phase in force.
+/// The command waits until all nodes are ready for each phase, and refuses to remove a key that something still uses.
+/// From cutover on, writes that set the old key are refused. If the command is interrupted, run it again.
 ///
-/// `nodegate serve` moves the labels; it must run in the cluster. If one of your policies contains the migration already,
-/// change the phase there.
+/// `nodegate serve` must run in the cluster. If one of your policies contains the migration already, change the phase
+/// there.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct MigrateArgs {

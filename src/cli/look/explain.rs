@@ -30,8 +30,8 @@ use nodegate_stores::state::{Identity, UnusedDocument};
 ///
 /// Shows the source of each value, since when it is there, which other values rules assign, and what would remove it.
 ///
-/// In a cluster, the policies are the ones in force there; --policy is used only if the cluster does not publish them. With
-/// --nodes, the node comes from files, and the policies from --policy, or else they are the preset `baseline`.
+/// In a cluster, uses the policies in force there, and --policy only if the cluster does not publish them. With
+/// --nodes, uses --policy, or else the preset `baseline`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
     /// Name of the node

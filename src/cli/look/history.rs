@@ -21,13 +21,13 @@ use nodegate_stores::state::UnusedDocument;
 
 /// Show the recorded changes of a node's labels and taints
 ///
-/// Shows when each change was made, by whom and how. Also shows what nodegate set when the node joined, what it restored,
-/// and when the node was deleted and returned.
+/// Shows when each change was made, by whom and how, what nodegate set and restored when the node joined, and when the
+/// node was deleted and returned.
 ///
 /// The controller of `nodegate serve` records changes while it runs; `apply` does not record any.
 ///
-/// The names of requesters are known only if the webhook stamps changes (`serve --stamp-changes`). Without that, the
-/// history has the names of field managers, which clients choose themselves.
+/// Only `serve --stamp-changes` records requesters. Without it, the history has the names of field managers, which
+/// clients choose themselves.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HistoryArgs {
     /// Name of the node

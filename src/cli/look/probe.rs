@@ -18,7 +18,7 @@ use nodegate_onnode::probe::{Names, Probe, probe};
 
 /// List the GPUs and other accelerators of this machine
 ///
-/// It needs no driver, because it reads sysfs only. Products and names come from the PCI ID Repository and from a table of products. What is not known is listed as unknown. Prints a
+/// It reads sysfs only, so it needs no driver. Names come from the PCI ID Repository and a table of products. Prints a
 /// table, labels, JSON, or a feature file of Node Feature Discovery.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProbeArgs {
@@ -28,7 +28,7 @@ pub(crate) struct ProbeArgs {
     /// A pci.ids file, for names of devices that are newer than this version of nodegate [default: built in]
     #[arg(long, value_name = "FILE", env = "NODEGATE_PCI_IDS")]
     pci_ids: Option<PathBuf>,
-    /// Write a feature file of Node Feature Discovery here instead of printing. The file is replaced as a whole
+    /// Write a feature file of Node Feature Discovery instead of printing; replaced as a whole
     #[arg(long, value_name = "FILE", env = "NODEGATE_FEATURE_FILE", conflicts_with = "output")]
     feature_file: Option<PathBuf>,
     /// Probe repeatedly, with this pause in between, until the process is told to end

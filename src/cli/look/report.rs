@@ -33,14 +33,14 @@ pub(crate) use violations::Violations;
 /// Shows nodes by label, missing and violated rules, what differs from the policies in force, conflicts, stranded pods, and
 /// cost. Exits with 1 if nodes violate policies.
 ///
-/// In a cluster, the policies are the ones in force there; --policy is used only with --violations, or if the cluster does not
-/// publish them. For nodes from files, policies come from --policy, or else they are the preset `baseline`.
+/// In a cluster, uses the policies in force there, and --policy only with --violations, or if the cluster does not
+/// publish them. For nodes from files, uses --policy, or else the preset `baseline`.
 ///
-/// Violations cover required and allowed values, names, dependencies and expressions. They do not cover reserved and
-/// immutable keys, which restrict writes. Each node is judged with the labels and taints that the policies set on it.
+/// Violations cover required and allowed values, names, dependencies and expressions, but not reserved and immutable
+/// keys, which restrict writes. Each node is judged with what the policies set on it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// Report only violations of governance, so that you can try a policy before you enforce it
+    /// Report only violations of governance, to try a policy before you enforce it
     #[arg(long, conflicts_with_all = ["by", "cost", "stranded_pods"])]
     violations: bool,
     /// Files or directories with Nodes, as printed by `kubectl get nodes -o yaml`; - for standard input [default: the
@@ -52,13 +52,13 @@ pub(crate) struct ReportArgs {
     /// Count nodes by this label; can be repeated [default: all labels that policies set]
     #[arg(long, value_name = "KEY")]
     by: Vec<LabelKey>,
-    /// Report the resources of the nodes by the first label of --by, and their price if --prices is given
+    /// Report resources by the first label of --by, with their price if --prices is given
     #[arg(long, requires = "by")]
     cost: bool,
     /// File with prices per hour, for --cost
     #[arg(long, value_name = "FILE", requires = "cost")]
     prices: Option<PathBuf>,
-    /// List running pods that their nodes would not accept again, because a label or a taint has changed
+    /// List running pods that their nodes would not accept again
     #[arg(long)]
     stranded_pods: bool,
     /// Files with Pods, as printed by `kubectl get pods --all-namespaces -o json`, for nodes from files
@@ -68,13 +68,12 @@ pub(crate) struct ReportArgs {
     saved: SavedFiles,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// With --violations, judge the nodes of a cluster by the given policies even if they differ from the ones in force
+    /// With --violations, use the given policies even if they differ from the ones in force
     #[arg(long, requires = "violations")]
     force: bool,
     #[command(flatten)]
     served: ServedArgs,
-    /// Write the report as one HTML page to this file instead of printing it; - for standard output. The page needs no
-    /// network. It also has the recorded changes of the nodes
+    /// Write the report, with the recorded changes, as one HTML page to this file; - for standard output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["violations", "output"])]
     html: Option<PathBuf>,
     /// With --html, show the changes of this last period, such as 30m, 12h or 7d

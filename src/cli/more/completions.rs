@@ -20,10 +20,10 @@ fi
 
 /// Print the script with which a shell completes commands and flags
 ///
-/// For bash: `source <(nodegate completions bash)` in ~/.bashrc. For zsh: write it to a file `_nodegate` in a directory of
-/// `$fpath`. For fish: write it to ~/.config/fish/completions/nodegate.fish. For `kubectl nodegate`, in every shell for which kubectl
-/// completes: write the output of `nodegate completions --kubectl` to an executable `kubectl_complete-nodegate` in a directory of
-/// `$PATH`. It needs bash.
+/// For bash: `source <(nodegate completions bash)` in ~/.bashrc. For zsh: write it to a file `_nodegate` in a directory
+/// of `$fpath`. For fish: write it to ~/.config/fish/completions/nodegate.fish. For `kubectl nodegate`: write the
+/// output of `nodegate completions --kubectl` to an executable `kubectl_complete-nodegate` in a directory of `$PATH`.
+/// It needs bash.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell

@@ -13,9 +13,8 @@ use nodegate_stores::files::{LoadError, Sources};
 
 /// Check policies for errors, and for what is probably not meant
 ///
-/// It needs no nodes. All files are checked together, as they would be in force. A policy with an error makes the command exit with 2. Each
-/// error and warning is shown with its line; -o json and -o yaml print errors and warnings as lists, each with file, line,
-/// column, field, message and help, and each warning with its name.
+/// It needs no nodes, and checks all files together. It exits with 2 if a policy has an error. -o json and -o yaml
+/// print lists of errors and warnings, with file, line, column, field, message and help, and the name of each warning.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     /// NodePolicy files, or directories of them

@@ -23,9 +23,9 @@ use nodegate_policy::init::{FirstPolicy, FleetNode, Included, InitError, first_p
 
 /// Write a first policy from the labels and taints of today's nodes
 ///
-/// It also writes tests for the policy. The policy changes nothing on these nodes. Nodes with the same labels and taints share a rule; their names are folded into
-/// globs that match none of the other nodes. Keys that other programs set, and values that say something of one machine, are left
-/// out, and listed with the reason.
+/// It also writes tests. The policy changes nothing on these nodes. Nodes with the same labels and taints share a rule,
+/// by names or globs that match no other node. Keys that other programs set, and values of single machines, are left
+/// out and listed with the reason.
 ///
 /// Nodes come from files, such as the output of `kubectl get nodes -o yaml`, or from a cluster.
 #[derive(Debug, clap::Args)]
@@ -33,13 +33,13 @@ pub(crate) struct InitArgs {
     /// Files or directories with Nodes or Lists; - for standard input [default: the nodes of the cluster]
     #[arg(value_name = "PATH", conflicts_with_all = ["kubeconfig", "namespace"])]
     nodes: Vec<PathBuf>,
-    /// Directory for policy.yaml, test.yaml and their schemas for editors; it is created if it does not exist
+    /// Directory for policy.yaml, test.yaml and schemas for editors; created if it does not exist
     #[arg(long, value_name = "DIR", default_value = "policy")]
     dir: PathBuf,
     /// Name of the policy
     #[arg(long, default_value = "fleet", value_parser = policy_name)]
     name: String,
-    /// A key, or all keys of a prefix (example.com/*), for the policy although it would be left out
+    /// Do not leave out this key, or all keys of this prefix (example.com/*)
     #[arg(long, value_name = "KEY")]
     include: Vec<String>,
     /// Overwrite existing files

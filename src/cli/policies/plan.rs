@@ -34,12 +34,12 @@ use nodegate_stores::files::Sources;
 
 /// Show what policies would change, and which pods that affects
 ///
-/// It changes nothing. In a cluster, the given policies are added to the ones in force: each replaces the one with its name. Without any,
-/// shows what the policies in force still have to change. For nodes from files, the default is the preset `baseline`.
+/// It changes nothing. In a cluster, each given policy is added to the ones in force, or replaces the one with its
+/// name. Without any, shows what the policies in force still have to change. For nodes from files, the default is the
+/// preset `baseline`.
 ///
-/// Nodes can also come from files: the output of `kubectl get nodes -o yaml --show-managed-fields`, single Nodes, or
-/// AdmissionReviews (which contain their requester). By default, a Node is planned as an existing node; with --create, as
-/// a CREATE by its own kubelet.
+/// Files contain the output of `kubectl get nodes -o yaml --show-managed-fields`, single Nodes, or AdmissionReviews
+/// with their requester. A Node is planned as an existing node; with --create, as a CREATE by its kubelet.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PlanArgs {
     /// Files or directories with Nodes, Lists or AdmissionReviews; - for standard input [default: the nodes of the
@@ -51,7 +51,7 @@ pub(crate) struct PlanArgs {
     /// Additional label prefix to persist, for compatibility with the label operator
     #[arg(long, value_name = "PREFIX", env = "PERSIST_LABEL_PREFIX", hide = true)]
     persist_label_prefix: Option<String>,
-    /// Plan the given policies alone, as if all others in force in the cluster were removed
+    /// Plan the given policies alone, as if all others were removed
     #[arg(long, requires = "policies")]
     only: bool,
     #[command(flatten)]
@@ -74,8 +74,8 @@ pub(crate) struct PlanArgs {
     groups: Vec<String>,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// How many nodes may lose keys at once before the controller holds the removals back; use the same value as for
-    /// `serve` [default: the larger of 10 and 10 %]
+    /// Maximum number of nodes that may lose keys by one change; use the same value as for `serve` [default: the larger
+    /// of 10 and 10 %]
     #[arg(long, value_name = "N", env = "NODEGATE_MAX_REMOVALS")]
     max_removals: Option<usize>,
     #[command(flatten)]

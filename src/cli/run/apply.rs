@@ -54,7 +54,7 @@ pub(crate) struct ApplyArgs {
     force: bool,
     #[command(flatten)]
     pace: PaceArgs,
-    /// Write metrics of this run to a file, in Prometheus' text format, as for the textfile collector of node_exporter
+    /// Write metrics of this run to a file, for the textfile collector of node_exporter
     #[arg(long, value_name = "FILE", env = "NODEGATE_METRICS_FILE")]
     metrics_file: Option<PathBuf>,
     #[command(flatten)]

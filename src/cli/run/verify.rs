@@ -34,7 +34,7 @@ const TIMEOUT_SECONDS: i32 = 10;
 /// Reads the webhook configurations, connects to the addresses that they name, and trusts only their caBundle. Each webhook gets the
 /// review of a dry run: it changes nothing. Services have addresses only in the cluster: the pod of `helm test` runs this command.
 ///
-/// If nodegate asks callers for client certificates, it refuses this command like every other caller without one.
+/// If nodegate asks callers for client certificates, it refuses this command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]

@@ -216,16 +216,12 @@ impl AdmissionMetrics {
         catalog.add_in(
             "admission_in_flight",
             Unit::Bytes,
-            "Bytes of the reviews that have been read completely and are not answered yet",
+            "Bytes of reviews that were read completely and are not answered yet",
             in_flight_bytes,
         );
-        catalog.add("admission_panics", "Reviews that panicked, and got a 500; each is a bug in nodegate", panics);
+        catalog.add("admission_panics", "Reviews that panicked and got a 500; each is a bug in nodegate", panics);
         catalog.add("patch_operations", "Operations in the patches of all answers", patch_operations);
-        catalog.add(
-            "deferrals",
-            "Reviews in which a label or taint was deferred, because the request may not carry it",
-            deferrals,
-        );
+        catalog.add("deferrals", "Reviews in which a label or taint was deferred", deferrals);
         catalog.add("restored_keys", "Labels and taints that answers restored from saved state", restored_keys);
         catalog.add("decision_notes", "Notes on decisions, by the kinds listed below", &notes.family);
         catalog.add(
@@ -233,7 +229,7 @@ impl AdmissionMetrics {
             "Governance violations; mode is the consequence: enforce, warn, audit or break_glass",
             &violations.family,
         );
-        catalog.add("denials", "Governance violations that denied a write; caller is unauthenticated if nodegate requires no client certificate: anyone may have sent it", &denials.family);
+        catalog.add("denials", "Governance violations that denied a write; caller is unauthenticated if nodegate requires no client certificate", &denials.family);
         bodies.register(catalog);
     }
 }

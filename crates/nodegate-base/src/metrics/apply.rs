@@ -56,7 +56,7 @@ impl ApplyMetrics {
         catalog.add_in(
             "apply_last_success_timestamp",
             Unit::Seconds,
-            "When the last run ended that left nothing to do, in seconds since 1970; 0 before the first one",
+            "When the last run that left nothing to do ended, in seconds since 1970; 0 before the first one",
             last_success,
         );
         catalog.add_in("apply_duration", Unit::Seconds, "How long the last run took", duration);

@@ -187,7 +187,7 @@ impl ControllerMetrics {
         );
         catalog.add(
             "guard_not_current",
-            "1 while this replica leads and the guard lacks protected or persisted keys of the policies in force",
+            "1 while this replica leads and the guard lacks protected or persisted keys",
             guard_not_current,
         );
         catalog.add("queue_nodes", "Nodes that wait to be reconciled; urgency is joining or routine", queue);
@@ -201,14 +201,13 @@ impl ControllerMetrics {
         );
         catalog.add(
             "restores",
-            "Nodes for which the controller restored saved labels or taints; failure counts each attempt",
+            "Nodes for which the controller restored saved keys; failure counts each attempt",
             restores,
         );
         catalog.add(
             "claims_rejected",
-            "Labels, taints and owners that joining kubelets claimed and that were rejected, by the rule that sets them or the \
-             protect section that names them; nodegate/unnamed if only their number is known, nodegate/owners for \
-             metadata.ownerReferences",
+            "Rejected claims of joining kubelets, by rule or protect section; rule nodegate/unnamed: only their number is known; \
+             nodegate/owners: metadata.ownerReferences",
             &claims_rejected.family,
         );
         catalog.add(
@@ -218,7 +217,7 @@ impl ControllerMetrics {
         );
         catalog.add(
             "keys_left_alone",
-            "Keys that are no longer repaired because another writer keeps undoing the repair",
+            "Keys that are no longer repaired, because another writer keeps reverting them",
             keys_left_alone,
         );
         catalog.add("unreadable_states", "Documents of saved state that could not be parsed", unreadable_states);

@@ -124,7 +124,7 @@ impl FleetMetrics {
         catalog.add("pending_nodes", "Nodes with the pending taint", pending);
         catalog.add(
             "nodes_pending_too_long",
-            "Nodes that were created longer ago than --pending-timeout and have the pending taint",
+            "Nodes with the pending taint that were created longer ago than --pending-timeout",
             pending_too_long,
         );
         catalog.add_in(
@@ -136,8 +136,7 @@ impl FleetMetrics {
         catalog.add_in(
             "node_completion",
             Unit::Seconds,
-            "Time from the creation of a node with the pending taint until the leader sees it without the taint; a creation time has \
-             whole seconds",
+            "Time from a node's creation (whole seconds) until the leader sees its pending taint gone",
             waits,
         );
         survey.register(catalog);

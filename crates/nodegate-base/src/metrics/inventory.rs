@@ -90,17 +90,21 @@ impl InventoryMetrics {
             "Requests to inventories: answered, unchanged (304), not_found (404), failed",
             &requests.family,
         );
-        catalog.add("inventory_failing", "1 while an inventory does not answer, fails repeatedly about some nodes, or answers 404 about all; its last answers stay in force", &failing.family);
+        catalog.add(
+            "inventory_failing",
+            "1 while an inventory does not answer, fails repeatedly for some nodes, or answers 404 for all",
+            &failing.family,
+        );
         catalog.add("inventory_nodes", "Nodes about which an inventory has answered", &nodes.family);
         catalog.add("inventory_dropped_labels", "Labels of answers that are invalid or not in allow", &dropped.family);
         catalog.add(
             "inventory_unreadable_answers",
-            "ConfigMaps with answers that this replica cannot read; its last answers stay in force",
+            "ConfigMaps with answers that this replica cannot read; the last answers stay in force",
             unreadable,
         );
         catalog.add(
             "inventory_unstored_nodes",
-            "Nodes whose answers do not fit into the ConfigMaps; after a restart they are unknown until the inventory answers again",
+            "Nodes whose answers do not fit into the ConfigMaps and are unknown after a restart",
             unstored,
         );
     }

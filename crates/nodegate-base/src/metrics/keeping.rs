@@ -34,7 +34,7 @@ impl KeepingMetrics {
         } = self;
         catalog.add(
             "node_writes_put_off",
-            "Work on a node that was delayed because the node had exhausted its own write budget",
+            "Work on a node that was delayed because its write budget was exhausted",
             writes_put_off,
         );
         catalog.add(
@@ -49,7 +49,7 @@ impl KeepingMetrics {
         );
         catalog.add(
             "records_dropped",
-            "Records of other machines and unreadable texts that were dropped from a ConfigMap to make room",
+            "Records of other machines and unreadable texts dropped from a ConfigMap to make room",
             records_dropped,
         );
         catalog.add(
@@ -59,7 +59,7 @@ impl KeepingMetrics {
         );
         catalog.add(
             "nodes_released_incomplete",
-            "Nodes whose pending taint was removed after --pending-timeout although they lacked labels or taints",
+            "Nodes whose pending taint was removed after --pending-timeout although something was missing",
             released_incomplete,
         );
     }

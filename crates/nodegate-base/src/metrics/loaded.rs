@@ -70,7 +70,7 @@ impl LoadedMetrics {
         catalog.section("Policies, state, certificates");
         catalog.add(
             "synced",
-            "1 once policies, saved state and answers of inventories have been loaded; until then reviews get 503",
+            "1 once policies, saved state and answers of inventories are loaded; until then reviews get 503",
             synced,
         );
         catalog.add("policies", "Policies in force, presets included", policies);

@@ -90,11 +90,7 @@ impl SurveyMetrics {
             pools_unknown,
         } = self;
         catalog.add("rule_nodes", "Nodes that have a label, annotation or taint from a rule", &by_rule.family);
-        catalog.add(
-            "drifted_nodes",
-            "Nodes that lack something that they should have, or have something else",
-            drifted,
-        );
+        catalog.add("drifted_nodes", "Nodes that differ from what policies want", drifted);
         catalog.add(
             "removals_held_back_nodes",
             "Nodes whose removals wait because more than --max-removals nodes are affected",
@@ -103,7 +99,7 @@ impl SurveyMetrics {
         catalog.add("violating_nodes", "Nodes that violate a governance entry as they stand", &violating.family);
         catalog.add(
             "required_missing_nodes",
-            "Nodes that lack a label or annotation that an entry of required asks for",
+            "Nodes that lack a label or annotation that an entry of required names",
             &required_missing.family,
         );
         catalog.add(
@@ -113,14 +109,10 @@ impl SurveyMetrics {
         );
         catalog.add(
             "left_alone_keys",
-            "Keys of nodes that are not repaired now, because others keep reverting them",
+            "Keys that are not repaired now, because others keep reverting them",
             left_alone,
         );
         catalog.add("pool_nodes", "Nodes that are proven to belong to a pool", &by_pool.family);
-        catalog.add(
-            "pool_unknown_nodes",
-            "Nodes of which it is not known whether they belong to one of the pools",
-            pools_unknown,
-        );
+        catalog.add("pool_unknown_nodes", "Nodes for which membership in a pool is unknown", pools_unknown);
     }
 }

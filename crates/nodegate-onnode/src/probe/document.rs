@@ -15,7 +15,7 @@ pub struct Probe {
     pub devices: Vec<Device>,
     /// Accelerators whose product is not known.
     pub unknown: Vec<Device>,
-    /// What could not be read. Devices may be missing because of it.
+    /// What could not be read; devices may be missing.
     pub unread: Vec<Unread>,
     /// The labels that follow from the devices.
     pub labels: BTreeMap<String, String>,
@@ -31,10 +31,10 @@ pub struct Device {
     pub address: String,
     /// What it is.
     pub kind: Kind,
-    /// The ID of the vendor, four hexadecimal digits. Absent if the bus has no vendors.
+    /// The ID of the vendor, four hexadecimal digits, if the bus has vendors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor: Option<String>,
-    /// The ID of the device, four hexadecimal digits. Absent if the bus has no such IDs.
+    /// The ID of the device, four hexadecimal digits, if the bus has such IDs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// The PCI class and subclass, four hexadecimal digits.
@@ -43,15 +43,15 @@ pub struct Device {
     /// The name in the PCI ID Repository, with the vendor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The short name of the product. Absent if the product is not known.
+    /// The short name of the product, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub short: Option<String>,
-    /// How many devices the labels count for it: 1, or 0 for a virtual function whose physical function is on this machine.
+    /// How many devices it counts as: 1, or 0 for a virtual function whose physical function is on this machine.
     pub count: u32,
     /// Whether it is a virtual function of SR-IOV.
     #[serde(rename = "virtual")]
     pub is_virtual: bool,
-    /// Its own memory in bytes, if a driver reports it, the name states it or the table of products has it.
+    /// Its own memory in bytes, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
@@ -78,7 +78,7 @@ pub enum Kind {
     Accelerator,
     /// A switch between GPUs.
     Switch,
-    /// An accelerator according to its class; nothing else is known.
+    /// An accelerator by its class.
     Unknown,
 }
 

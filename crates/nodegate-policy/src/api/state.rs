@@ -111,21 +111,20 @@ pub struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum How {
-    /// nodegate's webhook set it in the request of another, such as the CREATE of the node. For a taint: it was there when
-    /// the node was seen for the first time, with the value of the rule, because the API server does not record who
-    /// writes single taints.
+    /// nodegate's webhook set it in another's request. Of a taint: it had the rule's value when the node was first
+    /// seen.
     Admission,
-    /// nodegate's controller wrote it.
+    /// nodegate's controller set it.
     Controller,
     /// nodegate restored it from saved state.
     Restored,
-    /// The node's kubelet wrote it, judged by its field manager.
+    /// The kubelet set it, judged by the field manager.
     Kubelet,
-    /// The node's kubelet claimed it, and the claim was rejected: [`Change::new`] is the claimed value. The key did not change.
+    /// The kubelet claimed `value`, which was rejected. The key did not change.
     Rejected,
-    /// Another person or program wrote it.
+    /// Another person or program set it.
     User,
-    /// Nothing tells who removed the key, because the API server keeps no field manager for what is gone.
+    /// It is unknown who removed the key.
     Unknown,
     /// The node was deleted.
     Deleted,

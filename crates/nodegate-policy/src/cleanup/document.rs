@@ -14,7 +14,7 @@ pub struct Cleanup {
     /// The namespace of nodegate's objects. Absent for nodes in files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Whether this was a run with `--confirm`. Otherwise nothing was changed.
+    /// Whether this run had `--confirm`. Otherwise nothing was changed.
     pub confirmed: bool,
     /// The nodes with keys to remove or to keep, sorted by name.
     pub nodes: Vec<NodeCleanup>,
@@ -99,27 +99,27 @@ pub enum CleanupResult {
     Failed,
 }
 
-/// Why a key or an object stays.
+/// Why it stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum KeptBecause {
     /// Others have changed the value since nodegate set it.
     Changed,
-    /// The record is about an earlier Node object with this name, so nodegate does not own the key of this one.
+    /// The record is about an earlier Node object with this name.
     EarlierNode,
-    /// A rule still assigns it, and nodegate is running and would set it again.
+    /// A rule still assigns it, and nodegate is running.
     Assigned,
-    /// Whether a rule still assigns it cannot be told at the moment.
+    /// It is unknown whether a rule still assigns it.
     Unknown,
     /// A program sets it for each machine, and does not set it again while the node exists.
     OfProgram,
-    /// nodegate is running and removes it itself when it is no longer needed.
+    /// nodegate is running, and removes it when it is no longer needed.
     Running,
-    /// It was there again after it had been removed: another admission webhook or policy, or a running nodegate, sets it.
+    /// Another admission webhook or policy, or a running nodegate, set it again.
     SetAgain,
-    /// The record is of another machine with the node's name, or `--identity` differs from that of `serve`.
+    /// The record is of another machine of this name, or `--identity` differs from that of `serve`.
     OtherMachine,
-    /// The record cannot be read, so it is unknown what nodegate owns on the node.
+    /// The record cannot be read.
     Unreadable,
     /// Its node could not be cleaned up.
     NodeFailed,

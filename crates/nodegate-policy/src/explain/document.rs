@@ -23,12 +23,11 @@ pub struct Explanation {
     /// The pools of the node. Absent if no policy has pools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<NodeIdentity>,
-    /// Why saved state is unknown. Then it is also unknown which entries nodegate owns, and `owned` is false where the rest
-    /// does not show it. Absent if saved state is known.
+    /// Why saved state is unknown. Then `owned` is false where nothing else shows ownership.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_state_unknown: Option<String>,
-    /// Why it is unknown who wrote the node. Then it is also unknown which entries nodegate owns, and `owned` is true for every
-    /// value that a rule assigns. Absent if the node has `managedFields`.
+    /// Why the writers of the node are unknown: it has no `managedFields`. Then `owned` is true for every value that a
+    /// rule assigns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writers_unknown: Option<String>,
 }
@@ -75,14 +74,14 @@ pub struct Entry {
     pub effect: Option<String>,
     /// Where the value comes from.
     pub source: Source,
-    /// Whether nodegate owns the key, so that it keeps the value and removes it when no rule assigns it anymore.
+    /// Whether nodegate owns the key, and so removes it when no rule assigns it anymore.
     pub owned: bool,
-    /// Since when the key has this value (RFC 3339), if it is known.
+    /// Since when the key has this value (RFC 3339), if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// Other values that rules assign to the key, the one with the highest precedence first.
     pub lost: Vec<Lost>,
-    /// What makes nodegate remove the key. Absent if nothing does.
+    /// What makes nodegate remove the key, if anything does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removed_when: Option<RemovedWhen>,
 }
@@ -138,11 +137,11 @@ pub struct Source {
     /// Whether the rule keeps the value (`enforced`) or assigns it once (`default`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// The field manager that wrote the value last. Clients choose their names. For a taint: the one that wrote the list
-    /// of taints last, because the API server does not record the writers of single taints.
+    /// The field manager that wrote the value last, whose name the client chose. For a taint: the one that wrote the
+    /// list of taints last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manager: Option<String>,
-    /// When this field manager last changed anything that it manages (RFC 3339): the value is at least that old.
+    /// When this field manager last changed anything (RFC 3339): the value is at least that old.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_write: Option<String>,
 }
@@ -151,22 +150,22 @@ pub struct Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SourceKind {
-    /// A rule. Without a policy and a rule: one that does not exist or match anymore.
+    /// A rule; without `policy` and `rule`, one that does not exist or match anymore.
     Rule,
-    /// Saved state of an earlier Node object with this name, restored by a persist section.
+    /// Saved state of an earlier Node object.
     Saved,
     /// An inventory.
     Inventory,
-    /// A migration from one key to another.
+    /// A migration.
     Migration,
     /// The node's kubelet.
     Kubelet,
-    /// nodegate itself, without a rule: the pending taint, for example.
+    /// nodegate itself, such as the pending taint.
     Controller,
     /// Another person or program.
     User,
-    /// No rule assigns the value, and nobody claims it: an admission webhook or policy may have set it. Or it is a taint and
-    /// nodegate wrote the list of taints last, which says nothing about a single taint.
+    /// No rule assigns the value, and nobody claims it: an admission webhook or policy may have set it. Or it is a
+    /// taint, and nodegate wrote the list of taints last.
     Unknown,
 }
 
@@ -205,7 +204,7 @@ pub struct Lost {
     pub rule: String,
     /// Its priority.
     pub priority: i32,
-    /// The value that it assigns; the same as the value in use if both agree.
+    /// The value that it assigns, which may be the one in use.
     pub value: String,
     /// Why it is not used.
     pub why: LostTo,
@@ -217,17 +216,17 @@ pub struct Lost {
 pub enum LostTo {
     /// The other rule has a higher priority.
     Priority,
-    /// The priorities are equal, and the name of the other policy, or of the other rule in the same policy, sorts first.
+    /// The priorities are equal, and the name of the other policy, or rule, sorts first.
     Name,
     /// Rules take precedence over inventories.
     Inventory,
     /// Rules and inventories take precedence over saved state.
     Saved,
-    /// The rule is a default, and defaults give way to everything else.
+    /// Everything else takes precedence over defaults.
     Default,
     /// The node had the value already, so nodegate does not own it.
     Present,
-    /// The node does not have the value of the rule yet: see `missing`.
+    /// The node does not have this value yet: see `missing`.
     NotWritten,
 }
 
@@ -248,16 +247,16 @@ pub struct RemovedWhen {
 pub enum RemovalCause {
     /// The rule stops matching, and no other rule assigns the key.
     RuleStopsMatching,
-    /// No rule assigns the key anymore. The grace period began when the controller noticed that.
+    /// No rule assigns the key anymore, and the grace period has begun.
     GracePeriodEnds,
-    /// No rule assigns the key anymore, but the controller holds removals back: because they affect too many nodes
-    /// (`--max-removals`), because no rule remains, or because it has not checked all nodes yet.
+    /// No rule assigns the key anymore, but removals are held back: they exceed `--max-removals`, no rule remains, or
+    /// not all nodes are checked yet.
     Confirmed,
-    /// It is unknown whether a rule assigns the key. The key stays until that is known.
+    /// The key stays until it is known whether a rule assigns it.
     ResultIsKnown,
-    /// It is the pending taint, and nothing is deferred anymore.
+    /// For the pending taint: nothing is deferred anymore.
     NothingIsDeferred,
-    /// A kubelet set a key that it may not set. The controller removes it with its next write.
+    /// The kubelet may not set the key. The controller's next write removes it.
     Stripped,
 }
 
@@ -267,9 +266,9 @@ pub enum RemovalCause {
 pub struct Missing {
     /// The part of the node.
     pub field: FieldName,
-    /// The key; a pattern such as `team/*` if the rule computes its keys and could not be evaluated.
+    /// The key, or a pattern such as `team/*` if the rule could not compute its keys.
     pub key: String,
-    /// The value, if it is known.
+    /// The value, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// The effect of a taint.
@@ -294,19 +293,19 @@ pub struct Missing {
 pub enum MissingBecause {
     /// The rule does not match. Only listed if a key is asked for.
     False,
-    /// It is unknown whether the rule matches, or its value could not be computed.
+    /// It is unknown whether the rule matches, or what it assigns.
     Unknown,
     /// The controller has yet to write it.
     Deferred,
     /// The same, and the node has the pending taint until then.
     Pending,
-    /// The controller does not repair the key anymore, because others keep reverting it.
+    /// The key is not repaired anymore, because others keep reverting it.
     Fight,
-    /// The rule is a default or restores saved state, which happens only when a node joins.
+    /// Defaults and saved state apply only when a node joins.
     Joined,
-    /// A NoExecute taint is not added to an existing node, because its rule does not set `evict: true`.
+    /// A NoExecute taint is not added to an existing node without `evict: true`.
     Withheld,
-    /// The computed key or value, or the saved one, is invalid.
+    /// The computed or saved key or value is invalid.
     Invalid,
     /// Another rule takes precedence.
     Conflict,
@@ -348,12 +347,12 @@ pub struct RuleResult {
 pub struct ConditionResult {
     /// The condition, as policies write it.
     pub condition: String,
-    /// The index of the alternative in `anyOf` that it belongs to, from 0. Absent for conditions outside `anyOf`.
+    /// The index of its alternative in `anyOf`, from 0. Absent outside `anyOf`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub any_of: Option<usize>,
     /// Whether it holds.
     pub result: Outcome,
-    /// The fact of the node that the result depends on.
+    /// The fact that the result depends on.
     pub fact: String,
 }
 
@@ -365,7 +364,7 @@ pub enum Outcome {
     True,
     /// It does not hold.
     False,
-    /// It is unknown. Unknown adds nothing and removes nothing.
+    /// It is unknown, which adds and removes nothing.
     Unknown,
 }
 

@@ -16,10 +16,9 @@ use crate::set::pools::Proof;
 pub struct NodeIdentity {
     /// The pools that it is proven to belong to, sorted by name.
     pub pools: Vec<String>,
-    /// The pools of which it is not known whether it belongs to them, because nothing, or too little, is recorded of its kubelet;
-    /// sorted by name.
+    /// The pools that it may belong to: too little is recorded of its kubelet. Sorted by name.
     pub unknown: Vec<String>,
-    /// The strongest proof of a pool. Absent without one.
+    /// The strongest proof of a pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proof: Option<PoolProof>,
 }
@@ -30,7 +29,7 @@ pub struct NodeIdentity {
 pub struct PoolProof {
     /// Where it comes from.
     pub source: ProofSource,
-    /// The evidence: of a requester its `groups` and its extra information (`extra.KEY`), of a name the `name`.
+    /// `groups` and extra information (`extra.KEY`) of a requester, or the `name`.
     pub evidence: BTreeMap<String, Vec<String>>,
 }
 

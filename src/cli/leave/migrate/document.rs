@@ -16,7 +16,7 @@ use nodegate_policy::api::policy::MigrationPhase;
 pub(crate) struct MigrationsStatus {
     /// The migrations, sorted by their old keys.
     pub(super) migrations: Vec<MigrationStatus>,
-    /// The kinds of objects that could not be listed. Objects of these kinds may use an old key.
+    /// Kinds of objects that could not be listed and may use an old key.
     pub(super) unread: Vec<Unread>,
 }
 
@@ -36,13 +36,13 @@ pub(super) struct MigrationStatus {
     pub(super) phase: Option<Phase>,
     /// How many nodes have which of the two keys.
     pub(super) nodes: NodeCounts,
-    /// The nodes whose keys differ; in the phase `done`, the nodes that still have the old key. Sorted by name.
+    /// The nodes whose keys differ; in `done`, those that still have the old key. Sorted by name.
     pub(super) unequal: Vec<UnequalNode>,
-    /// The field managers that claim the old key, in other words that set it. Sorted by name.
+    /// The field managers that set the old key, sorted by name.
     pub(super) writers: Vec<Writer>,
-    /// What uses the old key. Does not contain the pods of other consumers. Sorted by kind, namespace and name.
+    /// What uses the old key, without the pods of other consumers. Sorted by kind, namespace and name.
     pub(super) consumers: Vec<Consumer>,
-    /// The number of pods that use the old key and whose workload is counted itself, if it uses the key.
+    /// The number of pods that use the old key and belong to a workload, which is listed itself if it uses the key.
     pub(super) pods_of_workloads: usize,
 }
 
@@ -102,10 +102,10 @@ pub(super) struct NodeCounts {
 pub(super) struct UnequalNode {
     /// The name of the node.
     pub(super) node: String,
-    /// The value of the old key. Absent if the node does not have it.
+    /// The value of the old key, if the node has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) old: Option<String>,
-    /// The value of the new key. Absent if the node does not have it.
+    /// The value of the new key, if the node has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) new: Option<String>,
 }
@@ -124,12 +124,12 @@ pub(super) struct Writer {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Consumer {
-    /// The kind of the object.
+    /// Its kind.
     pub(super) kind: ConsumerKind,
     /// Its namespace. Absent if its kind has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) namespace: Option<String>,
-    /// Its name; for a NodePolicy the name of the policy and of the rule or entry, as in `policy/rule`.
+    /// Its name; for a NodePolicy, `policy/rule` or `policy/entry`.
     pub(super) name: String,
     /// The places in the object that name the key.
     pub(super) uses: Vec<LabelUse>,

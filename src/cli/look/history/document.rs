@@ -19,20 +19,20 @@ pub(crate) struct Entry {
     pub(in crate::cli) op: Option<Op>,
     /// The part of the node.
     pub(in crate::cli) field: FieldName,
-    /// The key. Absent if the node itself was deleted or has returned. Of a rejected claim about the node, what was claimed:
-    /// `metadata.ownerReferences`, or how many keys of which only the number is known.
+    /// The key. Absent if the node was deleted or has returned. Of a rejected claim about the node:
+    /// `metadata.ownerReferences`, or the number of keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) key: Option<String>,
     /// The effect of a taint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) effect: Option<String>,
-    /// The value after the change, or the one that the kubelet claimed and that was rejected. Absent if the key was removed.
+    /// The value after the change, or the rejected claim. Absent if the key was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) value: Option<String>,
     /// The value before the change. Absent if the key was added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) was: Option<String>,
-    /// Who made the change, if it is known.
+    /// Who made the change, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) by: Option<String>,
     /// What `by` is.
@@ -69,7 +69,7 @@ pub(crate) enum FieldName {
     Annotation,
     /// `spec.taints`.
     Taint,
-    /// The node as a whole: it was deleted or has returned, or a claim about it was rejected.
+    /// The whole node: it was deleted or has returned, or a claim about it was rejected.
     Node,
 }
 
@@ -85,13 +85,13 @@ impl FieldName {
     }
 }
 
-/// What is known of who made a change.
+/// What `by` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum ByKind {
-    /// The requester, whom the API server has authenticated (`serve --stamp-changes`).
+    /// The authenticated requester (`serve --stamp-changes`).
     Requester,
-    /// A field manager. Clients choose these names.
+    /// A field manager, whose name the client chose.
     FieldManager,
 }
 

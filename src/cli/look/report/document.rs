@@ -18,7 +18,7 @@ pub(crate) struct Report {
     pub(super) policies: Policies,
     /// The number of nodes.
     pub(super) nodes: usize,
-    /// How many nodes have each value of a label: by the labels of `--by`, or by all that policies set.
+    /// How many nodes have each value of the labels of `--by`, or of all that policies set.
     pub(super) by: BTreeMap<String, BTreeMap<String, usize>>,
     /// How many nodes lack each of these labels.
     pub(super) without: BTreeMap<String, usize>,
@@ -26,20 +26,20 @@ pub(crate) struct Report {
     pub(super) missing: Vec<Lacking>,
     /// Every violation of governance, those of `missing` included.
     pub(super) violations: Vec<Violation>,
-    /// What the nodes do not have as the policies want it. The controller changes this, unless it leaves the key alone.
+    /// What differs from the policies. The controller changes it, unless it leaves the key alone.
     pub(super) drift: Vec<Drift>,
-    /// Why the controller removes nothing yet. Absent if it does not hold removals back.
+    /// Why the controller holds removals back, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) held_back: Option<String>,
     /// Rules that assign different values to one key of a node.
     pub(super) conflicts: Vec<Conflict>,
-    /// Keys that the controller does not repair anymore, because others keep reverting them.
+    /// Keys that are not repaired anymore, because others keep reverting them.
     pub(super) left_alone: Vec<LeftAlone>,
     /// The nodes to which no rule assigns anything.
     pub(super) unmanaged: Vec<String>,
-    /// The nodes that were written without nodegate's admission, if that can be detected and was not recorded yet.
+    /// Nodes known to have been written without nodegate's admission, if that is not recorded yet.
     pub(super) missed: Vec<Missed>,
-    /// What kubelets claimed when their nodes joined, and what was rejected of it.
+    /// The rejected claims of joining kubelets.
     pub(super) rejected: Vec<Rejected>,
     /// nodegate's native admission policies that the API server could not evaluate.
     pub(super) native_failures: Vec<NativeFailure>,
@@ -99,13 +99,13 @@ pub(crate) struct Violation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum ViolationMode {
-    /// Writes that cause the violation are denied.
+    /// Such writes are denied.
     Enforce,
-    /// Writes that cause the violation get a warning.
+    /// Such writes get a warning.
     Warn,
-    /// Writes that cause the violation are recorded only.
+    /// Such writes are only recorded.
     Audit,
-    /// An expression failed to evaluate, so it is unknown whether the node violates it.
+    /// An expression failed, so it is unknown whether the node violates the entry.
     Unknown,
     /// The node cannot be read.
     #[default]
@@ -155,7 +155,7 @@ pub(crate) struct Conflict {
     pub(super) rule: String,
     /// The other rule.
     pub(super) over: Over,
-    /// The nodes that this concerns, sorted.
+    /// The nodes, sorted.
     pub(super) nodes: Vec<String>,
 }
 
@@ -206,8 +206,8 @@ pub(crate) struct Rejected {
     /// The part of the node. Absent for its owners, and if only the number of keys is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) field: Option<FieldName>,
-    /// The key of the label; of a taint `key:Effect`; `metadata.ownerReferences` if it named owners of its node;
-    /// how many keys, if only their number is known.
+    /// The key; for a taint `key:Effect`, for owners `metadata.ownerReferences`; or the number of keys, if only that is
+    /// known.
     pub(super) key: String,
     /// The value that the kubelet claimed; empty without a field.
     pub(super) asserted: String,
@@ -226,7 +226,7 @@ pub(crate) struct Rejected {
 pub(crate) struct NativeFailure {
     /// Its name.
     pub(super) policy: String,
-    /// The kind of error as the API server's metrics name it: `compile_error`, `invalid_error` or `out_of_budget`.
+    /// `compile_error`, `invalid_error` or `out_of_budget`, as in the API server's metrics.
     pub(super) error_type: String,
     /// How often, since the API server that answered was started.
     pub(super) count: usize,
@@ -249,14 +249,14 @@ pub(crate) struct Cost {
     pub(super) memory_gib: f64,
     /// The GPUs of those whose number is known.
     pub(super) gpu: u64,
-    /// Their price per hour. Absent without `--prices`.
+    /// Their price per hour (`--prices`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) per_hour: Option<f64>,
     /// The currency of the price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) currency: Option<String>,
-    /// How many of the nodes have no price: the file names neither their instance type nor a price of resources, or the number of
-    /// their GPUs is unknown.
+    /// How many of them have no price: neither their instance type nor resources are priced, or the number of GPUs is
+    /// unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) unpriced: Option<usize>,
 }

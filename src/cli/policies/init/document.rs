@@ -12,7 +12,7 @@ use nodegate_policy::init::{FirstPolicy, FirstRule, LeftOut};
 pub(crate) struct Summary {
     /// The number of nodes that were read.
     pub(super) nodes: usize,
-    /// The files that were written. Empty if there is no label or taint for a policy.
+    /// The files that were written; empty if there is nothing for a policy.
     pub(super) files: Vec<String>,
     /// The rules of the policy, those that match the most nodes first.
     pub(super) rules: Vec<SummedRule>,
@@ -67,7 +67,7 @@ pub(crate) struct SummedLeftOut {
 /// A node that cannot be read.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct UnreadableNode {
-    /// Its name; empty if that cannot be read either.
+    /// Its name; empty if unreadable too.
     pub(super) node: String,
     /// The reason.
     pub(super) reason: String,

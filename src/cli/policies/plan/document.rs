@@ -19,12 +19,12 @@ pub(crate) struct Plan {
     pub(in crate::cli) pods: Vec<AffectedPod>,
     /// The DaemonSets that start or stop pods.
     pub(in crate::cli) daemon_sets: Vec<AffectedDaemonSet>,
-    /// Why the effect on pods is unknown, if it is: `pods` and `daemonSets` are empty then.
+    /// Why the effect on pods is unknown. Then `pods` and `daemonSets` are empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) pods_unknown: Option<String>,
-    /// Rules that trust values set by kubelets (`trustKubelet`), as `policy/rule`.
+    /// Rules with `trustKubelet`, as `policy/rule`.
     pub(in crate::cli) trusting: Vec<String>,
-    /// Keys in these policies that a program sets for a moment or for each machine, as `nodegate check` warns of them.
+    /// Keys in these policies that programs set (the warning `set-by-program`).
     pub(in crate::cli) keys_of_programs: Vec<KeyOfProgram>,
     /// Totals.
     pub(in crate::cli) summary: Summary,
@@ -67,12 +67,12 @@ pub(crate) struct Policies {
     pub(in crate::cli) names: Vec<String>,
     /// A hash of their content.
     pub(in crate::cli) hash: String,
-    /// The hash of the policies in force in the cluster. Absent for nodes from files, and if none are known to be in force.
+    /// The hash of the policies in force. Absent for nodes from files, and if none are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) in_force: Option<String>,
     /// The given policies that are not in force yet.
     pub(in crate::cli) added: Vec<String>,
-    /// The given policies that replace one in force with the same name and other content.
+    /// The given policies that differ from the one of the same name in force.
     pub(in crate::cli) replaced: Vec<String>,
     /// The policies in force that are removed (`--only`).
     pub(in crate::cli) removed: Vec<String>,
@@ -87,17 +87,17 @@ pub(crate) struct NodePlan {
     /// The file that it was read from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) file: Option<String>,
-    /// What changes at once: with the planned write, or with the controller's next one.
+    /// What changes with the planned write, or with the controller's next one.
     pub(in crate::cli) changes: Vec<Change>,
-    /// What the controller changes later, because the request may not carry it.
+    /// What the controller changes later.
     pub(in crate::cli) deferred: Vec<Change>,
-    /// The rules for which it is unknown whether they match, or whose values could not be computed.
+    /// The rules for which it is unknown whether they match, or what they assign.
     pub(in crate::cli) unknown: Vec<Unknown>,
     /// Conflicts and other remarks.
     pub(in crate::cli) notes: Vec<Remark>,
-    /// Violations of governance by the planned write itself. Always empty for nodes of a cluster.
+    /// Governance violations of the planned write. Always empty for nodes of a cluster.
     pub(in crate::cli) violations: Vec<Violated>,
-    /// Why nothing can be planned for this node: it cannot be read.
+    /// Why the node cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) unreadable: Option<String>,
 }
@@ -121,14 +121,14 @@ pub(crate) struct Change {
     /// The present value. Absent if the key is added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) was: Option<String>,
-    /// The policy of the rule that assigns the value; for a removal of the rule that assigns it now. Absent if no rule
-    /// does, or if that is unknown.
+    /// The policy that assigns the value; for a removal, the one that assigns it now. Absent if none does, or if that
+    /// is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) policy: Option<String>,
     /// The rule in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) rule: Option<String>,
-    /// How long after the controller notices that no rule assigns the key anymore it removes it, in seconds.
+    /// Seconds from when the controller notices that no rule assigns the key until it removes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) after_seconds: Option<u64>,
 }
@@ -152,7 +152,7 @@ pub(crate) struct Unknown {
     pub(in crate::cli) policy: String,
     /// The rule in it.
     pub(in crate::cli) rule: String,
-    /// Why it is unknown whether the rule matches.
+    /// The reason.
     pub(in crate::cli) reason: String,
 }
 
@@ -173,7 +173,7 @@ pub(crate) struct Remark {
     /// The rule in it; in a conflict the one that takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) rule: Option<String>,
-    /// In a conflict the other rule.
+    /// The other rule of a conflict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) over: Option<Over>,
     /// The remark in words.
@@ -195,23 +195,23 @@ pub(crate) struct Over {
 pub(crate) enum RemarkKind {
     /// Two rules assign different values to one key.
     Conflict,
-    /// The evaluation of a rule does not converge, so the rule is ignored.
+    /// A rule is ignored, because its evaluation does not converge.
     Unsettled,
     /// A label map yields a key outside its `keys`, or an invalid key or value.
     Dropped,
-    /// A kubelet set a key that it may not set; the key is removed.
+    /// A key that the kubelet may not set is removed.
     Stripped,
-    /// A kubelet changed a key that it may not change; the key gets its stored value.
+    /// A key that the kubelet may not change gets its stored value.
     PutBack,
-    /// A node joins with the old key of a migration that is done; the key is removed.
+    /// The old key of a finished migration is removed when a node joins.
     Retired,
     /// The requester's change of a key is reverted.
     Reverted,
-    /// A NoExecute taint is not added to an existing node, because its rule does not set `evict: true`.
+    /// A NoExecute taint is not added to an existing node without `evict: true`.
     Withheld,
     /// An entry of saved state is invalid or never restored.
     NotRestored,
-    /// A key is omitted, because the API server would refuse the whole write.
+    /// A key is omitted that the API server would refuse.
     LeftOut,
 }
 
@@ -224,7 +224,7 @@ pub(crate) struct Violated {
     pub(in crate::cli) rule: String,
     /// The part of the node.
     pub(in crate::cli) field: FieldName,
-    /// The key; empty if the violation concerns the node as a whole.
+    /// The key; empty if it concerns the whole node.
     pub(in crate::cli) key: String,
     /// The violation in words.
     pub(in crate::cli) message: String,
@@ -242,8 +242,7 @@ pub(crate) struct Summary {
     pub(in crate::cli) deferred: usize,
     /// The nodes that lose keys that nodegate owns.
     pub(in crate::cli) removals: usize,
-    /// Whether the controller holds these removals back until `nodegate apply --confirm`, because they affect too many
-    /// nodes (`--max-removals`).
+    /// Whether these removals exceed `--max-removals`, so that they wait for `nodegate apply --confirm`.
     pub(in crate::cli) held_back: bool,
     /// The nodes that cannot be read.
     pub(in crate::cli) unreadable: usize,

@@ -25,7 +25,7 @@ pub(crate) struct Certificates {
 pub(crate) enum Owner {
     /// nodegate: the directory contains `ca.key`.
     Nodegate,
-    /// An external issuer. nodegate only reads the files, and reloads them when they change.
+    /// An external issuer. nodegate only reads the files, and reloads changes.
     External,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct ServerCertificate {
     pub(super) not_after: String,
     /// Whether it has expired.
     pub(super) expired: bool,
-    /// The SHA-256 fingerprint: bytes in upper-case hexadecimal, separated by colons.
+    /// The SHA-256 fingerprint, in the form `AB:CD:…`.
     pub(super) sha256: String,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct CaCertificate {
     pub(super) not_after: String,
     /// Whether it has expired.
     pub(super) expired: bool,
-    /// The SHA-256 fingerprint: bytes in upper-case hexadecimal, separated by colons.
+    /// The SHA-256 fingerprint, in the form `AB:CD:…`.
     pub(super) sha256: String,
 }
 

@@ -13,7 +13,7 @@ use nodegate_onnode::firstboot::{ExtraLabels, Label, Native, native};
 
 /// Labels that a kubelet registers its node with, in the form that the machine takes
 ///
-/// A kubelet may not set every label. One that it may not set is an error that says why.
+/// A label that a kubelet may not set is an error that says why.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportFirstbootArgs {
     /// Labels, as KEY=VALUE,KEY=

@@ -19,8 +19,8 @@ use nodegate_onnode::firstboot::{Credentials, ExtraLabels, NodeProgram, VARIABLE
 
 /// Start a command, with the extra labels if it starts a kubelet that has not registered its node yet
 ///
-/// The drop-in of `nodegate firstboot install` puts this in front of the kubelet's command line. Whatever fails, the command is started
-/// as it is, and a line on standard error says why.
+/// The drop-in of `nodegate firstboot install` puts this in front of the kubelet's command line. On any error, the
+/// command is started as it is, and a line on standard error says why.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ExecArgs {
     /// The second word of COMMAND is the name that the program gets, as with the prefix @ of ExecStart=

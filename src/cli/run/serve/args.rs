@@ -56,8 +56,8 @@ pub(crate) struct ServeArgs {
     /// How long a label from a flat label file stays after its last source label is gone.
     #[arg(long, value_name = "DURATION", env = "NODEGATE_LABELS_DIR_GRACE", default_value = "0s", value_parser = duration)]
     labels_dir_grace: Duration,
-    /// What the preset `baseline` does while it is in force because there is no policy: deny, warn, or only record. In
-    /// policies, write `presets: [baseline-warn]` or `[baseline-audit]` instead
+    /// What the preset `baseline` does while there is no policy. In policies, write `presets: [baseline-warn]` or
+    /// `[baseline-audit]` instead
     #[arg(long, value_name = "MODE", env = "NODEGATE_BASELINE_MODE", value_enum, default_value_t = BaselineMode::Enforce)]
     baseline_mode: BaselineMode,
     /// HTTPS address [default: 127.0.0.1:8443, in a container 0.0.0.0:8443]
@@ -75,8 +75,8 @@ pub(crate) struct ServeArgs {
     cert_names: Vec<SubjectName>,
     #[command(flatten)]
     callers: CallersArgs,
-    /// Maximum size of a review, in bytes. If the API server's --max-request-bytes is higher than its default, use
-    /// twelve times that value plus two MiB
+    /// Maximum size of a review, in bytes. If you raise the API server's --max-request-bytes, use twelve times that
+    /// value plus two MiB
     #[arg(long, value_name = "BYTES", env = "NODEGATE_MAX_REVIEW_BYTES", default_value_t = REVIEW_BYTES as u64, value_parser = clap::value_parser!(u64).range(1_048_576..=1_073_741_824))]
     max_review_bytes: u64,
     /// Maximum number of open HTTPS connections. At the limit, each new connection closes an idle one of the address
@@ -95,9 +95,8 @@ pub(crate) struct ServeArgs {
     pending_taint: PendingTaintMode,
     #[command(flatten)]
     pending: PendingTaintArgs,
-    /// Group whose members may override every policy: an exact name or a glob. A glob matches names that begin with
-    /// `system:` only if it begins with `system:` itself. Repeat the flag for more groups; a group name can contain
-    /// commas
+    /// Group whose members may override every policy: a name or a glob. Only a glob that begins with `system:` matches
+    /// names that begin with it. Repeat the flag for more groups; a name can contain commas
     #[arg(long = "break-glass-group", value_name = "GROUP", env = "NODEGATE_BREAK_GLASS_GROUP")]
     break_glass_groups: Vec<String>,
     /// Record who last changed a governed, owned or persisted label or taint in the node's annotation
@@ -126,7 +125,7 @@ pub(crate) struct ServeArgs {
 /// When to set the pending taint on a joining node that has something deferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum PendingTaintMode {
-    /// Only while a controller is known to be running that can remove it: never without a cluster
+    /// Only while a controller runs that can remove it; never without a cluster
     Auto,
     /// Whenever something is deferred
     Always,

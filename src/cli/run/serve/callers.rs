@@ -13,8 +13,8 @@ use nodegate_webhook::tls::{Callers, Refusal};
 /// Flags of mutual TLS.
 #[derive(Debug, clap::Args)]
 pub(super) struct CallersArgs {
-    /// CA certificates (PEM) for client certificates; watched for changes. With this flag, every client of the HTTPS
-    /// address needs a certificate; the probe address requires none
+    /// CA certificates (PEM) of clients; watched for changes. Every client of the HTTPS address then needs a
+    /// certificate; the probe address requires none
     #[arg(long, value_name = "FILE", env = "NODEGATE_CLIENT_CA_FILE")]
     client_ca_file: Option<PathBuf>,
     /// Common name or DNS name that a client certificate must have, exactly [default: any]

@@ -18,20 +18,20 @@ pub(crate) struct ControllerArgs {
     /// %]
     #[arg(long, value_name = "N", env = "NODEGATE_MAX_REMOVALS")]
     max_removals: Option<usize>,
-    /// Maximum number of writes per second. Joining nodes have the same number in addition, and may use 20 seconds'
-    /// worth of it at once
+    /// Maximum number of writes per second. Joining nodes have as many in addition, and may use those of 20 seconds at
+    /// once
     #[arg(long, value_name = "N", env = "NODEGATE_WRITES_PER_SECOND", default_value_t = 100)]
     writes_per_second: u32,
-    /// Interval in seconds after which every node is reconciled again, even without a change
+    /// Seconds after which every node is reconciled again, even without a change
     #[arg(long, value_name = "SECONDS", env = "RESYNC_INTERVAL_SECONDS", default_value_t = 300)]
     resync_interval_seconds: u64,
     /// Duration of the leader's Lease, in seconds
     #[arg(long, value_name = "SECONDS", env = "NODEGATE_LEASE_SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=3600))]
     lease_seconds: u64,
-    /// A node that was created longer ago than this and still has the pending taint is reported by an event and released
+    /// How long after its creation a node that still has the pending taint is reported by an event and released
     #[arg(long, value_name = "DURATION", env = "NODEGATE_PENDING_TIMEOUT", default_value = "10m", value_parser = duration)]
     pending_timeout: Duration,
-    /// Remove the pending taint from such a node, although labels or taints are still missing; with false it keeps the taint
+    /// Remove the pending taint from such a node although labels or taints are missing; false keeps it
     #[arg(
         long,
         value_name = "BOOL",
@@ -44,8 +44,8 @@ pub(crate) struct ControllerArgs {
         value_parser = yes_or_no
     )]
     release_pending: bool,
-    /// Label by whose values the metric nodegate_nodes_by_label counts nodes; the 100 values that most nodes have are
-    /// counted apart. Repeat the flag for more labels
+    /// Label by whose values nodegate_nodes_by_label counts nodes; the 100 most frequent values are counted apart.
+    /// Repeat the flag for more labels
     #[arg(
         long = "count-nodes-by",
         value_name = "KEY",
@@ -65,8 +65,8 @@ pub(crate) struct ControllerArgs {
     /// webhook configuration names (ENTRY=Fail), as soon as nodegate serves and callers trust its certificate
     #[arg(long, env = "NODEGATE_KEEP_FAILURE_POLICY")]
     keep_failure_policy: bool,
-    /// Maintain native admission policies (Kubernetes 1.36) for the policies that the API server can evaluate by
-    /// itself, so that rules and governance are enforced while nodegate is unavailable
+    /// Maintain native admission policies (Kubernetes 1.36) for what the API server can evaluate by itself, so that it
+    /// is enforced while nodegate is unavailable
     #[arg(long, env = "NODEGATE_NATIVE_POLICIES")]
     native_policies: bool,
     /// Name of both webhook configurations

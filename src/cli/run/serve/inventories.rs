@@ -13,9 +13,8 @@ use nodegate_stores::inventory::{Refresher, RefresherConfig};
 /// Flags about inventories.
 #[derive(Debug, clap::Args)]
 pub(super) struct InventoryArgs {
-    /// Directory of credentials for the inventories of policies, with a subdirectory for each, by its name: `url` (the
-    /// credentials are for this URL and what is below it), `token`, `ca.crt`, `tls.crt`, `tls.key`; read again when they
-    /// change
+    /// Directory with a subdirectory of credentials for each inventory, by its name: `url` (to which they may be sent,
+    /// and below it), `token`, `ca.crt`, `tls.crt`, `tls.key`; watched for changes
     #[arg(long = "inventory-credentials", value_name = "DIR", env = "NODEGATE_INVENTORY_CREDENTIALS")]
     credentials: Option<PathBuf>,
     /// Maximum number of requests per second to one inventory

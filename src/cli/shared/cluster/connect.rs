@@ -29,16 +29,15 @@ const NO_PROXY_URL: &str = "http://no-proxy.invalid";
 /// otherwise, outside a pod, a file is required.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ConnectArgs {
-    /// Kubeconfig file of the cluster. In a pod, --namespace without this flag selects the cluster that the pod runs
-    /// in. As `kubectl nodegate`, and with the environment variable KUBECONFIG, commands that only read use kubectl's
-    /// current context by default.
+    /// Kubeconfig file of the cluster. In a pod, --namespace alone selects the pod's own cluster. As `kubectl
+    /// nodegate`, or if KUBECONFIG is set, commands that only read use kubectl's current context by default.
     #[arg(long, value_name = "FILE", env = "NODEGATE_KUBECONFIG")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig file [default: the file's current context]
     #[arg(long, value_name = "NAME", env = "NODEGATE_CONTEXT")]
     pub(crate) context: Option<String>,
-    /// Namespace for saved state, the Lease and the certificate. Outside of a pod, commands that only read use by default
-    /// the namespace that the webhook configuration names.
+    /// Namespace for saved state, the Lease and the certificate. Outside of a pod, commands that only read find it in
+    /// the webhook configuration.
     #[arg(short = 'n', long, value_name = "NAMESPACE", env = "NODEGATE_NAMESPACE")]
     pub(crate) namespace: Option<String>,
 }
