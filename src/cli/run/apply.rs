@@ -23,7 +23,7 @@ use nodegate_base::metrics::{ApplyRun, Metrics};
 use nodegate_base::text::counted;
 use nodegate_controller::tell::published::Published;
 use nodegate_controller::{
-    Done, Events, Failure, KeepConfig, MaxRemovals, NotTaken, Read, Reconciler, Unreadable, Urgency, not_taken,
+    Done, Events, Failure, KeepConfig, MaxRemovals, NotTaken, Read, Reconciler, Unreadable, not_taken,
 };
 use nodegate_policy::NodeChange;
 use nodegate_stores::files::Sources;
