@@ -166,3 +166,44 @@ async fn evidence_that_is_forged_while_every_replica_is_dead_gives_nothing() {
         admin.delete(name).await;
     }
 }
+
+#[tokio::test]
+async fn the_guard_writes_evidence_while_every_replica_is_dead_and_replaces_a_forged_one() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let _guard = Guard::install(plane, &[]);
+    let mut dead = Nodegate::start(plane, &setup());
+    until_led(&dead).await;
+    dead.until_nodes_are_younger().await;
+    until_older(plane).await;
+    let admin = Requester::admin(plane).await;
+    for name in ["pool-8", "pool-9", "pool-probe"] {
+        admin.delete(name).await;
+    }
+    dead.kill();
+    let groups = |name: &str, pool: &str| format!("group=pool:{pool}\nno-extra.canonicalarn\nuser=system:node:{name}");
+    eventually("the guard knows what pools ask for", async || {
+        let probe = join(plane, &node("pool-probe", json!({})), OF_GPU, true).await.unwrap();
+        let evidence = &probe["metadata"]["annotations"][EVIDENCE];
+        holds(*evidence == groups("pool-probe", "gpu"), || evidence.to_string())
+    })
+    .await;
+    let written = join(plane, &node("pool-8", json!({})), OF_GPU, false).await.unwrap();
+    assert_eq!(written["metadata"]["annotations"][EVIDENCE], groups("pool-8", "gpu"));
+    let forged = asserting("pool-9", &groups("pool-9", "gpu"));
+    let replaced = join(plane, &forged, OF_CPU, false).await.unwrap();
+    assert_eq!(replaced["metadata"]["annotations"][EVIDENCE], format!("{}\nreplaced", groups("pool-9", "cpu")));
+    let namespace = Some(&*dead.namespace);
+    let nodegate = Nodegate::start(plane, &Setup { namespace, ..setup() });
+    until_led(&nodegate).await;
+    let maps = config_maps(plane, &nodegate.namespace).await;
+    admin.eventually("pool-8", "its pool is known", |node| label(node, ROLE) == Some("")).await;
+    let evidence = groups("pool-9", "cpu");
+    eventually_state(&maps, "pool-9", "recorded", |state| state["authenticatedAs"] == evidence).await;
+    let told = || nodegate.log().lines().any(|line| line.contains("pool-9") && line.contains("was rejected"));
+    nodegate.eventually("the forged evidence is told", told).await;
+    assert_eq!(label(&admin.get("pool-9").await, ROLE), None);
+    for name in ["pool-8", "pool-9"] {
+        admin.delete(name).await;
+    }
+}

@@ -96,7 +96,7 @@ fn kustomize_builds_the_example_of_all_that_is_in_the_base_and_the_components() 
     }
     let kinds = |kind: &str| given.keys().filter(|(known, _)| known.trim_matches('"') == kind).count();
     assert_eq!(["Namespace", "CustomResourceDefinition", "Deployment", "ServiceMonitor"].map(kinds), [1; 4]);
-    assert_eq!((kinds("MutatingAdmissionPolicy"), kinds("Job"), kinds("Pod")), (2, 0, 0), "hooks are only for Helm");
+    assert_eq!((kinds("MutatingAdmissionPolicy"), kinds("Job"), kinds("Pod")), (3, 0, 0), "hooks are only for Helm");
     let space = &built[&("\"Namespace\"".to_owned(), "\"nodegate\"".to_owned())];
     assert_eq!(space["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
     assert!(

@@ -234,7 +234,7 @@ fn the_guard_and_the_fence_are_those_that_render_prints() {
         for list in [&mut shipped, &mut rendered] {
             list.sort_by_key(|object| (object["kind"].to_string(), object["metadata"]["name"].to_string()));
         }
-        assert_eq!(shipped.len(), if mutating == "v1" { 16 } else { 12 }, "{version}");
+        assert_eq!(shipped.len(), if mutating == "v1" { 18 } else { 12 }, "{version}");
         assert_eq!(shipped, rendered, "{version}");
     }
 }

@@ -11,7 +11,7 @@ use crate::decide::forbidden::ForbiddenKeys;
 use crate::decide::last_change::LAST_CHANGE;
 use crate::decide::{DecisionBuilder, PatchScope};
 use crate::facts::NodeFacts;
-use crate::facts::evidence::AUTHENTICATED_AS;
+use crate::facts::evidence::{AUTHENTICATED_AS, Evidence};
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::Field;
 use crate::set::rule::RuleId;
@@ -176,11 +176,10 @@ impl DecisionBuilder<'_> {
     fn own_annotations(&self, context: &DecideContext<'_>) -> usize {
         let Write { node, requester, .. } = self.write;
         let stamp = Some(&*requester.username).filter(|_| context.records_last_change);
-        let evidence = self.write.evidence.as_ref().map(|evidence| evidence.as_str());
         let is_ours = |key: &str| match key {
             ADMISSION => true,
             LAST_CHANGE => node.annotation(key) == stamp,
-            AUTHENTICATED_AS => node.annotation(key) == evidence,
+            AUTHENTICATED_AS => node.annotation(key).is_some_and(|text| Evidence::is_true(text, requester)),
             _ => false,
         };
         let asserted = self.forbidden.as_ref().map(ForbiddenKeys::asserted_annotations).unwrap_or_default();

@@ -21,14 +21,17 @@ impl Write<'_> {
 }
 
 impl DecisionBuilder<'_> {
-    /// Leaves the evidence on a node that joins, for the controller, and takes away any other.
+    /// Leaves the evidence on a node that joins, for the controller, and takes away any other. The guard may have written it before.
     pub(crate) fn leave_evidence(&mut self) {
         if self.write.operation != Operation::Create {
             return;
         }
         let joins = self.scope == PatchScope::KubeletCreate;
         let evidence = self.write.evidence.as_ref().filter(|_| joins);
-        let wanted = evidence.map(|evidence| evidence.as_str().to_owned());
-        self.leave(AUTHENTICATED_AS, wanted, false);
+        let sent = self.write.node.annotation(AUTHENTICATED_AS);
+        let is_guards = joins && sent.is_some_and(|text| Evidence::is_true(text, &self.write.requester));
+        let wanted =
+            evidence.map(|evidence| sent.filter(|text| evidence.has_lines_of(text)).unwrap_or(evidence.as_str()));
+        self.leave(AUTHENTICATED_AS, wanted.map(str::to_owned), is_guards);
     }
 }

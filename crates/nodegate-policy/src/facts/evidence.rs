@@ -5,7 +5,7 @@
 //! only what is true of the requester (`native/guard/evidence.rs`). No kubelet may change it later.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::de::{IgnoredAny, MapAccess, Visitor};
@@ -31,6 +31,8 @@ pub(crate) const USER: &str = "user=";
 pub(crate) const GROUP: &str = "group=";
 pub(crate) const EXTRA: &str = "extra.";
 pub(crate) const NO_EXTRA: &str = "no-extra.";
+/// The line that the guard adds where the kubelet has sent the annotation itself.
+pub(crate) const REPLACED: &str = "replaced";
 
 /// `userInfo.extra` of a review, as JSON that is parsed only where something asks for it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,9 +130,32 @@ impl<'a> Evidence<'a> {
         let is_of_node = saved.node_uid.is_some() && saved.node_uid.as_deref() == node.uid.as_deref();
         let recorded = saved.authenticated_as.as_deref().filter(|_| is_of_node);
         let recorded = recorded.and_then(|text| Evidence::read(text, &node.name));
-        let left = || Evidence::read(node.annotation(AUTHENTICATED_AS)?, &node.name);
-        let found = recorded.or_else(|| left().filter(|_| guarded))?;
-        Some(Evidence(found.0.into_owned().into()))
+        if let Some(recorded) = recorded {
+            return Some(Evidence(recorded.0.into_owned().into()));
+        }
+        let left = Evidence::read(node.annotation(AUTHENTICATED_AS)?, &node.name).filter(|_| guarded)?;
+        let lines: BTreeSet<&str> = left.0.lines().filter(|line| *line != REPLACED).collect();
+        Some(Evidence(lines.into_iter().collect::<Vec<_>>().join("\n").into()))
+    }
+
+    /// Whether the annotation of a node says that its kubelet has sent one, which the guard has replaced.
+    pub(crate) fn is_replacement(node: &NodeFacts<'_>) -> bool {
+        node.annotation(AUTHENTICATED_AS).is_some_and(|text| text.lines().any(|line| line == REPLACED))
+    }
+
+    /// Whether a text is what nodegate, or the guard, would write about a requester: of some extra keys, each as a whole.
+    pub(crate) fn is_true(text: &str, requester: &Requester<'_>) -> bool {
+        let text = Evidence(text.into());
+        let named = text.after(EXTRA).map(|line| line.split_once('=').map_or(line, |(key, _)| key));
+        let keys: BTreeSet<Box<str>> = named.chain(text.after(NO_EXTRA)).map(Into::into).collect();
+        let keys: Vec<Box<str>> = keys.into_iter().take(LINES_MAX).collect();
+        Evidence::of(requester, &keys).is_some_and(|evidence| evidence.has_lines_of(&text.0))
+    }
+
+    /// Whether it has the same lines as a text, in whatever order.
+    pub(crate) fn has_lines_of(&self, text: &str) -> bool {
+        let lines = |text| str::lines(text).collect::<BTreeSet<&str>>();
+        lines(&self.0) == lines(text)
     }
 
     /// The groups of the kubelet.
@@ -199,6 +224,21 @@ mod tests {
         assert_eq!(read.extra("sessionName").unwrap(), Vec::<&str>::new(), "the kubelet has none");
         assert_eq!(read.extra("accessKeyId"), None, "nobody asked");
         assert_eq!(read.extra("twic"), None);
+    }
+
+    #[test]
+    fn what_the_guard_writes_is_true_in_any_order_and_forged_or_replaced_lines_are_not() {
+        let requester = kubelet(&["pool:gpu", "team"], r#"{"arn": ["b", "a"], "other": ["x"]}"#);
+        let guards = "extra.arn=b\nextra.arn=a\ngroup=team\ngroup=pool:gpu\nno-extra.role\nuser=system:node:gpu-1";
+        let evidence = Evidence::of(&requester, &["arn", "role"].map(Into::into)).unwrap();
+        assert!(evidence.has_lines_of(guards) && Evidence::is_true(guards, &requester));
+        let without_keys = "group=team\ngroup=pool:gpu\nuser=system:node:gpu-1";
+        assert!(Evidence::is_true(without_keys, &requester) && !evidence.has_lines_of(without_keys));
+        for (from, to) in
+            [("extra.arn=a\n", ""), ("group=team", "group=admin"), ("role", "other"), ("gpu-1", "gpu-1\nreplaced")]
+        {
+            assert!(!Evidence::is_true(&guards.replace(from, to), &requester), "{from:?} is {to:?}");
+        }
     }
 
     #[test]

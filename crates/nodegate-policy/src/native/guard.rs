@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value as Json, json};
 
 use crate::decide::admission_mark::{ADMISSION, REJECTED_MAX};
+use crate::decide::left_at_join::LEFT_AT_JOIN;
 use crate::keys::programs;
 use crate::keys::restriction::{KUBELET_ANNOTATIONS, RECONCILED_LABELS};
 use crate::native::objects::match_condition;
@@ -68,8 +69,10 @@ pub fn guard(options: &GuardOptions) -> Vec<Json> {
     let both = [Guarded::Own, Guarded::Named];
     let validating = both.into_iter().flat_map(|guarded| validating(options, guarded));
     let validating = validating.chain(evidence_policy(&options.name));
-    let versions = options.mutating.into_iter();
-    let mutating = versions.flat_map(|version| both.map(|guarded| mutating(options, version, guarded))).flatten();
+    let mutating = options.mutating.into_iter().flat_map(|version| {
+        let keys = both.into_iter().flat_map(move |guarded| mutating(options, version, guarded));
+        keys.chain(evidence_mutation(options, version))
+    });
     validating.chain(mutating).collect()
 }
 
@@ -80,6 +83,31 @@ const EVIDENCE: &str = "guard-evidence";
 pub fn evidence_policy(name: &str) -> [Json; 2] {
     let spec = evidence::spec(&match_constraints("CREATE", &["nodes"]));
     with_binding(format!("{name}-{EVIDENCE}"), None, ("admissionregistration.k8s.io/v1", "Validating"), spec)
+}
+
+/// The policy that writes evidence for pools into the node of a joining kubelet, so that its pools are known if no replica answers.
+/// The other policy does not depend on it.
+fn evidence_mutation(options: &GuardOptions, version: MutatingVersion) -> [Json; 2] {
+    let (variables, patch) = evidence::mutation();
+    let name = format!("{}-{EVIDENCE}", options.name);
+    with_binding(
+        name,
+        Some(&options.configuration),
+        (version.api_version(), "Mutating"),
+        mutation_spec(variables, patch),
+    )
+}
+
+/// The spec of a mutating policy about the node of a joining kubelet.
+fn mutation_spec(variables: Vec<(String, String)>, patch: String) -> Json {
+    json!({
+        "matchConstraints": match_constraints("CREATE", &["nodes"]),
+        "matchConditions": [match_condition("by-a-kubelet", KUBELET)],
+        "variables": as_json(variables),
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+        // The values that nodegate's webhook sets afterwards are kept.
+        "reinvocationPolicy": "Never",
+    })
 }
 
 /// The keys that a kubelet may not set, by their source.
@@ -312,8 +340,9 @@ fn mutating(options: &GuardOptions, version: MutatingVersion, guarded: Guarded) 
     };
     for (plural, _) in guarded.fields() {
         let (now, too_many) = (format!("variables.{plural}"), guarded.too_many(&format!("variables.{plural}")));
-        // What the other policy leaves for the webhook and the controller stays. A kubelet that forges it tells on itself.
-        let kept = if guarded == Guarded::Own { format!(" && k != {}", quote(ADMISSION)) } else { String::new() };
+        // What the other policies leave for the webhook and the controller stays. A kubelet that forges it tells on itself.
+        let kept = format!(" && !(k in {})", list(LEFT_AT_JOIN));
+        let kept = if guarded == Guarded::Own && *plural == "annotations" { kept } else { String::new() };
         variables.push((format!("{plural}Rejected"), format!("{too_many} ? [] : {now}.filter(k, {contains}{kept})")));
     }
     let mut patches: Vec<String> = guarded.fields().iter().map(patch).collect();
@@ -321,14 +350,7 @@ fn mutating(options: &GuardOptions, version: MutatingVersion, guarded: Guarded) 
         Guarded::Own => format!("{DROP_OWNERS} + {}", leave_owners()),
         Guarded::Named => leave_mark(&guarded.too_many("variables.labels")),
     });
-    let spec = json!({
-        "matchConstraints": match_constraints("CREATE", &["nodes"]),
-        "matchConditions": [match_condition("by-a-kubelet", KUBELET)],
-        "variables": as_json(variables),
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patches.join(" + ")}}],
-        // The values that nodegate's webhook sets afterwards are kept.
-        "reinvocationPolicy": "Never",
-    });
+    let spec = mutation_spec(variables, patches.join(" + "));
     with_binding(name_of(options, guarded), parameters_of(options, guarded), (version.api_version(), "Mutating"), spec)
 }
 

@@ -4,6 +4,7 @@ use super::{Planner, ReconcilePlan, StoredNode};
 use crate::api::state::SavedState;
 use crate::decide::admission_mark::AdmissionMark;
 use crate::decide::forbidden::forbidding;
+use crate::facts::evidence::Evidence;
 use crate::facts::managed_fields::Claim;
 use crate::keys::Field;
 use crate::keys::restriction::is_restricted;
@@ -62,7 +63,8 @@ pub(super) struct Admitted {
 impl Admitted {
     /// What the mark on the node says. What is left to restore matters at first sight only.
     pub(super) fn of(stored: &StoredNode<'_>, first_sight: bool) -> Self {
-        let mark = AdmissionMark::read(stored.node).unwrap_or_default();
+        let mut mark = AdmissionMark::read(stored.node).unwrap_or_default();
+        mark.own = mark.own.saturating_add(usize::from(Evidence::is_replacement(stored.node)));
         let is_proven = first_sight && mark.restored.is_some() && mark.restored == stored.saved.restore_token;
         let left = is_proven.then(|| {
             let mut left = stored.saved.clone();

@@ -8,6 +8,7 @@ use serde_json::{Value as Json, json};
 use crate::evaluation::{Evaluation, Policy};
 
 pub(crate) const KUBELET: &str = "system:node:n";
+const EVIDENCE: &str = "nodegate.dev/authenticated-as";
 
 pub(crate) fn user(name: &str) -> Json {
     let groups = if name.starts_with("system:node:") { json!(["system:nodes"]) } else { json!([]) };
@@ -98,13 +99,13 @@ fn the_guard_refuses_a_kubelet_every_change_of_guarded_keys() {
 #[test]
 fn the_guard_admits_only_evidence_that_is_true_and_complete() {
     let requester = json!({"username": KUBELET, "groups": ["system:nodes", "system:authenticated", "pool:gpu", "team"],
-        "extra": {"arn": ["a", "b"], "credential-id": ["c"]}});
+        "extra": {"arn": ["a", "b"], "credential-id": ["c"], "empty": []}});
     let refused = |user: &Json, text: &str| {
-        let joining = node(&json!({}), &json!({"nodegate.dev/authenticated-as": text}));
+        let joining = node(&json!({}), &json!({EVIDENCE: text}));
         let request = json!({"operation": "CREATE", "userInfo": user});
         let mut policies = guard_policies();
         policies.retain(|policy| policy.object["metadata"]["name"] == "nodegate-guard-evidence");
-        assert_eq!(policies.len(), 1);
+        assert_eq!(policies.len(), 2);
         let messages = refused(&policies, &[("object", &joining), ("request", &request)]);
         messages.iter().map(|message| message.split(';').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
@@ -112,7 +113,7 @@ fn the_guard_admits_only_evidence_that_is_true_and_complete() {
     let too_long = "nodegate: what it says about the kubelet's credential is empty or too long";
     let false_line = "nodegate: the annotation says what is not true of the kubelet's credential";
     let left_out = "nodegate: the annotation leaves out what is true of the kubelet's credential";
-    for fine in [groups.to_owned(), format!("extra.arn=a\nextra.arn=b\n{groups}\nno-extra.other")] {
+    for fine in [groups.to_owned(), format!("extra.arn=a\nextra.arn=b\n{groups}\nno-extra.other\nno-extra.empty")] {
         assert_eq!(refused(&requester, &fine), [""; 0], "{fine}");
     }
     for (text, message) in [
@@ -138,6 +139,61 @@ fn the_guard_admits_only_evidence_that_is_true_and_complete() {
     assert_eq!(refused(&plain, "no-extra.arn\nuser=system:node:n"), [""; 0]);
     assert_eq!(refused(&plain, "extra.arn=a\nuser=system:node:n"), [false_line]);
     assert_eq!(refused(&user("admin"), "group=anything"), [""; 0]);
+}
+
+/// What the mutating policy about evidence makes of a joining kubelet's annotation, where pools ask for these lines.
+fn evidence_left(user: &Json, sent: Option<&str>, asked: &str) -> Option<String> {
+    let mut joining = json!({"metadata": {"name": "n"}});
+    if let Some(text) = sent {
+        joining["metadata"]["annotations"] = json!({EVIDENCE: text});
+    }
+    let request = json!({"operation": "CREATE", "userInfo": user});
+    let parameters = json!({"metadata": {"annotations": {"nodegate.dev/asked-of-requester": asked}}});
+    let documents = [("object", &joining), ("request", &request), ("params", &parameters)];
+    let policies = guard_policies();
+    let of_kind = |kind: &str| {
+        let is_it = |policy: &&Policy| policy.object["metadata"]["name"] == "nodegate-guard-evidence";
+        policies.iter().filter(is_it).find(|policy| policy.object["kind"] == kind).unwrap()
+    };
+    let policy = of_kind("MutatingAdmissionPolicy");
+    let patched = policy.patched(&policy.evaluated(Evaluation::of(&documents)).unwrap(), &joining);
+    let left = patched["metadata"]["annotations"][EVIDENCE].as_str().map(str::to_owned);
+    let checked = [("object", &patched), ("request", &request)];
+    let refusals = refused(std::slice::from_ref(of_kind("ValidatingAdmissionPolicy")), &checked);
+    assert_eq!(refusals, [""; 0], "the guard admits what it writes: {left:?}");
+    left
+}
+
+#[test]
+fn the_guard_writes_the_evidence_that_pools_ask_for_in_place_of_a_kubelets() {
+    let requester = json!({"username": KUBELET, "groups": ["system:nodes", "system:authenticated", "pool:gpu", "team"],
+        "extra": {"arn": ["a", "b"], "other": ["x"], "role": []}});
+    let plain = json!({"username": KUBELET, "groups": ["system:nodes"]});
+    let groups = "group=pool:gpu\ngroup=team";
+    let user = "user=system:node:n";
+    let asked = "groups\nextra.arn\nextra.role\n";
+    let full = format!("extra.arn=a\nextra.arn=b\n{groups}\nno-extra.role\n{user}");
+    let left = |sent: Option<&str>, asked: &str| evidence_left(&requester, sent, asked);
+    assert_eq!(left(None, asked), Some(full.clone()));
+    assert_eq!(left(None, "groups\n"), Some(format!("{groups}\n{user}")));
+    assert_eq!(evidence_left(&plain, None, asked), Some(format!("no-extra.arn\nno-extra.role\n{user}")));
+    assert_eq!(left(None, ""), None, "nobody asks");
+    for sent in ["", "group=pool:other", &full, "replaced"] {
+        assert_eq!(left(Some(sent), asked), Some(format!("{full}\nreplaced")), "{sent:?}");
+        assert_eq!(left(Some(sent), ""), Some(format!("{groups}\n{user}\nreplaced")), "{sent:?}");
+    }
+    // What does not fit, and what could be read as another line.
+    let of_groups = |groups: Vec<String>| {
+        let groups: Vec<String> = groups.into_iter().chain(["system:nodes".to_owned()]).collect();
+        json!({"username": KUBELET, "groups": groups})
+    };
+    let many: Vec<String> = (0..63).map(|at| format!("g{at}")).collect();
+    assert!(evidence_left(&of_groups(many[..62].to_vec()), None, "groups\n").is_some());
+    for groups in [many, vec!["x".repeat(8192)], vec!["a\ngroup=pool:gpu".to_owned()]] {
+        for sent in [None, Some("group=pool:gpu")] {
+            assert_eq!(evidence_left(&of_groups(groups.clone()), sent, "groups\n"), None, "{sent:?}");
+        }
+    }
 }
 
 #[test]
@@ -240,10 +296,12 @@ fn no_mark_that_a_kubelet_sends_hides_what_the_guard_removes() {
 }
 
 #[test]
-fn only_the_guard_of_named_keys_reads_parameters() {
+fn only_what_depends_on_policies_reads_parameters() {
     for policy in guard_policies() {
-        let named = policy.object["metadata"]["name"].as_str().unwrap().ends_with("-guard");
-        assert_eq!(policy.object["spec"]["paramKind"].is_object(), named, "{}", policy.object["metadata"]["name"]);
+        let object = &policy.object;
+        let named = object["metadata"]["name"] == "nodegate-guard"
+            || (object["metadata"]["name"] == "nodegate-guard-evidence" && object["kind"] == "MutatingAdmissionPolicy");
+        assert_eq!(object["spec"]["paramKind"].is_object(), named, "{} {}", object["kind"], object["metadata"]["name"]);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::facts::evidence::EXTRA;
 use crate::keys::{Field, programs};
 use crate::set::PolicySet;
 
@@ -10,8 +11,14 @@ pub(super) const PROTECTED: &str = "nodegate.dev/protected";
 /// The annotation with the persisted keys.
 pub(super) const PERSISTED: &str = "nodegate.dev/persisted";
 
-/// The annotations with the parameters: the keys that a kubelet may not set, one per line. A line that ends in `/` is a prefix, and
-/// `*` is every key.
+/// The annotation with what pools ask of the requester: [`GROUPS`] in the first line, then each extra key as `extra.KEY`. It is
+/// empty if no pool asks for anything.
+pub(super) const ASKED: &str = "nodegate.dev/asked-of-requester";
+/// All groups are asked for, whichever pools ask for.
+const GROUPS: &str = "groups";
+
+/// The annotations with the parameters: the keys that a kubelet may not set, one per line, and what pools ask of it. A line that ends
+/// in `/` is a prefix, and `*` is every key.
 ///
 /// The same policies always give the same text.
 pub fn guard_parameters(set: &PolicySet) -> BTreeMap<String, String> {
@@ -22,7 +29,13 @@ pub fn guard_parameters(set: &PolicySet) -> BTreeMap<String, String> {
     BTreeMap::from([
         (PROTECTED.to_owned(), lines(set.protected().written().collect())),
         (PERSISTED.to_owned(), lines(persisted) + &never_persisted(set)),
+        (ASKED.to_owned(), set.pools().asked_of_requester().map(asked).unwrap_or_default()),
     ])
+}
+
+fn asked(keys: &[Box<str>]) -> String {
+    let keys: BTreeSet<String> = keys.iter().map(|key| format!("{EXTRA}{key}\n")).collect();
+    format!("{GROUPS}\n{}", keys.into_iter().collect::<String>())
 }
 
 /// The labels of programs among the persisted keys that are never saved, so their kubelet may set them: one per line, after `!`.
@@ -88,6 +101,19 @@ mod tests {
     #[test]
     fn without_policies_the_parameters_are_empty() {
         let data = guard_parameters(&PolicySet::default());
-        assert_eq!(data.values().map(String::as_str).collect::<Vec<_>>(), ["", ""]);
+        assert_eq!(data.values().map(String::as_str).collect::<Vec<_>>(), ["", "", ""]);
+    }
+
+    #[test]
+    fn what_pools_ask_of_the_requester_is_the_groups_and_each_extra_key_once() {
+        let asked = |pools: Json| parameters(json!({"pools": pools}))["nodegate.dev/asked-of-requester"].clone();
+        let extra = |name: &str, keys: &[&str]| {
+            let extra: serde_json::Map<_, _> = keys.iter().map(|key| ((*key).to_owned(), json!(["x"]))).collect();
+            json!({"name": name, "requester": {"extra": extra}})
+        };
+        assert_eq!(asked(json!([{"name": "a", "requester": {"groups": ["pool:a"]}}])), "groups\n");
+        let both = json!([extra("a", &["role", "arn"]), extra("b", &["arn"])]);
+        assert_eq!(asked(both), "groups\nextra.arn\nextra.role\n");
+        assert_eq!(asked(json!([{"name": "a", "names": ["a-*"]}])), "");
     }
 }
