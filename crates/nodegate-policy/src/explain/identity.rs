@@ -1,6 +1,6 @@
 //! The pools of a node, and what proves them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -51,6 +51,11 @@ impl ProofSource {
             Self::Name => "name",
         }
     }
+}
+
+/// The names of all pools of the policies.
+pub fn pool_names(set: &PolicySet) -> BTreeSet<&str> {
+    set.pools().names()
 }
 
 /// The pools of a node; `None` if no policy has pools. `evidence`: of [`Evidence::of_stored`].

@@ -22,6 +22,8 @@ pub(crate) struct Report {
     pub(super) by: BTreeMap<String, BTreeMap<String, usize>>,
     /// How many nodes lack each of these labels.
     pub(super) without: BTreeMap<String, usize>,
+    /// The pools of the policies, sorted by name.
+    pub(super) pools: Vec<PoolNodes>,
     /// The required labels and taints that nodes lack.
     pub(super) missing: Vec<Lacking>,
     /// Every violation of governance, those of `missing` included.
@@ -62,6 +64,17 @@ impl From<Published> for Policies {
     fn from(Published { names, hash }: Published) -> Self {
         Self { names, hash }
     }
+}
+
+/// The nodes of a pool.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct PoolNodes {
+    /// The name of the pool.
+    pub(super) pool: String,
+    /// How many nodes are proven to belong to it.
+    pub(super) nodes: usize,
+    /// The nodes that may belong to it: too little is recorded of their kubelets. Sorted.
+    pub(super) unknown: Vec<String>,
 }
 
 /// A required label or taint that a node lacks.

@@ -8,7 +8,7 @@ use kube::Client;
 use crate::cli::look::report::ReportArgs;
 use crate::cli::look::report::cost::{Prices, Sums};
 use crate::cli::look::report::document::{
-    Conflict, Drift, Lacking, LeftAlone, Missed, MissedWrite, Rejected, Report, Violation, ViolationMode,
+    Conflict, Drift, Lacking, LeftAlone, Missed, MissedWrite, PoolNodes, Rejected, Report, Violation, ViolationMode,
 };
 use crate::cli::look::report::native;
 use crate::cli::look::report::violations::judge;
@@ -26,7 +26,7 @@ use nodegate_controller::Unreadable;
 use nodegate_controller::tell::observed::{self, Observed};
 use nodegate_controller::tell::published::Published;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::explain::FieldName;
+use nodegate_policy::explain::{FieldName, NodeIdentity, identity, pool_names};
 use nodegate_policy::simulate::node_name;
 use nodegate_policy::{NodeFacts, PendingTaints, PolicySet, ReconcilePlan, Unseen, plan_reconcile};
 
@@ -87,6 +87,8 @@ struct Gathering<'a> {
     /// The labels that policies set.
     set_labels: BTreeSet<String>,
     conflicts: BTreeMap<Remark, Vec<String>>,
+    /// By the name of the pool.
+    pools: BTreeMap<String, PoolNodes>,
     costs: Option<Sums<'a>>,
     nodes: Vec<Transition>,
 }
@@ -175,6 +177,7 @@ impl<'a> Gathering<'a> {
             counts: args.by.iter().map(|label| (label.to_string(), BTreeMap::new())).collect(),
             set_labels: BTreeSet::new(),
             conflicts: BTreeMap::new(),
+            pools: pool_names(set).into_iter().map(|pool| (pool.to_owned(), PoolNodes::default())).collect(),
             costs: label.map(|label| Sums::new(label.as_str(), prices)),
             nodes: Vec::new(),
         }
@@ -203,6 +206,7 @@ impl<'a> Gathering<'a> {
         let change = plan.change(|_| true, |_, _| false);
         let planned = decided::of_stored(&stored, &plan, change.as_ref(), None);
         let gpus = stored.gpus();
+        let pools = identity(self.set, &facts, stored.evidence);
         let node = member.node.name();
         self.report.drift.extend(planned.changes.into_iter().map(|change| Drift { node: node.to_owned(), change }));
         for remark in planned.notes.into_iter().filter(|remark| remark.kind == RemarkKind::Conflict) {
@@ -210,6 +214,7 @@ impl<'a> Gathering<'a> {
         }
         self.judged(judge(self.set, &json)?);
         self.note(node, &plan);
+        self.note_pools(node, pools);
         self.count(&facts);
         if let Some(costs) = &mut self.costs {
             costs.add(&facts, &gpus);
@@ -256,6 +261,14 @@ impl<'a> Gathering<'a> {
         self.report.missed.push(Missed { node: node.to_owned(), what, keys });
     }
 
+    fn note_pools(&mut self, node: &str, identity: Option<NodeIdentity>) {
+        let NodeIdentity { pools, unknown, proof: _ } = identity.unwrap_or_default();
+        pools.iter().for_each(|pool| self.pools.entry(pool.clone()).or_default().nodes += 1);
+        for pool in unknown {
+            self.pools.entry(pool).or_default().unknown.push(node.to_owned());
+        }
+    }
+
     fn count(&mut self, facts: &NodeFacts<'_>) {
         let all = self.args.by.is_empty();
         for (key, value) in facts.labels() {
@@ -281,6 +294,9 @@ impl<'a> Gathering<'a> {
         let without = |values: &BTreeMap<String, usize>| self.read - values.values().sum::<usize>();
         report.without = self.counts.iter().map(|(label, values)| (label.clone(), without(values))).collect();
         report.by = self.counts;
+        let named = |(pool, nodes)| PoolNodes { pool, ..nodes };
+        report.pools = self.pools.into_iter().map(named).collect();
+        report.pools.iter_mut().for_each(|pool| pool.unknown.sort_unstable());
         let conflicts = self.conflicts.into_iter().filter_map(|(remark, mut nodes)| {
             nodes.sort_unstable();
             conflict(remark, nodes)

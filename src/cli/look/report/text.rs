@@ -2,7 +2,7 @@
 
 use crate::cli::look::report::cost::HOURS_A_MONTH;
 use crate::cli::look::report::document::{
-    Conflict, Cost, Drift, LeftAlone, Missed, MissedWrite, NativeFailure, Rejected, Report, Violation,
+    Conflict, Cost, Drift, LeftAlone, Missed, MissedWrite, NativeFailure, PoolNodes, Rejected, Report, Violation,
 };
 use crate::cli::policies::plan::text::{named, with_rule, without_time};
 use crate::cli::shared::output;
@@ -35,6 +35,7 @@ pub(super) fn of(report: &Report) -> String {
         lines.extend(without.map(|without| (*without, format!("{without:>6}  (without the label)"))));
         section(&format!("By {}", on_a_line(label)), lines.into_iter().map(|(_, line)| line).collect());
     }
+    section("Pools", report.pools.iter().map(pool).collect());
     section("Violations", by_what(report.violations.iter().map(violation)));
     section("Removals are held back", report.held_back.iter().cloned().collect());
     section(
@@ -63,6 +64,12 @@ pub(super) fn of(report: &Report) -> String {
         text.push_str(&format!("\n{}", cost(&report.cost)));
     }
     text
+}
+
+fn pool(PoolNodes { pool, nodes, unknown }: &PoolNodes) -> String {
+    let unknown: Vec<&str> = unknown.iter().map(String::as_str).collect();
+    let unknown = if unknown.is_empty() { String::new() } else { format!(" (unknown of {})", named(&unknown)) };
+    format!("{nodes:>6}  {pool}{unknown}")
 }
 
 /// What several nodes have in common, and their names.

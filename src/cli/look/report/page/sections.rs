@@ -1,10 +1,12 @@
 //! The sections of the page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
-use crate::cli::look::report::document::{Conflict, LeftAlone, Missed, MissedWrite, NativeFailure, Report, Violation};
+use crate::cli::look::report::document::{
+    Conflict, LeftAlone, Missed, MissedWrite, NativeFailure, PoolNodes, Report, Violation,
+};
 use crate::cli::look::report::page::charts::{self, Bar};
 use crate::cli::look::report::page::parts::{
     BARS_MAX, Listed, REPORT, counted_bar, figure, fold, numbers, of_report, ruled, valued,
@@ -21,7 +23,9 @@ const COUNT: Column<'_> = Column::Number("Count");
 /// All sections, in their order.
 pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
     let report = page.report;
-    let mut sections = vec![fleet(report)?, violations(report)?, missing(report), drift(report), conflicts(report)];
+    let mut sections = vec![fleet(report)?];
+    sections.extend((!report.pools.is_empty()).then(|| pools(report)));
+    sections.extend([violations(report)?, missing(report), drift(report), conflicts(report)]);
     // Files do not say what the webhook and the controller did.
     if let Source::Cluster { left_alone_unknown, native_unknown, .. } = page.source {
         let native = native_failures(report, native_unknown.as_deref());
@@ -47,6 +51,26 @@ fn fleet(report: &Report) -> anyhow::Result<Section> {
         div.charts { @for figure in figures { (figure) } }
     };
     Ok(Section { id: "fleet", title: "Nodes by label", tile: Tile::plain(report.nodes, "node", "nodes"), content })
+}
+
+fn pools(report: &Report) -> Section {
+    let rows = report.pools.iter().map(|PoolNodes { pool, nodes: proven, unknown }| {
+        let unknown: Vec<&str> = unknown.iter().map(String::as_str).collect();
+        vec![html! { (text(pool)) }, html! { (proven) }, html! { (unknown.len()) }, nodes(&unknown)]
+    });
+    let unproven: BTreeSet<&str> = report.pools.iter().flat_map(|pool| &pool.unknown).map(String::as_str).collect();
+    let columns =
+        [Column::Text("Pool"), Column::Number("Proven"), Column::Number("Unknown"), Column::Text("Unknown of")];
+    Listed {
+        id: "pools",
+        title: "Nodes by pool",
+        tile: Tile::alert(unproven.len(), "node without a known pool", "nodes without a known pool"),
+        nothing: "No policy has pools.",
+        caption: "Nodes that are proven to belong to each pool, and those of whose kubelets too little is recorded",
+        columns: &columns,
+        rows: of_report(rows),
+    }
+    .section()
 }
 
 fn by_label(label: &str, values: &BTreeMap<String, usize>, without: Option<usize>) -> anyhow::Result<Markup> {
