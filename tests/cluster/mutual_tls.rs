@@ -171,7 +171,7 @@ async fn only_the_api_server_is_answered_and_the_ca_changes_without_a_restart() 
     for (api_server, reason) in [(&**plane, "unknown_ca"), (cluster.plane, "no_certificate")] {
         let before = refused(&nodegate, reason);
         assert_eq!(join(api_server, "pglenovo01").await, None, "without its labels, as the failure policy says");
-        assert!(refused(&nodegate, reason) > before, "{reason}:\n{}", nodegate.log());
+        nodegate.eventually(reason, || refused(&nodegate, reason) > before).await;
         // Whether the alert or the end of the connection is logged is a race inside of the API server.
         assert!(api_server.api_server_log().contains("failing open mutate.nodegate.dev"));
     }
@@ -199,7 +199,8 @@ async fn with_a_cluster_the_api_server_is_answered_as_well_wherever_the_certific
         let nodegate = Nodegate::start(plane, &setup);
         assert_eq!(join(plane, "pgbee").await.as_deref(), Some("high-performance"));
         call(plane, &nodegate, None).expect_err("a caller without a certificate");
-        assert_eq!(refused(&nodegate, "no_certificate"), 1);
+        // The caller is told before it is counted.
+        nodegate.eventually("it is counted", || refused(&nodegate, "no_certificate") == 1).await;
         call(plane, &nodegate, Some(&ca.client("api-server"))).unwrap();
     }
 }
