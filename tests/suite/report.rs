@@ -270,6 +270,27 @@ fn nodes_are_counted_by_pool_and_those_that_are_not_known_are_named() {
 }
 
 #[test]
+fn a_violation_that_concerns_no_key_conforms_to_the_schema() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: fleet}\nspec:\n  governance:\n    \
+        expressions: [{name: named, expression: 'object.metadata.name == \"x\"', message: another name}]\n";
+    let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}"#;
+    std::fs::write(directory.path().join("policy.yaml"), policy).unwrap();
+    std::fs::write(directory.path().join("nodes.json"), node).unwrap();
+    for (kind, flags) in [("report", &[][..]), ("violations", &["--violations"])] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        command.args(["report", "nodes.json", "--policy", "policy.yaml", "-o", "json"]).args(flags);
+        let output = command.current_dir(directory.path()).output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (&report["violations"][0]["rule"], &report["violations"][0]["key"]),
+            (&json!("named"), &Value::Null)
+        );
+        assert_conforms(kind, &report);
+    }
+}
+
+#[test]
 fn an_empty_value_is_shown_as_quotes() {
     let directory = tempfile::tempdir().unwrap();
     let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"team": ""}}}"#;

@@ -103,6 +103,7 @@ pub(crate) struct Violation {
     pub(super) mode: ViolationMode,
     /// The key, if the violation concerns one.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(default)]
     pub(super) key: String,
     /// The violation in words.
     pub(super) message: String,
