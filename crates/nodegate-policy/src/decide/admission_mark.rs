@@ -11,7 +11,7 @@ use crate::decide::forbidden::ForbiddenKeys;
 use crate::decide::last_change::LAST_CHANGE;
 use crate::decide::{DecisionBuilder, PatchScope};
 use crate::facts::NodeFacts;
-use crate::facts::evidence::{AUTHENTICATED_AS, Evidence};
+use crate::facts::evidence::AUTHENTICATED_AS;
 use crate::facts::request::{DecideContext, Operation, Write};
 use crate::keys::Field;
 use crate::set::rule::RuleId;
@@ -179,7 +179,7 @@ impl DecisionBuilder<'_> {
         let is_ours = |key: &str| match key {
             ADMISSION => true,
             LAST_CHANGE => node.annotation(key) == stamp,
-            AUTHENTICATED_AS => node.annotation(key).is_some_and(|text| Evidence::is_true(text, requester)),
+            AUTHENTICATED_AS => self.is_sent_evidence_true(),
             _ => false,
         };
         let asserted = self.forbidden.as_ref().map(ForbiddenKeys::asserted_annotations).unwrap_or_default();

@@ -29,9 +29,16 @@ impl DecisionBuilder<'_> {
         let joins = self.scope == PatchScope::KubeletCreate;
         let evidence = self.write.evidence.as_ref().filter(|_| joins);
         let sent = self.write.node.annotation(AUTHENTICATED_AS);
-        let is_guards = joins && sent.is_some_and(|text| Evidence::is_true(text, &self.write.requester));
+        let is_guards = joins && self.is_sent_evidence_true();
         let wanted =
             evidence.map(|evidence| sent.filter(|text| evidence.has_lines_of(text)).unwrap_or(evidence.as_str()));
         self.leave(AUTHENTICATED_AS, wanted.map(str::to_owned), is_guards);
+    }
+
+    /// Whether the object has evidence, and it is true of the requester, as what the guard writes.
+    pub(crate) fn is_sent_evidence_true(&self) -> bool {
+        let is_ours = |text: &str| self.write.evidence.as_ref().is_some_and(|evidence| evidence.has_lines_of(text));
+        let is_true = |text: &str| is_ours(text) || Evidence::is_true(text, &self.write.requester);
+        self.write.node.annotation(AUTHENTICATED_AS).is_some_and(is_true)
     }
 }

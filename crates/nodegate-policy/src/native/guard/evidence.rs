@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use crate::facts::evidence::{
     AUTHENTICATED_AS, EVIDENCE_MAX, EXTRA, GROUP, GROUPS_OF_EVERY_KUBELET, LINES_MAX, NO_EXTRA, REPLACED, USER,
 };
-use crate::native::guard::parameters::ASKED;
+use crate::native::guard::parameters::{ASKED, ASKED_GROUPS};
 use crate::native::objects::match_condition;
 use crate::native::terms::formula::{list, quote};
 use crate::native::terms::request::KUBELET;
@@ -85,12 +85,9 @@ fn groups() -> String {
 /// another line, gives no evidence.
 pub(super) fn mutation() -> (Vec<(String, String)>, String) {
     let annotation = quote(AUTHENTICATED_AS);
-    let asked = format!(
-        "params.metadata.?annotations[?{}].orValue(\"\").split(\"\\n\").filter(l, l.startsWith({extra})).map(l, l.substring({}))",
-        quote(ASKED),
-        EXTRA.len(),
-        extra = quote(EXTRA),
-    );
+    let asks = format!("params.metadata.?annotations[?{}].orValue(\"\").split(\"\\n\")", quote(ASKED));
+    let asked =
+        format!("variables.asks.filter(l, l.startsWith({})).map(l, l.substring({}))", quote(EXTRA), EXTRA.len());
     let values = format!("variables.keys[k].map(v, {} + k + \"=\" + v)", quote(EXTRA));
     // The line of a kubelet that sends the annotation needs room, too.
     let (text_max, lines_max) = (EVIDENCE_MAX - REPLACED.len() - 1, LINES_MAX - 1);
@@ -99,7 +96,7 @@ pub(super) fn mutation() -> (Vec<(String, String)>, String) {
     let few = lines_max + GROUPS_OF_EVERY_KUBELET.len();
     let variables = [
         ("sent", format!("{annotation} in object.metadata.?annotations.orValue({{}})")),
-        ("isAsked", format!("params.metadata.?annotations[?{}].orValue(\"\") != \"\"", quote(ASKED))),
+        ("asks", asks),
         ("keys", KEYS.to_owned()),
         ("asked", asked),
         ("present", "variables.asked.filter(k, k in variables.keys && variables.keys[k].size() > 0)".to_owned()),
@@ -117,6 +114,7 @@ pub(super) fn mutation() -> (Vec<(String, String)>, String) {
     );
     let remove =
         format!(r#"(variables.sent ? [JSONPatch{{op: "remove", path: "/metadata/annotations/{path}"}}] : [])"#);
-    let patch = format!("((variables.isAsked || variables.sent) && variables.fits ? {set} : {remove})");
+    let patch =
+        format!("(({} in variables.asks || variables.sent) && variables.fits ? {set} : {remove})", quote(ASKED_GROUPS));
     (variables.map(|(name, expression)| (name.to_owned(), expression)).into(), patch)
 }

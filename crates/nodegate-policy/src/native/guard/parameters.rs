@@ -11,11 +11,11 @@ pub(super) const PROTECTED: &str = "nodegate.dev/protected";
 /// The annotation with the persisted keys.
 pub(super) const PERSISTED: &str = "nodegate.dev/persisted";
 
-/// The annotation with what pools ask of the requester: [`GROUPS`] in the first line, then each extra key as `extra.KEY`. It is
+/// The annotation with what pools ask of the requester: [`ASKED_GROUPS`] in the first line, then each extra key as `extra.KEY`. It is
 /// empty if no pool asks for anything.
 pub(super) const ASKED: &str = "nodegate.dev/asked-of-requester";
-/// All groups are asked for, whichever pools ask for.
-const GROUPS: &str = "groups";
+/// All groups are asked for, whatever pools ask for.
+pub(super) const ASKED_GROUPS: &str = "groups";
 
 /// The annotations with the parameters: the keys that a kubelet may not set, one per line, and what pools ask of it. A line that ends
 /// in `/` is a prefix, and `*` is every key.
@@ -35,7 +35,7 @@ pub fn guard_parameters(set: &PolicySet) -> BTreeMap<String, String> {
 
 fn asked(keys: &[Box<str>]) -> String {
     let keys: BTreeSet<String> = keys.iter().map(|key| format!("{EXTRA}{key}\n")).collect();
-    format!("{GROUPS}\n{}", keys.into_iter().collect::<String>())
+    format!("{ASKED_GROUPS}\n{}", keys.into_iter().collect::<String>())
 }
 
 /// The labels of programs among the persisted keys that are never saved, so their kubelet may set them: one per line, after `!`.
