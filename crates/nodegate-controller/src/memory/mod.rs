@@ -77,8 +77,7 @@ impl Memory {
 
     /// Records that a node was deleted, as the watch shows: `last` is what was last seen of it. Only the watch may call this.
     pub(crate) fn left(&mut self, last: NodeObject, at: Timestamp) {
-        let is_last = self.nodes.get(last.name()).is_some_and(|known| known.is_of(&last));
-        let known = is_last.then(|| self.nodes.remove(last.name())).flatten();
+        let known = if self.living(&last).is_some() { self.nodes.remove(last.name()) } else { None };
         let known = known.unwrap_or_else(|| NodeMemory::new(last.uid(), &self.shared));
         self.departures.note(last, at, known);
     }
@@ -96,13 +95,13 @@ impl Memory {
 
     /// What is known of a node that exists.
     pub(crate) fn living(&mut self, node: &NodeObject) -> Option<&mut NodeMemory> {
-        self.nodes.get_mut(node.name()).filter(|known| known.is_of(node))
+        about(&mut self.nodes, node)
     }
 
     /// What is known of a node that exists, or whose end is not recorded yet.
     pub(crate) fn of(&mut self, node: &NodeObject) -> Option<&mut NodeMemory> {
         let Self { nodes, departures, removals: _, rejections: _, shared: _, swept: _ } = self;
-        nodes.get_mut(node.name()).filter(|known| known.is_of(node)).or_else(|| departures.of(node))
+        about(nodes, node).or_else(|| departures.of(node))
     }
 
     /// Which of a node's `wanted` removals are due now, and how long until the next one is.
@@ -112,8 +111,7 @@ impl Memory {
         wanted: &[Removal],
         now: Instant,
     ) -> (HashSet<Removal>, Option<Duration>) {
-        let known = self.nodes.get_mut(node.name()).filter(|known| known.is_of(node));
-        let Some(known) = known else { return (HashSet::new(), None) };
+        let Some(known) = about(&mut self.nodes, node) else { return (HashSet::new(), None) };
         self.removals.due(node.uid(), &mut known.grace_periods, wanted, now)
     }
 
@@ -150,6 +148,11 @@ impl Memory {
         let differences = || self.nodes.values().flat_map(|known| known.hardware.differences());
         Fact::ALL.map(|fact| (fact, differences().filter(|known| known.fact == fact).count())).into_iter()
     }
+}
+
+/// What is known of this node object, and not of another one of its name.
+fn about<'m>(nodes: &'m mut HashMap<String, NodeMemory>, node: &NodeObject) -> Option<&'m mut NodeMemory> {
+    nodes.get_mut(node.name()).filter(|known| known.is_of(node))
 }
 
 #[cfg(test)]

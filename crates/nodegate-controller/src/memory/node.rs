@@ -117,9 +117,8 @@ impl NodeMemory {
 
     /// Whether this is the version of the node before nodegate's last write, so that the work is already done.
     pub(crate) fn is_behind(&mut self, node: &NodeObject, now: Instant) -> bool {
+        self.replaced.take_if(|(version, _)| version != node.resource_version());
         // A write that changed nothing creates no new version.
-        let is_shown = |at: Instant| now.saturating_duration_since(at) >= SHOWN;
-        let replaced = self.replaced.take_if(|(version, _)| version != node.resource_version());
-        replaced.is_none() && self.replaced.as_ref().is_some_and(|(_, at)| !is_shown(*at))
+        self.replaced.as_ref().is_some_and(|(_, at)| now.saturating_duration_since(*at) < SHOWN)
     }
 }

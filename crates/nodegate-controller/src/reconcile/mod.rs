@@ -29,7 +29,6 @@ use crate::memory::fleet::patience;
 use crate::memory::history::{Arrival, Sight};
 use crate::memory::node::NodeMemory;
 use crate::memory::removals::MaxRemovals;
-use crate::memory::unrecorded::Recorded;
 use crate::node::limit::WriteBudget;
 use crate::node::queue::Urgency;
 use crate::node::{NodeApi, NodeObject, machine};
@@ -37,17 +36,13 @@ use crate::reconcile::change::{reverts, summary};
 use crate::reconcile::outcome::{Done, Failure};
 use crate::reconcile::patching::Presence;
 use nodegate_base::metrics::Metrics;
-use nodegate_base::text::counted;
 use nodegate_base::traces::{Step, Traces};
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{
-    NodeChange, NodeFacts, PendingTaints, PolicySet, ReconcilePlan, SAVED_LABELS_MAX, SAVED_TAINTS_MAX, StoredNode,
-    plan_reconcile,
-};
+use nodegate_policy::{NodeFacts, PendingTaints, PolicySet, ReconcilePlan, StoredNode, plan_reconcile};
 use nodegate_stores::inventory::InventoryCache;
-use nodegate_stores::state::{ConfigMaps, StateWriter, WriteError};
+use nodegate_stores::state::{ConfigMaps, StateWriter};
 
 /// How nodes are reconciled.
 #[derive(Clone, Debug)]
@@ -334,50 +329,6 @@ impl Reconciler {
         Ok(done)
     }
 
-    /// Records the rest once a node needs no change: removed, restored and persisted keys, and the history.
-    pub(crate) async fn record_rest(
-        &self,
-        node: &NodeObject,
-        facts: &NodeFacts<'_>,
-        stored: &SavedState,
-        plan: &ReconcilePlan,
-        change: Option<&NodeChange>,
-        done: &mut Done,
-    ) -> Result<(), Failure> {
-        let due = self.with_memory(node, |known| known.history.due(Instant::now()));
-        let (history, wait) = due.unwrap_or_default();
-        done.look_again(wait);
-        let Some(record) = self.to_store(facts, stored, plan.record(change), &history) else {
-            self.is_recorded(node);
-            self.with_memory(node, |known| known.patched_taints.recorded(node));
-            return Ok(());
-        };
-        if let Err(wait) = self.afford(node, 1) {
-            done.look_again(Some(wait));
-            return Ok(());
-        }
-        match self.record(node, stored, record, &history, Urgency::Routine).await {
-            Ok(Recorded::Stored) => {
-                self.with_memory(node, |known| {
-                    known.history.recorded(history.len());
-                    known.patched_taints.recorded(node);
-                });
-                if plan.not_saved > 0 {
-                    self.too_many_persisted(node, plan.not_saved);
-                }
-            }
-            Ok(remembered @ Recorded::Remembered(_)) => {
-                self.with_memory(node, |known| known.patched_taints.recorded(node));
-                done.remembered(remembered);
-            }
-            // Another writer has processed the current node: read its record and try again.
-            Err(WriteError::Changed(_)) => done.look_again(Some(SOON)),
-            Err(error) => return Err(error.into()),
-        }
-        done.unrecorded = self.with_memory(node, |known| known.unrecorded.why().map(str::to_owned)).flatten();
-        Ok(())
-    }
-
     /// How much longer a node may be pending; `None` if it is not.
     pub(crate) fn patience(&self, node: &NodeObject, now: Timestamp) -> Option<Duration> {
         let created = node.created().filter(|_| node.facts().is_ok_and(|facts| self.is_pending(&facts)))?;
@@ -387,20 +338,7 @@ impl Reconciler {
     pub(crate) fn releases_stuck(&self) -> bool {
         self.config.release_pending
     }
-
-    fn too_many_persisted(&self, node: &NodeObject, count: usize) {
-        self.metrics.controller.keeping.keys_not_saved.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
-        let note = format!(
-            "{} not saved: the limits for one node are {SAVED_LABELS_MAX} labels and {SAVED_TAINTS_MAX} taints; keys that are \
-             already saved stay saved",
-            counted(count, "persisted label or taint of this node is", "persisted labels or taints of this node are"),
-        );
-        tracing::warn!(node = node.name(), count, "too many persisted labels or taints; not all of them are saved");
-        self.events.later(node, "TooManyPersistedKeys", note);
-    }
 }
 
 /// Maximum delay before a node is processed again after a write; usually the watch wakes it before.
 const SEEN: Duration = Duration::from_secs(2);
-/// Delay before a node is processed again after a concurrent change.
-const SOON: Duration = Duration::from_millis(250);

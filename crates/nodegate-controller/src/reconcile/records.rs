@@ -10,9 +10,11 @@ use crate::memory::unrecorded::Recorded;
 use crate::node::queue::Urgency;
 use crate::node::{NodeObject, machine};
 use crate::reconcile::Reconciler;
+use crate::reconcile::outcome::{Done, Failure};
+use nodegate_base::text::counted;
 use nodegate_base::traces::Step;
-use nodegate_policy::NodeFacts;
 use nodegate_policy::api::state::{Change, SavedState};
+use nodegate_policy::{NodeChange, NodeFacts, ReconcilePlan, SAVED_LABELS_MAX, SAVED_TAINTS_MAX};
 use nodegate_stores::state::{Identity, WriteError};
 
 /// The record with the time at which it is written.
@@ -41,7 +43,54 @@ fn random_word() -> Option<String> {
 /// How many consecutive temporary failures are waited for before a node is changed without a record.
 const PATIENCE: u32 = 2;
 
+/// Delay before a node is processed again after a concurrent change.
+const SOON: Duration = Duration::from_millis(250);
+
 impl Reconciler {
+    /// Records the rest once a node needs no change: removed, restored and persisted keys, and the history.
+    pub(crate) async fn record_rest(
+        &self,
+        node: &NodeObject,
+        facts: &NodeFacts<'_>,
+        stored: &SavedState,
+        plan: &ReconcilePlan,
+        change: Option<&NodeChange>,
+        done: &mut Done,
+    ) -> Result<(), Failure> {
+        let due = self.with_memory(node, |known| known.history.due(Instant::now()));
+        let (history, wait) = due.unwrap_or_default();
+        done.look_again(wait);
+        let Some(record) = self.to_store(facts, stored, plan.record(change), &history) else {
+            self.is_recorded(node);
+            self.with_memory(node, |known| known.patched_taints.recorded(node));
+            return Ok(());
+        };
+        if let Err(wait) = self.afford(node, 1) {
+            done.look_again(Some(wait));
+            return Ok(());
+        }
+        match self.record(node, stored, record, &history, Urgency::Routine).await {
+            Ok(Recorded::Stored) => {
+                self.with_memory(node, |known| {
+                    known.history.recorded(history.len());
+                    known.patched_taints.recorded(node);
+                });
+                if plan.not_saved > 0 {
+                    self.too_many_persisted(node, plan.not_saved);
+                }
+            }
+            Ok(remembered @ Recorded::Remembered(_)) => {
+                self.with_memory(node, |known| known.patched_taints.recorded(node));
+                done.remembered(remembered);
+            }
+            // Another writer has processed the current node: read its record and try again.
+            Err(WriteError::Changed(_)) => done.look_again(Some(SOON)),
+            Err(error) => return Err(error.into()),
+        }
+        done.unrecorded = self.with_memory(node, |known| known.unrecorded.why().map(str::to_owned)).flatten();
+        Ok(())
+    }
+
     /// The record to store in place of `stored`; `None` if it does not differ.
     pub(crate) fn to_store(
         &self,
@@ -146,6 +195,17 @@ impl Reconciler {
         );
         tracing::warn!(node = node.name(), count, "dropped old records of the node");
         self.events().later(node, "RecordsDropped", note);
+    }
+
+    fn too_many_persisted(&self, node: &NodeObject, count: usize) {
+        self.metrics().controller.keeping.keys_not_saved.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+        let note = format!(
+            "{} not saved: the limits for one node are {SAVED_LABELS_MAX} labels and {SAVED_TAINTS_MAX} taints; keys that are \
+             already saved stay saved",
+            counted(count, "persisted label or taint of this node is", "persisted labels or taints of this node are"),
+        );
+        tracing::warn!(node = node.name(), count, "too many persisted labels or taints; not all of them are saved");
+        self.events().later(node, "TooManyPersistedKeys", note);
     }
 }
 

@@ -67,7 +67,7 @@ impl From<Published> for Policies {
 }
 
 /// The nodes of a pool.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct PoolNodes {
     /// The name of the pool.
     pub(super) pool: String,
@@ -75,6 +75,13 @@ pub(crate) struct PoolNodes {
     pub(super) nodes: usize,
     /// The nodes that may belong to it: too little is recorded of their kubelets. Sorted.
     pub(super) unknown: Vec<String>,
+}
+
+impl PoolNodes {
+    /// A pool without nodes.
+    pub(super) fn new(pool: &str) -> Self {
+        Self { pool: pool.to_owned(), nodes: 0, unknown: Vec::new() }
+    }
 }
 
 /// A required label or taint that a node lacks.

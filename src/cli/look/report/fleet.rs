@@ -177,7 +177,7 @@ impl<'a> Gathering<'a> {
             counts: args.by.iter().map(|label| (label.to_string(), BTreeMap::new())).collect(),
             set_labels: BTreeSet::new(),
             conflicts: BTreeMap::new(),
-            pools: pool_names(set).into_iter().map(|pool| (pool.to_owned(), PoolNodes::default())).collect(),
+            pools: pool_names(set).into_iter().map(|pool| (pool.to_owned(), PoolNodes::new(pool))).collect(),
             costs: label.map(|label| Sums::new(label.as_str(), prices)),
             nodes: Vec::new(),
         }
@@ -263,9 +263,9 @@ impl<'a> Gathering<'a> {
 
     fn note_pools(&mut self, node: &str, identity: Option<NodeIdentity>) {
         let NodeIdentity { pools, unknown, proof: _ } = identity.unwrap_or_default();
-        pools.iter().for_each(|pool| self.pools.entry(pool.clone()).or_default().nodes += 1);
-        for pool in unknown {
-            self.pools.entry(pool).or_default().unknown.push(node.to_owned());
+        for (name, pool) in &mut self.pools {
+            pool.nodes += usize::from(pools.contains(name));
+            pool.unknown.extend(unknown.contains(name).then(|| node.to_owned()));
         }
     }
 
@@ -294,8 +294,7 @@ impl<'a> Gathering<'a> {
         let without = |values: &BTreeMap<String, usize>| self.read - values.values().sum::<usize>();
         report.without = self.counts.iter().map(|(label, values)| (label.clone(), without(values))).collect();
         report.by = self.counts;
-        let named = |(pool, nodes)| PoolNodes { pool, ..nodes };
-        report.pools = self.pools.into_iter().map(named).collect();
+        report.pools = self.pools.into_values().collect();
         report.pools.iter_mut().for_each(|pool| pool.unknown.sort_unstable());
         let conflicts = self.conflicts.into_iter().filter_map(|(remark, mut nodes)| {
             nodes.sort_unstable();
