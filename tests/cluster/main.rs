@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod actors;
+mod bootstrap;
 mod certificates;
 mod chart;
 mod commands;

@@ -69,7 +69,7 @@ async fn until_guarded(plane: &ControlPlane) {
 }
 
 /// Waits until a node that joins now counts as younger than the guard.
-async fn until_older(plane: &ControlPlane) {
+pub(crate) async fn until_older(plane: &ControlPlane) {
     let path = "jsonpath={.metadata.creationTimestamp}";
     let policy = ["get", "validatingadmissionpolicybinding", "nodegate-guard-evidence", "-o", path];
     let made: jiff::Timestamp = plane.kubectl(&policy, None).unwrap().parse().unwrap();

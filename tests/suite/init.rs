@@ -242,6 +242,7 @@ fn what_an_example_policy_sets_is_found_again() {
                 username,
                 groups,
                 extra: None,
+                bootstrapped_by: None,
                 saved: None,
                 pending_taints: None,
             };

@@ -280,7 +280,18 @@ fn scene(args: &PlanArgs, found: &Found, saved: Option<nodegate_policy::api::sta
     };
     let extra = found.review.as_ref().and_then(|review| review.extra.clone());
     let inventory = InventoryAnswers::default();
-    Scene { node: found.node.clone(), old, status, username, groups, extra, saved, inventory, pending_taints: None }
+    Scene {
+        node: found.node.clone(),
+        old,
+        status,
+        username,
+        groups,
+        extra,
+        bootstrapped_by: None,
+        saved,
+        inventory,
+        pending_taints: None,
+    }
 }
 
 fn sources(args: &PlanArgs) -> Sources {

@@ -139,10 +139,14 @@ async fn the_account_can_do_its_work_and_nothing_more() {
         ("delete", "validatingwebhookconfigurations/nodegate", ""),
         ("create", "serviceaccounts#token", NAMESPACE),
         ("impersonate", "users", ""),
+        ("get", "certificatesigningrequests.certificates.k8s.io", ""),
+        ("update", "certificatesigningrequests.certificates.k8s.io#approval", ""),
     ] {
         assert!(!may(plane, verb, resource, namespace), "{RELEASE} may {verb} {resource} in {namespace:?}");
     }
-    assert!(may(plane, "patch", "nodes", ""), "can-i itself works");
+    for (verb, resource) in [("patch", "nodes"), ("watch", "certificatesigningrequests.certificates.k8s.io")] {
+        assert!(may(plane, verb, resource, ""), "{RELEASE} may not {verb} {resource}");
+    }
     // A reader's rights are enough for the commands that write nothing, and for nothing else.
     let role = |kind: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "nodegate-reader"});
     let subjects = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}]);

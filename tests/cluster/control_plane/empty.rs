@@ -38,7 +38,7 @@ const LATE_SERVICE_CIDR: &str = "/registry/servicecidrs/kubernetes";
 
 /// Where etcd has what admission acts by, or what controllers list from the API server's memory; and a list that waits until
 /// that memory is as new as etcd (KEP-2340).
-const LISTED: [(&str, &str); 16] = [
+const LISTED: [(&str, &str); 17] = [
     ("configmaps", "/api/v1/configmaps"),
     ("events", "/api/v1/events"),
     ("minions", "/api/v1/nodes"),
@@ -46,6 +46,7 @@ const LISTED: [(&str, &str); 16] = [
     ("pods", "/api/v1/pods"),
     ("secrets", "/api/v1/secrets"),
     ("leases", "/apis/coordination.k8s.io/v1/leases"),
+    ("certificatesigningrequests", "/apis/certificates.k8s.io/v1/certificatesigningrequests"),
     ("clusterrolebindings", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
     ("clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterroles"),
     ("apiextensions.k8s.io", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),

@@ -60,6 +60,8 @@ pub struct ControllerMetrics {
     restores: Family<RestoreLabels, Counter>,
     repairs: Family<FieldLabels, Counter>,
     claims_rejected: Bounded<RuleLabels, Counter>,
+    /// Certificates for the name of a node that were issued to another pool, since the start.
+    pub contradictions: Counter,
     /// Keys that are no longer repaired, since the start.
     pub keys_left_alone: Counter,
     /// Documents of saved state that could not be read, since the start.
@@ -108,6 +110,7 @@ impl Default for ControllerMetrics {
             restores,
             repairs,
             claims_rejected: Bounded::default(),
+            contradictions: Counter::default(),
             keys_left_alone: Counter::default(),
             unreadable_states: Counter::default(),
             admitted_unseen: Counter::default(),
@@ -169,6 +172,7 @@ impl ControllerMetrics {
             restores,
             repairs,
             claims_rejected,
+            contradictions,
             keys_left_alone,
             unreadable_states,
             admitted_unseen,
@@ -209,6 +213,11 @@ impl ControllerMetrics {
             "Rejected claims of joining kubelets, by rule or protect section; rule nodegate/unnamed: only their number is known; \
              nodegate/owners: metadata.ownerReferences",
             &claims_rejected.family,
+        );
+        catalog.add(
+            "identity_contradictions",
+            "Certificates for the name of a node that were issued to another pool than the one that created the node",
+            contradictions,
         );
         catalog.add(
             "admitted_unseen",

@@ -246,9 +246,14 @@ impl LeaderSession {
     }
 
     async fn follow_touched(&self, queue: &Queue) {
-        let mut touched = self.reconciler.maps().touched().follow();
+        let mut records = self.reconciler.maps().touched().follow();
+        let mut certificates = self.reconciler.certificates().touched().follow();
         loop {
-            touched.next().await.iter().for_each(|node| queue.wake(node, Urgency::Routine));
+            let touched = tokio::select! {
+                touched = records.next() => touched,
+                touched = certificates.next() => touched,
+            };
+            touched.iter().for_each(|node| queue.wake(node, Urgency::Routine));
         }
     }
 }

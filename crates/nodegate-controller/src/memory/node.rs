@@ -1,5 +1,6 @@
 //! What a term remembers about one node.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,8 @@ pub(crate) struct NodeMemory {
     pub(crate) budget: NodeBudget,
     pub(crate) unrecorded: Unrecorded,
     pub(crate) hardware: Hardware,
+    /// The certificates of other pools for its name that were told, by fingerprint.
+    pub(crate) contradictions: BTreeSet<Box<str>>,
 }
 
 impl NodeMemory {
@@ -74,6 +77,7 @@ impl NodeMemory {
             budget: NodeBudget::default(),
             unrecorded: Unrecorded::new(shared.unrecorded_nodes.clone()),
             hardware: Hardware::default(),
+            contradictions: BTreeSet::new(),
         }
     }
 

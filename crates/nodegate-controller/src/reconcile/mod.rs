@@ -2,6 +2,7 @@
 
 mod admitted;
 pub(crate) mod change;
+mod contradictions;
 mod departures;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -41,6 +42,7 @@ use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{NodeFacts, PendingTaints, PolicySet, ReconcilePlan, StoredNode, plan_reconcile};
+use nodegate_stores::certificates::KubeletCertificates;
 use nodegate_stores::inventory::InventoryCache;
 use nodegate_stores::state::{ConfigMaps, StateWriter};
 
@@ -71,6 +73,7 @@ pub struct Reconciler {
     policies: Arc<ArcSwap<PolicySet>>,
     maps: ConfigMaps,
     inventory: Arc<InventoryCache>,
+    certificates: Arc<KubeletCertificates>,
     writer: StateWriter,
     budget: WriteBudget,
     config: KeepConfig,
@@ -101,6 +104,7 @@ impl Reconciler {
             writer: StateWriter::new(maps.clone(), FIELD_MANAGER),
             maps,
             inventory,
+            certificates: Arc::default(),
             budget: WriteBudget::per_second(config.writes_per_second),
             registered_at: ArcSwap::default(),
             evidence_guarded: ArcSwap::default(),
@@ -122,6 +126,12 @@ impl Reconciler {
     #[must_use]
     pub fn with_traces(self, traces: Traces) -> Self {
         Self { traces, ..self }
+    }
+
+    /// Asks `certificates` who asked for the certificates of kubelets, which without it only the records say.
+    #[must_use]
+    pub fn with_certificates(self, certificates: Arc<KubeletCertificates>) -> Self {
+        Self { certificates, ..self }
     }
 
     /// The API of nodes.
@@ -275,6 +285,7 @@ impl Reconciler {
         let (stored, saved) = self.stored_and_saved(node, &facts);
         let plan = self.traces.step_now(Step::Plan, || self.look(node, &facts, &set, &saved));
         self.report_first_look(node, &plan);
+        self.tell_contradictions(node, &facts, &set, &saved);
         if plan.first_sight {
             let admitted = self.was_admitted(node);
             let returned = saved.node_uid.as_deref().is_some_and(|uid| uid != node.uid());
@@ -286,6 +297,7 @@ impl Reconciler {
         let Some((change, again)) = self.admissible(node, &set, &plan, &reverts) else { return Ok(Done::default()) };
         let mut done = summary(&facts, &plan, change.as_ref());
         done.look_again(again);
+        done.look_again(plan.awaits_bootstrap.then(|| self.awaits_certificate(node)).flatten());
         let mut stored = stored;
         if let Some(change) = &change {
             let before = self.to_store(&facts, &stored, plan.record_before(Some(change)), &[]);

@@ -105,6 +105,7 @@ impl Reconciler {
         record.captured_at.clone_from(&stored.captured_at);
         record.revision = stored.revision;
         record.restore_token.clone_from(&stored.restore_token);
+        record.bootstrapped_by = self.bootstraps(facts, stored, &record);
         if (record == *stored && history.is_empty()) || record.says_nothing() {
             return None;
         }

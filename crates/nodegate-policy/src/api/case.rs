@@ -165,6 +165,9 @@ pub struct Case {
     /// What the API server's authenticator adds about the requester: lists of texts by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
+    /// Who asked for the certificate of the kubelet that created the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrapped_by: Option<BootstrapCase>,
     /// Whether the write goes to `nodes/status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<bool>,
@@ -198,6 +201,16 @@ pub struct ChangeCase {
     /// Provider ID to set.
     #[serde(rename = "providerID")]
     pub provider_id: Option<String>,
+}
+
+/// Who asked for a kubelet's first certificate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BootstrapCase {
+    /// The name of the user; of a bootstrap token, `system:bootstrap:` and its ID.
+    pub user: String,
+    /// The groups of that user.
+    pub groups: Vec<String>,
 }
 
 /// Saved state in short form.

@@ -15,6 +15,9 @@ pub struct PoolSpec {
     /// What the API server authenticated about the kubelet that created the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requester: Option<PoolRequesterSpec>,
+    /// Who asked for the certificate of that kubelet (CertificateSigningRequest `spec`), also through its renewals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<PoolBootstrapSpec>,
     /// Node names, exact or with `*`, `?`, `[…]`. A kubelet's credential is for one name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
@@ -30,4 +33,18 @@ pub struct PoolRequesterSpec {
     /// For each key of `extra`, values, exact or with `*`, `?`, `[…]`: the kubelet has one of them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Who asked for a kubelet's first certificate (`certificates.k8s.io/v1 CertificateSigningRequest`, which has what the API server
+/// authenticated about its creator): all given fields must match.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PoolBootstrapSpec {
+    /// Groups, exact or with `*`, `?`, `[…]`: who asked is in one of them, such as one of a bootstrap token's
+    /// `auth-extra-groups`. Those that every bootstrap token is in prove nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<String>>,
+    /// IDs of bootstrap tokens (the part before the dot), exact or with `*`, `?`, `[…]`: it was asked for with one of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Vec<String>>,
 }

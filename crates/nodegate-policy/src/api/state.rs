@@ -56,6 +56,10 @@ pub struct SavedState {
     /// for its pools, as lines of text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authenticated_as: Option<String>,
+    /// Who asked for the certificates of this node's kubelets, if a policy asks for it. Those of the kubelet that created the last
+    /// node object are last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bootstrapped_by: Vec<Bootstrap>,
     /// Fields of a newer version, which are kept.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,
@@ -71,6 +75,19 @@ impl SavedState {
     pub fn says_nothing(&self) -> bool {
         self.node_uid.is_none() && self.labels.is_empty() && self.taints.is_empty() && self.owned.is_none()
     }
+}
+
+/// Certificates of a kubelet that descend, by renewals, from the same bootstrap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bootstrap {
+    /// The name of the user who asked for the first of them.
+    pub user: String,
+    /// The groups of that user, without those of everyone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// The certificates, as hexadecimal SHA-256 fingerprints of their DER form; the newest are last.
+    pub certificates: Vec<String>,
 }
 
 /// One change of a node.

@@ -3,13 +3,14 @@
 use super::Faults;
 use crate::api::document::PolicyError;
 use crate::api::policy::NodePolicySpec;
-use crate::api::pools::{PoolRequesterSpec, PoolSpec};
+use crate::api::pools::{PoolBootstrapSpec, PoolRequesterSpec, PoolSpec};
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
+use crate::facts::bootstrap::GROUPS_OF_EVERY_TOKEN;
 use crate::facts::evidence::GROUPS_OF_EVERY_KUBELET;
 use crate::keys::pattern::{Identities, TextSet};
 use crate::set::index::NameIndexBuilder;
-use crate::set::pools::{Pool, PoolRequester, Pools};
+use crate::set::pools::{Pool, PoolBootstrap, PoolRequester, Pools};
 
 /// Maximum number of keys of `extra` in all pools: each is a line of the evidence that every node carries.
 const EXTRA_KEYS_MAX: usize = 16;
@@ -22,12 +23,12 @@ pub(super) fn compile(names: &mut NameIndexBuilder, pools: &mut Vec<Pool>, fault
     let all = FieldPath::root().key("spec").key("pools");
     for (index, spec) in specs.iter().enumerate() {
         let path = all.index(index);
-        let PoolSpec { name, requester, names: node_names } = spec;
+        let PoolSpec { name, requester, bootstrap, names: node_names } = spec;
         check_name(name, &path, faults);
-        if requester.is_none() && node_names.is_none() {
+        if requester.is_none() && bootstrap.is_none() && node_names.is_none() {
             let problem = Problem::new(
                 format!("nothing proves that a node belongs to pool {name:?}"),
-                "write requester or names",
+                "write requester, bootstrap or names",
             );
             faults.at(&path, problem);
         }
@@ -37,7 +38,8 @@ pub(super) fn compile(names: &mut NameIndexBuilder, pools: &mut Vec<Pool>, fault
             names.add(list, faults.budget, |index, message| faults.at(&path.index(index), message))
         });
         let requester = requester.as_ref().map(|spec| requester_of(spec, &path.key("requester"), faults));
-        pools.push(Pool { name: name.as_str().into(), requester, names: group });
+        let bootstrap = bootstrap.as_ref().map(|spec| bootstrap_of(spec, &path.key("bootstrap"), faults));
+        pools.push(Pool { name: name.as_str().into(), requester, bootstrap, names: group });
     }
 }
 
@@ -58,22 +60,8 @@ fn requester_of(spec: &PoolRequesterSpec, path: &FieldPath, faults: &mut Faults<
         faults.at(path, Problem::new("it names nothing, so every kubelet would prove it", "write groups or extra"));
     }
     let groups = group_spec.as_ref().map(|list| {
-        let path = path.key("groups");
-        faults.refuse_empty(list, &path, NO_NODE);
-        let groups = Identities::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
-            faults.at(&path.index(index), message);
-        });
-        for group in GROUPS_OF_EVERY_KUBELET.into_iter().filter(|group| groups.contains(group)) {
-            let includes = |text: &&String| Identities::parse([text.as_str()]).is_ok_and(|one| one.contains(group));
-            for (index, text) in list.iter().enumerate().filter(|(_, text)| includes(text)) {
-                let problem = Problem::new(
-                    format!("{text:?} includes {group:?}, so every kubelet would prove it"),
-                    "name a group that only this pool's kubelets are in",
-                );
-                faults.at(&path.index(index), problem);
-            }
-        }
-        groups
+        let every = ("every kubelet would prove it", "name a group that only this pool's kubelets are in");
+        groups_of(list, &path.key("groups"), GROUPS_OF_EVERY_KUBELET, every, faults)
     });
     let mut extra = Vec::new();
     for (key, values) in extra_spec {
@@ -97,6 +85,59 @@ fn requester_of(spec: &PoolRequesterSpec, path: &FieldPath, faults: &mut Faults<
         extra.push((key.as_str().into(), set));
     }
     PoolRequester { groups, extra }
+}
+
+fn bootstrap_of(spec: &PoolBootstrapSpec, path: &FieldPath, faults: &mut Faults<'_>) -> PoolBootstrap {
+    let PoolBootstrapSpec { groups: group_spec, tokens: token_spec } = spec;
+    if group_spec.is_none() && token_spec.is_none() {
+        faults.at(path, Problem::new("it names nobody, so everyone who asks would prove it", "write groups or tokens"));
+    }
+    let groups = group_spec.as_ref().map(|list| {
+        let every = ("every bootstrap token would prove it", "name a group that only this pool's tokens are in");
+        groups_of(list, &path.key("groups"), GROUPS_OF_EVERY_TOKEN, every, faults)
+    });
+    let tokens = token_spec.as_ref().map(|list| {
+        let path = path.key("tokens");
+        faults.refuse_empty(list, &path, NO_NODE);
+        let set = TextSet::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
+            faults.at(&path.index(index), message);
+        });
+        for (index, text) in list.iter().enumerate().filter(|(_, text)| text.contains('.')) {
+            let problem = Problem::new(
+                format!("{text:?} is no ID of a bootstrap token"),
+                "write only the part before the dot; what follows is the secret",
+            );
+            faults.at(&path.index(index), problem);
+        }
+        if set.contains("\u{1}") {
+            let problem = Problem::new("any token would prove it", "name the tokens of this pool");
+            faults.at(&path, problem);
+        }
+        set
+    });
+    PoolBootstrap { groups, tokens }
+}
+
+/// A list of groups, none of which everyone is in; `every` says what would follow, and what to do.
+fn groups_of(
+    list: &[String],
+    path: &FieldPath,
+    of_everyone: [&str; 2],
+    every: (&str, &str),
+    faults: &mut Faults<'_>,
+) -> Identities {
+    faults.refuse_empty(list, path, NO_NODE);
+    let groups = Identities::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
+        faults.at(&path.index(index), message);
+    });
+    for group in of_everyone.into_iter().filter(|group| groups.contains(group)) {
+        let includes = |text: &&String| Identities::parse([text.as_str()]).is_ok_and(|one| one.contains(group));
+        for (index, text) in list.iter().enumerate().filter(|(_, text)| includes(text)) {
+            let problem = Problem::new(format!("{text:?} includes {group:?}, so {}", every.0), every.1);
+            faults.at(&path.index(index), problem);
+        }
+    }
+    groups
 }
 
 /// Refuses pools that together ask for more than evidence can hold.

@@ -1,7 +1,10 @@
 //! The evidence for a node's pools: which write gives it, and that admission leaves it on a node that joins.
 
+use std::sync::Arc;
+
 use crate::api::state::SavedState;
 use crate::decide::{DecisionBuilder, PatchScope};
+use crate::facts::bootstrap::Bootstrapper;
 use crate::facts::evidence::{AUTHENTICATED_AS, Evidence};
 use crate::facts::request::{Operation, Write};
 use crate::set::PolicySet;
@@ -10,13 +13,20 @@ impl Write<'_> {
     /// Finds the evidence for the node's pools, if the policies ask for any.
     ///
     /// At a kubelet's CREATE it is what the API server authenticated; at an UPDATE, what is recorded of the node object.
-    pub fn prove(&mut self, set: &PolicySet, saved: Option<&SavedState>) {
+    /// `bootstrapper`: who asked for the certificate with this fingerprint, if pools ask for that.
+    pub fn prove(
+        &mut self,
+        set: &PolicySet,
+        saved: Option<&SavedState>,
+        bootstrapper: impl FnOnce(&str) -> Option<Arc<Bootstrapper>>,
+    ) {
         let Some(keys) = set.pools().asked_of_requester() else { return };
-        self.evidence = match &self.old {
+        let evidence = match &self.old {
             None if self.requester.is_kubelet_of(&self.node.name) => Evidence::of(&self.requester, keys),
             None => None,
             Some(old) => saved.and_then(|saved| Evidence::of_stored(old, saved, false)),
         };
+        self.evidence = evidence.map(|evidence| evidence.bootstrapped(bootstrapper));
     }
 }
 

@@ -29,7 +29,8 @@ pub struct NodeIdentity {
 pub struct PoolProof {
     /// Where it comes from.
     pub source: ProofSource,
-    /// `groups` and extra information (`extra.KEY`) of a requester, or the `name`.
+    /// `groups` and extra information (`extra.KEY`) of a requester, the `user` and `groups` of a bootstrap, with the `certificate` that
+    /// the kubelet presented, or the `name`.
     pub evidence: BTreeMap<String, Vec<String>>,
 }
 
@@ -39,6 +40,8 @@ pub struct PoolProof {
 pub enum ProofSource {
     /// What the API server authenticated about the kubelet that created the node.
     Requester,
+    /// Who asked for that kubelet's first certificate.
+    Bootstrap,
     /// The node's name.
     Name,
 }
@@ -48,9 +51,24 @@ impl ProofSource {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Requester => "requester",
+            Self::Bootstrap => "bootstrap",
             Self::Name => "name",
         }
     }
+}
+
+/// Who asked for the certificate of a kubelet, and the certificate.
+fn bootstrap(evidence: &Evidence<'_>) -> BTreeMap<String, Vec<String>> {
+    let mut found = BTreeMap::new();
+    let mut note = |name: &str, texts: Vec<String>| found.insert(name.to_owned(), texts);
+    if let Some(asked) = evidence.bootstrapper() {
+        note("user", vec![asked.user().to_owned()]);
+        note("groups", asked.groups().map(str::to_owned).collect());
+    }
+    if let Some(certificate) = evidence.certificate() {
+        note("certificate", vec![certificate.to_owned()]);
+    }
+    found
 }
 
 /// The names of all pools of the policies.
@@ -68,6 +86,9 @@ pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidenc
     let proof = strongest.map(|proof| match proof {
         Proof::Requester => {
             PoolProof { source: ProofSource::Requester, evidence: evidence.map(Evidence::by_name).unwrap_or_default() }
+        }
+        Proof::Bootstrap => {
+            PoolProof { source: ProofSource::Bootstrap, evidence: evidence.map(bootstrap).unwrap_or_default() }
         }
         Proof::Name => {
             let evidence = BTreeMap::from([("name".to_owned(), vec![node.name.to_string()])]);

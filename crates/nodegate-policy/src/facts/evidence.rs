@@ -7,11 +7,13 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use crate::api::state::SavedState;
 use crate::facts::NodeFacts;
+use crate::facts::bootstrap::{self, Bootstrapper, CREDENTIAL_ID};
 use crate::facts::json_borrow::Text;
 use crate::facts::json_kinds::{List, object};
 use crate::facts::request::{KUBELET_USER, Requester};
@@ -89,10 +91,28 @@ impl<'a> Extra<'a> {
 /// ```
 ///
 /// All groups are there but those of every kubelet, and those extra keys that policies ask for.
+///
+/// To it belongs who asked for the kubelet's certificate, which is known from elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Evidence<'a>(Cow<'a, str>);
+pub struct Evidence<'a> {
+    text: Cow<'a, str>,
+    bootstrap: Bootstrap,
+}
+
+/// Who asked for the first certificate of a kubelet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Bootstrap {
+    By(Arc<Bootstrapper>),
+    /// Its request may still be read.
+    Awaited,
+    NotKnown,
+}
 
 impl<'a> Evidence<'a> {
+    fn new(text: impl Into<Cow<'a, str>>) -> Self {
+        Self { text: text.into(), bootstrap: Bootstrap::NotKnown }
+    }
+
     /// What is known of the requester of a review, with these keys of its extra information. `None` if it does not fit, or if a
     /// part of it has a line break.
     pub(crate) fn of(requester: &Requester<'_>, keys: &[Box<str>]) -> Option<Evidence<'static>> {
@@ -111,13 +131,13 @@ impl<'a> Evidence<'a> {
         lines.dedup();
         let broken = lines.iter().any(|line| line.contains(char::is_control));
         let text = lines.join("\n");
-        (!broken && lines.len() <= LINES_MAX && text.len() <= EVIDENCE_MAX).then_some(Evidence(text.into()))
+        (!broken && lines.len() <= LINES_MAX && text.len() <= EVIDENCE_MAX).then(|| Evidence::new(text))
     }
 
     /// The evidence in a text about the node with this name. `None` if it is about another user, or longer than nodegate writes.
     pub(crate) fn read(text: &'a str, node: &str) -> Option<Self> {
         let is_short = text.len() <= EVIDENCE_MAX && text.lines().count() <= LINES_MAX;
-        let evidence = Self(text.into());
+        let evidence = Self::new(text);
         let mut users = evidence.after(USER);
         let is_about_node = users.next() == Some(&*format!("{KUBELET_USER}{node}")) && users.next().is_none();
         drop(users);
@@ -131,11 +151,13 @@ impl<'a> Evidence<'a> {
         let recorded = saved.authenticated_as.as_deref().filter(|_| is_of_node);
         let recorded = recorded.and_then(|text| Evidence::read(text, &node.name));
         if let Some(recorded) = recorded {
-            return Some(Evidence(recorded.0.into_owned().into()));
+            let recorded = Evidence::new(recorded.text.into_owned());
+            return Some(recorded.bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate)).not_awaited());
         }
         let left = Evidence::read(node.annotation(AUTHENTICATED_AS)?, &node.name).filter(|_| guarded)?;
-        let lines: BTreeSet<&str> = left.0.lines().filter(|line| *line != REPLACED).collect();
-        Some(Evidence(lines.into_iter().collect::<Vec<_>>().join("\n").into()))
+        let lines: BTreeSet<&str> = left.text.lines().filter(|line| *line != REPLACED).collect();
+        let left = Evidence::new(lines.into_iter().collect::<Vec<_>>().join("\n"));
+        Some(left.bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate)).not_awaited())
     }
 
     /// Whether the annotation of a node says that its kubelet has sent one, which the guard has replaced.
@@ -145,17 +167,17 @@ impl<'a> Evidence<'a> {
 
     /// Whether a text is what nodegate, or the guard, would write about a requester: of some extra keys, each as a whole.
     pub(crate) fn is_true(text: &str, requester: &Requester<'_>) -> bool {
-        let text = Evidence(text.into());
+        let text = Evidence::new(text);
         let named = text.after(EXTRA).map(|line| line.split_once('=').map_or(line, |(key, _)| key));
         let keys: BTreeSet<Box<str>> = named.chain(text.after(NO_EXTRA)).map(Into::into).collect();
         let keys: Vec<Box<str>> = keys.into_iter().take(LINES_MAX).collect();
-        Evidence::of(requester, &keys).is_some_and(|evidence| evidence.has_lines_of(&text.0))
+        Evidence::of(requester, &keys).is_some_and(|evidence| evidence.has_lines_of(&text.text))
     }
 
     /// Whether it has the same lines as a text, in whatever order.
     pub(crate) fn has_lines_of(&self, text: &str) -> bool {
         let lines = |text| str::lines(text).collect::<BTreeSet<&str>>();
-        lines(&self.0) == lines(text)
+        lines(&self.text) == lines(text)
     }
 
     /// The groups of the kubelet.
@@ -187,12 +209,52 @@ impl<'a> Evidence<'a> {
 
     /// The rest of the lines that begin so.
     fn after(&self, beginning: &'static str) -> impl Iterator<Item = &str> {
-        self.0.lines().filter_map(move |line| line.strip_prefix(beginning))
+        self.text.lines().filter_map(move |line| line.strip_prefix(beginning))
     }
 
     /// The text, as it is written into the annotation and into the record.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// The fingerprint of the client certificate that the kubelet presented; `None` if it was authenticated otherwise, or if nobody
+    /// asked for it when the node was created.
+    pub fn certificate(&self) -> Option<&str> {
+        let line = self.after(EXTRA).find_map(|line| line.strip_prefix(CREDENTIAL_ID)?.strip_prefix('='));
+        line.and_then(bootstrap::certificate_of)
+    }
+
+    /// With who asked for that certificate, as `find` knows, unless that is known already. What `find` does not know is awaited.
+    #[must_use]
+    pub fn bootstrapped(self, find: impl FnOnce(&str) -> Option<Arc<Bootstrapper>>) -> Self {
+        let bootstrap = match (self.bootstrap.clone(), self.certificate()) {
+            (known @ Bootstrap::By(_), _) => known,
+            (_, Some(certificate)) => find(certificate).map_or(Bootstrap::Awaited, Bootstrap::By),
+            (_, None) => Bootstrap::NotKnown,
+        };
+        Self { bootstrap, ..self }
+    }
+
+    /// Without waiting for what is not known.
+    #[must_use]
+    pub fn not_awaited(self) -> Self {
+        match self.bootstrap {
+            Bootstrap::Awaited => Self { bootstrap: Bootstrap::NotKnown, ..self },
+            Bootstrap::By(_) | Bootstrap::NotKnown => self,
+        }
+    }
+
+    /// Whether it may become known soon who asked for the kubelet's certificate.
+    pub fn is_awaited(&self) -> bool {
+        self.bootstrap == Bootstrap::Awaited
+    }
+
+    /// Who asked for the kubelet's first certificate, if that is known.
+    pub fn bootstrapper(&self) -> Option<&Arc<Bootstrapper>> {
+        match &self.bootstrap {
+            Bootstrap::By(bootstrapper) => Some(bootstrapper),
+            Bootstrap::Awaited | Bootstrap::NotKnown => None,
+        }
     }
 }
 

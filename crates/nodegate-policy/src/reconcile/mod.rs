@@ -118,6 +118,8 @@ pub struct ReconcilePlan {
     pub lifts_pending: bool,
     /// Whether the node keeps a pending taint because a required inventory has not answered.
     pub awaits_inventory: bool,
+    /// Whether the node keeps a pending taint because it may become known who asked for its kubelet's certificate.
+    pub awaits_bootstrap: bool,
     /// What was admitted without nodegate, as far as it can be detected from the stored node.
     pub unseen: Option<Unseen>,
     /// Number of persisted labels and taints that are not saved, because the node has too many.
@@ -235,7 +237,8 @@ impl<'a> Planner<'a> {
         let (rejected, rejected_more) = self.rejected();
         let (kept, removals) = self.owned();
         let awaits_inventory = self.awaits_inventory();
-        let lifts_pending = !awaits_inventory && self.lift_pending();
+        let awaits_bootstrap = self.is_pending() && self.set.awaits_bootstrap(self.stored.evidence);
+        let lifts_pending = !awaits_inventory && !awaits_bootstrap && self.lift_pending();
         let captured = self.captured();
         let base = self.base();
         let additions = std::mem::take(&mut self.builder.change);
@@ -252,6 +255,7 @@ impl<'a> Planner<'a> {
             rejected_more,
             lifts_pending,
             awaits_inventory,
+            awaits_bootstrap,
             unseen,
             not_saved: captured.left_out,
             additions,
@@ -282,9 +286,12 @@ impl<'a> Planner<'a> {
         forged
     }
 
-    fn awaits_inventory(&self) -> bool {
+    fn is_pending(&self) -> bool {
         self.stored.pending.on(self.stored.node).next().is_some()
-            && !answers::required(self.set, self.stored.inventory).is_empty()
+    }
+
+    fn awaits_inventory(&self) -> bool {
+        self.is_pending() && !answers::required(self.set, self.stored.inventory).is_empty()
     }
 
     fn lift_pending(&mut self) -> bool {

@@ -21,6 +21,8 @@ use crate::api::names::LabelKey;
 use crate::api::policy::MigrationPhase;
 use crate::api::presets::document_name;
 use crate::cel::{ReadPaths, SharedPaths};
+use crate::facts::bootstrap::Bootstrapper;
+use crate::facts::evidence::Evidence;
 use crate::facts::publishers::Publisher;
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::is_restricted;
@@ -130,6 +132,21 @@ impl PolicySet {
     /// Whether pools ask for what the API server authenticated about kubelets.
     pub fn asks_for_evidence(&self) -> bool {
         self.pools().asked_of_requester().is_some()
+    }
+
+    /// Whether pools ask who requested the certificates of kubelets.
+    pub fn asks_for_bootstrap(&self) -> bool {
+        self.pools().asks_for_bootstrap()
+    }
+
+    /// Whether pools depend on who asked for the kubelet's certificate, which may still become known.
+    pub(crate) fn awaits_bootstrap(&self, evidence: Option<&Evidence<'_>>) -> bool {
+        self.asks_for_bootstrap() && evidence.is_some_and(Evidence::is_awaited)
+    }
+
+    /// The pools of the kubelets whose first certificates this user asked for.
+    pub fn bootstrapped_pools(&self, bootstrapper: &Bootstrapper) -> BTreeSet<&str> {
+        self.pools().of_bootstrapper(bootstrapper)
     }
 
     /// The pools.

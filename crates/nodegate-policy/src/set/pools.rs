@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::facts::bootstrap::{Bootstrapper, CREDENTIAL_ID};
 use crate::facts::evidence::Evidence;
 use crate::keys::pattern::{Identities, TextSet};
 use crate::set::kleene::Kleene;
@@ -13,6 +14,7 @@ pub(crate) struct Pools {
     entries: Vec<Pool>,
     /// The keys of extra information that entries ask for, if any asks for something of the requester.
     asked: Option<Vec<Box<str>>>,
+    asks_for_bootstrap: bool,
 }
 
 /// An entry of `pools`.
@@ -20,6 +22,7 @@ pub(crate) struct Pools {
 pub(crate) struct Pool {
     pub(crate) name: Box<str>,
     pub(crate) requester: Option<PoolRequester>,
+    pub(crate) bootstrap: Option<PoolBootstrap>,
     pub(crate) names: Option<NameGroup>,
 }
 
@@ -30,11 +33,20 @@ pub(crate) struct PoolRequester {
     pub(crate) extra: Vec<(Box<str>, TextSet)>,
 }
 
+/// Who must have asked for a kubelet's first certificate.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolBootstrap {
+    pub(crate) groups: Option<Identities>,
+    pub(crate) tokens: Option<TextSet>,
+}
+
 /// What proves that a node belongs to a pool, the strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Proof {
     /// What the API server authenticated about its kubelet.
     Requester,
+    /// Who asked for its kubelet's first certificate.
+    Bootstrap,
     /// Its name.
     Name,
 }
@@ -44,6 +56,7 @@ impl Proof {
     pub(crate) fn in_words(self) -> &'static str {
         match self {
             Self::Requester => "what the API server authenticated about its kubelet",
+            Self::Bootstrap => "who asked for its kubelet's certificate",
             Self::Name => "its name",
         }
     }
@@ -61,10 +74,14 @@ pub(crate) struct PoolsOfNode<'s> {
 impl Pools {
     pub(crate) fn new(entries: Vec<Pool>) -> Self {
         let requesters: Vec<&PoolRequester> = entries.iter().filter_map(|pool| pool.requester.as_ref()).collect();
-        let keys: BTreeSet<&Box<str>> =
-            requesters.iter().flat_map(|requester| &requester.extra).map(|(key, _)| key).collect();
-        let asked = (!requesters.is_empty()).then(|| keys.into_iter().cloned().collect());
-        Self { entries, asked }
+        let mut keys: BTreeSet<Box<str>> =
+            requesters.iter().flat_map(|requester| &requester.extra).map(|(key, _)| key.clone()).collect();
+        let asks_for_bootstrap = entries.iter().any(|pool| pool.bootstrap.is_some());
+        if asks_for_bootstrap {
+            keys.insert(CREDENTIAL_ID.into());
+        }
+        let asked = (asks_for_bootstrap || !requesters.is_empty()).then(|| keys.into_iter().collect());
+        Self { entries, asked, asks_for_bootstrap }
     }
 
     /// Whether there are none.
@@ -82,19 +99,29 @@ impl Pools {
         self.asked.as_deref()
     }
 
+    /// Whether entries ask who requested the certificate of a kubelet.
+    pub(crate) fn asks_for_bootstrap(&self) -> bool {
+        self.asks_for_bootstrap
+    }
+
+    /// The pools that this bootstrapper proves.
+    pub(crate) fn of_bootstrapper(&self, bootstrapper: &Bootstrapper) -> BTreeSet<&str> {
+        let is_proven = |pool: &&Pool| pool.bootstrap.as_ref().is_some_and(|wanted| wanted.matches(bootstrapper));
+        self.entries.iter().filter(is_proven).map(|pool| &*pool.name).collect()
+    }
+
     /// The pools of a node whose name is in these groups.
     pub(crate) fn of_node(&self, name_groups: &[NameGroup], evidence: Option<&Evidence<'_>>) -> PoolsOfNode<'_> {
         let mut found = PoolsOfNode::default();
         for pool in &self.entries {
             let by_name = pool.names.is_some_and(|group| name_groups.binary_search(&group).is_ok());
             let by_requester = pool.requester.as_ref().map_or(Kleene::False, |wanted| wanted.evaluate(evidence));
-            let proof = match by_requester {
-                Kleene::True => Some(Proof::Requester),
-                Kleene::False | Kleene::Unknown => by_name.then_some(Proof::Name),
-            };
-            match proof {
-                Some(proof) => found.proven.push((&pool.name, proof)),
-                None if by_requester == Kleene::Unknown => {
+            let by_bootstrap = pool.bootstrap.as_ref().map_or(Kleene::False, |wanted| wanted.evaluate(evidence));
+            let sources =
+                [(by_requester, Proof::Requester), (by_bootstrap, Proof::Bootstrap), (by_name.into(), Proof::Name)];
+            match sources.iter().find(|(holds, _)| *holds == Kleene::True) {
+                Some((_, proof)) => found.proven.push((&pool.name, *proof)),
+                None if sources.iter().any(|(holds, _)| *holds == Kleene::Unknown) => {
                     found.unknown.insert(&pool.name);
                 }
                 None => {}
@@ -121,6 +148,22 @@ impl PoolRequester {
             None => Kleene::Unknown,
         });
         extra.fold(groups, Kleene::and)
+    }
+}
+
+impl PoolBootstrap {
+    /// Whether it matches. Unknown if it is not known who asked for the kubelet's certificate.
+    fn evaluate(&self, evidence: Option<&Evidence<'_>>) -> Kleene {
+        match evidence.and_then(Evidence::bootstrapper) {
+            Some(bootstrapper) => self.matches(bootstrapper).into(),
+            None => Kleene::Unknown,
+        }
+    }
+
+    fn matches(&self, asked: &Bootstrapper) -> bool {
+        let group = self.groups.as_ref().is_none_or(|wanted| asked.groups().any(|group| wanted.contains(group)));
+        let is_wanted = |wanted: &TextSet| asked.token().is_some_and(|token| wanted.contains(token));
+        group && self.tokens.as_ref().is_none_or(is_wanted)
     }
 }
 

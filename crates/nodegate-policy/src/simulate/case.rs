@@ -8,13 +8,15 @@ use serde_json::{Value as Json, json};
 use super::node_document::read_node;
 use super::short_form::{self, SimulationError, complete, taint, taint_text, taints};
 use super::{Scene, Simulated, identity, node_name, simulate};
-use crate::api::case::{Case, ChangeCase, Expectation, PolicyTest, SavedCase, TestFile, VerdictCase};
+use crate::api::case::{BootstrapCase, Case, ChangeCase, Expectation, PolicyTest, SavedCase, TestFile, VerdictCase};
 use crate::api::policy::EntryMode;
 use crate::api::schema::ShapeFault;
 use crate::api::source::{FieldPath, Tree};
 use crate::api::state::{Owned, SavedState, SavedTaint};
+use crate::facts::bootstrap::{CREDENTIAL_ID, credential_id};
 use crate::{
-    Exemptions, InventoryAnswers, NodeChange, Origin, PendingTaints, PolicyDocument, PolicyError, PolicySet, Verdict,
+    Bootstrapper, Exemptions, InventoryAnswers, NodeChange, Origin, PendingTaints, PolicyDocument, PolicyError,
+    PolicySet, Verdict,
 };
 
 /// The texts that a test file expects in errors, and that none of `errors` contains.
@@ -110,8 +112,15 @@ pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, Simulati
     let inventory = inventory_answers(set, &case.inventory)?;
     let pending_taints = case.controller.unwrap_or_default().then(PendingTaints::default);
     let status = case.status.unwrap_or_default();
-    let extra = (!case.extra.is_empty()).then(|| json!(case.extra).to_string());
-    Ok(Scene { node, old, status, username, groups, extra, saved, inventory, pending_taints })
+    let mut extra = case.extra.clone();
+    let bootstrapped_by = case.bootstrapped_by.as_ref().and_then(|BootstrapCase { user, groups }| {
+        let known = Bootstrapper::new(user, groups.iter().map(String::as_str))?;
+        // The certificate of the example, of which nothing else is asked.
+        extra.entry(CREDENTIAL_ID.to_owned()).or_insert_with(|| vec![credential_id(&"0".repeat(64))]);
+        Some(Arc::new(known))
+    });
+    let extra = (!extra.is_empty()).then(|| json!(extra).to_string());
+    Ok(Scene { node, old, status, username, groups, extra, bootstrapped_by, saved, inventory, pending_taints })
 }
 
 /// The answers that a case gives inventories, by name.

@@ -9,12 +9,14 @@ pub use case::{compile_in_place, compile_inline, faulty_nodes, missing_errors, n
 pub use node_document::{read_node, read_object};
 pub use short_form::{SimulationError, taint, taint_text, taints};
 
+use std::sync::Arc;
+
 use serde_json::Value as Json;
 
 use crate::api::state::SavedState;
 use crate::{
-    DecideContext, Decision, Exemptions, Extra, InventoryAnswers, NodeFacts, Operation, PendingTaints, PolicySet,
-    Requester, Text, Verdict, Write, decide, judge, patch_of_write,
+    Bootstrapper, DecideContext, Decision, Exemptions, Extra, InventoryAnswers, NodeFacts, Operation, PendingTaints,
+    PolicySet, Requester, Text, Verdict, Write, decide, judge, patch_of_write,
 };
 
 /// A write to simulate.
@@ -32,6 +34,8 @@ pub struct Scene {
     pub groups: Vec<String>,
     /// Extra information about the requester, as JSON.
     pub extra: Option<String>,
+    /// Who asked for the certificate of the kubelet that created the node, if that is known.
+    pub bootstrapped_by: Option<Arc<Bootstrapper>>,
     /// What is saved of the node.
     pub saved: Option<SavedState>,
     /// The answers of inventories about the node.
@@ -51,6 +55,7 @@ impl Scene {
             username,
             groups,
             extra: None,
+            bootstrapped_by: None,
             saved: None,
             inventory: InventoryAnswers::default(),
             pending_taints: None,
@@ -104,7 +109,7 @@ fn write<'a>(
         node: NodeFacts::parse(node).map_err(SimulationError::new)?,
         old: old.map(NodeFacts::parse).transpose().map_err(SimulationError::new)?,
     };
-    write.prove(set, scene.saved.as_ref());
+    write.prove(set, scene.saved.as_ref(), |_| scene.bootstrapped_by.clone());
     Ok(write)
 }
 

@@ -26,6 +26,7 @@ fn labels_set(native: &Native, labels: &Json) -> BTreeMap<String, String> {
         username,
         groups,
         extra: None,
+        bootstrapped_by: None,
         saved: None,
         pending_taints: None,
     };
@@ -193,6 +194,7 @@ fn a_warning_about_broken_glass_says_who_overrides_what() {
         username: "alice".to_owned(),
         groups: vec!["oncall".to_owned()],
         extra: None,
+        bootstrapped_by: None,
         saved: None,
         pending_taints: None,
     };

@@ -333,6 +333,7 @@ fn only_a_joining_kubelets_node_loses_its_owners() {
             username: username.to_owned(),
             groups: vec![group.to_owned()],
             extra: None,
+            bootstrapped_by: None,
             saved: None,
             pending_taints: None,
         };

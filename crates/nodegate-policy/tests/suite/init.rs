@@ -100,6 +100,7 @@ fn assert_holds(nodes: &[Value], first: &FirstPolicy) {
                 username,
                 groups,
                 extra: None,
+                bootstrapped_by: None,
                 saved: None,
                 pending_taints: None,
             };

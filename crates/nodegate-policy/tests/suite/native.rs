@@ -211,6 +211,7 @@ fn no_execute_is_added_to_a_living_node_only_where_the_rule_evicts() {
             username,
             groups,
             extra: None,
+            bootstrapped_by: None,
             saved,
             pending_taints,
         };
@@ -320,6 +321,7 @@ fn native_policies_answer_random_writes_as_nodegate_does() {
                     username,
                     groups,
                     extra: None,
+                    bootstrapped_by: None,
                     saved: None,
                     pending_taints: None,
                 };
@@ -370,6 +372,7 @@ fn entries_of_several_modes_and_scopes_for_one_key_have_the_same_verdicts() {
                 username: username.to_owned(),
                 groups: Vec::new(),
                 extra: None,
+                bootstrapped_by: None,
                 saved: None,
                 pending_taints: None,
             };

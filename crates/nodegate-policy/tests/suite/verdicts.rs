@@ -18,6 +18,7 @@ fn verdict_on(policy: &Json, label: &str, user: &str) -> Verdict {
         username: user.to_owned(),
         groups: Vec::new(),
         extra: None,
+        bootstrapped_by: None,
         saved: None,
         pending_taints: None,
     };
@@ -60,6 +61,7 @@ fn a_write_that_changes_more_keys_than_anyone_does_is_denied_as_a_whole() {
             username: "alice".to_owned(),
             groups: Vec::new(),
             extra: None,
+            bootstrapped_by: None,
             saved: None,
             pending_taints: None,
         };

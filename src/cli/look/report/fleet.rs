@@ -212,7 +212,7 @@ impl<'a> Gathering<'a> {
         for remark in planned.notes.into_iter().filter(|remark| remark.kind == RemarkKind::Conflict) {
             self.conflicts.entry(remark).or_default().push(node.to_owned());
         }
-        self.judged(judge(self.set, &json)?);
+        self.judged(judge(self.set, &json, stored.saved)?);
         self.note(node, &plan);
         self.note_pools(node, pools);
         self.count(&facts);

@@ -36,7 +36,7 @@ pub(super) fn run(args: &ReportArgs, invocation: Invocation) -> anyhow::Result<F
     anyhow::ensure!(count > 0, "the cluster has no nodes, so there is nothing to report");
     let mut violations = unreadable;
     for node in &nodes {
-        let found = judge(&set, node).with_context(|| format!("node {}", node_name(node)))?;
+        let found = judge(&set, node, &SavedState::default()).with_context(|| format!("node {}", node_name(node)))?;
         violations.extend(found.into_iter().map(|found| found.violation));
     }
     let report = Violations { policies: policies.into(), nodes: count, violations };
@@ -136,12 +136,12 @@ pub(super) struct Found {
 }
 
 /// The violations of one node.
-pub(super) fn judge(set: &PolicySet, node: &Json) -> anyhow::Result<Vec<Found>> {
+pub(super) fn judge(set: &PolicySet, node: &Json, saved: &SavedState) -> anyhow::Result<Vec<Found>> {
     let scene = Scene::unchanged(node);
     let object = simulate(set, &scene, &Exemptions::default())?.node.to_string();
     let facts = NodeFacts::parse(&object)?;
-    // As the node has it: no kubelet can change it while the guard is there.
-    let evidence = Evidence::of_stored(&facts, &SavedState::default(), true);
+    // As its record or the node has it: no kubelet can change it while the guard is there.
+    let evidence = Evidence::of_stored(&facts, saved, true);
     let verdict = violations(set, &facts, evidence.as_ref());
     let line = |by: &nodegate_policy::RuleId, mode, key: &str, message: &str| Violation {
         node: node_name(node).to_owned(),

@@ -11,7 +11,7 @@ pub(super) struct Case {
     pub(super) summary: &'static str,
 }
 
-pub(super) const CASES: [Case; 29] = [
+pub(super) const CASES: [Case; 30] = [
     Case {
         alert: "NodeMissingLabels",
         series: &[
@@ -143,6 +143,14 @@ pub(super) const CASES: [Case; 29] = [
         fires: 7,
         labels: &[("policy", "hardware"), ("rule", "tier")],
         summary: "Claims of a joining kubelet were rejected by hardware/tier",
+    },
+    Case {
+        alert: "CertificateOfAnotherPool",
+        series: &[("nodegate_identity_contradictions_total", "0x5 1x30")],
+        quiet: 4,
+        fires: 7,
+        labels: &[],
+        summary: "A certificate for the name of a node was issued to another pool than the one that created the node",
     },
     Case {
         alert: "GuardNotCurrent",

@@ -1,11 +1,15 @@
 //! What is recorded of the evidence for pools, and what it counts for.
 
-use serde_json::json;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
 
 use super::scene::{BEFORE, Scene, set};
 use crate::PolicySet;
 use crate::facts::NodeFacts;
+use crate::facts::bootstrap::{Bootstrapper, CREDENTIAL_ID, credential_id};
 use crate::facts::evidence::{AUTHENTICATED_AS, Evidence};
+use crate::facts::pending_taints::PendingTaints;
 
 const OF_GPU: &str = "group=pool:gpu\nuser=system:node:n1";
 
@@ -68,4 +72,38 @@ fn a_node_that_is_created_again_proves_its_pool_anew() {
     let settled = looked_at(created_again, true).settle(&policy());
     assert_eq!(settled.label("node-role.kubernetes.io/gpu"), None);
     assert_eq!(settled.saved.authenticated_as.as_deref(), Some("group=pool:cpu\nuser=system:node:n1"));
+}
+
+#[test]
+fn a_node_stays_pending_until_it_is_known_who_asked_for_its_kubelets_certificate_or_is_no_longer_awaited() {
+    let policy = set(json!({
+        "pools": [{"name": "gpu", "bootstrap": {"tokens": ["abcdef"]}}],
+        "rules": [{"name": "r", "match": {"pools": ["gpu"]}, "labels": {"node-role.kubernetes.io/gpu": ""}}],
+    }));
+    let certificate = credential_id(&"0".repeat(64));
+    let text = format!("extra.{CREDENTIAL_ID}={certificate}\nuser=system:node:n1");
+    let found = |known: Option<&str>| {
+        let known = known.map(|user| Arc::new(Bootstrapper::new(user, []).unwrap()));
+        let mut scene = Scene::new(json!({}));
+        scene.node["metadata"]["annotations"] = json!({AUTHENTICATED_AS: text});
+        let evidence = Evidence::of_stored(&NodeFacts::parse(&scene.node.to_string()).unwrap(), &scene.saved, true);
+        evidence.map(|evidence| evidence.bootstrapped(|_| known))
+    };
+    let taints: Vec<Value> = PendingTaints::default()
+        .all()
+        .iter()
+        .map(|id| json!({"key": id.key.as_str(), "effect": "NoSchedule"}))
+        .collect();
+    let pending = |evidence| Scene { evidence, ..Scene::new(json!({})).tainted(taints.clone().into()) };
+    pending(found(None)).keep(&policy, |plan| assert_eq!((plan.awaits_bootstrap, plan.lifts_pending), (true, false)));
+    for (evidence, role) in [
+        (found(None).map(Evidence::not_awaited), None),
+        (found(Some("system:bootstrap:fedcba")), None),
+        (found(Some("system:bootstrap:abcdef")), Some("")),
+        (None, None),
+    ] {
+        let scene = pending(evidence);
+        scene.keep(&policy, |plan| assert_eq!((plan.awaits_bootstrap, plan.lifts_pending), (false, true)));
+        assert_eq!(scene.settle(&policy).label("node-role.kubernetes.io/gpu"), role);
+    }
 }

@@ -34,7 +34,7 @@ fn write<'a>(set: &PolicySet, scene: &Scene, object: &'a str, old: Option<&'a st
         node: NodeFacts::parse(object).unwrap(),
         old: old.map(|old| NodeFacts::parse(old).unwrap()),
     };
-    write.prove(set, scene.saved().as_ref());
+    write.prove(set, scene.saved().as_ref(), |_| None);
     write
 }
 

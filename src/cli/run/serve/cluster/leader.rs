@@ -177,6 +177,7 @@ impl Cluster {
             events,
             shared.process.metrics.clone(),
         )
+        .with_certificates(self.certificates.clone())
         .with_traces(shared.process.traces.clone());
         let config = LeaderSessionConfig {
             resync: self.config.resync,

@@ -28,6 +28,7 @@ use nodegate_controller::cluster::certificates::ClusterCertificates;
 use nodegate_controller::leader::{LeaseView, longest_delay};
 use nodegate_controller::policies::{self, Combined};
 use nodegate_policy::{Exemptions, PendingTaints};
+use nodegate_stores::certificates::KubeletCertificates;
 use nodegate_stores::files::Loaded;
 use nodegate_stores::inventory::{self, InventoryCache, Refresher};
 use nodegate_stores::state::{ConfigMaps, SavedStates, Unused, UnusedDocument};
@@ -42,6 +43,8 @@ pub(in crate::cli::run::serve) struct Cluster {
     /// The saved state of nodes.
     pub(in crate::cli::run::serve) saved: Arc<SavedStates>,
     maps: ConfigMaps,
+    /// Who asked for the certificates of kubelets.
+    pub(in crate::cli::run::serve) certificates: Arc<KubeletCertificates>,
     /// The answers of inventories.
     pub(in crate::cli::run::serve) inventory: Arc<InventoryCache>,
 }
@@ -95,7 +98,15 @@ impl Cluster {
         let client = config.place.client().await?;
         let saved = Arc::new(SavedStates::new(config.identity));
         let maps = ConfigMaps::new(client.clone(), &config.place.namespace, saved.clone());
-        Ok(Some(Self { client, lease: LeaseView::new(config.lease), saved, maps, inventory: Arc::default(), config }))
+        Ok(Some(Self {
+            client,
+            lease: LeaseView::new(config.lease),
+            saved,
+            maps,
+            certificates: Arc::default(),
+            inventory: Arc::default(),
+            config,
+        }))
     }
 
     /// Starts everything that runs besides the webhook. The task ends after `shutdown`, when the Lease is released.
@@ -214,6 +225,7 @@ impl Cluster {
             ),
             policies::follow(self.client.clone(), &self.config.place.namespace, shared.files.clone(), combined),
             self.follow_certificate(shared),
+            self.follow_kubelet_certificates(shared),
             annotation_calls::follow_annotation_calls(
                 self.client.clone(),
                 &self.config.webhook_configuration,
@@ -226,6 +238,16 @@ impl Cluster {
             self.publish_expiry(shared.expiry.clone(), &events),
             counting,
         );
+    }
+
+    /// Follows who asks for the certificates of kubelets, from when on policies ask for that.
+    async fn follow_kubelet_certificates(&self, shared: &Shared) {
+        let mut generation = shared.generation.clone();
+        let asks = |_: &u64| shared.in_force.policies.load().asks_for_bootstrap();
+        if generation.wait_for(asks).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.certificates.follow(self.client.clone(), longest_delay(self.config.lease)).await;
     }
 
     /// Serves the certificate of the Secret, unless it is in files.

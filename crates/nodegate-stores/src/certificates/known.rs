@@ -1,0 +1,174 @@
+//! What is known of certificates.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::request::{Asked, Issued, digits, fingerprint};
+use super::{Fingerprint, ForNode};
+use nodegate_policy::Bootstrapper;
+use nodegate_policy::api::state::{Bootstrap, SavedState};
+
+/// How many certificates are remembered whose requests were deleted: of kubelets that have not created their node yet. What a node
+/// was created with is in its record.
+const DELETED_MAX: usize = 8192;
+/// Maximum number of renewals that are followed to the first certificate.
+const RENEWALS_MAX: usize = 64;
+/// How many bootstraps of one node are recorded, and how many certificates of each.
+const BOOTSTRAPS_MAX: usize = 3;
+const CERTIFICATES_MAX: usize = 4;
+
+/// How many certificates of one node are looked at, the newest. Who has a bootstrap token can get any number for any name.
+pub(super) const OF_NODE_MAX: usize = 64;
+
+/// The certificates, by fingerprint and by node.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    certificates: HashMap<Fingerprint, Certificate>,
+    /// Of each node, the oldest first.
+    of_nodes: HashMap<Box<str>, Vec<Fingerprint>>,
+    /// Those whose requests were deleted, the first to be deleted first. One that is there again stays in the queue.
+    deleted: VecDeque<Fingerprint>,
+    listing: u64,
+}
+
+#[derive(Debug)]
+struct Certificate {
+    issued: Issued,
+    /// The listing in or after which its request was seen.
+    listing: u64,
+    is_deleted: bool,
+}
+
+impl Known {
+    /// A listing of the requests begins.
+    pub(super) fn begin_listing(&mut self) {
+        self.listing += 1;
+    }
+
+    /// The listing is complete: requests that are not in it are deleted.
+    pub(super) fn end_listing(&mut self) {
+        let is_missing = |known: &&Certificate| known.listing < self.listing && !known.is_deleted;
+        let mut missing: Vec<&Issued> =
+            self.certificates.values().filter(is_missing).map(|known| &known.issued).collect();
+        missing.sort_unstable_by_key(|issued| (issued.at, issued.certificate));
+        let missing: Vec<Fingerprint> = missing.into_iter().map(|issued| issued.certificate).collect();
+        missing.into_iter().for_each(|certificate| self.is_deleted(certificate));
+    }
+
+    /// Takes up a certificate. Returns whether it was not known.
+    pub(super) fn take_up(&mut self, issued: Issued) -> bool {
+        let listing = self.listing;
+        if let Some(known) = self.certificates.get_mut(&issued.certificate) {
+            // Who asked for it does not change. Only who may write in the name of the signer could say otherwise.
+            known.listing = listing;
+            known.is_deleted = false;
+            return false;
+        }
+        let of_node = self.of_nodes.entry(issued.node.clone()).or_default();
+        let is_earlier =
+            |other: &Fingerprint| self.certificates.get(other).is_some_and(|known| known.issued.at <= issued.at);
+        of_node.insert(of_node.partition_point(is_earlier), issued.certificate);
+        self.certificates.insert(issued.certificate, Certificate { issued, listing, is_deleted: false });
+        true
+    }
+
+    /// The request of a certificate was deleted.
+    pub(super) fn is_deleted(&mut self, certificate: Fingerprint) {
+        let Some(known) = self.certificates.get_mut(&certificate).filter(|known| !known.is_deleted) else { return };
+        known.is_deleted = true;
+        self.deleted.push_back(certificate);
+        while self.deleted.len() > DELETED_MAX {
+            let Some(oldest) = self.deleted.pop_front() else { return };
+            if self.certificates.get(&oldest).is_some_and(|known| known.is_deleted) {
+                self.forget(oldest);
+            }
+        }
+    }
+
+    fn forget(&mut self, certificate: Fingerprint) {
+        let Some(known) = self.certificates.remove(&certificate) else { return };
+        if let Some(of_node) = self.of_nodes.get_mut(&known.issued.node) {
+            of_node.retain(|other| *other != certificate);
+            if of_node.is_empty() {
+                self.of_nodes.remove(&known.issued.node);
+            }
+        }
+    }
+
+    /// Who asked for the first certificate that this one descends from.
+    pub(super) fn bootstrapper(
+        &self,
+        certificate: Fingerprint,
+        saved: Option<&SavedState>,
+    ) -> Option<Arc<Bootstrapper>> {
+        let mut next = certificate;
+        for _ in 0..RENEWALS_MAX {
+            match self.certificates.get(&next).map(|known| &known.issued.asked) {
+                Some(Asked::By(bootstrapper)) => return bootstrapper.clone(),
+                Some(Asked::Renewing(Some(earlier))) => next = *earlier,
+                Some(Asked::Renewing(None)) | None => return Bootstrapper::recorded(saved?, &digits(&next)),
+            }
+        }
+        None
+    }
+
+    /// The newest certificates of a node, the oldest of them first.
+    fn newest(&self, node: &str) -> &[Fingerprint] {
+        let of_node = self.of_nodes.get(node).map_or(&[][..], Vec::as_slice);
+        &of_node[of_node.len().saturating_sub(OF_NODE_MAX)..]
+    }
+
+    /// The newest certificates of a node of which it is known who asked.
+    pub(super) fn for_node(&self, node: &str, saved: &SavedState) -> Vec<ForNode> {
+        let known = self.newest(node).iter().filter_map(|certificate| {
+            let bootstrapper = self.bootstrapper(*certificate, Some(saved))?;
+            Some(ForNode { certificate: digits(certificate), bootstrapper })
+        });
+        known.collect()
+    }
+
+    /// What to record of a node that was created with this certificate.
+    pub(super) fn to_record(&self, node: &str, certificate: &str, saved: &SavedState) -> Vec<Bootstrap> {
+        let mut all = saved.bootstrapped_by.clone();
+        let bootstrapper = fingerprint(certificate).and_then(|wanted| self.bootstrapper(wanted, Some(saved)));
+        let Some(bootstrapper) = bootstrapper else { return all };
+        let is_current = |known: &Bootstrap| {
+            known.user == bootstrapper.user() && known.groups.iter().map(String::as_str).eq(bootstrapper.groups())
+        };
+        let mut current = match all.iter().position(is_current) {
+            Some(at) => all.remove(at),
+            None => Bootstrap {
+                user: bootstrapper.user().to_owned(),
+                groups: bootstrapper.groups().map(str::to_owned).collect(),
+                certificates: Vec::new(),
+            },
+        };
+        let has = |known: &Bootstrap, wanted: &str| known.certificates.iter().any(|known| known == wanted);
+        if !has(&current, certificate) {
+            current.certificates.push(certificate.to_owned());
+        }
+        all.push(current);
+        // Renewals that came after the newest one that is recorded. Earlier ones were recorded, or displaced by later ones.
+        let of_node = self.newest(node);
+        let is_recorded = |one: &Fingerprint| all.iter().any(|known| has(known, &digits(one)));
+        let later = of_node.iter().rposition(is_recorded).map_or(0, |at| at + 1);
+        for one in &of_node[later..] {
+            let Some(Asked::Renewing(Some(earlier))) = self.certificates.get(one).map(|known| &known.issued.asked)
+            else {
+                continue;
+            };
+            let earlier = digits(earlier);
+            if let Some(known) = all.iter_mut().find(|known| has(known, &earlier)) {
+                known.certificates.push(digits(one));
+            }
+        }
+        for known in &mut all {
+            while known.certificates.len() > CERTIFICATES_MAX {
+                let oldest = known.certificates.iter().position(|one| one != certificate).unwrap_or_default();
+                known.certificates.remove(oldest);
+            }
+        }
+        all.drain(..all.len().saturating_sub(BOOTSTRAPS_MAX));
+        all
+    }
+}
