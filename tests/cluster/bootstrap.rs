@@ -184,6 +184,8 @@ async fn who_asked_for_a_kubelets_certificate_proves_its_pool_through_renewals_a
     let of_cpu = admin.eventually("boot-cpu", "it has its role", is_cpu).await;
     assert_eq!((label(&of_cpu, ROLE), label(&of_cpu, "accelerator")), (None, None), "{of_cpu:#}");
 
+    admin.label("boot-gpu", "team", json!("ml")).await.unwrap();
+    eventually_state(&maps, "boot-gpu", "its team is saved", |state| state["labels"]["team"] == "ml").await;
     // A renewal is recorded; then the requests are gone, and nodegate is another process.
     eventually_state(&maps, "boot-gpu", "the first is recorded", |state| recorded(state, "gpu000") == 1).await;
     let renewed = signing.renew(&gpu).await;
@@ -199,7 +201,8 @@ async fn who_asked_for_a_kubelets_certificate_proves_its_pool_through_renewals_a
     admin.delete("boot-gpu").await;
     nodegate.until_nodes_are_younger().await;
     renewed.join().await;
-    admin.eventually("boot-gpu", "the renewed certificate proves it", |node| label(node, ROLE) == Some("")).await;
+    let is_itself = |node: &Value| (label(node, ROLE), label(node, "team")) == (Some(""), Some("ml"));
+    admin.eventually("boot-gpu", "the renewed certificate proves it", is_itself).await;
 
     // The attack: a token of another pool gets a certificate for the name of this node.
     let stolen = signing.bootstrap("cpu000", "boot-gpu").await;
@@ -212,7 +215,8 @@ async fn who_asked_for_a_kubelets_certificate_proves_its_pool_through_renewals_a
     admin.delete("boot-gpu").await;
     stolen.join().await;
     let joined = admin.eventually("boot-gpu", "it is of the other pool", is_cpu).await;
-    assert_eq!((label(&joined, ROLE), label(&joined, "accelerator")), (None, None), "{joined:#}");
+    let of_gpu = [ROLE, "accelerator", "team"].map(|key| label(&joined, key));
+    assert_eq!(of_gpu, [None; 3], "{joined:#}");
     // The machine itself comes back, with a certificate whose request is long gone.
     eventually_state(&maps, "boot-gpu", "both are known", |state| {
         (recorded(state, "gpu000"), recorded(state, "cpu000")) == (2, 1)
@@ -220,7 +224,7 @@ async fn who_asked_for_a_kubelets_certificate_proves_its_pool_through_renewals_a
     .await;
     admin.delete("boot-gpu").await;
     renewed.join().await;
-    admin.eventually("boot-gpu", "it is itself again", |node| label(node, ROLE) == Some("")).await;
+    admin.eventually("boot-gpu", "it is itself again", is_itself).await;
     for name in ["boot-gpu", "boot-cpu"] {
         admin.delete(name).await;
     }

@@ -8,6 +8,7 @@ mod waiting;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::OptionFuture;
 use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::reflector::{self, ObjectRef, Store};
@@ -29,6 +30,7 @@ use crate::tell::reports;
 use crate::tell::status;
 use nodegate_base::api_server;
 use nodegate_stores::inventory::Refresher;
+use nodegate_stores::touched::Following;
 
 /// The configuration of a session.
 #[derive(Clone, Debug)]
@@ -247,11 +249,11 @@ impl LeaderSession {
 
     async fn follow_touched(&self, queue: &Queue) {
         let mut records = self.reconciler.maps().touched().follow();
-        let mut certificates = self.reconciler.certificates().touched().follow();
+        let mut certificates = self.reconciler.certificates().map(|known| known.touched().follow());
         loop {
             let touched = tokio::select! {
                 touched = records.next() => touched,
-                touched = certificates.next() => touched,
+                Some(touched) = OptionFuture::from(certificates.as_mut().map(Following::next)) => touched,
             };
             touched.iter().for_each(|node| queue.wake(node, Urgency::Routine));
         }

@@ -10,7 +10,7 @@ use crate::memory::fleet::patience;
 use crate::node::NodeObject;
 use nodegate_base::api_server;
 use nodegate_policy::api::state::{Bootstrap, SavedState};
-use nodegate_policy::{Evidence, NodeFacts};
+use nodegate_policy::{Evidence, NodeFacts, PolicySet};
 use nodegate_stores::certificates::KubeletCertificates;
 
 /// How long a joining node waits for who asked for its kubelet's certificate. Requests are read as they are answered, so what is not
@@ -37,12 +37,25 @@ impl Reconciler {
         saved: &SavedState,
     ) -> Option<Evidence<'static>> {
         let evidence = Evidence::of_stored(facts, saved, is_younger(node, **self.evidence_guarded.load()))?;
-        let known = evidence.bootstrapped(|certificate| self.certificates.bootstrapper(certificate, Some(saved)));
-        Some(if self.awaits_certificate(node).is_some() { known } else { known.not_awaited() })
+        Some(match &self.certificates {
+            Some(certificates) => evidence.bootstrapped(|one| certificates.bootstrapper(one, Some(saved))),
+            None => evidence,
+        })
     }
 
-    /// How much longer a node may wait for who asked for its kubelet's certificate; `None` if it has waited for long enough.
-    pub(crate) fn awaits_certificate(&self, node: &NodeObject) -> Option<Duration> {
+    /// How long a node that was not processed yet is to wait until it is known who asked for its kubelet's certificate, on which its
+    /// pools depend, and what is restored to it. Nothing if it has waited for long enough.
+    pub(crate) fn waits_for_bootstrap(
+        &self,
+        node: &NodeObject,
+        facts: &NodeFacts<'_>,
+        set: &PolicySet,
+        saved: &SavedState,
+    ) -> Option<Duration> {
+        let is_new = saved.node_uid.as_deref() != Some(node.uid());
+        if self.certificates.is_none() || !is_new || !set.awaits_bootstrap(self.evidence(node, facts, saved).as_ref()) {
+            return None;
+        }
         let now = api_server::time_at_most(Timestamp::now())?;
         let left = patience(node.created()?.as_second(), now, CERTIFICATE_WAIT);
         (!left.is_zero()).then_some(left)
@@ -51,15 +64,15 @@ impl Reconciler {
     /// Who asked for the certificates of a node's kubelets, to be recorded with this evidence.
     pub(crate) fn bootstraps(&self, facts: &NodeFacts<'_>, stored: &SavedState, record: &SavedState) -> Vec<Bootstrap> {
         let evidence = Evidence::of_stored(facts, record, false);
-        match evidence.as_ref().and_then(Evidence::certificate) {
-            Some(certificate) => self.certificates.to_record(&facts.name, certificate, stored),
+        match evidence.as_ref().and_then(Evidence::certificate).zip(self.certificates.as_ref()) {
+            Some((certificate, certificates)) => certificates.to_record(&facts.name, certificate, stored),
             None => stored.bootstrapped_by.clone(),
         }
     }
 
-    /// Who asked for the certificates of kubelets.
-    pub(crate) fn certificates(&self) -> &KubeletCertificates {
-        &self.certificates
+    /// Who asked for the certificates of kubelets, if they are followed.
+    pub(crate) fn certificates(&self) -> Option<&KubeletCertificates> {
+        self.certificates.as_deref()
     }
 
     /// Whether a node was created while the mutating webhook was registered.
@@ -71,4 +84,57 @@ impl Reconciler {
 /// Whether a node was created after something that is there.
 fn is_younger(node: &NodeObject, since: Option<Timestamp>) -> bool {
     since.zip(node.created()).is_some_and(|(since, created)| created > since)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::reconcile::fixture;
+    use nodegate_policy::{PolicyDocument, PolicySet};
+
+    /// A node that was created so many seconds ago, whose kubelet presented a certificate.
+    fn node(age: i64) -> NodeObject {
+        let at = |seconds: i64| Timestamp::from_second(Timestamp::now().as_second() - seconds).unwrap().to_string();
+        let evidence = format!(
+            "extra.authentication.kubernetes.io/credential-id=X509SHA256={}\nuser=system:node:n",
+            "0".repeat(64)
+        );
+        let metadata = json!({"name": "n", "uid": "u", "resourceVersion": "1", "creationTimestamp": at(age),
+            "annotations": {"nodegate.dev/authenticated-as": evidence}});
+        NodeObject::read(&json!({"metadata": metadata, "spec": {}}).to_string()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_new_node_waits_for_who_asked_for_its_kubelets_certificate_as_long_as_that_may_be_read() {
+        let spec = json!({"pools": [{"name": "gpu", "bootstrap": {"tokens": ["abcdef"]}}]});
+        let set = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
+        let nothing = tower::service_fn(|_: hyper::Request<Body>| async {
+            Ok::<_, std::io::Error>(hyper::Response::new(Body::empty()))
+        });
+        nodegate_base::api_server::dated(
+            &jiff::fmt::rfc2822::to_string(&Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC)).unwrap(),
+        );
+        let reconciler = || fixture::reconciler(Client::new(nothing, "default"), set.clone(), fixture::config());
+        let following = reconciler().with_certificates(Arc::default());
+        let waits = |reconciler: &Reconciler, node: &NodeObject, saved: &SavedState| {
+            reconciler.waits_for_bootstrap(node, &node.facts().unwrap(), &set, saved)
+        };
+        let (new, old) = (node(3), node(20));
+        assert_eq!(waits(&following, &new, &SavedState::default()), None, "nobody has checked what the node says");
+        following.evidence_guarded(Some(Timestamp::UNIX_EPOCH));
+        let left = waits(&following, &new, &SavedState::default()).unwrap();
+        assert!((Duration::from_secs(10)..=Duration::from_secs(13)).contains(&left), "{left:?}");
+        assert_eq!(waits(&following, &old, &SavedState::default()), None, "it has waited");
+        let recorded = SavedState { node_uid: Some("u".to_owned()), ..SavedState::default() };
+        assert_eq!(waits(&following, &new, &recorded), None, "it was processed before");
+        // A command follows no requests.
+        let alone = reconciler();
+        alone.evidence_guarded(Some(Timestamp::UNIX_EPOCH));
+        assert_eq!(waits(&alone, &new, &SavedState::default()), None);
+    }
 }

@@ -21,13 +21,11 @@ impl Reconciler {
         set: &PolicySet,
         saved: &SavedState,
     ) {
-        if !set.asks_for_bootstrap() {
-            return;
-        }
+        let Some(certificates) = self.certificates().filter(|_| set.asks_for_bootstrap()) else { return };
         let Some(evidence) = self.evidence(node, facts, saved) else { return };
         let Some(created_by) = evidence.bootstrapper() else { return };
         let pools = set.bootstrapped_pools(created_by);
-        for other in self.certificates().for_node(&facts.name, saved) {
+        for other in certificates.for_node(&facts.name, saved) {
             let others = set.bootstrapped_pools(&other.bootstrapper);
             if others == pools {
                 continue;

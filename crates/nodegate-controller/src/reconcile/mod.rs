@@ -73,7 +73,7 @@ pub struct Reconciler {
     policies: Arc<ArcSwap<PolicySet>>,
     maps: ConfigMaps,
     inventory: Arc<InventoryCache>,
-    certificates: Arc<KubeletCertificates>,
+    certificates: Option<Arc<KubeletCertificates>>,
     writer: StateWriter,
     budget: WriteBudget,
     config: KeepConfig,
@@ -104,7 +104,7 @@ impl Reconciler {
             writer: StateWriter::new(maps.clone(), FIELD_MANAGER),
             maps,
             inventory,
-            certificates: Arc::default(),
+            certificates: None,
             budget: WriteBudget::per_second(config.writes_per_second),
             registered_at: ArcSwap::default(),
             evidence_guarded: ArcSwap::default(),
@@ -131,7 +131,7 @@ impl Reconciler {
     /// Asks `certificates` who asked for the certificates of kubelets, which without it only the records say.
     #[must_use]
     pub fn with_certificates(self, certificates: Arc<KubeletCertificates>) -> Self {
-        Self { certificates, ..self }
+        Self { certificates: Some(certificates), ..self }
     }
 
     /// The API of nodes.
@@ -283,6 +283,9 @@ impl Reconciler {
         let facts = node.facts()?;
         let set = self.policies();
         let (stored, saved) = self.stored_and_saved(node, &facts);
+        if let Some(wait) = self.waits_for_bootstrap(node, &facts, &set, &saved) {
+            return Ok(Done { again: Some(wait), ..Done::default() });
+        }
         let plan = self.traces.step_now(Step::Plan, || self.look(node, &facts, &set, &saved));
         self.report_first_look(node, &plan);
         self.tell_contradictions(node, &facts, &set, &saved);
@@ -297,7 +300,6 @@ impl Reconciler {
         let Some((change, again)) = self.admissible(node, &set, &plan, &reverts) else { return Ok(Done::default()) };
         let mut done = summary(&facts, &plan, change.as_ref());
         done.look_again(again);
-        done.look_again(plan.awaits_bootstrap.then(|| self.awaits_certificate(node)).flatten());
         let mut stored = stored;
         if let Some(change) = &change {
             let before = self.to_store(&facts, &stored, plan.record_before(Some(change)), &[]);

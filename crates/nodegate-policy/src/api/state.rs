@@ -60,6 +60,9 @@ pub struct SavedState {
     /// node object are last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bootstrapped_by: Vec<Bootstrap>,
+    /// What was saved of an earlier node of this name that was of another pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_another_pool: Option<SavedOfPool>,
     /// Fields of a newer version, which are kept.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,
@@ -71,10 +74,29 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl SavedState {
-    /// Whether it contains nothing worth keeping: no node UID and no keys.
+    /// Whether it contains nothing worth keeping: no node UID and no keys, also of an earlier pool.
     pub fn says_nothing(&self) -> bool {
-        self.node_uid.is_none() && self.labels.is_empty() && self.taints.is_empty() && self.owned.is_none()
+        self.node_uid.is_none()
+            && self.labels.is_empty()
+            && self.taints.is_empty()
+            && self.owned.is_none()
+            && self.of_another_pool.is_none()
     }
+}
+
+/// What was saved of a node of one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SavedOfPool {
+    /// The evidence for its pools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authenticated_as: Option<String>,
+    /// Persisted labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Persisted taints.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<SavedTaint>,
 }
 
 /// Certificates of a kubelet that descend, by renewals, from the same bootstrap.

@@ -1,6 +1,7 @@
 //! `decide`: what a node should have, and which part of that one request carries.
 
 pub(crate) mod admission_mark;
+mod another_pool;
 pub(crate) mod answers;
 pub(crate) mod decision;
 pub(crate) mod evaluate;
@@ -67,7 +68,15 @@ impl PatchScope {
 ///   (see [`fit`]).
 /// - With `change`, a kubelet's UPDATE keeps the stored value of every label that it may not change, even if a rule assigns
 ///   another value: that is deferred.
-pub fn decide<'a>(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideContext<'a>) -> Decision {
+pub fn decide(set: &PolicySet, write: &Write<'_>, context: &DecideContext<'_>) -> Decision {
+    let is_new =
+        |saved: &&SavedState| write.operation == Operation::Create || (write.is_initial() && !is_of(saved, write));
+    let new = context.saved.filter(is_new);
+    let same_pool = new.and_then(|saved| set.saved_of_same_pool(saved, &write.node.name, write.evidence.as_ref()));
+    decide_on(set, write, &DecideContext { saved: same_pool.as_ref().or(context.saved), ..*context })
+}
+
+fn decide_on<'a>(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideContext<'a>) -> Decision {
     let forbidden = ForbiddenKeys::of(set, write, context);
     let asserted = forbidden.as_ref().map(ForbiddenKeys::asserted).unwrap_or_default();
     let view = view(set, write, context, &asserted);

@@ -96,21 +96,12 @@ impl<'a> Extra<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence<'a> {
     text: Cow<'a, str>,
-    bootstrap: Bootstrap,
-}
-
-/// Who asked for the first certificate of a kubelet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Bootstrap {
-    By(Arc<Bootstrapper>),
-    /// Its request may still be read.
-    Awaited,
-    NotKnown,
+    bootstrapper: Option<Arc<Bootstrapper>>,
 }
 
 impl<'a> Evidence<'a> {
     fn new(text: impl Into<Cow<'a, str>>) -> Self {
-        Self { text: text.into(), bootstrap: Bootstrap::NotKnown }
+        Self { text: text.into(), bootstrapper: None }
     }
 
     /// What is known of the requester of a review, with these keys of its extra information. `None` if it does not fit, or if a
@@ -152,12 +143,12 @@ impl<'a> Evidence<'a> {
         let recorded = recorded.and_then(|text| Evidence::read(text, &node.name));
         if let Some(recorded) = recorded {
             let recorded = Evidence::new(recorded.text.into_owned());
-            return Some(recorded.bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate)).not_awaited());
+            return Some(recorded.bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate)));
         }
         let left = Evidence::read(node.annotation(AUTHENTICATED_AS)?, &node.name).filter(|_| guarded)?;
         let lines: BTreeSet<&str> = left.text.lines().filter(|line| *line != REPLACED).collect();
         let left = Evidence::new(lines.into_iter().collect::<Vec<_>>().join("\n"));
-        Some(left.bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate)).not_awaited())
+        Some(left.bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate)))
     }
 
     /// Whether the annotation of a node says that its kubelet has sent one, which the guard has replaced.
@@ -224,37 +215,17 @@ impl<'a> Evidence<'a> {
         line.and_then(bootstrap::certificate_of)
     }
 
-    /// With who asked for that certificate, as `find` knows, unless that is known already. What `find` does not know is awaited.
+    /// With who asked for that certificate, as `find` knows, unless that is known already.
     #[must_use]
     pub fn bootstrapped(self, find: impl FnOnce(&str) -> Option<Arc<Bootstrapper>>) -> Self {
-        let bootstrap = match (self.bootstrap.clone(), self.certificate()) {
-            (known @ Bootstrap::By(_), _) => known,
-            (_, Some(certificate)) => find(certificate).map_or(Bootstrap::Awaited, Bootstrap::By),
-            (_, None) => Bootstrap::NotKnown,
-        };
-        Self { bootstrap, ..self }
-    }
-
-    /// Without waiting for what is not known.
-    #[must_use]
-    pub fn not_awaited(self) -> Self {
-        match self.bootstrap {
-            Bootstrap::Awaited => Self { bootstrap: Bootstrap::NotKnown, ..self },
-            Bootstrap::By(_) | Bootstrap::NotKnown => self,
-        }
-    }
-
-    /// Whether it may become known soon who asked for the kubelet's certificate.
-    pub fn is_awaited(&self) -> bool {
-        self.bootstrap == Bootstrap::Awaited
+        let known = self.bootstrapper.clone();
+        let bootstrapper = known.or_else(|| self.certificate().and_then(find));
+        Self { bootstrapper, ..self }
     }
 
     /// Who asked for the kubelet's first certificate, if that is known.
     pub fn bootstrapper(&self) -> Option<&Arc<Bootstrapper>> {
-        match &self.bootstrap {
-            Bootstrap::By(bootstrapper) => Some(bootstrapper),
-            Bootstrap::Awaited | Bootstrap::NotKnown => None,
-        }
+        self.bootstrapper.as_ref()
     }
 }
 

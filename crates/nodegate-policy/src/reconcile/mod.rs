@@ -118,8 +118,6 @@ pub struct ReconcilePlan {
     pub lifts_pending: bool,
     /// Whether the node keeps a pending taint because a required inventory has not answered.
     pub awaits_inventory: bool,
-    /// Whether the node keeps a pending taint because it may become known who asked for its kubelet's certificate.
-    pub awaits_bootstrap: bool,
     /// What was admitted without nodegate, as far as it can be detected from the stored node.
     pub unseen: Option<Unseen>,
     /// Number of persisted labels and taints that are not saved, because the node has too many.
@@ -143,7 +141,9 @@ pub struct ReconcilePlan {
 pub fn plan_reconcile(set: &PolicySet, stored: &StoredNode<'_>) -> ReconcilePlan {
     let first_sight = stored.is_new();
     let (settled, under_way) = settle(set, stored, first_sight);
-    let stored = &StoredNode { saved: settled.as_ref().unwrap_or(stored.saved), ..*stored };
+    let saved = settled.as_ref().unwrap_or(stored.saved);
+    let same_pool = first_sight.then(|| set.saved_of_same_pool(saved, &stored.node.name, stored.evidence)).flatten();
+    let stored = &StoredNode { saved: same_pool.as_ref().unwrap_or(saved), ..*stored };
     let admitted = Admitted::of(stored, first_sight);
     let write = Write {
         operation: Operation::Update,
@@ -237,8 +237,7 @@ impl<'a> Planner<'a> {
         let (rejected, rejected_more) = self.rejected();
         let (kept, removals) = self.owned();
         let awaits_inventory = self.awaits_inventory();
-        let awaits_bootstrap = self.is_pending() && self.set.awaits_bootstrap(self.stored.evidence);
-        let lifts_pending = !awaits_inventory && !awaits_bootstrap && self.lift_pending();
+        let lifts_pending = !awaits_inventory && self.lift_pending();
         let captured = self.captured();
         let base = self.base();
         let additions = std::mem::take(&mut self.builder.change);
@@ -255,7 +254,6 @@ impl<'a> Planner<'a> {
             rejected_more,
             lifts_pending,
             awaits_inventory,
-            awaits_bootstrap,
             unseen,
             not_saved: captured.left_out,
             additions,
@@ -286,12 +284,9 @@ impl<'a> Planner<'a> {
         forged
     }
 
-    fn is_pending(&self) -> bool {
-        self.stored.pending.on(self.stored.node).next().is_some()
-    }
-
     fn awaits_inventory(&self) -> bool {
-        self.is_pending() && !answers::required(self.set, self.stored.inventory).is_empty()
+        self.stored.pending.on(self.stored.node).next().is_some()
+            && !answers::required(self.set, self.stored.inventory).is_empty()
     }
 
     fn lift_pending(&mut self) -> bool {

@@ -140,8 +140,9 @@ impl PolicySet {
     }
 
     /// Whether pools depend on who asked for the kubelet's certificate, which may still become known.
-    pub(crate) fn awaits_bootstrap(&self, evidence: Option<&Evidence<'_>>) -> bool {
-        self.asks_for_bootstrap() && evidence.is_some_and(Evidence::is_awaited)
+    pub fn awaits_bootstrap(&self, evidence: Option<&Evidence<'_>>) -> bool {
+        self.asks_for_bootstrap()
+            && evidence.is_some_and(|known| known.certificate().is_some() && known.bootstrapper().is_none())
     }
 
     /// The pools of the kubelets whose first certificates this user asked for.

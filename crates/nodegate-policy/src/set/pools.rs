@@ -167,7 +167,12 @@ impl PoolBootstrap {
     }
 }
 
-impl PoolsOfNode<'_> {
+impl<'s> PoolsOfNode<'s> {
+    /// Those that something else than the node's name proves.
+    pub(crate) fn proven_by_more_than_its_name(self) -> impl Iterator<Item = &'s str> {
+        self.proven.into_iter().filter(|(_, proof)| *proof != Proof::Name).map(|(name, _)| name)
+    }
+
     /// Whether the node belongs to one of the pools with these names.
     pub(crate) fn any_of(&self, wanted: &TextSet) -> Kleene {
         if self.proven.iter().any(|(name, _)| wanted.contains(name)) {

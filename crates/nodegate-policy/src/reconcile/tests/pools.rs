@@ -1,15 +1,11 @@
 //! What is recorded of the evidence for pools, and what it counts for.
 
-use std::sync::Arc;
-
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::scene::{BEFORE, Scene, set};
 use crate::PolicySet;
 use crate::facts::NodeFacts;
-use crate::facts::bootstrap::{Bootstrapper, CREDENTIAL_ID, credential_id};
 use crate::facts::evidence::{AUTHENTICATED_AS, Evidence};
-use crate::facts::pending_taints::PendingTaints;
 
 const OF_GPU: &str = "group=pool:gpu\nuser=system:node:n1";
 
@@ -75,35 +71,36 @@ fn a_node_that_is_created_again_proves_its_pool_anew() {
 }
 
 #[test]
-fn a_node_stays_pending_until_it_is_known_who_asked_for_its_kubelets_certificate_or_is_no_longer_awaited() {
+fn what_was_saved_of_a_node_of_one_pool_is_restored_to_no_node_of_another_and_waits_for_one_of_its_own() {
     let policy = set(json!({
-        "pools": [{"name": "gpu", "bootstrap": {"tokens": ["abcdef"]}}],
-        "rules": [{"name": "r", "match": {"pools": ["gpu"]}, "labels": {"node-role.kubernetes.io/gpu": ""}}],
+        "pools": [{"name": "gpu", "requester": {"groups": ["pool:gpu"]}}, {"name": "cpu", "requester": {"groups": ["pool:cpu"]}}],
+        "persist": {"labels": ["team"]},
     }));
-    let certificate = credential_id(&"0".repeat(64));
-    let text = format!("extra.{CREDENTIAL_ID}={certificate}\nuser=system:node:n1");
-    let found = |known: Option<&str>| {
-        let known = known.map(|user| Arc::new(Bootstrapper::new(user, []).unwrap()));
-        let mut scene = Scene::new(json!({}));
-        scene.node["metadata"]["annotations"] = json!({AUTHENTICATED_AS: text});
-        let evidence = Evidence::of_stored(&NodeFacts::parse(&scene.node.to_string()).unwrap(), &scene.saved, true);
-        evidence.map(|evidence| evidence.bootstrapped(|_| known))
+    let create = |before: Scene, uid: &'static str, asserted: &str, guarded: bool| {
+        let mut scene = before;
+        scene.node["metadata"] =
+            json!({"name": "n1", "uid": uid, "labels": {}, "annotations": {AUTHENTICATED_AS: asserted}});
+        looked_at(scene, guarded).settle(&policy)
     };
-    let taints: Vec<Value> = PendingTaints::default()
-        .all()
-        .iter()
-        .map(|id| json!({"key": id.key.as_str(), "effect": "NoSchedule"}))
-        .collect();
-    let pending = |evidence| Scene { evidence, ..Scene::new(json!({})).tainted(taints.clone().into()) };
-    pending(found(None)).keep(&policy, |plan| assert_eq!((plan.awaits_bootstrap, plan.lifts_pending), (true, false)));
-    for (evidence, role) in [
-        (found(None).map(Evidence::not_awaited), None),
-        (found(Some("system:bootstrap:fedcba")), None),
-        (found(Some("system:bootstrap:abcdef")), Some("")),
-        (None, None),
-    ] {
-        let scene = pending(evidence);
-        scene.keep(&policy, |plan| assert_eq!((plan.awaits_bootstrap, plan.lifts_pending), (false, true)));
-        assert_eq!(scene.settle(&policy).label("node-role.kubernetes.io/gpu"), role);
-    }
+    let label = |mut scene: Scene, team: &str| {
+        scene.node["metadata"]["labels"]["team"] = json!(team);
+        let text = scene.node.to_string();
+        scene.evidence = Evidence::of_stored(&NodeFacts::parse(&text).unwrap(), &scene.saved, true);
+        scene.settle(&policy)
+    };
+    let of = |pool: &str| format!("group=pool:{pool}\nuser=system:node:n1");
+    let gpu = label(create(Scene::new(json!({})), "u1", &of("gpu"), true), "ml");
+    assert_eq!(gpu.saved.labels["team"], "ml");
+    let cpu = create(gpu, "u2", &of("cpu"), true);
+    assert_eq!((cpu.label("team"), cpu.saved.labels.len()), (None, 0));
+    let cpu = label(cpu, "forged");
+    // Nor to one of which no pool is known, and what that one had is nobody else's.
+    let unknown = label(create(cpu, "u3", "", true), "unknown");
+    let gpu = create(unknown, "u4", &of("gpu"), true);
+    assert_eq!(gpu.label("team"), None, "the latest of another pool is kept, and that was of pool cpu");
+    let gpu = label(gpu, "ml");
+    let gpu = create(create(gpu, "u5", &of("cpu"), true), "u6", &of("gpu"), true);
+    assert_eq!(gpu.label("team"), Some("ml"), "a node of the other pool in between takes nothing away");
+    let again = create(gpu, "u7", &of("gpu"), true);
+    assert_eq!(again.label("team"), Some("ml"));
 }
