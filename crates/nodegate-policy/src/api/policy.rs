@@ -141,7 +141,7 @@ pub struct RuleSpec {
     /// Labels with fixed values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Labels whose value is a CEL expression over `node`, `gpu` and `inventory` that yields a string.
+    /// Labels whose value is a CEL expression over `node`, `gpu`, `inventory` and `identity` that yields a string.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub label_expressions: BTreeMap<String, String>,
     /// Labels from one CEL expression that yields a map.
@@ -227,7 +227,7 @@ pub struct ConditionsSpec {
     /// The same as `kernel`, under the name that it has in a Node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_version: Option<Vec<String>>,
-    /// A CEL expression over `node`, `gpu` and `inventory` that yields a boolean.
+    /// A CEL expression over `node`, `gpu`, `inventory` and `identity` that yields a boolean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expression: Option<String>,
 }

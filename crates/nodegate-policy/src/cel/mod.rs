@@ -32,12 +32,12 @@ pub(crate) use nodegate_cel::{REGEX_SIZE_MAX, sized_regex};
 pub use paths::{ReadPaths, SharedPaths};
 pub use reads::{LabelRead, Polarity, Reads};
 pub(crate) use schema::NODE_FIELDS;
-pub use variables::{GpuVariables, NodeVariables, RequestValue, RequestVariables, Variables};
+pub use variables::{GpuVariables, IdentityVariables, NodeVariables, RequestValue, RequestVariables, Variables};
 
 /// The variables that an expression may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// `node`, `gpu`, `inventory`.
+    /// `node`, `gpu`, `inventory`, `identity`.
     Node,
     /// `object`, `oldObject`, `request`.
     Write,

@@ -43,6 +43,8 @@ pub struct Reads {
     pub gpu: bool,
     /// `inventory`
     pub inventory: bool,
+    /// `identity`
+    pub identity: bool,
     /// Any other field of the node, which a kubelet can choose.
     pub other: bool,
     /// `object`
@@ -81,6 +83,7 @@ impl Reader {
         match read.variable {
             "gpu" => self.reads.gpu = true,
             "inventory" => self.reads.inventory = true,
+            "identity" => self.reads.identity = true,
             "oldObject" => {
                 self.reads.old_object = true;
                 self.paths.old_object.merge(&paths);

@@ -7,6 +7,8 @@ use super::{Scope, kubernetes};
 
 static GPU: Fields = Fields::new("GPU", &[("vendor", Text), ("model", Text), ("count", Int), ("source", Text)]);
 
+static IDENTITY: Fields = Fields::new("Identity", &[("pool", Text), ("pools", List(&Text)), ("proof", Text)]);
+
 /// The fields of `request`.
 static REQUEST: Fields = Fields::new(
     "AdmissionRequest",
@@ -44,6 +46,7 @@ static NODE: Schema = Schema {
         Variable { name: "node", shape: Object(&kubernetes::NODE), nullable: false, always: ALWAYS },
         Variable::new("gpu", Object(&GPU)),
         Variable::new("inventory", Map(&Text)),
+        Variable::new("identity", Object(&IDENTITY)),
     ],
 };
 

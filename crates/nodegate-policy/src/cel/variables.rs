@@ -48,6 +48,16 @@ pub struct NodeVariables<'a> {
     node: Excerpt<'a>,
     gpu: Value<'a>,
     inventory: Option<Value<'a>>,
+    identity: Option<Value<'a>>,
+}
+
+/// The pools that a node is proven to belong to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdentityVariables<'a> {
+    /// The one with the strongest proof, and what that is; absent without a pool.
+    pub strongest: Option<(&'a str, &'a str)>,
+    /// All of them, sorted.
+    pub pools: Vec<&'a str>,
 }
 
 /// The variables of evaluations.
@@ -75,6 +85,16 @@ impl<'a> NodeVariables<'a> {
         self
     }
 
+    /// Adds the pools of this node, possibly none. Without this call they are unknown, and an expression that uses `identity` fails.
+    #[must_use]
+    pub fn with_identity(mut self, IdentityVariables { strongest, pools }: IdentityVariables<'a>) -> Self {
+        let pools: Vec<Value<'a>> = pools.into_iter().map(Value::from).collect();
+        let strongest = strongest.map(|(pool, proof)| [("pool", Value::from(pool)), ("proof", Value::from(proof))]);
+        self.identity =
+            Some(Value::map([("pools", Value::from(pools))].into_iter().chain(strongest.into_iter().flatten())));
+        self
+    }
+
     /// The variables with these labels, as (key, value), and taints, as (key, value, effect), instead of
     /// the object's own. A taint without a value has an empty one.
     #[must_use]
@@ -95,10 +115,9 @@ impl<'a> NodeVariables<'a> {
 
     fn of<'v>(&'v self, node: Excerpt<'v>) -> Variables<'v> {
         let variables = nodegate_cel::Variables::new().with("node", node.value).with("gpu", self.gpu.clone());
-        Variables(match &self.inventory {
-            Some(inventory) => variables.with("inventory", inventory.clone()),
-            None => variables,
-        })
+        let known = [("inventory", &self.inventory), ("identity", &self.identity)];
+        let known = known.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        Variables(known.fold(variables, |variables, (name, value)| variables.with(name, value.clone())))
     }
 }
 
@@ -106,7 +125,7 @@ impl<'a> Variables<'a> {
     /// The node `object`, which contains all parts that the expressions read.
     #[must_use]
     pub fn node(object: &Excerpt<'a>) -> NodeVariables<'a> {
-        NodeVariables { node: object.clone(), gpu: Value::map([]), inventory: None }
+        NodeVariables { node: object.clone(), gpu: Value::map([]), inventory: None, identity: None }
     }
 
     /// A write of `object` over `old`, which is `null` to expressions when the node is created. Both are

@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use crate::api::names::TaintEffect;
-use crate::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, Variables};
+use crate::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, IdentityVariables, Paths, Variables};
 use crate::decide::answers::Answers;
 use crate::facts::evidence::Evidence;
 use crate::facts::gpu::{self, GpuSource, Gpus};
@@ -337,6 +337,9 @@ impl<'a> View<'a> {
         if let Some(labels) = reads.inventory.then(|| self.answers.labels()).flatten() {
             node = node.with_inventory(labels);
         }
+        if reads.identity {
+            node = node.with_identity(self.identity_variables());
+        }
         // Without a copy of the object.
         if reads.labels.is_empty() && !reads.any_label && !reads.taints {
             return evaluate(&node.without_keys().within(budget));
@@ -354,6 +357,13 @@ impl<'a> View<'a> {
             node.with(read.filter_map(|key| self.label(key).map(|value| (key, value))), taints)
         };
         evaluate(&variables.within(budget))
+    }
+
+    /// The pools of the node for CEL.
+    fn identity_variables(&self) -> IdentityVariables<'_> {
+        let pools = self.pools();
+        let strongest = pools.strongest().map(|(pool, proof)| (pool, proof.as_str()));
+        IdentityVariables { strongest, pools: pools.proven.iter().map(|(name, _)| *name).collect() }
     }
 
     /// GPU facts for CEL. Unknown facts are omitted; a settled node without any GPU facts has a count of 0.

@@ -85,7 +85,8 @@ pub(super) fn fact(
             let reads = expression.reads();
             let labels = reads.labels.iter().map(|read| label(set, subject, view, &read.key));
             let gpu = reads.gpu.then(|| gpu(view));
-            let known: Vec<String> = failures.into_iter().chain(labels).chain(gpu).collect();
+            let pools = reads.identity.then(|| pools(view));
+            let known: Vec<String> = failures.into_iter().chain(labels).chain(gpu).chain(pools).collect();
             if known.is_empty() { "evaluated on the node as it is".to_owned() } else { known.join("; ") }
         }
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::facts::NodeFacts;
 use crate::facts::evidence::Evidence;
 use crate::set::PolicySet;
-use crate::set::pools::Proof;
+pub use crate::set::pools::ProofSource;
 
 /// The pools of a node, and what proves them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -32,29 +32,6 @@ pub struct PoolProof {
     /// `groups` and extra information (`extra.KEY`) of a requester, the `user` and `groups` of a bootstrap, with the `certificate` that
     /// the kubelet presented, or the `name`.
     pub evidence: BTreeMap<String, Vec<String>>,
-}
-
-/// Where the proof of a pool comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum ProofSource {
-    /// What the API server authenticated about the kubelet that created the node.
-    Requester,
-    /// Who asked for that kubelet's first certificate.
-    Bootstrap,
-    /// The node's name.
-    Name,
-}
-
-impl ProofSource {
-    /// The name as the documents write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Requester => "requester",
-            Self::Bootstrap => "bootstrap",
-            Self::Name => "name",
-        }
-    }
 }
 
 /// Who asked for the certificate of a kubelet, and the certificate.
@@ -82,15 +59,14 @@ pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidenc
         return None;
     }
     let pools = set.pools().of_node(&set.name_groups(&node.name), evidence);
-    let strongest = pools.proven.iter().map(|(_, proof)| *proof).min();
-    let proof = strongest.map(|proof| match proof {
-        Proof::Requester => {
+    let proof = pools.strongest().map(|(_, proof)| match proof {
+        ProofSource::Requester => {
             PoolProof { source: ProofSource::Requester, evidence: evidence.map(Evidence::by_name).unwrap_or_default() }
         }
-        Proof::Bootstrap => {
+        ProofSource::Bootstrap => {
             PoolProof { source: ProofSource::Bootstrap, evidence: evidence.map(bootstrap).unwrap_or_default() }
         }
-        Proof::Name => {
+        ProofSource::Name => {
             let evidence = BTreeMap::from([("name".to_owned(), vec![node.name.to_string()])]);
             PoolProof { source: ProofSource::Name, evidence }
         }

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::facts::bootstrap::{Bootstrapper, CREDENTIAL_ID};
 use crate::facts::evidence::Evidence;
 use crate::keys::pattern::{Identities, TextSet};
@@ -41,17 +44,27 @@ pub(crate) struct PoolBootstrap {
 }
 
 /// What proves that a node belongs to a pool, the strongest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Proof {
-    /// What the API server authenticated about its kubelet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ProofSource {
+    /// What the API server authenticated about the kubelet that created the node.
     Requester,
-    /// Who asked for its kubelet's first certificate.
+    /// Who asked for that kubelet's first certificate.
     Bootstrap,
-    /// Its name.
+    /// The node's name.
     Name,
 }
 
-impl Proof {
+impl ProofSource {
+    /// The name as the documents write it, and as expressions see it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Requester => "requester",
+            Self::Bootstrap => "bootstrap",
+            Self::Name => "name",
+        }
+    }
+
     /// What proves it.
     pub(crate) fn in_words(self) -> &'static str {
         match self {
@@ -66,7 +79,7 @@ impl Proof {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PoolsOfNode<'s> {
     /// The proven ones by name, each with its strongest proof.
-    pub(crate) proven: Vec<(&'s str, Proof)>,
+    pub(crate) proven: Vec<(&'s str, ProofSource)>,
     /// Those of which it is not known whether the node belongs to them.
     pub(crate) unknown: BTreeSet<&'s str>,
 }
@@ -117,8 +130,11 @@ impl Pools {
             let by_name = pool.names.is_some_and(|group| name_groups.binary_search(&group).is_ok());
             let by_requester = pool.requester.as_ref().map_or(Kleene::False, |wanted| wanted.evaluate(evidence));
             let by_bootstrap = pool.bootstrap.as_ref().map_or(Kleene::False, |wanted| wanted.evaluate(evidence));
-            let sources =
-                [(by_requester, Proof::Requester), (by_bootstrap, Proof::Bootstrap), (by_name.into(), Proof::Name)];
+            let sources = [
+                (by_requester, ProofSource::Requester),
+                (by_bootstrap, ProofSource::Bootstrap),
+                (by_name.into(), ProofSource::Name),
+            ];
             match sources.iter().find(|(holds, _)| *holds == Kleene::True) {
                 Some((_, proof)) => found.proven.push((&pool.name, *proof)),
                 None if sources.iter().any(|(holds, _)| *holds == Kleene::Unknown) => {
@@ -152,11 +168,13 @@ impl PoolRequester {
 }
 
 impl PoolBootstrap {
-    /// Whether it matches. Unknown if it is not known who asked for the kubelet's certificate.
+    /// Whether it matches. Unknown if it is not known who asked for the kubelet's certificate; false if it presented none.
     fn evaluate(&self, evidence: Option<&Evidence<'_>>) -> Kleene {
-        match evidence.and_then(Evidence::bootstrapper) {
-            Some(bootstrapper) => self.matches(bootstrapper).into(),
-            None => Kleene::Unknown,
+        let Some(evidence) = evidence else { return Kleene::Unknown };
+        match (evidence.bootstrapper(), evidence.certificate(), evidence.extra(CREDENTIAL_ID)) {
+            (Some(bootstrapper), _, _) => self.matches(bootstrapper).into(),
+            (None, None, Some(_)) => Kleene::False,
+            (None, _, _) => Kleene::Unknown,
         }
     }
 
@@ -168,9 +186,14 @@ impl PoolBootstrap {
 }
 
 impl<'s> PoolsOfNode<'s> {
+    /// The one with the strongest proof, the first by name of several.
+    pub(crate) fn strongest(&self) -> Option<(&'s str, ProofSource)> {
+        self.proven.iter().copied().min_by_key(|(_, proof)| *proof)
+    }
+
     /// Those that something else than the node's name proves.
     pub(crate) fn proven_by_more_than_its_name(self) -> impl Iterator<Item = &'s str> {
-        self.proven.into_iter().filter(|(_, proof)| *proof != Proof::Name).map(|(name, _)| name)
+        self.proven.into_iter().filter(|(_, proof)| *proof != ProofSource::Name).map(|(name, _)| name)
     }
 
     /// Whether the node belongs to one of the pools with these names.

@@ -49,7 +49,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("@x", "column 1", "unexpected character"),
     // Names
     ("nod.metadata.name == 'a'", "column 1", "no variable `nod` here; did you mean `node`?"),
-    ("object.metadata.name == 'a'", "column 1", "the variables are node, gpu, inventory"),
+    ("object.metadata.name == 'a'", "column 1", "the variables are node, gpu, inventory, identity"),
     ("true &&\n  nod == 1", "line 2, column 3", "`nod`"),
     ("node.labels.a == 'b'", "column 6", "write node.metadata.labels"),
     ("node.name == 'b'", "column 6", "write node.metadata.name"),

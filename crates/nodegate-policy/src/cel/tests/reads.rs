@@ -117,7 +117,7 @@ fn labels_with_a_computed_key_or_as_a_whole_are_any_label() {
 }
 
 #[test]
-fn taints_name_gpu_and_inventory_are_reported() {
+fn taints_name_gpu_inventory_and_identity_are_reported() {
     let taints = Reads { taints: true, ..Reads::default() };
     check(r#"node.spec.taints.exists(t, t.key == "a")"#, &taints);
     check("size(node.spec.taints) == 0", &taints);
@@ -131,6 +131,7 @@ fn taints_name_gpu_and_inventory_are_reported() {
     check("gpu == {}", &Reads { gpu: true, ..Reads::default() });
     check(r#""a" in inventory"#, &Reads { inventory: true, ..Reads::default() });
     check(r#"inventory["a"] == "b""#, &Reads { inventory: true, ..Reads::default() });
+    check(r#""gpu" in identity.pools"#, &Reads { identity: true, ..Reads::default() });
 }
 
 #[test]

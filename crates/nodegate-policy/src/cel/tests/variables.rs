@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::{GpuVariables, RequestVariables, Variables, Yields};
+use super::super::{GpuVariables, IdentityVariables, RequestVariables, Variables, Yields};
 use super::{compile, node, whole};
 
 fn evaluate(source: &str, variables: &Variables<'_>) -> Option<bool> {
@@ -54,6 +54,22 @@ fn expressions_over_unknown_facts_fail() {
     assert_eq!(evaluate(r#"gpu.vendor == "nvidia""#, &variables), None);
     assert_eq!(evaluate(r#""a" in inventory"#, &variables), Some(false));
     assert_eq!(evaluate(r#"inventory["a"] == "b""#, &variables), None);
+    assert_eq!(evaluate("size(identity.pools) == 0", &variables), None);
+}
+
+#[test]
+fn pools_are_empty_or_have_one_with_the_strongest_proof() {
+    let object = node().to_string();
+    let bare = Variables::node(&whole(&object));
+    let none = bare.clone().with_identity(IdentityVariables::default());
+    let variables = none.without_keys();
+    assert_eq!(evaluate("size(identity.pools) == 0 && !has(identity.pool)", &variables), Some(true));
+    assert_eq!(evaluate(r#"identity.?pool.orValue("none") == "none""#, &variables), Some(true));
+    assert_eq!(evaluate(r#"identity.pool == "gpu""#, &variables), None);
+    let identity = IdentityVariables { strongest: Some(("gpu", "bootstrap")), pools: vec!["edge", "gpu"] };
+    let known = bare.with_identity(identity);
+    let source = r#"identity.pool == "gpu" && identity.proof == "bootstrap" && "edge" in identity.pools"#;
+    assert_eq!(evaluate(source, &known.without_keys()), Some(true));
 }
 
 #[test]

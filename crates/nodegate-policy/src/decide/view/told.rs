@@ -66,10 +66,17 @@ impl<'a> View<'a> {
             (None, Some(publisher)) => Some(format!("label {key}: {}", publisher.is_away_in_words())),
             (None, None) => None,
         });
-        labels.next().or_else(|| match reads.gpu.then(|| self.gpu())? {
+        let gpu = || match reads.gpu.then(|| self.gpu())? {
             Gpus::Unknown(why) => Some(format!("GPU facts: {why}")),
             Gpus::Found(gpu) => gpu.untold.as_ref().map(|why| format!("GPU facts: {why}")),
             Gpus::None => None,
-        })
+        };
+        let identity = || {
+            let unknown = &self.pools().unknown;
+            let pools: Vec<&str> = unknown.iter().copied().collect();
+            (reads.identity && !pools.is_empty())
+                .then(|| format!("identity: it is not known whether the node belongs to {}", pools.join(", ")))
+        };
+        labels.next().or_else(gpu).or_else(identity)
     }
 }
