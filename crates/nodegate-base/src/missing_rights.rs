@@ -21,10 +21,11 @@ const RIGHTS_MAX: usize = 256;
 
 /// The parts of the program that make requests to the API server. Others log texts of callers, who must not be able to have a right of
 /// their choice named.
-const REQUESTERS: [&str; 5] = [
+const REQUESTERS: [&str; 6] = [
     "kube_",
     "nodegate::cli::run::serve::cluster",
     "nodegate_controller",
+    "nodegate_stores::certificates",
     "nodegate_stores::inventory::stored",
     "nodegate_stores::state",
 ];
