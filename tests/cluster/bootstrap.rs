@@ -2,11 +2,11 @@
 //! checks and certificates that kube-controller-manager approves and signs.
 
 use std::fs;
+use std::path::Path;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use hyper::{Method, Request};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -16,6 +16,7 @@ use super::keeping::{config_maps, eventually_state, node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::pools::until_older;
 use super::requester::{Requester, label};
+use crate::authority::Authority;
 use crate::eventually::eventually;
 
 const ROLE: &str = "node-role.kubernetes.io/gpu";
@@ -30,20 +31,15 @@ fn setup() -> Setup<'static> {
 struct Signing {
     api: ApiServer,
     _controllers: Component,
-    _authority: TempDir,
+    _files: TempDir,
 }
 
 impl Signing {
     fn start(plane: &ControlPlane) -> Self {
-        let authority = tempfile::tempdir().unwrap();
-        let (certificate, key) = (authority.path().join("ca.pem"), authority.path().join("ca.key"));
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "kubelets");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let pair = KeyPair::generate().unwrap();
-        fs::write(&certificate, params.self_signed(&pair).unwrap().pem()).unwrap();
-        fs::write(&key, pair.serialize_pem()).unwrap();
+        let (authority, files) = (Authority::new("kubelets"), tempfile::tempdir().unwrap());
+        let (certificate, key) = (files.path().join("ca.pem"), files.path().join("ca.key"));
+        fs::write(&certificate, &authority.pem).unwrap();
+        fs::write(&key, authority.key()).unwrap();
         for (id, group) in [("gpu000", "pool-gpu"), ("cpu000", "pool-cpu")] {
             let token = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
                 "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"},
@@ -64,7 +60,7 @@ impl Signing {
             let path = format!("/apis/{kind}/v1/clusterrolebindings");
             plane.ask(Method::POST, &path, Some(&binding)).unwrap();
         }
-        let flag = |name: &str, file: &std::path::Path| format!("--{name}={}", file.display());
+        let flag = |name: &str, file: &Path| format!("--{name}={}", file.display());
         let api = plane.another_api_server(&[
             flag("client-ca-file", &certificate),
             "--enable-bootstrap-token-auth=true".to_owned(),
@@ -75,25 +71,12 @@ impl Signing {
             "--controllers=certificatesigningrequest-approving-controller,certificatesigningrequest-signing-controller";
         let arguments = [controllers, &signing_certificate, &signing_key];
         let controllers = plane.component("kube-controller-manager", &arguments);
-        Self { api, _controllers: controllers, _authority: authority }
-    }
-
-    async fn client(&self, user: Value) -> kube::Client {
-        let kubeconfig: Kubeconfig = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {"server": self.api.server, "insecure-skip-tls-verify": true}}],
-            "users": [{"name": "user", "user": user}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
-        }))
-        .unwrap();
-        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        config.root_cert = Some(Vec::new());
-        kube::Client::try_from(config).unwrap()
+        Self { api, _controllers: controllers, _files: files }
     }
 
     /// Gets a certificate for the name of a node with a bootstrap token.
     async fn bootstrap(&self, token: &str, node: &str) -> Kubelet {
-        let client = self.client(json!({"token": format!("{token}.{SECRET}")})).await;
+        let client = self.api.client_with(json!({"token": format!("{token}.{SECRET}")})).await;
         self.issue(&client, node).await
     }
 
@@ -125,7 +108,7 @@ impl Signing {
         })
         .await;
         let user = json!({"client-certificate-data": certificate, "client-key-data": BASE64_STANDARD.encode(key.serialize_pem())});
-        Kubelet { client: self.client(user).await, node: node.to_owned(), request: path }
+        Kubelet { client: self.api.client_with(user).await, node: node.to_owned(), request: path }
     }
 
     /// Deletes the request of a certificate, as kube-controller-manager does an hour after it was issued.

@@ -47,6 +47,11 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
+    /// Its key, PEM.
+    pub(crate) fn key(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     /// A client certificate with this common name.
     pub(crate) fn client(&self, name: &str) -> Identity {
         self.sign(name, |_| {})

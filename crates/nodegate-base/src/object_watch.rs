@@ -11,6 +11,9 @@ use kube::{Api, Error, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use crate::kube_error::{in_words, is_expired};
+use crate::telemetry::brief;
+
 /// The longest delay before objects are listed again that were listed in vain, as they would be after each damaged event.
 const RELIST_MAX: Duration = Duration::from_secs(30);
 
@@ -40,6 +43,25 @@ impl Iterator for Delays {
 impl Backoff for Delays {
     fn reset(&mut self) {
         self.usual.reset();
+    }
+}
+
+/// The failures of a watch, of which each is told once until it works again.
+#[derive(Debug, Default)]
+pub struct WatchFailures(Option<String>);
+
+impl WatchFailures {
+    /// Why the watch fails, in words, if that is news. That everything has to be listed again is none.
+    pub fn news(&mut self, error: &watcher::Error) -> Option<String> {
+        let error = (!is_expired(error)).then(|| brief(in_words(error)))?;
+        let is_news = self.0.as_ref() != Some(&error);
+        self.0 = Some(error.clone());
+        is_news.then_some(error)
+    }
+
+    /// The watch works.
+    pub fn works(&mut self) {
+        self.0 = None;
     }
 }
 
@@ -148,6 +170,25 @@ mod tests {
         r#"{"metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "a", "resourceVersion": "1"}}]}"#;
     const AGAIN: &str =
         r#"{"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "b", "resourceVersion": "6"}}]}"#;
+
+    #[test]
+    fn a_failure_is_told_once_until_the_watch_works_and_listing_again_is_none() {
+        let failure = |text: &str| {
+            let status = kube::core::Status::failure(text, "Forbidden").with_code(403);
+            watcher::Error::WatchError(Box::new(status))
+        };
+        let expired =
+            watcher::Error::WatchError(Box::new(kube::core::Status::failure("old", "Expired").with_code(410)));
+        let mut failing = WatchFailures::default();
+        let told = |failing: &mut WatchFailures, error| failing.news(&error).is_some();
+        assert!(
+            told(&mut failing, failure("a")) && !told(&mut failing, failure("a")) && told(&mut failing, failure("b"))
+        );
+        assert_eq!(failing.news(&expired), None);
+        assert!(!told(&mut failing, failure("b")));
+        failing.works();
+        assert!(told(&mut failing, failure("b")));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_event_that_cannot_be_read_has_everything_listed_again() {

@@ -98,6 +98,11 @@ pub fn wrapped(line: &str, width: usize, indent: usize) -> String {
     text
 }
 
+/// Bytes as hexadecimal digits in lower case.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A number of things: `1 node`, `2 nodes`.
 pub fn counted(count: usize, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
@@ -106,6 +111,11 @@ pub fn counted(count: usize, one: &str, more: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_byte_has_two_hexadecimal_digits() {
+        assert_eq!(hexadecimal(&[0, 10, 255]), "000aff");
+    }
 
     #[test]
     fn a_line_is_cut_between_words_and_a_long_word_stays_whole() {

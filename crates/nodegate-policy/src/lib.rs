@@ -40,7 +40,7 @@ pub use facts::json_kinds::{Flag, List, Object};
 pub use facts::managed_fields::{Claim, Claims, FIELD_MANAGER, TaintsClaimed, Writes};
 pub use facts::pending_taints::{PendingKey, PendingTaints};
 pub use facts::publishers::{Publishers, table as publishers};
-pub use facts::request::{DecideContext, Operation, Requester, Write};
+pub use facts::request::{DecideContext, KUBELET_USER, Operation, Requester, Write};
 pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact, without_place};
 pub use judge::{CHANGES_MAX, Exemptions, Further, Kind, Verdict, Violation, judge, violations};
 pub use keys::annotations::ANNOTATIONS_MAX;

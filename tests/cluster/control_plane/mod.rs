@@ -179,13 +179,13 @@ impl ControlPlane {
 
     /// A kubeconfig for an administrator, or for somebody they impersonate.
     pub(crate) fn kubeconfig(&self, impersonate: Option<(&str, &[&str])>) -> Kubeconfig {
-        serde_json::from_value(json_kubeconfig(&self.server, impersonate)).unwrap()
+        serde_json::from_value(json_kubeconfig(&self.server, &admin(impersonate))).unwrap()
     }
 
     /// The same as a file, for `kubectl` and `helm`.
     pub(crate) fn kubeconfig_file(&self, name: &str, impersonate: Option<(&str, &[&str])>) -> PathBuf {
         let path = self.directory.join(format!("{name}.kubeconfig"));
-        let text = serde_json::to_string(&json_kubeconfig(&self.server, impersonate)).unwrap();
+        let text = serde_json::to_string(&json_kubeconfig(&self.server, &admin(impersonate))).unwrap();
         // Whole at any moment: other tests read it meanwhile.
         let mut file = tempfile::NamedTempFile::new_in(&self.directory).unwrap();
         file.write_all(text.as_bytes()).unwrap();
@@ -201,8 +201,13 @@ impl ControlPlane {
 
     /// A client of an administrator, or of somebody they impersonate.
     pub(crate) async fn client(&self, impersonate: Option<(&str, &[&str])>) -> kube::Client {
+        self.client_with(admin(impersonate)).await
+    }
+
+    /// A client with the credentials of a kubeconfig's `user`.
+    pub(crate) async fn client_with(&self, user: serde_json::Value) -> kube::Client {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let kubeconfig = self.kubeconfig(impersonate);
+        let kubeconfig = serde_json::from_value(json_kubeconfig(&self.server, &user)).unwrap();
         let options = KubeConfigOptions::default();
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
         // No CA is asked, so those of the machine need not be read for each client.
@@ -281,12 +286,17 @@ impl Drop for Component {
     }
 }
 
-fn json_kubeconfig(server: &str, impersonate: Option<(&str, &[&str])>) -> serde_json::Value {
+/// The credentials of an administrator, or of somebody they impersonate.
+fn admin(impersonate: Option<(&str, &[&str])>) -> serde_json::Value {
     let mut user = serde_json::json!({"token": ADMIN_TOKEN});
     if let Some((name, groups)) = impersonate {
         user["as"] = name.into();
         user["as-groups"] = groups.into();
     }
+    user
+}
+
+fn json_kubeconfig(server: &str, user: &serde_json::Value) -> serde_json::Value {
     serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",
         "clusters": [{"name": "test", "cluster": {"server": server, "insecure-skip-tls-verify": true}}],

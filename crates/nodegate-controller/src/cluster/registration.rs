@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout};
 
 use nodegate_base::api_server;
 use nodegate_base::kube_error::{in_words, is_expired};
-use nodegate_base::object_watch::watch_objects;
+use nodegate_base::object_watch::{WatchFailures, watch_objects};
 use nodegate_base::telemetry::brief;
 use nodegate_base::watch::{Changes, Watched};
 use nodegate_policy::FIELD_MANAGER;
@@ -89,23 +89,20 @@ where
 {
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut events = pin!(watch_objects(api, only));
-    let (mut listed, mut failing) = (None, None);
+    let (mut listed, mut failing) = (None, WatchFailures::default());
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => listed = None,
             Ok(Event::InitApply(found)) => listed = Some(found),
             Ok(Event::InitDone) => {
-                failing = None;
+                failing.works();
                 seen(listed.take());
             }
             Ok(Event::Apply(found)) => seen(Some(found)),
             Ok(Event::Delete(_)) => seen(None),
-            Err(error) if is_expired(&error) => {}
             Err(error) => {
-                let error = brief(error);
-                if failing.as_ref() != Some(&error) {
+                if let Some(error) = failing.news(&error) {
                     tracing::warn!(error, kind = %K::kind(&()), name, "a watch failed; retrying");
-                    failing = Some(error);
                 }
             }
         }

@@ -48,12 +48,12 @@ impl Reconciler {
     pub(crate) fn waits_for_bootstrap(
         &self,
         node: &NodeObject,
-        facts: &NodeFacts<'_>,
         set: &PolicySet,
         saved: &SavedState,
+        evidence: Option<&Evidence<'_>>,
     ) -> Option<Duration> {
-        let is_new = saved.node_uid.as_deref() != Some(node.uid());
-        if self.certificates.is_none() || !is_new || !set.awaits_bootstrap(self.evidence(node, facts, saved).as_ref()) {
+        let is_new = !saved.is_of_object(Some(node.uid()));
+        if self.certificates.is_none() || !is_new || !set.awaits_bootstrap(evidence) {
             return None;
         }
         let now = api_server::time_at_most(Timestamp::now())?;
@@ -122,7 +122,8 @@ mod tests {
         let reconciler = || fixture::reconciler(Client::new(nothing, "default"), set.clone(), fixture::config());
         let following = reconciler().with_certificates(Arc::default());
         let waits = |reconciler: &Reconciler, node: &NodeObject, saved: &SavedState| {
-            reconciler.waits_for_bootstrap(node, &node.facts().unwrap(), &set, saved)
+            let evidence = reconciler.evidence(node, &node.facts().unwrap(), saved);
+            reconciler.waits_for_bootstrap(node, &set, saved, evidence.as_ref())
         };
         let (new, old) = (node(3), node(20));
         assert_eq!(waits(&following, &new, &SavedState::default()), None, "nobody has checked what the node says");

@@ -6,9 +6,9 @@ use super::Reconciler;
 use crate::memory::node::NodeMemory;
 use crate::node::NodeObject;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{Bootstrapper, NodeFacts, PolicySet};
+use nodegate_policy::{Bootstrapper, Evidence, PolicySet};
 
-/// How many of them are told of one node in a term: who has a bootstrap token can get any number of certificates.
+/// How many of them are told of one node in a term. A bootstrap token is enough to get any number of certificates.
 const TOLD_MAX: usize = 16;
 
 impl Reconciler {
@@ -17,15 +17,14 @@ impl Reconciler {
     pub(crate) fn tell_contradictions(
         &self,
         node: &NodeObject,
-        facts: &NodeFacts<'_>,
         set: &PolicySet,
         saved: &SavedState,
+        evidence: Option<&Evidence<'_>>,
     ) {
         let Some(certificates) = self.certificates().filter(|_| set.asks_for_bootstrap()) else { return };
-        let Some(evidence) = self.evidence(node, facts, saved) else { return };
-        let Some(created_by) = evidence.bootstrapper() else { return };
+        let Some(created_by) = evidence.and_then(Evidence::bootstrapper) else { return };
         let pools = set.bootstrapped_pools(created_by);
-        for other in certificates.for_node(&facts.name, saved) {
+        for other in certificates.for_node(node.name(), saved) {
             let others = set.bootstrapped_pools(&other.bootstrapper);
             if others == pools {
                 continue;

@@ -41,7 +41,7 @@ use nodegate_base::traces::{Step, Traces};
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{NodeFacts, PendingTaints, PolicySet, ReconcilePlan, StoredNode, plan_reconcile};
+use nodegate_policy::{Evidence, NodeFacts, PendingTaints, PolicySet, ReconcilePlan, StoredNode, plan_reconcile};
 use nodegate_stores::certificates::KubeletCertificates;
 use nodegate_stores::inventory::InventoryCache;
 use nodegate_stores::state::{ConfigMaps, StateWriter};
@@ -236,9 +236,9 @@ impl Reconciler {
         facts: &NodeFacts<'_>,
         set: &PolicySet,
         saved: &SavedState,
+        evidence: Option<&Evidence<'_>>,
     ) -> ReconcilePlan {
         let patched_taints = self.with_memory(node, |known| known.patched_taints.patched()).unwrap_or_default();
-        let evidence = self.evidence(node, facts, saved);
         let stored_node = StoredNode {
             node: facts,
             version: Some(node.resource_version()),
@@ -251,7 +251,7 @@ impl Reconciler {
             adopt: self.config.adopt,
             patched_taints: &patched_taints,
             elsewhere: self.maps.states().publishers(),
-            evidence: evidence.as_ref(),
+            evidence,
         };
         plan_reconcile(set, &stored_node)
     }
@@ -283,12 +283,14 @@ impl Reconciler {
         let facts = node.facts()?;
         let set = self.policies();
         let (stored, saved) = self.stored_and_saved(node, &facts);
-        if let Some(wait) = self.waits_for_bootstrap(node, &facts, &set, &saved) {
+        let evidence = self.evidence(node, &facts, &saved);
+        let evidence = evidence.as_ref();
+        if let Some(wait) = self.waits_for_bootstrap(node, &set, &saved, evidence) {
             return Ok(Done { again: Some(wait), ..Done::default() });
         }
-        let plan = self.traces.step_now(Step::Plan, || self.look(node, &facts, &set, &saved));
+        let plan = self.traces.step_now(Step::Plan, || self.look(node, &facts, &set, &saved, evidence));
         self.report_first_look(node, &plan);
-        self.tell_contradictions(node, &facts, &set, &saved);
+        self.tell_contradictions(node, &set, &saved, evidence);
         if plan.first_sight {
             let admitted = self.was_admitted(node);
             let returned = saved.node_uid.as_deref().is_some_and(|uid| uid != node.uid());

@@ -11,7 +11,7 @@ use crate::node::queue::Urgency;
 use crate::node::{NodeObject, machine};
 use crate::reconcile::Reconciler;
 use crate::reconcile::outcome::{Done, Failure};
-use nodegate_base::text::counted;
+use nodegate_base::text::{counted, hexadecimal};
 use nodegate_base::traces::Step;
 use nodegate_policy::api::state::{Change, SavedState};
 use nodegate_policy::{NodeChange, NodeFacts, ReconcilePlan, SAVED_LABELS_MAX, SAVED_TAINTS_MAX};
@@ -37,7 +37,7 @@ fn restore_token(record: &SavedState, stored: &SavedState) -> Option<String> {
 fn random_word() -> Option<String> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).ok()?;
-    Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(hexadecimal(&bytes))
 }
 
 /// How many consecutive temporary failures are waited for before a node is changed without a record.

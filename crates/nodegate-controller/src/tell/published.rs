@@ -1,6 +1,5 @@
 //! The policies in force, in a ConfigMap that the leader maintains for the command line.
 
-use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +18,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 
+use nodegate_base::text::hexadecimal;
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::policy::EntryMode;
 use nodegate_policy::{Origin, PolicyDocument, PolicySet, baseline, baseline_in};
@@ -69,12 +69,7 @@ impl std::fmt::Display for Published {
 }
 
 fn hash_of(documents: &str) -> String {
-    let mut text = "sha256:".to_owned();
-    for byte in digest(&SHA256, documents.as_bytes()).as_ref() {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    format!("sha256:{}", hexadecimal(digest(&SHA256, documents.as_bytes()).as_ref()))
 }
 
 /// The documents of a set as text, in one order.

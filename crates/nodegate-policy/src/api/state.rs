@@ -74,6 +74,11 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl SavedState {
+    /// Whether it describes the node object with this uid, and not another one of its name.
+    pub fn is_of_object(&self, uid: Option<&str>) -> bool {
+        uid.is_some() && self.node_uid.as_deref() == uid
+    }
+
     /// Whether it contains nothing worth keeping: no node UID and no keys, also of an earlier pool.
     pub fn says_nothing(&self) -> bool {
         self.node_uid.is_none()

@@ -178,7 +178,7 @@ impl<'a> Planner<'a> {
             self.scope.running.is_some() || matches!(self.scope.extent, Extent::Policies { leftovers: true, .. });
         let why = if found != given.value {
             Some(KeptBecause::Changed)
-        } else if uid.is_none() || self.stored.saved.node_uid.as_deref() != uid {
+        } else if !self.stored.saved.is_of_object(uid) {
             Some(KeptBecause::EarlierNode)
         } else if assigned.is_some() {
             self.scope.running.map(|_| KeptBecause::Assigned)

@@ -73,16 +73,8 @@ fn requester_of(spec: &PoolRequesterSpec, path: &FieldPath, faults: &mut Faults<
             );
             faults.at_key(&path, problem);
         }
-        faults.refuse_empty(values, &path, NO_NODE);
-        let set = TextSet::compile(values.iter().map(String::as_str), faults.budget, |index, message| {
-            faults.at(&path.index(index), message);
-        });
-        if set.contains("\u{1}") {
-            let problem =
-                Problem::new("any value would prove it", "name the values that only this pool's kubelets have");
-            faults.at(&path, problem);
-        }
-        extra.push((key.as_str().into(), set));
+        let any = Problem::new("any value would prove it", "name the values that only this pool's kubelets have");
+        extra.push((key.as_str().into(), texts_of(values, &path, any, faults)));
     }
     PoolRequester { groups, extra }
 }
@@ -98,10 +90,6 @@ fn bootstrap_of(spec: &PoolBootstrapSpec, path: &FieldPath, faults: &mut Faults<
     });
     let tokens = token_spec.as_ref().map(|list| {
         let path = path.key("tokens");
-        faults.refuse_empty(list, &path, NO_NODE);
-        let set = TextSet::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
-            faults.at(&path.index(index), message);
-        });
         for (index, text) in list.iter().enumerate().filter(|(_, text)| text.contains('.')) {
             let problem = Problem::new(
                 format!("{text:?} is no ID of a bootstrap token"),
@@ -109,13 +97,21 @@ fn bootstrap_of(spec: &PoolBootstrapSpec, path: &FieldPath, faults: &mut Faults<
             );
             faults.at(&path.index(index), problem);
         }
-        if set.contains("\u{1}") {
-            let problem = Problem::new("any token would prove it", "name the tokens of this pool");
-            faults.at(&path, problem);
-        }
-        set
+        texts_of(list, &path, Problem::new("any token would prove it", "name the tokens of this pool"), faults)
     });
     PoolBootstrap { groups, tokens }
+}
+
+/// A list of texts that leaves some out; `any` says that it does not.
+fn texts_of(list: &[String], path: &FieldPath, any: Problem, faults: &mut Faults<'_>) -> TextSet {
+    faults.refuse_empty(list, path, NO_NODE);
+    let set = TextSet::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
+        faults.at(&path.index(index), message);
+    });
+    if set.contains("\u{1}") {
+        faults.at(path, any);
+    }
+    set
 }
 
 /// A list of groups, none of which everyone is in; `every` says what would follow, and what to do.

@@ -143,7 +143,7 @@ impl<'a> ForbiddenKeys<'a> {
             return false;
         }
         let uid = self.write.old.as_ref().and_then(|old| old.uid.as_deref());
-        let saved = self.context.saved.filter(|saved| uid.is_some() && saved.node_uid.as_deref() == uid);
+        let saved = self.context.saved.filter(|saved| saved.is_of_object(uid));
         saved.is_some_and(|saved| saved.labels.contains_key(key))
             || self.persisting().iter().any(|saved| saved.labels.contains(key))
     }

@@ -69,10 +69,8 @@ impl PatchScope {
 /// - With `change`, a kubelet's UPDATE keeps the stored value of every label that it may not change, even if a rule assigns
 ///   another value: that is deferred.
 pub fn decide(set: &PolicySet, write: &Write<'_>, context: &DecideContext<'_>) -> Decision {
-    let is_new =
-        |saved: &&SavedState| write.operation == Operation::Create || (write.is_initial() && !is_of(saved, write));
-    let new = context.saved.filter(is_new);
-    let same_pool = new.and_then(|saved| set.saved_of_same_pool(saved, &write.node.name, write.evidence.as_ref()));
+    let restored = context.saved.filter(|saved| is_restored(saved, write));
+    let same_pool = restored.and_then(|saved| set.saved_of_same_pool(saved, &write.node.name, write.evidence.as_ref()));
     decide_on(set, write, &DecideContext { saved: same_pool.as_ref().or(context.saved), ..*context })
 }
 
@@ -80,11 +78,9 @@ fn decide_on<'a>(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideConte
     let forbidden = ForbiddenKeys::of(set, write, context);
     let asserted = forbidden.as_ref().map(ForbiddenKeys::asserted).unwrap_or_default();
     let view = view(set, write, context, &asserted);
-    let created = write.operation == Operation::Create;
     let initial = write.is_initial();
-    // The write that sets the provider ID may be the first that identifies the machine.
-    let restores = |saved: &&SavedState| created || (initial && !is_of(saved, write));
-    let eval = EvalContext { sources: Sources { defaults: initial, saved: context.saved.filter(restores) }, initial };
+    let saved = context.saved.filter(|saved| is_restored(saved, write));
+    let eval = EvalContext { sources: Sources { defaults: initial, saved }, initial };
     let (mut builder, _) = DecisionBuilder::run(set, write, view, eval, forbidden);
     builder.correct(&asserted);
     builder.retire();
@@ -136,6 +132,12 @@ fn is_of(saved: &SavedState, write: &Write<'_>) -> bool {
         (Some(_), None) => false,
         (None, _) => true,
     }
+}
+
+/// Whether this write restores what is saved: the node is created, or was never processed. The write that sets the provider ID
+/// may be the first that identifies the machine.
+fn is_restored(saved: &SavedState, write: &Write<'_>) -> bool {
+    write.operation == Operation::Create || (write.is_initial() && !is_of(saved, write))
 }
 
 /// Masks the keys that nodegate owns, except labels that an inventory may have given that has not answered (again): its last

@@ -16,7 +16,7 @@ const X509: &str = "X509SHA256=";
 const TOKEN_USER: &str = "system:bootstrap:";
 /// The groups of everyone who asks with a bootstrap token. They prove nothing.
 pub(crate) const GROUPS_OF_EVERY_TOKEN: [&str; 2] = ["system:bootstrappers", "system:authenticated"];
-/// The most groups that are kept, and their length together in bytes. Who is in more of them proves nothing.
+/// Maximum number of groups that are kept, and their total length in bytes. A user with more of them proves nothing.
 const GROUPS_MAX: (usize, usize) = (64, 8192);
 
 /// Who asked for the first certificate of a kubelet.

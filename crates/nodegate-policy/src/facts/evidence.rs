@@ -138,17 +138,17 @@ impl<'a> Evidence<'a> {
     /// The evidence about a stored node: what its record has, else, if `guarded`, what was left on it when it was created.
     /// `guarded`: the guard was in force then, so that the API server checked it.
     pub fn of_stored(node: &NodeFacts<'_>, saved: &SavedState, guarded: bool) -> Option<Evidence<'static>> {
-        let is_of_node = saved.node_uid.is_some() && saved.node_uid.as_deref() == node.uid.as_deref();
+        let is_of_node = saved.is_of_object(node.uid.as_deref());
         let recorded = saved.authenticated_as.as_deref().filter(|_| is_of_node);
-        let recorded = recorded.and_then(|text| Evidence::read(text, &node.name));
-        if let Some(recorded) = recorded {
-            let recorded = Evidence::new(recorded.text.into_owned());
-            return Some(recorded.bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate)));
-        }
-        let left = Evidence::read(node.annotation(AUTHENTICATED_AS)?, &node.name).filter(|_| guarded)?;
-        let lines: BTreeSet<&str> = left.text.lines().filter(|line| *line != REPLACED).collect();
-        let left = Evidence::new(lines.into_iter().collect::<Vec<_>>().join("\n"));
-        Some(left.bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate)))
+        let text = match recorded.and_then(|text| Evidence::read(text, &node.name)) {
+            Some(recorded) => recorded.text.into_owned(),
+            None => {
+                let left = Evidence::read(node.annotation(AUTHENTICATED_AS)?, &node.name).filter(|_| guarded)?;
+                let lines: BTreeSet<&str> = left.text.lines().filter(|line| *line != REPLACED).collect();
+                lines.into_iter().collect::<Vec<_>>().join("\n")
+            }
+        };
+        Some(Evidence::new(text).bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate)))
     }
 
     /// Whether the annotation of a node says that its kubelet has sent one, which the guard has replaced.

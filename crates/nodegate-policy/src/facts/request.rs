@@ -23,7 +23,7 @@ pub struct Requester<'a> {
 }
 
 /// What the user names of kubelets begin with; the name of the node follows.
-pub(crate) const KUBELET_USER: &str = "system:node:";
+pub const KUBELET_USER: &str = "system:node:";
 
 impl Requester<'_> {
     /// Whether this is a kubelet: user `system:node:<name>` in group `system:nodes`.

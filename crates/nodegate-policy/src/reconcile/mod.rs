@@ -83,8 +83,7 @@ impl StoredNode<'_> {
 
     /// Whether this node object was not recorded before.
     fn is_new(&self) -> bool {
-        let uid = self.node.uid.as_deref();
-        uid.is_none() || self.saved.node_uid.as_deref() != uid
+        !self.saved.is_of_object(self.node.uid.as_deref())
     }
 }
 

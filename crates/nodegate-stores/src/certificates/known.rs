@@ -3,8 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::request::{Asked, Issued, digits, fingerprint};
+use super::request::{Asked, Issued, fingerprint};
 use super::{Fingerprint, ForNode};
+use nodegate_base::text::hexadecimal;
 use nodegate_policy::Bootstrapper;
 use nodegate_policy::api::state::{Bootstrap, SavedState};
 
@@ -17,7 +18,7 @@ const RENEWALS_MAX: usize = 64;
 const BOOTSTRAPS_MAX: usize = 3;
 const CERTIFICATES_MAX: usize = 4;
 
-/// How many certificates of one node are looked at, the newest. Who has a bootstrap token can get any number for any name.
+/// How many certificates of one node are read, the newest. A bootstrap token is enough to get any number for any name.
 pub(super) const OF_NODE_MAX: usize = 64;
 
 /// The certificates, by fingerprint and by node.
@@ -106,7 +107,7 @@ impl Known {
             match self.certificates.get(&next).map(|known| &known.issued.asked) {
                 Some(Asked::By(bootstrapper)) => return bootstrapper.clone(),
                 Some(Asked::Renewing(Some(earlier))) => next = *earlier,
-                Some(Asked::Renewing(None)) | None => return Bootstrapper::recorded(saved?, &digits(&next)),
+                Some(Asked::Renewing(None)) | None => return Bootstrapper::recorded(saved?, &hexadecimal(&next)),
             }
         }
         None
@@ -122,7 +123,7 @@ impl Known {
     pub(super) fn for_node(&self, node: &str, saved: &SavedState) -> Vec<ForNode> {
         let known = self.newest(node).iter().filter_map(|certificate| {
             let bootstrapper = self.bootstrapper(*certificate, Some(saved))?;
-            Some(ForNode { certificate: digits(certificate), bootstrapper })
+            Some(ForNode { certificate: hexadecimal(certificate), bootstrapper })
         });
         known.collect()
     }
@@ -150,16 +151,16 @@ impl Known {
         all.push(current);
         // Renewals that came after the newest one that is recorded. Earlier ones were recorded, or displaced by later ones.
         let of_node = self.newest(node);
-        let is_recorded = |one: &Fingerprint| all.iter().any(|known| has(known, &digits(one)));
+        let is_recorded = |one: &Fingerprint| all.iter().any(|known| has(known, &hexadecimal(one)));
         let later = of_node.iter().rposition(is_recorded).map_or(0, |at| at + 1);
         for one in &of_node[later..] {
             let Some(Asked::Renewing(Some(earlier))) = self.certificates.get(one).map(|known| &known.issued.asked)
             else {
                 continue;
             };
-            let earlier = digits(earlier);
+            let earlier = hexadecimal(earlier);
             if let Some(known) = all.iter_mut().find(|known| has(known, &earlier)) {
-                known.certificates.push(digits(one));
+                known.certificates.push(hexadecimal(one));
             }
         }
         for known in &mut all {

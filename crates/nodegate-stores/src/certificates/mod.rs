@@ -21,9 +21,7 @@ use parking_lot::RwLock;
 use self::known::Known;
 use self::request::{Issued, SIGNER, fingerprint};
 use crate::touched::Touched;
-use nodegate_base::kube_error::{in_words, is_expired};
-use nodegate_base::object_watch::watch_objects_within;
-use nodegate_base::telemetry::brief;
+use nodegate_base::object_watch::{WatchFailures, watch_objects_within};
 use nodegate_policy::Bootstrapper;
 use nodegate_policy::api::state::{Bootstrap, SavedState};
 
@@ -75,26 +73,23 @@ impl KubeletCertificates {
         let requests: Api<CertificateSigningRequest> = Api::all(client);
         let config = Config::default().fields(&format!("spec.signerName={SIGNER}"));
         let mut stream = std::pin::pin!(watch_objects_within(requests, config, longest));
-        let mut failing: Option<String> = None;
+        let mut failing = WatchFailures::default();
         while let Some(event) = stream.next().await {
             match event {
                 Ok(Event::Init) => self.known.write().begin_listing(),
                 Ok(Event::InitApply(request) | Event::Apply(request)) => self.take_up(&request),
                 Ok(Event::InitDone) => {
                     self.known.write().end_listing();
-                    failing = None;
+                    failing.works();
                 }
                 Ok(Event::Delete(request)) => {
                     if let Some(issued) = Issued::read(&request) {
                         self.known.write().is_deleted(issued.certificate);
                     }
                 }
-                Err(error) if is_expired(&error) => {}
                 Err(error) => {
-                    let error = brief(in_words(&error));
-                    if failing.as_ref() != Some(&error) {
+                    if let Some(error) = failing.news(&error) {
                         tracing::warn!(%error, "the watch of CertificateSigningRequests failed, so it is not known who asks for the certificates of kubelets, and nodes are not known to belong to pools with `bootstrap`; retrying");
-                        failing = Some(error);
                     }
                 }
             }

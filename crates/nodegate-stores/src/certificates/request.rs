@@ -9,13 +9,10 @@ use rustls::pki_types::pem::PemObject as _;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::Fingerprint;
-use nodegate_policy::{Bootstrapper, CREDENTIAL_ID, certificate_of};
+use nodegate_policy::{Bootstrapper, CREDENTIAL_ID, KUBELET_USER, certificate_of};
 
 /// The signer of kubelets' client certificates.
 pub(super) const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-
-/// What the user names of kubelets begin with; the name of the node follows.
-const KUBELET: &str = "system:node:";
 
 /// How a certificate was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +45,7 @@ impl Issued {
         let (_, parsed) = X509Certificate::from_der(&der).ok()?;
         let mut names = parsed.subject().iter_common_name();
         let (name, None) = (names.next()?.as_str().ok()?, names.next()) else { return None };
-        let node = name.strip_prefix(KUBELET).filter(|node| !node.is_empty())?;
+        let node = name.strip_prefix(KUBELET_USER).filter(|node| !node.is_empty())?;
         let user = spec.username.as_deref().unwrap_or_default();
         let asked = if user == name {
             let values = spec.extra.as_ref().and_then(|extra| extra.get(CREDENTIAL_ID));
@@ -75,9 +72,4 @@ pub(super) fn fingerprint(digits: &str) -> Option<Fingerprint> {
         *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
     }
     Some(bytes)
-}
-
-/// The hexadecimal digits of a fingerprint.
-pub(super) fn digits(certificate: &Fingerprint) -> String {
-    certificate.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -2,8 +2,9 @@ use k8s_openapi::ByteString;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 
-use super::request::{Asked, digits};
+use super::request::Asked;
 use super::*;
+use nodegate_base::text::hexadecimal;
 
 /// A certificate for a user, and its fingerprint as the API server writes it.
 fn certificate(user: &str) -> (String, String) {
@@ -12,7 +13,7 @@ fn certificate(user: &str) -> (String, String) {
     params.distinguished_name.push(DnType::CommonName, user);
     let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, certificate.der());
-    let fingerprint = digits(&Fingerprint::try_from(digest.as_ref()).unwrap());
+    let fingerprint = hexadecimal(&Fingerprint::try_from(digest.as_ref()).unwrap());
     (certificate.pem(), fingerprint)
 }
 
@@ -33,7 +34,7 @@ fn a_request_says_who_asked_and_a_renewal_with_which_certificate() {
     let token = json!({"username": "system:bootstrap:abcdef", "groups": ["system:bootstrappers", "pool:gpu", "system:authenticated"]});
     let (asked, fingerprint_of_first) = request("system:node:gpu-1", &token);
     let issued = Issued::read(&asked).unwrap();
-    assert_eq!((&*issued.node, digits(&issued.certificate)), ("gpu-1", fingerprint_of_first.clone()));
+    assert_eq!((&*issued.node, hexadecimal(&issued.certificate)), ("gpu-1", fingerprint_of_first.clone()));
     let Asked::By(Some(bootstrapper)) = &issued.asked else { panic!("{issued:?}") };
     assert_eq!(bootstrapper.user(), "system:bootstrap:abcdef");
     assert_eq!(bootstrapper.groups().collect::<Vec<_>>(), ["pool:gpu"]);
@@ -76,7 +77,7 @@ fn number(number: u16) -> Fingerprint {
 }
 
 fn name(of: u16) -> String {
-    digits(&number(of))
+    hexadecimal(&number(of))
 }
 
 /// A certificate of a node, asked for by a token.

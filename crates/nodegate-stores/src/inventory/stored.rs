@@ -18,10 +18,9 @@ use tokio::time::Instant;
 
 use super::cache::{InventoryCache, SHARDS, Shard};
 use super::source::Living;
-use nodegate_base::kube_error::{in_words, is_expired};
+use nodegate_base::kube_error::in_words;
 use nodegate_base::metrics::InventoryMetrics;
-use nodegate_base::object_watch::watch_objects;
-use nodegate_base::telemetry::brief;
+use nodegate_base::object_watch::{WatchFailures, watch_objects};
 use nodegate_policy::{InventoryAnswers, InventoryLabels, InventoryQuestion};
 
 /// The prefix of the names of the ConfigMaps; a number of two digits follows.
@@ -230,7 +229,7 @@ pub async fn follow(
     let mut stream = std::pin::pin!(stream);
     let mut synced = Some(synced);
     let mut listed = HashSet::new();
-    let mut failing: Option<String> = None;
+    let mut failing = WatchFailures::default();
     while let Some(event) = stream.next().await {
         match event {
             Ok(Event::Init) => listed.clear(),
@@ -243,7 +242,7 @@ pub async fn follow(
             Ok(Event::InitDone) => {
                 let gone = (0..SHARDS).filter(|at| !listed.contains(at) && !cache.shard(*at).is_empty());
                 gone.for_each(|at| follower.is_gone(at));
-                failing = None;
+                failing.works();
                 if let Some(synced) = synced.take() {
                     synced();
                 }
@@ -258,12 +257,9 @@ pub async fn follow(
                     follower.is_gone(at);
                 }
             }
-            Err(error) if is_expired(&error) => {}
             Err(error) => {
-                let error = brief(in_words(&error));
-                if failing.as_ref() != Some(&error) {
+                if let Some(error) = failing.news(&error) {
                     tracing::warn!(%error, "the watch of inventories' answers failed; retrying");
-                    failing = Some(error);
                 }
             }
         }

@@ -17,9 +17,7 @@ use super::layout::{NAME_PREFIX, STATE_KEY, Unused, UnusedDocument, is_aside, is
 use super::stored_map::{Deletion, StoredMap};
 use super::{Identity, Machine, SavedStates};
 use crate::touched::Touched;
-use nodegate_base::kube_error::{in_words, is_expired};
-use nodegate_base::object_watch::watch_objects_within;
-use nodegate_base::telemetry::brief;
+use nodegate_base::object_watch::{WatchFailures, watch_objects_within};
 use nodegate_policy::api::state::SavedState;
 
 /// The ConfigMaps of one namespace, mirrored in [`SavedStates`].
@@ -57,7 +55,7 @@ impl ConfigMaps {
         let mut listed: Vec<String> = Vec::new();
         let stream = watch_objects_within(self.api.clone(), watcher::Config::default(), longest);
         let mut stream = std::pin::pin!(stream);
-        let mut failing: Option<String> = None;
+        let mut failing = WatchFailures::default();
         while let Some(event) = stream.next().await {
             match event {
                 Ok(Event::Init) => {
@@ -71,19 +69,16 @@ impl ConfigMaps {
                 Ok(Event::InitDone) => {
                     self.forget_all_but(&listed);
                     self.index.lock().end_listing();
-                    failing = None;
+                    failing.works();
                     if let Some(synced) = synced.take() {
                         synced();
                     }
                 }
                 Ok(Event::Apply(config_map)) => self.apply(&config_map, Read::Watched, &mut report),
                 Ok(Event::Delete(config_map)) => self.forget(&config_map.name_any()),
-                Err(error) if is_expired(&error) => {}
                 Err(error) => {
-                    let error = brief(in_words(&error));
-                    if failing.as_ref() != Some(&error) {
+                    if let Some(error) = failing.news(&error) {
                         tracing::warn!(%error, "the watch of saved state failed; retrying");
-                        failing = Some(error);
                     }
                 }
             }

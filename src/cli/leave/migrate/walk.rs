@@ -6,7 +6,6 @@
 mod tests;
 
 use std::cell::Cell;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -26,7 +25,7 @@ use crate::cli::shared::cluster::connect::ClusterTarget;
 use crate::cli::shared::cluster::effective_policies::{never_led, published_set};
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::{Findings, shared::output};
-use nodegate_base::text::{counted, on_a_line};
+use nodegate_base::text::{counted, hexadecimal, on_a_line};
 use nodegate_controller::tell::{observed, published};
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::policy::{EntryMode, NodePolicy};
@@ -80,12 +79,7 @@ async fn in_force(client: &Client, place: &ClusterTarget) -> anyhow::Result<Poli
 fn policy_name(old: &LabelKey, new: &LabelKey) -> String {
     let hash = digest(&SHA256, format!("{old}\n{new}").as_bytes());
     let readable: String = old.as_str().to_ascii_lowercase().replace(['/', '_', '.'], "-").chars().take(80).collect();
-    let mut name = format!("migrate-{}-", readable.trim_matches('-'));
-    for byte in &hash.as_ref()[..4] {
-        // Writing to a String cannot fail.
-        let _ = write!(name, "{byte:02x}");
-    }
-    name
+    format!("migrate-{}-{}", readable.trim_matches('-'), hexadecimal(&hash.as_ref()[..4]))
 }
 
 /// The phase that follows.

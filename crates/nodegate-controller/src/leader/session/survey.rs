@@ -32,7 +32,7 @@ impl LeaderSession {
                 if self.config.reports {
                     findings.violations.extend(reports::of_node(node, &verdict));
                 }
-                let keep = self.reconciler.look(node, &facts, &set, &saved);
+                let keep = self.reconciler.look(node, &facts, &set, &saved, evidence.as_ref());
                 losing += usize::from(!keep.removals.is_empty());
                 findings.note(node.name(), &keep);
             }
