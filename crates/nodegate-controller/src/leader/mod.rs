@@ -1,7 +1,7 @@
 //! Leader election: one replica holds a Lease, and all replicas watch it.
 //!
-//! kube-lease-manager acquires and renews the Lease. What the holder may do depends on what it *observes*: a replica
-//! writes only if it has observed its own renewal within the Lease's duration by its own monotonic clock, and made it within
+//! kube-lease-manager acquires and renews the Lease, one attempt at a time. What the holder may do depends on what it
+//! *observes*: a replica writes only if it has observed its own renewal within the Lease's duration by its own monotonic clock, and made it within
 //! that time by its own wall clock: a watch may report a renewal late. So a holder that cannot reach the API server, or whose
 //! wall clock jumps, stops by itself. A Lease that was not renewed for
 //! long by that clock is released: the library compares wall clock times, and would wait for as long as a holder's
@@ -20,7 +20,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
-use kube_lease_manager::{LeaseManagerBuilder, LeaseManagerError};
+use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
 use parking_lot::Mutex;
 use serde_json::Value as Json;
 use tokio::sync::watch;
@@ -36,6 +36,9 @@ pub const LEASE: &str = "nodegate";
 
 /// Timeout for releasing the Lease.
 const RELEASE: Duration = Duration::from_secs(2);
+
+/// After how long the same failure is told again.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 /// The longest delay before a watch that a leader depends on is tried again, for a Lease of this duration: several attempts fit into
 /// it.
@@ -63,6 +66,11 @@ impl LeaseConfig {
     /// How long before its end the Lease is renewed. A third of its duration remains for retries.
     fn grace(&self) -> Duration {
         self.duration * 2 / 3
+    }
+
+    /// After how long a request about the Lease is made again that failed. In client-go, it is two seconds for a Lease of 15.
+    fn retry(&self) -> Duration {
+        self.duration / 8
     }
 }
 
@@ -210,7 +218,8 @@ pub async fn lead<Work: Future<Output = Next>>(
         .with_grace(config.grace().as_secs())
         .build()
         .await?;
-    let (mut holds, keeper) = manager.watch().await;
+    let (sender, mut holds) = watch::channel(false);
+    let keeper = tokio::spawn(keep(manager, sender, config.retry()));
     let sessions = async {
         while holds.wait_for(|holds| *holds).await.is_ok() {
             if session(config, view, &mut holds, &mut work, &leading).await == Next::StandDown {
@@ -225,12 +234,43 @@ pub async fn lead<Work: Future<Output = Next>>(
         () = free_abandoned(client, config, view) => Next::Again,
     };
     leading(false);
-    // The library releases the Lease when nothing listens to it anymore.
+    // The Lease is released when nobody asks for it anymore.
     drop(holds);
     if tokio::time::timeout(RELEASE, keeper).await.is_err() {
         tracing::warn!("could not release the Lease; another replica leads when it expires");
     }
     Ok(next)
+}
+
+/// Acquires and renews the Lease until nobody asks for it anymore, and releases it then. What fails is tried again after the same short
+/// time: the loop that the library has waits longer after each failure, up to 30 seconds, and forgets them only when the
+/// holder changes, so a leader that has outlived a few would lose the Lease by the next.
+async fn keep(manager: LeaseManager, holds: watch::Sender<bool>, retry: Duration) {
+    let mut told: Option<(String, Instant)> = None;
+    let keeping = async {
+        loop {
+            match manager.changed().await {
+                Ok(is_holder) => drop(holds.send_replace(is_holder)),
+                Err(error) => {
+                    let error = brief(error.to_string());
+                    let is_told = |(known, at): &(String, Instant)| *known == error && at.elapsed() < TOLD_AGAIN;
+                    if !told.as_ref().is_some_and(is_told) {
+                        tracing::warn!(%error, "could not keep the Lease; retrying");
+                        told = Some((error, Instant::now()));
+                    }
+                    tokio::time::sleep(retry).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = holds.closed() => {}
+        () = keeping => {}
+    }
+    if let Err(error) = manager.release().await {
+        tracing::debug!(error = brief(error.to_string()), "could not release the Lease");
+    }
 }
 
 /// Releases a Lease whose holder was observed not to renew it. Returns when it is released, by this replica or
@@ -305,6 +345,7 @@ async fn lost(view: &LeaseView, identity: &str, holds: &mut watch::Receiver<bool
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use kube::client::Body;
     use serde_json::json;
 
     use super::*;
@@ -370,6 +411,42 @@ mod tests {
         view.note(Some(&lease("a", 5)), false, start);
         view.note(Some(&lease("a", 9)), true, start + Duration::from_secs(9));
         assert_eq!(authority(&view, "a", start, 9), 6, "as long as the observed renewal");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_tried_again_after_the_same_time_however_many_there_were() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = asked.clone();
+        let service = tower::service_fn(move |_: hyper::Request<Body>| {
+            let mut requests = requests.lock();
+            requests.push(tokio::time::Instant::now());
+            let is_first = requests.len() == 1;
+            async move {
+                let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE}, "spec": {}});
+                let refused =
+                    json!({"kind": "Status", "status": "Failure", "reason": "X", "message": "not now", "code": 503});
+                let (code, answer) = if is_first { (200, lease) } else { (503, refused) };
+                let answer = hyper::Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, std::convert::Infallible>(answer.unwrap())
+            }
+        });
+        let config =
+            LeaseConfig { namespace: "n".to_owned(), identity: "a".to_owned(), duration: Duration::from_secs(16) };
+        let manager = LeaseManagerBuilder::new(Client::new(service, "default"), LEASE)
+            .with_identity(&config.identity)
+            .with_duration(config.duration.as_secs())
+            .with_grace(config.grace().as_secs())
+            .build()
+            .await
+            .unwrap();
+        let (holds, held) = watch::channel(false);
+        let keeper = tokio::spawn(keep(manager, holds, config.retry()));
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let asked: Vec<tokio::time::Instant> = asked.lock().clone();
+        let longest = asked.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+        assert!(longest <= Duration::from_secs(3) && asked.len() > 250, "{longest:?} {}", asked.len());
+        drop(held);
+        keeper.await.unwrap();
     }
 
     #[test]
