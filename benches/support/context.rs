@@ -20,7 +20,7 @@ pub(crate) fn context(spec: Value, saved: Vec<SavedState>) -> Context {
     Context {
         policies: Arc::new(ArcSwap::from_pointee(set)),
         saved: Arc::new(states),
-        certificates: Arc::default(),
+        witnesses: Arc::default(),
         inventory: Arc::default(),
         pending_taint: PendingTaint::default(),
         synced: Arc::new(true.into()),

@@ -40,7 +40,7 @@ fn context(everything: bool) -> Context {
         states.into_iter().filter(|_| everything).map(|state| Arc::new(serde_json::from_value(state).unwrap())),
     );
     Context {
-        certificates: Arc::default(),
+        witnesses: Arc::default(),
         inventory: Arc::default(),
         policies: Arc::new(ArcSwap::from_pointee(policies)),
         saved: Arc::new(saved),

@@ -28,19 +28,20 @@ fn setup() -> Setup<'static> {
 }
 
 /// An API server that knows client certificates and bootstrap tokens, and the controllers that sign.
-struct Signing {
+pub(crate) struct Signing {
     api: ApiServer,
     _controllers: Component,
     _files: TempDir,
 }
 
 impl Signing {
-    fn start(plane: &ControlPlane) -> Self {
+    /// `tokens`: their IDs, and the pools in the names of their groups.
+    pub(crate) fn start(plane: &ControlPlane, tokens: &[(String, &str)]) -> Self {
         let (authority, files) = (Authority::new("kubelets"), tempfile::tempdir().unwrap());
         let (certificate, key) = (files.path().join("ca.pem"), files.path().join("ca.key"));
         fs::write(&certificate, &authority.pem).unwrap();
         fs::write(&key, authority.key()).unwrap();
-        for (id, group) in [("gpu000", "pool-gpu"), ("cpu000", "pool-cpu")] {
+        for (id, group) in tokens {
             let token = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
                 "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"},
                 "stringData": {"token-id": id, "token-secret": SECRET, "usage-bootstrap-authentication": "true",
@@ -75,7 +76,7 @@ impl Signing {
     }
 
     /// Gets a certificate for the name of a node with a bootstrap token.
-    async fn bootstrap(&self, token: &str, node: &str) -> Kubelet {
+    pub(crate) async fn bootstrap(&self, token: &str, node: &str) -> Kubelet {
         let client = self.api.client_with(json!({"token": format!("{token}.{SECRET}")})).await;
         self.issue(&client, node).await
     }
@@ -123,7 +124,7 @@ async fn post(client: &kube::Client, path: &str, object: &Value) -> Result<Value
 }
 
 /// A kubelet with a certificate of its own.
-struct Kubelet {
+pub(crate) struct Kubelet {
     client: kube::Client,
     node: String,
     request: String,
@@ -131,7 +132,12 @@ struct Kubelet {
 
 impl Kubelet {
     async fn join(&self) -> Value {
-        post(&self.client, "/api/v1/nodes", &node(&self.node, json!({}))).await.unwrap()
+        self.join_as(&node(&self.node, json!({}))).await
+    }
+
+    /// Creates its node as this object.
+    pub(crate) async fn join_as(&self, object: &Value) -> Value {
+        post(&self.client, "/api/v1/nodes", object).await.unwrap()
     }
 }
 
@@ -151,7 +157,7 @@ async fn who_asked_for_a_kubelets_certificate_proves_its_pool_through_renewals_a
         return;
     }
     let _guard = Guard::install(plane, &[]);
-    let signing = Signing::start(plane);
+    let signing = Signing::start(plane, &[("gpu000".to_owned(), "pool-gpu"), ("cpu000".to_owned(), "pool-cpu")]);
     let mut nodegate = Nodegate::start(plane, &setup());
     until_led(&nodegate).await;
     nodegate.until_nodes_are_younger().await;

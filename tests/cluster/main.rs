@@ -27,6 +27,7 @@ mod large_nodes;
 mod last_good;
 mod leaderless;
 mod limits;
+mod machines;
 mod migrations;
 mod mutual_tls;
 mod native;

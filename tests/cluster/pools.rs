@@ -20,16 +20,21 @@ fn setup() -> Setup<'static> {
 
 /// What else the authenticator says of a kubelet.
 #[derive(Clone, Copy, Default)]
-struct Credential<'c> {
-    groups: &'c [&'c str],
-    extra: &'c [(&'c str, &'c str)],
+pub(crate) struct Credential<'c> {
+    pub(crate) groups: &'c [&'c str],
+    pub(crate) extra: &'c [(&'c str, &'c str)],
 }
 
 const OF_GPU: Credential<'_> = Credential { groups: &["pool:gpu"], extra: &[] };
 const OF_CPU: Credential<'_> = Credential { groups: &["pool:cpu"], extra: &[] };
 
 /// The CREATE of a kubelet with this credential.
-async fn join(plane: &ControlPlane, node: &Value, credential: Credential<'_>, dry_run: bool) -> Result<Value, Refusal> {
+pub(crate) async fn join(
+    plane: &ControlPlane,
+    node: &Value,
+    credential: Credential<'_>,
+    dry_run: bool,
+) -> Result<Value, Refusal> {
     let query = if dry_run { "?dryRun=All" } else { "" };
     let name = node["metadata"]["name"].as_str().unwrap();
     let mut request = Request::post(format!("/api/v1/nodes{query}"))

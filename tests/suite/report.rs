@@ -267,6 +267,27 @@ fn nodes_are_counted_by_pool_and_those_that_are_not_known_are_named() {
     assert!(text.contains("\nPools:\n       2  edge\n       1  gpu (unknown of edge-1, old)\n"), "{text}");
     let page = run(&["--html", "-"]);
     assert!(page.contains("<strong>2</strong>nodes without a known pool"), "{page}");
+
+    // Which objects provisioners have, only a record says.
+    let claim =
+        json!({"group": "karpenter.sh", "kind": "NodeClaim", "name": "x7", "uid": "c", "labels": {"pool": "l4"}});
+    let provisioned = json!({"nodeName": "gpu-1", "nodeUID": "gpu-1", "provisionedBy": [claim]});
+    let none = json!({"nodeName": "rim", "nodeUID": "rim", "notProvisionedBy": ["NodeClaim"]});
+    let name_from = "  - {nameFrom: {kind: NodeClaim, label: pool}}\n";
+    for (file, text) in [
+        ("policy.yaml", format!("{policy}{name_from}")),
+        ("state/gpu-1.json", provisioned.to_string()),
+        ("state/rim.json", none.to_string()),
+    ] {
+        std::fs::write(directory.path().join(file), text).unwrap();
+    }
+    let report: Value = serde_json::from_str(&run(&["-o", "json"])).unwrap();
+    assert_eq!(report["poolsUnknown"], json!(["edge-1", "old"]));
+    assert_eq!(report["pools"][2], json!({"pool": "l4", "nodes": 1, "unknown": []}));
+    let text = run(&[]);
+    assert!(text.contains("\n       0  any, unknown of edge-1, old\n"), "{text}");
+    let page = run(&["--html", "-"]);
+    assert!(page.contains("<strong>4</strong>nodes without a known pool"), "{page}");
 }
 
 #[test]

@@ -21,12 +21,13 @@ const RIGHTS_MAX: usize = 256;
 
 /// The parts of the program that make requests to the API server. Others log texts of callers, who must not be able to have a right of
 /// their choice named.
-const REQUESTERS: [&str; 6] = [
+const REQUESTERS: [&str; 7] = [
     "kube_",
     "nodegate::cli::run::serve::cluster",
     "nodegate_controller",
     "nodegate_stores::certificates",
     "nodegate_stores::inventory::stored",
+    "nodegate_stores::machines",
     "nodegate_stores::state",
 ];
 
@@ -213,7 +214,7 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             for _ in 0..100 {
                 tracing::warn!(target: "nodegate_controller::leader", error = LEASE, "could not renew");
-                tracing::error!(target: "kube_lease_manager::manager", "Api({LEASE:?})");
+                tracing::error!(target: "nodegate_controller::leader", "Api({LEASE:?})");
             }
             tracing::warn!(target: "nodegate_controller::leader", error = "timed out", "could not renew");
             // Whoever calls the webhook chooses these texts.

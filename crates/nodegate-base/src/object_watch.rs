@@ -54,9 +54,12 @@ impl WatchFailures {
     /// Why the watch fails, in words, if that is news. That everything has to be listed again is none.
     pub fn news(&mut self, error: &watcher::Error) -> Option<String> {
         let error = (!is_expired(error)).then(|| brief(in_words(error)))?;
-        let is_news = self.0.as_ref() != Some(&error);
-        self.0 = Some(error.clone());
-        is_news.then_some(error)
+        self.is_news(&error).then_some(error)
+    }
+
+    /// Whether a failure, in words, is news.
+    pub fn is_news(&mut self, error: &str) -> bool {
+        self.0.replace(error.to_owned()).as_deref() != Some(error)
     }
 
     /// The watch works.

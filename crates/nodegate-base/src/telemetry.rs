@@ -108,8 +108,14 @@ struct DuringOutage {
 }
 
 /// The parts that report errors of requests to the API server.
-const REQUESTERS: [&str; 4] =
-    ["nodegate_controller", "nodegate_stores::inventory::stored", "nodegate_stores::state", "kube_lease_manager"];
+const REQUESTERS: [&str; 6] = [
+    "nodegate_controller",
+    "nodegate_stores::certificates",
+    "nodegate_stores::inventory::stored",
+    "nodegate_stores::machines",
+    "nodegate_stores::state",
+    "kube_lease_manager",
+];
 
 impl<S: Subscriber> Layer<S> for DuringOutage {
     fn event_enabled(&self, event: &Event<'_>, _context: Context<'_, S>) -> bool {
@@ -213,7 +219,7 @@ mod tests {
                 .with(DuringOutage { is_failing });
             tracing::subscriber::with_default(subscriber, || {
                 tracing::warn!(target: "nodegate_controller::node::queue", error = "refused", "a request failed");
-                tracing::error!(target: "kube_lease_manager::manager", error = "refused", "a request failed");
+                tracing::error!(target: "nodegate_controller::leader", error = "refused", "a request failed");
                 tracing::warn!(target: "nodegate_controller::leader", "no error");
                 tracing::info!(target: "nodegate_controller::node::queue", error = "x", "not a failure");
                 tracing::error!(target: "nodegate::cli::run::serve", error = "x", "not a request");

@@ -1,8 +1,10 @@
-//! What nodegate reads and keeps in memory for many readers: policy files, saved state, answers of inventories, and who asked for
-//! the certificates of kubelets.
+//! What nodegate reads and keeps in memory for many readers: policy files, saved state, answers of inventories, who asked for
+//! the certificates of kubelets, and the objects that provisioners make for machines.
 
 pub mod certificates;
 pub mod files;
 pub mod inventory;
+pub mod machines;
 pub mod state;
 pub mod touched;
+pub mod witnesses;

@@ -141,10 +141,18 @@ async fn the_account_can_do_its_work_and_nothing_more() {
         ("impersonate", "users", ""),
         ("get", "certificatesigningrequests.certificates.k8s.io", ""),
         ("update", "certificatesigningrequests.certificates.k8s.io#approval", ""),
+        ("get", "nodeclaims.karpenter.sh", ""),
+        ("patch", "machines.cluster.x-k8s.io", ""),
     ] {
         assert!(!may(plane, verb, resource, namespace), "{RELEASE} may {verb} {resource} in {namespace:?}");
     }
-    for (verb, resource) in [("patch", "nodes"), ("watch", "certificatesigningrequests.certificates.k8s.io")] {
+    for (verb, resource) in [
+        ("patch", "nodes"),
+        ("watch", "certificatesigningrequests.certificates.k8s.io"),
+        ("list", "nodeclaims.karpenter.sh"),
+        ("watch", "machines.cluster.x-k8s.io"),
+        ("watch", "machines.machine.openshift.io"),
+    ] {
         assert!(may(plane, verb, resource, ""), "{RELEASE} may not {verb} {resource}");
     }
     // A reader's rights are enough for the commands that write nothing, and for nothing else.

@@ -48,7 +48,7 @@ pub(crate) fn context(policy: &str) -> Context {
     Context {
         policies: Arc::new(ArcSwap::from_pointee(PolicySet::compile(&documents).unwrap())),
         saved: Arc::new(SavedStates::default()),
-        certificates: Arc::default(),
+        witnesses: Arc::default(),
         inventory: Arc::default(),
         pending_taint: PendingTaint::default(),
         synced: Arc::new(true.into()),

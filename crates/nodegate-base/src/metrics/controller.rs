@@ -62,6 +62,8 @@ pub struct ControllerMetrics {
     claims_rejected: Bounded<RuleLabels, Counter>,
     /// Certificates for the name of a node that were issued to another pool, since the start.
     pub contradictions: Counter,
+    /// Nodes with the provider ID of another machine, since the start.
+    pub provider_id_contradictions: Counter,
     /// Keys that are no longer repaired, since the start.
     pub keys_left_alone: Counter,
     /// Documents of saved state that could not be read, since the start.
@@ -111,6 +113,7 @@ impl Default for ControllerMetrics {
             repairs,
             claims_rejected: Bounded::default(),
             contradictions: Counter::default(),
+            provider_id_contradictions: Counter::default(),
             keys_left_alone: Counter::default(),
             unreadable_states: Counter::default(),
             admitted_unseen: Counter::default(),
@@ -173,6 +176,7 @@ impl ControllerMetrics {
             repairs,
             claims_rejected,
             contradictions,
+            provider_id_contradictions,
             keys_left_alone,
             unreadable_states,
             admitted_unseen,
@@ -218,6 +222,11 @@ impl ControllerMetrics {
             "identity_contradictions",
             "Certificates for the name of a node that were issued to another pool than the one that created the node",
             contradictions,
+        );
+        catalog.add(
+            "provider_id_contradictions",
+            "Nodes with the provider ID of another machine than the one that they are proven to be",
+            provider_id_contradictions,
         );
         catalog.add(
             "admitted_unseen",

@@ -117,7 +117,7 @@ impl LeaderSession {
             () = self.collect(store.clone()) => Ended::Anew,
             () = self.record_departures() => Ended::Anew,
             () = self.publish(store.clone()) => Ended::Anew,
-            () = self.follow_touched(&queue) => Ended::Anew,
+            () = self.follow_touched(&store, &queue) => Ended::Anew,
             () = Box::pin(self.ask_inventories(store.clone())) => Ended::Anew,
             () = self.follow_answers(&store, &queue) => Ended::Anew,
             () = registration::follow_created(&self.client, configuration, |since| reconciler.registered(since)) => Ended::Anew,
@@ -247,15 +247,21 @@ impl LeaderSession {
         }
     }
 
-    async fn follow_touched(&self, queue: &Queue) {
+    async fn follow_touched(&self, store: &Store<NodeObject>, queue: &Queue) {
         let mut records = self.reconciler.maps().touched().follow();
-        let mut certificates = self.reconciler.certificates().map(|known| known.touched().follow());
+        let witnesses = self.reconciler.witnesses();
+        let mut certificates = witnesses.map(|witnesses| witnesses.certificates.touched().follow());
+        let mut machines = witnesses.map(|witnesses| witnesses.machines.touched().follow());
         loop {
             let touched = tokio::select! {
                 touched = records.next() => touched,
                 Some(touched) = OptionFuture::from(certificates.as_mut().map(Following::next)) => touched,
+                Some(touched) = OptionFuture::from(machines.as_mut().map(Following::next)) => touched,
             };
-            touched.iter().for_each(|node| queue.wake(node, Urgency::Routine));
+            for node in &touched {
+                let known = store.get(&ObjectRef::new(node));
+                queue.wake(node, known.map_or(Urgency::Routine, |node| self.reconciler.urgency(&node)));
+            }
         }
     }
 }

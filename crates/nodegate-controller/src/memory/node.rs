@@ -55,7 +55,7 @@ pub(crate) struct NodeMemory {
     pub(crate) budget: NodeBudget,
     pub(crate) unrecorded: Unrecorded,
     pub(crate) hardware: Hardware,
-    /// The certificates of other pools for its name that were told, by fingerprint.
+    /// The contradictions about its pools that were told: certificates of other pools for its name, by fingerprint, and provider IDs.
     pub(crate) contradictions: BTreeSet<Box<str>>,
 }
 

@@ -11,11 +11,11 @@ use crate::node::NodeObject;
 use nodegate_base::api_server;
 use nodegate_policy::api::state::{Bootstrap, SavedState};
 use nodegate_policy::{Evidence, NodeFacts, PolicySet};
-use nodegate_stores::certificates::KubeletCertificates;
+use nodegate_stores::witnesses::Witnesses;
 
-/// How long a joining node waits for who asked for its kubelet's certificate. Requests are read as they are answered, so what is not
-/// known by then was deleted long ago.
-const CERTIFICATE_WAIT: Duration = Duration::from_secs(15);
+/// How long a joining node waits for what proves its pools. Both are there before the node and are read as they change, so what is not
+/// known by then was deleted long ago, or never there.
+const PROOF_WAIT: Duration = Duration::from_secs(15);
 
 impl Reconciler {
     /// When the mutating webhook was registered; `None` if it is not. Creation times have whole seconds: a node of
@@ -29,23 +29,38 @@ impl Reconciler {
         *self.evidence_guarded.swap(Arc::new(since)) != since
     }
 
-    /// The evidence for the pools of a node.
+    /// The evidence for the pools of a node, and how long the node is to wait for more, if it is.
     pub(crate) fn evidence(
         &self,
         node: &NodeObject,
         facts: &NodeFacts<'_>,
+        set: &PolicySet,
         saved: &SavedState,
-    ) -> Option<Evidence<'static>> {
-        let evidence = Evidence::of_stored(facts, saved, is_younger(node, **self.evidence_guarded.load()))?;
-        Some(match &self.certificates {
-            Some(certificates) => evidence.bootstrapped(|one| certificates.bootstrapper(one, Some(saved))),
-            None => evidence,
-        })
+    ) -> (Option<Evidence<'static>>, Option<Duration>) {
+        let evidence = self.evidence_so_far(node, facts, set, saved);
+        match self.waits_for_proof(node, set, saved, evidence.as_ref()) {
+            Some(wait) => (evidence, Some(wait)),
+            None => (evidence.map(Evidence::settled), None),
+        }
     }
 
-    /// How long a node that was not processed yet is to wait until it is known who asked for its kubelet's certificate, on which its
-    /// pools depend, and what is restored to it. Nothing if it has waited for long enough.
-    pub(crate) fn waits_for_bootstrap(
+    fn evidence_so_far(
+        &self,
+        node: &NodeObject,
+        facts: &NodeFacts<'_>,
+        set: &PolicySet,
+        saved: &SavedState,
+    ) -> Option<Evidence<'static>> {
+        let evidence = Evidence::of_stored(facts, saved, is_younger(node, **self.evidence_guarded.load()));
+        match &self.witnesses {
+            Some(witnesses) => Evidence::witnessed(evidence, set, node.name(), Some(saved), &**witnesses),
+            None => evidence,
+        }
+    }
+
+    /// How long a node that was not processed yet is to wait for what its pools depend on, and so what is restored to it: who asked for
+    /// its kubelet's certificate, or its provisioner's object. Nothing if it has waited for long enough.
+    fn waits_for_proof(
         &self,
         node: &NodeObject,
         set: &PolicySet,
@@ -53,26 +68,28 @@ impl Reconciler {
         evidence: Option<&Evidence<'_>>,
     ) -> Option<Duration> {
         let is_new = !saved.is_of_object(Some(node.uid()));
-        if self.certificates.is_none() || !is_new || !set.awaits_bootstrap(evidence) {
+        if self.witnesses.is_none() || !is_new || !set.awaits_proof(node.name(), Some(saved), evidence) {
             return None;
         }
         let now = api_server::time_at_most(Timestamp::now())?;
-        let left = patience(node.created()?.as_second(), now, CERTIFICATE_WAIT);
+        let of_node = patience(node.created()?.as_second(), now, PROOF_WAIT);
+        // A leader that has just begun may not have read what there is.
+        let left = of_node.max(PROOF_WAIT.saturating_sub(self.begun.elapsed()));
         (!left.is_zero()).then_some(left)
     }
 
     /// Who asked for the certificates of a node's kubelets, to be recorded with this evidence.
     pub(crate) fn bootstraps(&self, facts: &NodeFacts<'_>, stored: &SavedState, record: &SavedState) -> Vec<Bootstrap> {
         let evidence = Evidence::of_stored(facts, record, false);
-        match evidence.as_ref().and_then(Evidence::certificate).zip(self.certificates.as_ref()) {
-            Some((certificate, certificates)) => certificates.to_record(&facts.name, certificate, stored),
+        match evidence.as_ref().and_then(Evidence::certificate).zip(self.witnesses.as_ref()) {
+            Some((certificate, witnesses)) => witnesses.certificates.to_record(&facts.name, certificate, stored),
             None => stored.bootstrapped_by.clone(),
         }
     }
 
-    /// Who asked for the certificates of kubelets, if they are followed.
-    pub(crate) fn certificates(&self) -> Option<&KubeletCertificates> {
-        self.certificates.as_deref()
+    /// What is known of nodes beside their records, if it is followed.
+    pub(crate) fn witnesses(&self) -> Option<&Witnesses> {
+        self.witnesses.as_deref()
     }
 
     /// Whether a node was created while the mutating webhook was registered.
@@ -120,16 +137,20 @@ mod tests {
             &jiff::fmt::rfc2822::to_string(&Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC)).unwrap(),
         );
         let reconciler = || fixture::reconciler(Client::new(nothing, "default"), set.clone(), fixture::config());
-        let following = reconciler().with_certificates(Arc::default());
+        let following = || reconciler().with_witnesses(Arc::default());
+        let just_begun = following();
+        let mut following = following();
+        following.begun = following.begun.checked_sub(PROOF_WAIT).unwrap();
         let waits = |reconciler: &Reconciler, node: &NodeObject, saved: &SavedState| {
-            let evidence = reconciler.evidence(node, &node.facts().unwrap(), saved);
-            reconciler.waits_for_bootstrap(node, &set, saved, evidence.as_ref())
+            reconciler.evidence(node, &node.facts().unwrap(), &set, saved).1
         };
         let (new, old) = (node(3), node(20));
         assert_eq!(waits(&following, &new, &SavedState::default()), None, "nobody has checked what the node says");
         following.evidence_guarded(Some(Timestamp::UNIX_EPOCH));
         let left = waits(&following, &new, &SavedState::default()).unwrap();
         assert!((Duration::from_secs(10)..=Duration::from_secs(13)).contains(&left), "{left:?}");
+        just_begun.evidence_guarded(Some(Timestamp::UNIX_EPOCH));
+        assert!(waits(&just_begun, &old, &SavedState::default()) > Some(Duration::from_secs(10)));
         assert_eq!(waits(&following, &old, &SavedState::default()), None, "it has waited");
         let recorded = SavedState { node_uid: Some("u".to_owned()), ..SavedState::default() };
         assert_eq!(waits(&following, &new, &recorded), None, "it was processed before");

@@ -71,8 +71,9 @@ impl Reconciler {
         if *stored == SavedState::default() {
             return Ok(());
         }
-        let evidence = self.evidence(node, &facts, &saved);
-        let plan = self.look(node, &facts, &self.policies(), &saved, evidence.as_ref());
+        let set = self.policies();
+        let (evidence, _) = self.evidence(node, &facts, &set, &saved);
+        let plan = self.look(node, &facts, &set, &saved, evidence.as_ref());
         // Of a node that no leader has looked at, the saved state is still to be restored. A version from before nodegate's last
         // write lacks what that write restored, which the record has.
         // The answer to that write may have come after the node was seen to be gone.
@@ -93,8 +94,9 @@ impl Reconciler {
     pub(crate) async fn record_leaving(&self, node: &NodeObject) -> Result<Done, Failure> {
         let facts = node.facts()?;
         let (stored, saved) = self.stored_and_saved(node, &facts);
-        let evidence = self.evidence(node, &facts, &saved);
-        let plan = self.look(node, &facts, &self.policies(), &saved, evidence.as_ref());
+        let set = self.policies();
+        let (evidence, _) = self.evidence(node, &facts, &set, &saved);
+        let plan = self.look(node, &facts, &set, &saved, evidence.as_ref());
         let mut done = Done::default();
         if !plan.first_sight {
             self.record_rest(node, &facts, &stored, &plan, None, &mut done).await?;

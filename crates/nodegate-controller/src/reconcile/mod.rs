@@ -42,9 +42,9 @@ use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{Evidence, NodeFacts, PendingTaints, PolicySet, ReconcilePlan, StoredNode, plan_reconcile};
-use nodegate_stores::certificates::KubeletCertificates;
 use nodegate_stores::inventory::InventoryCache;
 use nodegate_stores::state::{ConfigMaps, StateWriter};
+use nodegate_stores::witnesses::Witnesses;
 
 /// How nodes are reconciled.
 #[derive(Clone, Debug)]
@@ -73,7 +73,9 @@ pub struct Reconciler {
     policies: Arc<ArcSwap<PolicySet>>,
     maps: ConfigMaps,
     inventory: Arc<InventoryCache>,
-    certificates: Option<Arc<KubeletCertificates>>,
+    witnesses: Option<Arc<Witnesses>>,
+    /// When it was made.
+    begun: Instant,
     writer: StateWriter,
     budget: WriteBudget,
     config: KeepConfig,
@@ -104,7 +106,8 @@ impl Reconciler {
             writer: StateWriter::new(maps.clone(), FIELD_MANAGER),
             maps,
             inventory,
-            certificates: None,
+            witnesses: None,
+            begun: Instant::now(),
             budget: WriteBudget::per_second(config.writes_per_second),
             registered_at: ArcSwap::default(),
             evidence_guarded: ArcSwap::default(),
@@ -128,10 +131,10 @@ impl Reconciler {
         Self { traces, ..self }
     }
 
-    /// Asks `certificates` who asked for the certificates of kubelets, which without it only the records say.
+    /// Asks `witnesses` what is known of nodes, which without them only the records say.
     #[must_use]
-    pub fn with_certificates(self, certificates: Arc<KubeletCertificates>) -> Self {
-        Self { certificates: Some(certificates), ..self }
+    pub fn with_witnesses(self, witnesses: Arc<Witnesses>) -> Self {
+        Self { witnesses: Some(witnesses), ..self }
     }
 
     /// The API of nodes.
@@ -283,14 +286,14 @@ impl Reconciler {
         let facts = node.facts()?;
         let set = self.policies();
         let (stored, saved) = self.stored_and_saved(node, &facts);
-        let evidence = self.evidence(node, &facts, &saved);
-        let evidence = evidence.as_ref();
-        if let Some(wait) = self.waits_for_bootstrap(node, &set, &saved, evidence) {
-            return Ok(Done { again: Some(wait), ..Done::default() });
+        let (evidence, wait) = self.evidence(node, &facts, &set, &saved);
+        if wait.is_some() {
+            return Ok(Done { again: wait, ..Done::default() });
         }
+        let evidence = evidence.as_ref();
         let plan = self.traces.step_now(Step::Plan, || self.look(node, &facts, &set, &saved, evidence));
         self.report_first_look(node, &plan);
-        self.tell_contradictions(node, &set, &saved, evidence);
+        self.tell_contradictions(node, &facts, &set, &saved, evidence);
         if plan.first_sight {
             let admitted = self.was_admitted(node);
             let returned = saved.node_uid.as_deref().is_some_and(|uid| uid != node.uid());

@@ -88,8 +88,8 @@ impl Findings {
 
     /// Adds the pools of one node.
     pub(crate) fn note_pools(&mut self, identity: NodeIdentity) {
-        let NodeIdentity { pools, unknown, proof: _ } = identity;
-        self.pools_unknown += usize::from(!unknown.is_empty());
+        let NodeIdentity { pools, unknown, may_have_others, proof: _ } = identity;
+        self.pools_unknown += usize::from(may_have_others || !unknown.is_empty());
         for pool in pools {
             *self.by_pool.entry(pool).or_default() += 1;
         }
@@ -298,7 +298,7 @@ mod tests {
     fn nodes_are_counted_by_pool_and_those_that_may_belong_to_another() {
         let of = |pools: &[&str], unknown: &[&str]| {
             let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-            NodeIdentity { pools: names(pools), unknown: names(unknown), proof: None }
+            NodeIdentity { pools: names(pools), unknown: names(unknown), ..NodeIdentity::default() }
         };
         let mut findings = Findings::default();
         for identity in [of(&["a", "b"], &[]), of(&["a"], &["b", "c"]), of(&[], &["a"]), of(&[], &[])] {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::document::{Origin, PolicyDocument, PolicyError};
+use super::pools::MachineKind;
 use super::problem::Problem;
 use super::schema::{ShapeFault, check, schema_of};
 use super::source::{Field, FieldPath, Node, SourceText, Tree, parse_documents};
@@ -168,6 +169,9 @@ pub struct Case {
     /// Who asked for the certificate of the kubelet that created the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrapped_by: Option<BootstrapCase>,
+    /// The provisioner's object that stands for the node's machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioned_by: Option<MachineCase>,
     /// Whether the write goes to `nodes/status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<bool>,
@@ -211,6 +215,17 @@ pub struct BootstrapCase {
     pub user: String,
     /// The groups of that user.
     pub groups: Vec<String>,
+}
+
+/// An object that a provisioner made for the machine of a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineCase {
+    /// Its kind.
+    pub kind: MachineKind,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Saved state in short form.

@@ -60,6 +60,12 @@ pub struct SavedState {
     /// node object are last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bootstrapped_by: Vec<Bootstrap>,
+    /// The provisioners' objects that stand for the machine of this node object, if a policy asks for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub provisioned_by: Vec<ProvisionedBy>,
+    /// The kinds of which no object stands for the machine of this node object.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_provisioned_by: Vec<String>,
     /// What was saved of an earlier node of this name that was of another pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_another_pool: Option<SavedOfPool>,
@@ -79,6 +85,11 @@ impl SavedState {
         uid.is_some() && self.node_uid.as_deref() == uid
     }
 
+    /// Whether there is something to restore to a node, of whichever pool.
+    pub fn restores(&self) -> bool {
+        !self.labels.is_empty() || !self.taints.is_empty() || self.of_another_pool.is_some()
+    }
+
     /// Whether it contains nothing worth keeping: no node UID and no keys, also of an earlier pool.
     pub fn says_nothing(&self) -> bool {
         self.node_uid.is_none()
@@ -96,12 +107,38 @@ pub struct SavedOfPool {
     /// The evidence for its pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authenticated_as: Option<String>,
+    /// The provisioners' objects that stood for its machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub provisioned_by: Vec<ProvisionedBy>,
     /// Persisted labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Persisted taints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<SavedTaint>,
+}
+
+/// An object that a provisioner made for the machine of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProvisionedBy {
+    /// The group of its API. Each has one object of a machine.
+    pub group: String,
+    /// Its kind, as in `nameFrom`. A text, so that one of a newer version does not make the record unreadable.
+    pub kind: String,
+    /// Its name, `NAMESPACE/NAME` if it is in a namespace.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// The provider's ID of the machine; empty if the object has none.
+    #[serde(rename = "providerID", default, skip_serializing_if = "String::is_empty")]
+    pub provider_id: String,
+    /// Whether the kubelet was authenticated as that instance. Otherwise the node's name has led to the object.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_instance: bool,
+    /// The values of its labels that policies ask for, empty for those that it does not have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Certificates of a kubelet that descend, by renewals, from the same bootstrap.

@@ -127,7 +127,7 @@ impl PolicySet {
         let mut protected = KeySet::default();
         let mut drafts = Vec::new();
         let mut governance = governance::Builder::default();
-        let mut pools = Vec::new();
+        let mut pools = pools::PoolParts::default();
         let budget = CompileBudget::default();
         for (index, document) in documents.iter().enumerate() {
             // A new section must be compiled here.
@@ -169,7 +169,7 @@ impl PolicySet {
         migrations::check(&documents, &drafts, &mut errors);
         migrations::persist_both(&mut drafts);
         check_guarded(&protected, &drafts, &mut errors);
-        let pools = Pools::new(pools);
+        let pools = Pools::new(pools.entries, pools.by_machines);
         pools::check(&pools, &mut errors);
         trust::check(&documents, &drafts, &protected, &mut errors);
         let drafts = order::order(&documents, drafts, &mut errors);

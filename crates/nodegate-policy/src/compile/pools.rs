@@ -2,33 +2,48 @@
 
 use super::Faults;
 use crate::api::document::PolicyError;
+use crate::api::names::LabelKey;
 use crate::api::policy::NodePolicySpec;
-use crate::api::pools::{PoolBootstrapSpec, PoolRequesterSpec, PoolSpec};
+use crate::api::pools::{MachineKind, PoolBootstrapSpec, PoolNameFromSpec, PoolRequesterSpec, PoolSpec};
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::facts::bootstrap::GROUPS_OF_EVERY_TOKEN;
 use crate::facts::evidence::GROUPS_OF_EVERY_KUBELET;
 use crate::keys::pattern::{Identities, TextSet};
 use crate::set::index::NameIndexBuilder;
-use crate::set::pools::{Pool, PoolBootstrap, PoolRequester, Pools};
+use crate::set::pools::{Pool, PoolBootstrap, PoolByMachine, PoolRequester, Pools};
 
+/// The key of extra information in which EKS has the ID of an instance (`aws-iam-authenticator`, `server.go`).
+const SESSION_NAME: &str = "sessionName";
 /// Maximum number of keys of `extra` in all pools: each is a line of the evidence that every node carries.
 const EXTRA_KEYS_MAX: usize = 16;
 /// What follows from an empty list.
 const NO_NODE: &str = "no node belongs to the pool";
 
+/// The entries of all documents.
+#[derive(Default)]
+pub(super) struct PoolParts {
+    pub(super) entries: Vec<Pool>,
+    pub(super) by_machines: Vec<PoolByMachine>,
+}
+
 /// The pools of a document.
-pub(super) fn compile(names: &mut NameIndexBuilder, pools: &mut Vec<Pool>, faults: &mut Faults<'_>) {
+pub(super) fn compile(names: &mut NameIndexBuilder, pools: &mut PoolParts, faults: &mut Faults<'_>) {
     let NodePolicySpec { pools: specs, .. } = &*faults.document.spec;
     let all = FieldPath::root().key("spec").key("pools");
     for (index, spec) in specs.iter().enumerate() {
         let path = all.index(index);
-        let PoolSpec { name, requester, bootstrap, names: node_names } = spec;
+        let PoolSpec { name, name_from, requester, bootstrap, names: node_names } = spec;
+        if let Some(name_from) = name_from {
+            check_alone(spec, &path, faults);
+            pools.by_machines.extend(by_machine(name_from, &path.key("nameFrom"), faults));
+            continue;
+        }
         check_name(name, &path, faults);
         if requester.is_none() && bootstrap.is_none() && node_names.is_none() {
             let problem = Problem::new(
                 format!("nothing proves that a node belongs to pool {name:?}"),
-                "write requester, bootstrap or names",
+                "write requester, bootstrap or names; or nameFrom instead of its name",
             );
             faults.at(&path, problem);
         }
@@ -39,7 +54,50 @@ pub(super) fn compile(names: &mut NameIndexBuilder, pools: &mut Vec<Pool>, fault
         });
         let requester = requester.as_ref().map(|spec| requester_of(spec, &path.key("requester"), faults));
         let bootstrap = bootstrap.as_ref().map(|spec| bootstrap_of(spec, &path.key("bootstrap"), faults));
-        pools.push(Pool { name: name.as_str().into(), requester, bootstrap, names: group });
+        pools.entries.push(Pool { name: name.as_str().into(), requester, bootstrap, names: group });
+    }
+}
+
+/// Refuses what has no meaning beside `nameFrom`.
+fn check_alone(spec: &PoolSpec, path: &FieldPath, faults: &mut Faults<'_>) {
+    let others = [
+        ("name", !spec.name.is_empty()),
+        ("requester", spec.requester.is_some()),
+        ("bootstrap", spec.bootstrap.is_some()),
+        ("names", spec.names.is_some()),
+    ];
+    for (field, _) in others.into_iter().filter(|(_, is_there)| *is_there) {
+        let problem = Problem::new(
+            format!("{field} cannot be beside nameFrom, which takes the names of pools from objects"),
+            "write it into another entry",
+        );
+        faults.at_key(&path.key(field), problem);
+    }
+}
+
+fn by_machine(spec: &PoolNameFromSpec, path: &FieldPath, faults: &mut Faults<'_>) -> Option<PoolByMachine> {
+    let PoolNameFromSpec { kind, label, namespaces, instance } = spec;
+    let namespaces = namespaces.as_ref().map(|list| {
+        let path = path.key("namespaces");
+        faults.refuse_empty(list, &path, "no object counts");
+        if *kind == MachineKind::NodeClaim {
+            faults.at(&path, Problem::new("a NodeClaim is in no namespace", "remove it"));
+        }
+        TextSet::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
+            faults.at(&path.index(index), message);
+        })
+    });
+    let label = faults.check(&path.key("label"), label.parse::<LabelKey>())?;
+    let instance = instance.as_deref().unwrap_or(SESSION_NAME);
+    check_extra_key(instance, &path.key("instance"), |problem, path| faults.at(path, problem));
+    Some(PoolByMachine { kind: *kind, label: label.as_str().into(), namespaces, instance: instance.into() })
+}
+
+/// Refuses what cannot be a key of extra information, or be in a line of evidence.
+fn check_extra_key(key: &str, path: &FieldPath, refuse: impl FnOnce(Problem, &FieldPath)) {
+    if key.is_empty() || key.len() > 253 || key.contains(|c: char| c == '=' || c.is_control()) {
+        let what = format!("{key:?} is no key of extra information");
+        refuse(Problem::new(what, "use at most 253 characters, without \"=\""), path);
     }
 }
 
@@ -66,13 +124,7 @@ fn requester_of(spec: &PoolRequesterSpec, path: &FieldPath, faults: &mut Faults<
     let mut extra = Vec::new();
     for (key, values) in extra_spec {
         let path = path.key("extra").key(key);
-        if key.is_empty() || key.len() > 253 || key.contains(|c: char| c == '=' || c.is_control()) {
-            let problem = Problem::new(
-                format!("{key:?} is no key of extra information"),
-                "use at most 253 characters, without \"=\"",
-            );
-            faults.at_key(&path, problem);
-        }
+        check_extra_key(key, &path, |problem, path| faults.at_key(path, problem));
         let any = Problem::new("any value would prove it", "name the values that only this pool's kubelets have");
         extra.push((key.as_str().into(), texts_of(values, &path, any, faults)));
     }

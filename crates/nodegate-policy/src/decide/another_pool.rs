@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::state::{SavedOfPool, SavedState};
-use crate::facts::bootstrap::Bootstrapper;
+use crate::api::state::{ProvisionedBy, SavedOfPool, SavedState};
 use crate::facts::evidence::Evidence;
 use crate::set::PolicySet;
 
@@ -22,39 +21,42 @@ impl PolicySet {
             return None;
         }
         let now = self.proven_pools(name, evidence);
-        let of = |authenticated_as: Option<&str>| {
-            let evidence = authenticated_as.and_then(|text| Evidence::read(text, &saved.node_name));
-            let known = evidence.map(|known| known.bootstrapped(|one| Bootstrapper::recorded(saved, one)));
+        let of = |authenticated_as: Option<&str>, provisioned_by: &[ProvisionedBy]| {
+            let known = Evidence::of_record(saved, authenticated_as, provisioned_by);
             self.proven_pools(&saved.node_name, known.as_ref())
         };
-        let last = of(saved.authenticated_as.as_deref());
+        let last = of(saved.authenticated_as.as_deref(), &saved.provisioned_by);
+        // An object whose label was not asked for then may have been of any pool.
+        let was_of_some = !last.is_empty() || !saved.provisioned_by.is_empty();
         if last.iter().any(|pool| now.contains(pool)) {
             return None;
         }
         let earlier = saved.of_another_pool.as_ref();
-        let is_of_earlier =
-            |earlier: &&SavedOfPool| of(earlier.authenticated_as.as_deref()).iter().any(|pool| now.contains(pool));
+        let is_of_earlier = |earlier: &&SavedOfPool| {
+            let pools = of(earlier.authenticated_as.as_deref(), &earlier.provisioned_by);
+            pools.iter().any(|pool| now.contains(pool))
+        };
         let of_same_pool = earlier.filter(is_of_earlier);
         // Nothing is known of either, as in a cluster without pools.
-        if last.is_empty() && of_same_pool.is_none() && (earlier.is_none() || now.is_empty()) {
+        if !was_of_some && of_same_pool.is_none() && (earlier.is_none() || now.is_empty()) {
             return None;
         }
         let SavedOfPool { labels, taints, .. } = of_same_pool.cloned().unwrap_or_default();
-        let of_another_pool = match (last.is_empty(), of_same_pool) {
-            (false, _) => {
-                let (labels, taints) = (saved.labels.clone(), saved.taints.clone());
-                Some(SavedOfPool { authenticated_as: saved.authenticated_as.clone(), labels, taints })
+        let of_another_pool = match (was_of_some, of_same_pool) {
+            (true, _) => {
+                let SavedState { authenticated_as, provisioned_by, labels, taints, .. } = saved.clone();
+                Some(SavedOfPool { authenticated_as, provisioned_by, labels, taints })
             }
-            (true, None) => saved.of_another_pool.clone(),
-            (true, Some(_)) => None,
+            (false, None) => saved.of_another_pool.clone(),
+            (false, Some(_)) => None,
         };
         // Another token is made for it, so admission leaves none.
         Some(SavedState { labels, taints, of_another_pool, restore_token: None, ..saved.clone() })
     }
 
     /// The pools that something else than its name proves.
-    fn proven_pools(&self, name: &str, evidence: Option<&Evidence<'_>>) -> BTreeSet<&str> {
+    fn proven_pools(&self, name: &str, evidence: Option<&Evidence<'_>>) -> BTreeSet<String> {
         let found = self.pools().of_node(&self.name_groups(name), evidence);
-        found.proven_by_more_than_its_name().collect()
+        found.proven_by_more_than_its_name().map(str::to_owned).collect()
     }
 }

@@ -1,32 +1,36 @@
 //! The evidence for a node's pools: which write gives it, and that admission leaves it on a node that joins.
 
-use std::sync::Arc;
-
 use crate::api::state::SavedState;
 use crate::decide::{DecisionBuilder, PatchScope};
-use crate::facts::bootstrap::Bootstrapper;
-use crate::facts::evidence::{AUTHENTICATED_AS, Evidence};
+use crate::facts::NodeFacts;
+use crate::facts::evidence::{AUTHENTICATED_AS, Evidence, Witness};
 use crate::facts::request::{Operation, Write};
 use crate::set::PolicySet;
 
 impl Write<'_> {
     /// Finds the evidence for the node's pools, if the policies ask for any.
     ///
-    /// At a kubelet's CREATE it is what the API server authenticated; at an UPDATE, what is recorded of the node object.
-    /// `bootstrapper`: who asked for the certificate with this fingerprint, if pools ask for that.
-    pub fn prove(
-        &mut self,
-        set: &PolicySet,
-        saved: Option<&SavedState>,
-        bootstrapper: impl FnOnce(&str) -> Option<Arc<Bootstrapper>>,
-    ) {
+    /// At a kubelet's CREATE it is what the API server authenticated; at an UPDATE, what is recorded of the node object; with what
+    /// the `witness` knows beside that.
+    pub fn prove(&mut self, set: &PolicySet, saved: Option<&SavedState>, witness: &(impl Witness + ?Sized)) {
         let Some(keys) = set.pools().asked_of_requester() else { return };
+        let name = &*self.node.name;
         let evidence = match &self.old {
-            None if self.requester.is_kubelet_of(&self.node.name) => Evidence::of(&self.requester, keys),
+            None if self.requester.is_kubelet_of(name) => Evidence::of(&self.requester, keys),
             None => None,
             Some(old) => saved.and_then(|saved| Evidence::of_stored(old, saved, false)),
         };
-        self.evidence = evidence.map(|evidence| evidence.bootstrapped(bootstrapper));
+        let is_recorded = |old: &NodeFacts<'_>| saved.is_some_and(|saved| saved.is_of_object(old.uid.as_deref()));
+        let is_settled = match &self.old {
+            None => false,
+            // What the leader has recorded, it has waited for.
+            Some(old) if is_recorded(old) => true,
+            // As what the kubelet was authenticated is not known here until then.
+            Some(_) => return,
+        };
+        let evidence = Evidence::witnessed(evidence, set, name, saved, witness);
+        let is_settled = is_settled || !set.awaits_proof(name, saved, evidence.as_ref());
+        self.evidence = if is_settled { evidence.map(Evidence::settled) } else { evidence };
     }
 }
 
@@ -40,8 +44,10 @@ impl DecisionBuilder<'_> {
         let evidence = self.write.evidence.as_ref().filter(|_| joins);
         let sent = self.write.node.annotation(AUTHENTICATED_AS);
         let is_guards = joins && self.is_sent_evidence_true();
-        let wanted =
-            evidence.map(|evidence| sent.filter(|text| evidence.has_lines_of(text)).unwrap_or(evidence.as_str()));
+        let wanted = evidence.and_then(|evidence| {
+            let is_same = |text: &&str| evidence.has_lines_of(text);
+            evidence.authenticated_as().map(|own| sent.filter(is_same).unwrap_or(own))
+        });
         self.leave(AUTHENTICATED_AS, wanted.map(str::to_owned), is_guards);
     }
 

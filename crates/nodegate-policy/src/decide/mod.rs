@@ -335,13 +335,13 @@ impl<'a> DecisionBuilder<'a> {
     }
 
     /// Sets the pending taint on a joining node if something is deferred, if a required inventory has not answered, or if its
-    /// pools depend on who asked for its kubelet's certificate, which may still become known. If the taint may not be set, notes what
+    /// pools depend on what may still become known. If the taint may not be set, notes what
     /// is missing.
     fn mark_pending(&mut self, context: &DecideContext<'_>) {
         let awaited = answers::required(self.set, context.inventory);
         let deferred = self.decision.deferred.as_ref();
-        let awaits_bootstrap = self.set.awaits_bootstrap(self.write.evidence.as_ref());
-        if deferred.is_none() && awaited.is_empty() && !awaits_bootstrap {
+        let awaits_proof = self.set.awaits_proof(&self.write.node.name, context.saved, self.write.evidence.as_ref());
+        if deferred.is_none() && awaited.is_empty() && !awaits_proof {
             return;
         }
         if context.sets_pending {

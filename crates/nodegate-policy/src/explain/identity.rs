@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::facts::NodeFacts;
 use crate::facts::evidence::Evidence;
+use crate::facts::machines::instance_of;
 use crate::set::PolicySet;
 pub use crate::set::pools::ProofSource;
 
@@ -18,6 +19,8 @@ pub struct NodeIdentity {
     pub pools: Vec<String>,
     /// The pools that it may belong to: too little is recorded of its kubelet. Sorted by name.
     pub unknown: Vec<String>,
+    /// Whether it may belong to pools of any name, because it is not known whether a provisioner's object stands for its machine.
+    pub may_have_others: bool,
     /// The strongest proof of a pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proof: Option<PoolProof>,
@@ -29,8 +32,9 @@ pub struct NodeIdentity {
 pub struct PoolProof {
     /// Where it comes from.
     pub source: ProofSource,
-    /// `groups` and extra information (`extra.KEY`) of a requester, the `user` and `groups` of a bootstrap, with the `certificate` that
-    /// the kubelet presented, or the `name`.
+    /// `groups` and extra information (`extra.KEY`) of a requester; the `object` of a provisioner, with the `providerID` of its machine and
+    /// the `instance` or the `name` that leads to it; the `user` and `groups` of a bootstrap, with the `certificate` that the kubelet
+    /// presented; or the `name`.
     pub evidence: BTreeMap<String, Vec<String>>,
 }
 
@@ -48,7 +52,28 @@ fn bootstrap(evidence: &Evidence<'_>) -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// The names of all pools of the policies.
+/// The objects that stand for the machine, and what leads to them.
+fn machine(node: &str, evidence: &Evidence<'_>) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for object in evidence.machines().iter().flat_map(|machines| &machines.found) {
+        let mut note = |name: &str, text: String| {
+            let texts = found.entry(name.to_owned()).or_default();
+            if !text.is_empty() && !texts.contains(&text) {
+                texts.push(text);
+            }
+        };
+        note("object", format!("{} {}", object.kind, object.name));
+        note("providerID", object.provider_id.clone());
+        if object.by_instance {
+            note("instance", instance_of(&object.provider_id).to_owned());
+        } else {
+            note("name", node.to_owned());
+        }
+    }
+    found
+}
+
+/// The names of all pools of the policies; not those that `nameFrom` takes from objects.
 pub fn pool_names(set: &PolicySet) -> BTreeSet<&str> {
     set.pools().names()
 }
@@ -63,6 +88,10 @@ pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidenc
         ProofSource::Requester => {
             PoolProof { source: ProofSource::Requester, evidence: evidence.map(Evidence::by_name).unwrap_or_default() }
         }
+        ProofSource::Machine => {
+            let evidence = evidence.map(|evidence| machine(&node.name, evidence)).unwrap_or_default();
+            PoolProof { source: ProofSource::Machine, evidence }
+        }
         ProofSource::Bootstrap => {
             PoolProof { source: ProofSource::Bootstrap, evidence: evidence.map(bootstrap).unwrap_or_default() }
         }
@@ -74,6 +103,7 @@ pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidenc
     Some(NodeIdentity {
         pools: pools.proven.iter().map(|(name, _)| (*name).to_owned()).collect(),
         unknown: pools.unknown.iter().map(|name| (*name).to_owned()).collect(),
+        may_have_others: pools.may_have_others,
         proof,
     })
 }

@@ -11,12 +11,15 @@ use std::sync::Arc;
 
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
-use crate::api::state::SavedState;
+use crate::api::pools::MachineKind;
+use crate::api::state::{ProvisionedBy, SavedState};
 use crate::facts::NodeFacts;
 use crate::facts::bootstrap::{self, Bootstrapper, CREDENTIAL_ID};
 use crate::facts::json_borrow::Text;
 use crate::facts::json_kinds::{List, object};
+use crate::facts::machines::{Absence, MachinesOfNode};
 use crate::facts::request::{KUBELET_USER, Requester};
+use crate::set::PolicySet;
 
 /// The annotation with the evidence.
 pub const AUTHENTICATED_AS: &str = "nodegate.dev/authenticated-as";
@@ -81,6 +84,16 @@ impl<'a> Extra<'a> {
     }
 }
 
+/// Knows what neither the review nor the record of a node says of it.
+pub trait Witness {
+    /// Who asked for the first certificate that the one with this fingerprint descends from. `saved`: the record of its node.
+    fn bootstrapper(&self, certificate: &str, saved: Option<&SavedState>) -> Option<Arc<Bootstrapper>>;
+
+    /// The provisioners' objects of these kinds that stand for the machine of the node with this name, whose kubelet was
+    /// authenticated as these instances. `None`: as which is not known; an empty list: as none.
+    fn machines(&self, kinds: &[MachineKind], node: &str, instances: Option<&[&str]>) -> MachinesOfNode;
+}
+
 /// What the API server authenticated about the kubelet that created a node, as lines of text:
 ///
 /// ```text
@@ -92,16 +105,19 @@ impl<'a> Extra<'a> {
 ///
 /// All groups are there but those of every kubelet, and those extra keys that policies ask for.
 ///
-/// To it belongs who asked for the kubelet's certificate, which is known from elsewhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// To it belongs who asked for the kubelet's certificate, and the provisioners' objects that stand for the machine, which are known
+/// from elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence<'a> {
+    /// Empty if nothing is known of the kubelet.
     text: Cow<'a, str>,
     bootstrapper: Option<Arc<Bootstrapper>>,
+    machines: Option<MachinesOfNode>,
 }
 
 impl<'a> Evidence<'a> {
     fn new(text: impl Into<Cow<'a, str>>) -> Self {
-        Self { text: text.into(), bootstrapper: None }
+        Self { text: text.into(), ..Self::default() }
     }
 
     /// What is known of the requester of a review, with these keys of its extra information. `None` if it does not fit, or if a
@@ -140,15 +156,79 @@ impl<'a> Evidence<'a> {
     pub fn of_stored(node: &NodeFacts<'_>, saved: &SavedState, guarded: bool) -> Option<Evidence<'static>> {
         let is_of_node = saved.is_of_object(node.uid.as_deref());
         let recorded = saved.authenticated_as.as_deref().filter(|_| is_of_node);
+        let machines = is_of_node.then(|| MachinesOfNode::recorded(saved)).flatten();
         let text = match recorded.and_then(|text| Evidence::read(text, &node.name)) {
             Some(recorded) => recorded.text.into_owned(),
             None => {
-                let left = Evidence::read(node.annotation(AUTHENTICATED_AS)?, &node.name).filter(|_| guarded)?;
-                let lines: BTreeSet<&str> = left.text.lines().filter(|line| *line != REPLACED).collect();
+                let left = node.annotation(AUTHENTICATED_AS).filter(|_| guarded);
+                let left = left.and_then(|text| Evidence::read(text, &node.name));
+                let lines: BTreeSet<&str> =
+                    left.iter().flat_map(|left| left.text.lines()).filter(|line| *line != REPLACED).collect();
                 lines.into_iter().collect::<Vec<_>>().join("\n")
             }
         };
-        Some(Evidence::new(text).bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate)))
+        let evidence = Evidence { machines, ..Evidence::new(text) };
+        let evidence = evidence.bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate));
+        (!evidence.is_empty()).then_some(evidence)
+    }
+
+    /// The evidence that the record of a node has of it: about its kubelet, and the objects that stood for its machine.
+    pub(crate) fn of_record(
+        saved: &SavedState,
+        authenticated_as: Option<&'a str>,
+        provisioned_by: &[ProvisionedBy],
+    ) -> Option<Self> {
+        let known = authenticated_as.and_then(|text| Evidence::read(text, &saved.node_name)).unwrap_or_default();
+        let found = provisioned_by.to_vec();
+        let machines = MachinesOfNode { found, absence: Absence::Unknown, absent: Vec::new() };
+        let evidence = Self { machines: (!machines.found.is_empty()).then_some(machines), ..known };
+        let evidence = evidence.bootstrapped(|one| Bootstrapper::recorded(saved, one));
+        (!evidence.is_empty()).then_some(evidence)
+    }
+
+    /// Adds what a witness knows, as far as the policies ask for it.
+    pub fn witnessed(
+        evidence: Option<Self>,
+        set: &PolicySet,
+        node: &str,
+        saved: Option<&SavedState>,
+        witness: &(impl Witness + ?Sized),
+    ) -> Option<Self> {
+        let evidence = evidence.map(|known| known.bootstrapped(|certificate| witness.bootstrapper(certificate, saved)));
+        if !set.asks_for_machines() {
+            return evidence;
+        }
+        let known = evidence.unwrap_or_default();
+        let instances = set.instances(&known);
+        let found = witness.machines(set.machine_kinds(), node, instances.as_deref());
+        let recorded = known.machines;
+        Some(Self { machines: Some(found.or_recorded(recorded)), ..known })
+    }
+
+    /// Whether it has nothing to say.
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.machines.is_none()
+    }
+
+    /// The IDs of the kubelet's instance under these keys of its extra information; `None` if there are none as far as it is known, but
+    /// it is not known what the kubelet has under one of them.
+    pub(crate) fn instances(&self, keys: &[Box<str>]) -> Option<Vec<&str>> {
+        let values: Vec<Option<Vec<&str>>> = keys.iter().map(|key| self.extra(key)).collect();
+        let is_known = values.iter().all(Option::is_some);
+        let instances: Vec<&str> = values.into_iter().flatten().flatten().collect();
+        (is_known || !instances.is_empty()).then_some(instances)
+    }
+
+    /// The provisioners' objects that stand for the node's machine; `None` if nobody has looked for them.
+    pub fn machines(&self) -> Option<&MachinesOfNode> {
+        self.machines.as_ref()
+    }
+
+    /// Waits no longer for what may become known of a node that joins.
+    #[must_use]
+    pub fn settled(mut self) -> Self {
+        self.machines.iter_mut().for_each(MachinesOfNode::settle);
+        self
     }
 
     /// Whether the annotation of a node says that its kubelet has sent one, which the guard has replaced.
@@ -203,9 +283,9 @@ impl<'a> Evidence<'a> {
         self.text.lines().filter_map(move |line| line.strip_prefix(beginning))
     }
 
-    /// The text, as it is written into the annotation and into the record.
-    pub fn as_str(&self) -> &str {
-        &self.text
+    /// What is known of the kubelet, as it is written into the annotation and into the record; `None` if nothing is.
+    pub fn authenticated_as(&self) -> Option<&str> {
+        Some(&*self.text).filter(|text| !text.is_empty())
     }
 
     /// The fingerprint of the client certificate that the kubelet presented; `None` if it was authenticated otherwise, or if nobody
@@ -250,7 +330,7 @@ mod tests {
         let asked = ["canonicalArn", "sessionName", "twice"].map(Into::into);
         let evidence = Evidence::of(&requester, &asked).unwrap();
         let expected = "extra.canonicalArn=arn:aws:iam::1:role/gpu\nextra.twice=a\nextra.twice=b\ngroup=pool:gpu\nno-extra.sessionName\nuser=system:node:gpu-1";
-        assert_eq!(evidence.as_str(), expected, "the access key is left out");
+        assert_eq!(evidence.text, expected, "the access key is left out");
         let read = Evidence::read(expected, "gpu-1").unwrap();
         assert_eq!(read.groups().collect::<Vec<_>>(), ["pool:gpu"]);
         assert_eq!(read.extra("canonicalArn").unwrap(), ["arn:aws:iam::1:role/gpu"]);

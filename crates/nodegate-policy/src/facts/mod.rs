@@ -8,6 +8,7 @@ pub(crate) mod json_borrow;
 mod json_count;
 pub(crate) mod json_kinds;
 pub(crate) mod json_limits;
+pub(crate) mod machines;
 pub(crate) mod managed_fields;
 pub(crate) mod missing;
 pub(crate) mod pending_taints;

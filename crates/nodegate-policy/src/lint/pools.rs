@@ -9,8 +9,12 @@ use crate::keys::compile_budget::CompileBudget;
 use crate::keys::pattern::TextSet;
 use crate::set::PolicySet;
 
-/// Names that no `pools` entry of any policy has. They are no errors, because the policy with the entry may come later.
+/// Names that no `pools` entry of any policy has. They are no errors, because the policy with the entry may come later. With
+/// `nameFrom`, any name may be one.
 pub(super) fn unknown(document: &PolicyDocument, set: &PolicySet, lints: &mut Vec<Lint>) {
+    if set.asks_for_machines() {
+        return;
+    }
     let names: Vec<&str> = set.pools().names().into_iter().collect();
     for (path, conditions) in conditions(document) {
         for (at, text) in conditions.pools.iter().flatten().enumerate() {

@@ -310,13 +310,17 @@ impl<'a> Planner<'a> {
             before = &saved.publishers;
         }
         let publishers_before = before.iter().filter(|name| !publishers.contains(*name)).cloned().collect();
+        let evidence = self.stored.evidence;
+        let machines = evidence.and_then(Evidence::machines);
         SavedState {
             node_name: self.stored.node.name.to_string(),
             node_uid: self.stored.identified.then(|| self.stored.node.uid.as_deref().map(str::to_owned)).flatten(),
             publishers: publishers.into_iter().collect(),
             publishers_before,
             deleted_at: None,
-            authenticated_as: self.stored.evidence.map(|evidence| evidence.as_str().to_owned()),
+            authenticated_as: evidence.and_then(Evidence::authenticated_as).map(str::to_owned),
+            not_provisioned_by: machines.map(|machines| machines.absent(self.set.machine_kinds())).unwrap_or_default(),
+            provisioned_by: machines.map(|machines| machines.found.clone()).unwrap_or_default(),
             ..saved.clone()
         }
     }

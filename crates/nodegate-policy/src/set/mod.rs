@@ -19,7 +19,9 @@ use std::time::Duration;
 use crate::api::document::PolicyDocument;
 use crate::api::names::LabelKey;
 use crate::api::policy::MigrationPhase;
+use crate::api::pools::MachineKind;
 use crate::api::presets::document_name;
+use crate::api::state::SavedState;
 use crate::cel::{ReadPaths, SharedPaths};
 use crate::facts::bootstrap::Bootstrapper;
 use crate::facts::evidence::Evidence;
@@ -33,7 +35,7 @@ use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
 use crate::set::matcher::NameGroup;
 use crate::set::migration::{Migration, MigrationInForce};
-use crate::set::pools::Pools;
+use crate::set::pools::{Pools, ProofSource};
 use crate::set::rule::{Rule, RuleId, Strength};
 
 /// How long saved state is kept after its node is deleted, if a persist section does not say it.
@@ -139,10 +141,44 @@ impl PolicySet {
         self.pools().asks_for_bootstrap()
     }
 
-    /// Whether pools depend on who asked for the kubelet's certificate, which may still become known.
-    pub fn awaits_bootstrap(&self, evidence: Option<&Evidence<'_>>) -> bool {
-        self.asks_for_bootstrap()
-            && evidence.is_some_and(|known| known.certificate().is_some() && known.bootstrapper().is_none())
+    /// Whether pools ask for the objects that provisioners make for machines.
+    pub fn asks_for_machines(&self) -> bool {
+        !self.machine_kinds().is_empty()
+    }
+
+    /// The kinds of those objects, each once.
+    pub fn machine_kinds(&self) -> &[MachineKind] {
+        self.pools().machine_kinds()
+    }
+
+    /// The labels of those objects that are asked for, each once.
+    pub fn machine_labels(&self) -> BTreeSet<&str> {
+        self.pools().machine_labels()
+    }
+
+    /// The instances as which a kubelet was authenticated; `None` if that is not known.
+    pub fn instances<'e>(&self, evidence: &'e Evidence<'_>) -> Option<Vec<&'e str>> {
+        evidence.instances(self.instance_keys())
+    }
+
+    /// The keys of a kubelet's extra information that have the ID of its instance.
+    pub(crate) fn instance_keys(&self) -> &[Box<str>] {
+        self.pools().instance_keys()
+    }
+
+    /// Whether a node's pools depend on what may still become known: who asked for its kubelet's certificate, or, while no pool
+    /// is proven, the provisioner's object for its machine. A name proves none on which what is restored to the node depends.
+    pub fn awaits_proof(&self, node: &str, saved: Option<&SavedState>, evidence: Option<&Evidence<'_>>) -> bool {
+        let Some(known) = evidence else { return false };
+        let awaits_bootstrap =
+            self.asks_for_bootstrap() && known.certificate().is_some() && known.bootstrapper().is_none();
+        let awaits_machine = || {
+            let pools = self.pools().of_node(&self.name_groups(node), evidence);
+            let restores = saved.is_some_and(SavedState::restores);
+            let is_proven = |(_, proof): &(&str, ProofSource)| !restores || *proof != ProofSource::Name;
+            pools.may_have_others && !pools.proven.iter().any(is_proven)
+        };
+        awaits_bootstrap || (self.asks_for_machines() && awaits_machine())
     }
 
     /// The pools of the kubelets whose first certificates this user asked for.

@@ -5,11 +5,16 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::api::pools::MachineKind;
 use crate::facts::bootstrap::{Bootstrapper, CREDENTIAL_ID};
 use crate::facts::evidence::Evidence;
+use crate::facts::machines::{LabelOfMachine, MachinesOfNode};
 use crate::keys::pattern::{Identities, TextSet};
 use crate::set::kleene::Kleene;
 use crate::set::matcher::NameGroup;
+
+/// Why a node may belong to pools of any name.
+pub(crate) const MACHINE_UNKNOWN: &str = "it is not known whether a provisioner's object stands for the node's machine";
 
 /// All pools of a set.
 #[derive(Clone, Debug, Default)]
@@ -18,15 +23,30 @@ pub(crate) struct Pools {
     /// The keys of extra information that entries ask for, if any asks for something of the requester.
     asked: Option<Vec<Box<str>>>,
     asks_for_bootstrap: bool,
+    by_machines: Vec<PoolByMachine>,
+    /// The keys of extra information that have the ID of a kubelet's instance, each once.
+    instance_keys: Vec<Box<str>>,
+    machine_kinds: Vec<MachineKind>,
 }
 
-/// An entry of `pools`.
+/// An entry of `pools` with a name.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     pub(crate) name: Box<str>,
     pub(crate) requester: Option<PoolRequester>,
     pub(crate) bootstrap: Option<PoolBootstrap>,
     pub(crate) names: Option<NameGroup>,
+}
+
+/// An entry of `pools` whose names are those that a provisioner's objects have.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolByMachine {
+    pub(crate) kind: MachineKind,
+    pub(crate) label: Box<str>,
+    /// The namespaces of objects that count; all if absent.
+    pub(crate) namespaces: Option<TextSet>,
+    /// The key of extra information that has the ID of a kubelet's instance.
+    pub(crate) instance: Box<str>,
 }
 
 /// What the API server must have authenticated about a kubelet.
@@ -49,6 +69,8 @@ pub(crate) struct PoolBootstrap {
 pub enum ProofSource {
     /// What the API server authenticated about the kubelet that created the node.
     Requester,
+    /// The provisioner's object that stands for the node's machine.
+    Machine,
     /// Who asked for that kubelet's first certificate.
     Bootstrap,
     /// The node's name.
@@ -60,6 +82,7 @@ impl ProofSource {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Requester => "requester",
+            Self::Machine => "machine",
             Self::Bootstrap => "bootstrap",
             Self::Name => "name",
         }
@@ -69,6 +92,7 @@ impl ProofSource {
     pub(crate) fn in_words(self) -> &'static str {
         match self {
             Self::Requester => "what the API server authenticated about its kubelet",
+            Self::Machine => "the provisioner's object that stands for its machine",
             Self::Bootstrap => "who asked for its kubelet's certificate",
             Self::Name => "its name",
         }
@@ -82,10 +106,12 @@ pub(crate) struct PoolsOfNode<'s> {
     pub(crate) proven: Vec<(&'s str, ProofSource)>,
     /// Those of which it is not known whether the node belongs to them.
     pub(crate) unknown: BTreeSet<&'s str>,
+    /// Whether it may belong to others, of whatever name: a provisioner's object for its machine may be there that is not known.
+    pub(crate) may_have_others: bool,
 }
 
 impl Pools {
-    pub(crate) fn new(entries: Vec<Pool>) -> Self {
+    pub(crate) fn new(entries: Vec<Pool>, by_machines: Vec<PoolByMachine>) -> Self {
         let requesters: Vec<&PoolRequester> = entries.iter().filter_map(|pool| pool.requester.as_ref()).collect();
         let mut keys: BTreeSet<Box<str>> =
             requesters.iter().flat_map(|requester| &requester.extra).map(|(key, _)| key.clone()).collect();
@@ -93,16 +119,37 @@ impl Pools {
         if asks_for_bootstrap {
             keys.insert(CREDENTIAL_ID.into());
         }
-        let asked = (asks_for_bootstrap || !requesters.is_empty()).then(|| keys.into_iter().collect());
-        Self { entries, asked, asks_for_bootstrap }
+        let instance_keys: BTreeSet<Box<str>> = by_machines.iter().map(|entry| entry.instance.clone()).collect();
+        keys.extend(instance_keys.iter().cloned());
+        let asks = asks_for_bootstrap || !requesters.is_empty() || !by_machines.is_empty();
+        let asked = asks.then(|| keys.into_iter().collect());
+        let instance_keys = instance_keys.into_iter().collect();
+        let machine_kinds: BTreeSet<MachineKind> = by_machines.iter().map(|entry| entry.kind).collect();
+        let machine_kinds = machine_kinds.into_iter().collect();
+        Self { entries, asked, asks_for_bootstrap, by_machines, instance_keys, machine_kinds }
     }
 
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.by_machines.is_empty()
     }
 
-    /// Their names, each once.
+    /// The kinds of provisioners' objects that entries ask for, each once.
+    pub(crate) fn machine_kinds(&self) -> &[MachineKind] {
+        &self.machine_kinds
+    }
+
+    /// The labels of those objects that entries ask for, each once.
+    pub(crate) fn machine_labels(&self) -> BTreeSet<&str> {
+        self.by_machines.iter().map(|entry| &*entry.label).collect()
+    }
+
+    /// The keys of extra information that have the ID of a kubelet's instance, each once.
+    pub(crate) fn instance_keys(&self) -> &[Box<str>] {
+        &self.instance_keys
+    }
+
+    /// The names that the policies have, each once. Those that provisioners' objects have are not known here.
     pub(crate) fn names(&self) -> BTreeSet<&str> {
         self.entries.iter().map(|pool| &*pool.name).collect()
     }
@@ -124,8 +171,25 @@ impl Pools {
     }
 
     /// The pools of a node whose name is in these groups.
-    pub(crate) fn of_node(&self, name_groups: &[NameGroup], evidence: Option<&Evidence<'_>>) -> PoolsOfNode<'_> {
+    pub(crate) fn of_node<'s>(
+        &'s self,
+        name_groups: &[NameGroup],
+        evidence: Option<&'s Evidence<'_>>,
+    ) -> PoolsOfNode<'s> {
         let mut found = PoolsOfNode::default();
+        let machines = evidence.and_then(Evidence::machines);
+        for entry in &self.by_machines {
+            let label = |machines: &'s MachinesOfNode| {
+                machines.label(entry.kind, &entry.label, |namespace| {
+                    entry.namespaces.as_ref().is_none_or(|wanted| wanted.contains(namespace))
+                })
+            };
+            match machines.map_or(LabelOfMachine::Unknown, label) {
+                LabelOfMachine::Value(name) => found.proven.push((name, ProofSource::Machine)),
+                LabelOfMachine::None => {}
+                LabelOfMachine::Unknown => found.may_have_others = true,
+            }
+        }
         for pool in &self.entries {
             let by_name = pool.names.is_some_and(|group| name_groups.binary_search(&group).is_ok());
             let by_requester = pool.requester.as_ref().map_or(Kleene::False, |wanted| wanted.evaluate(evidence));
@@ -154,7 +218,9 @@ impl Pools {
 impl PoolRequester {
     /// Whether it matches. Unknown if nothing, or too little, was recorded of the kubelet.
     fn evaluate(&self, evidence: Option<&Evidence<'_>>) -> Kleene {
-        let Some(evidence) = evidence else { return Kleene::Unknown };
+        let Some(evidence) = evidence.filter(|known| known.authenticated_as().is_some()) else {
+            return Kleene::Unknown;
+        };
         let groups = self
             .groups
             .as_ref()
@@ -200,7 +266,7 @@ impl<'s> PoolsOfNode<'s> {
     pub(crate) fn any_of(&self, wanted: &TextSet) -> Kleene {
         if self.proven.iter().any(|(name, _)| wanted.contains(name)) {
             Kleene::True
-        } else if self.unknown.iter().any(|name| wanted.contains(name)) {
+        } else if self.may_have_others || self.unknown.iter().any(|name| wanted.contains(name)) {
             Kleene::Unknown
         } else {
             Kleene::False

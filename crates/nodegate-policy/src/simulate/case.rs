@@ -8,15 +8,17 @@ use serde_json::{Value as Json, json};
 use super::node_document::read_node;
 use super::short_form::{self, SimulationError, complete, taint, taint_text, taints};
 use super::{Scene, Simulated, identity, node_name, simulate};
-use crate::api::case::{BootstrapCase, Case, ChangeCase, Expectation, PolicyTest, SavedCase, TestFile, VerdictCase};
+use crate::api::case::{
+    BootstrapCase, Case, ChangeCase, Expectation, MachineCase, PolicyTest, SavedCase, TestFile, VerdictCase,
+};
 use crate::api::policy::EntryMode;
 use crate::api::schema::ShapeFault;
 use crate::api::source::{FieldPath, Tree};
-use crate::api::state::{Owned, SavedState, SavedTaint};
+use crate::api::state::{Owned, ProvisionedBy, SavedState, SavedTaint};
 use crate::facts::bootstrap::{CREDENTIAL_ID, credential_id};
 use crate::{
-    Bootstrapper, Exemptions, InventoryAnswers, NodeChange, Origin, PendingTaints, PolicyDocument, PolicyError,
-    PolicySet, Verdict,
+    Absence, Bootstrapper, Exemptions, InventoryAnswers, MachinesOfNode, NodeChange, Origin, PendingTaints,
+    PolicyDocument, PolicyError, PolicySet, Verdict,
 };
 
 /// The texts that a test file expects in errors, and that none of `errors` contains.
@@ -119,8 +121,32 @@ pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, Simulati
         extra.entry(CREDENTIAL_ID.to_owned()).or_insert_with(|| vec![credential_id(&"0".repeat(64))]);
         Some(Arc::new(known))
     });
+    let asked = set.machine_labels().into_iter();
+    let machine = case.provisioned_by.as_ref().map(|MachineCase { kind, labels }| ProvisionedBy {
+        group: String::new(),
+        kind: kind.as_str().to_owned(),
+        name: "example".to_owned(),
+        uid: String::new(),
+        provider_id: String::new(),
+        by_instance: false,
+        labels: asked.map(|key| (key.to_owned(), String::new())).chain(labels.clone()).collect(),
+    });
     let extra = (!extra.is_empty()).then(|| json!(extra).to_string());
-    Ok(Scene { node, old, status, username, groups, extra, bootstrapped_by, saved, inventory, pending_taints })
+    let machines =
+        MachinesOfNode { found: machine.into_iter().collect(), absence: Absence::Certain, absent: Vec::new() };
+    Ok(Scene {
+        node,
+        old,
+        status,
+        username,
+        groups,
+        extra,
+        bootstrapped_by,
+        machines,
+        saved,
+        inventory,
+        pending_taints,
+    })
 }
 
 /// The answers that a case gives inventories, by name.

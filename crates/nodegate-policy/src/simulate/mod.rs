@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+use crate::api::pools::MachineKind;
 use crate::api::state::SavedState;
 use crate::{
-    Bootstrapper, DecideContext, Decision, Exemptions, Extra, InventoryAnswers, NodeFacts, Operation, PendingTaints,
-    PolicySet, Requester, Text, Verdict, Write, decide, judge, patch_of_write,
+    Absence, Bootstrapper, DecideContext, Decision, Exemptions, Extra, InventoryAnswers, MachinesOfNode, NodeFacts,
+    Operation, PendingTaints, PolicySet, Requester, Text, Verdict, Witness, Write, decide, judge, patch_of_write,
 };
 
 /// A write to simulate.
@@ -36,6 +37,8 @@ pub struct Scene {
     pub extra: Option<String>,
     /// Who asked for the certificate of the kubelet that created the node, if that is known.
     pub bootstrapped_by: Option<Arc<Bootstrapper>>,
+    /// The provisioners' objects that stand for the node's machine.
+    pub machines: MachinesOfNode,
     /// What is saved of the node.
     pub saved: Option<SavedState>,
     /// The answers of inventories about the node.
@@ -56,10 +59,21 @@ impl Scene {
             groups,
             extra: None,
             bootstrapped_by: None,
+            machines: MachinesOfNode { absence: Absence::Unknown, ..MachinesOfNode::default() },
             saved: None,
             inventory: InventoryAnswers::default(),
             pending_taints: None,
         }
+    }
+}
+
+impl Witness for Scene {
+    fn bootstrapper(&self, _certificate: &str, _saved: Option<&SavedState>) -> Option<Arc<Bootstrapper>> {
+        self.bootstrapped_by.clone()
+    }
+
+    fn machines(&self, _kinds: &[MachineKind], _node: &str, _instances: Option<&[&str]>) -> MachinesOfNode {
+        self.machines.clone()
     }
 }
 
@@ -109,7 +123,7 @@ fn write<'a>(
         node: NodeFacts::parse(node).map_err(SimulationError::new)?,
         old: old.map(NodeFacts::parse).transpose().map_err(SimulationError::new)?,
     };
-    write.prove(set, scene.saved.as_ref(), |_| scene.bootstrapped_by.clone());
+    write.prove(set, scene.saved.as_ref(), scene);
     Ok(write)
 }
 

@@ -27,6 +27,7 @@ fn labels_set(native: &Native, labels: &Json) -> BTreeMap<String, String> {
         groups,
         extra: None,
         bootstrapped_by: None,
+        machines: Default::default(),
         saved: None,
         pending_taints: None,
     };
@@ -195,6 +196,7 @@ fn a_warning_about_broken_glass_says_who_overrides_what() {
         groups: vec!["oncall".to_owned()],
         extra: None,
         bootstrapped_by: None,
+        machines: Default::default(),
         saved: None,
         pending_taints: None,
     };

@@ -212,6 +212,7 @@ fn no_execute_is_added_to_a_living_node_only_where_the_rule_evicts() {
             groups,
             extra: None,
             bootstrapped_by: None,
+            machines: Default::default(),
             saved,
             pending_taints,
         };
@@ -322,6 +323,7 @@ fn native_policies_answer_random_writes_as_nodegate_does() {
                     groups,
                     extra: None,
                     bootstrapped_by: None,
+                    machines: Default::default(),
                     saved: None,
                     pending_taints: None,
                 };
@@ -373,6 +375,7 @@ fn entries_of_several_modes_and_scopes_for_one_key_have_the_same_verdicts() {
                 groups: Vec::new(),
                 extra: None,
                 bootstrapped_by: None,
+                machines: Default::default(),
                 saved: None,
                 pending_taints: None,
             };

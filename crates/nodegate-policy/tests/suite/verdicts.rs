@@ -19,6 +19,7 @@ fn verdict_on(policy: &Json, label: &str, user: &str) -> Verdict {
         groups: Vec::new(),
         extra: None,
         bootstrapped_by: None,
+        machines: Default::default(),
         saved: None,
         pending_taints: None,
     };
@@ -62,6 +63,7 @@ fn a_write_that_changes_more_keys_than_anyone_does_is_denied_as_a_whole() {
             groups: Vec::new(),
             extra: None,
             bootstrapped_by: None,
+            machines: Default::default(),
             saved: None,
             pending_taints: None,
         };

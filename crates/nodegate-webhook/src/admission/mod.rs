@@ -25,9 +25,9 @@ use tokio::sync::watch;
 use nodegate_base::metrics::Metrics;
 use nodegate_base::traces::Traces;
 use nodegate_policy::{Exemptions, PendingTaints, PolicySet};
-use nodegate_stores::certificates::KubeletCertificates;
 use nodegate_stores::inventory::InventoryCache;
 use nodegate_stores::state::SavedStates;
+use nodegate_stores::witnesses::Witnesses;
 
 pub use answer::{Answer, Rejection};
 pub use bounds::{Bounds, REVIEW_BYTES};
@@ -120,8 +120,8 @@ pub struct Context {
     pub policies: Arc<ArcSwap<PolicySet>>,
     /// The saved state of nodes.
     pub saved: Arc<SavedStates>,
-    /// Who asked for the certificates of kubelets.
-    pub certificates: Arc<KubeletCertificates>,
+    /// What is known of nodes beside that: their certificates, and their provisioners' objects.
+    pub witnesses: Arc<Witnesses>,
     /// The answers of inventories.
     pub inventory: Arc<InventoryCache>,
     /// The pending taints.

@@ -188,9 +188,7 @@ pub(super) fn validate_within(
 fn prove(review: &mut Review<'_>, policies: &PolicySet, context: &Context) -> Option<Arc<SavedState>> {
     let Subject::Node(write) = &mut review.subject else { return None };
     let saved = context.saved.get(machine(write));
-    write.prove(policies, saved.as_deref(), |certificate| {
-        context.certificates.bootstrapper(certificate, saved.as_deref())
-    });
+    write.prove(policies, saved.as_deref(), &*context.witnesses);
     saved
 }
 

@@ -318,7 +318,7 @@ mod tests {
         Context {
             policies: Arc::default(),
             saved: Arc::default(),
-            certificates: Arc::default(),
+            witnesses: Arc::default(),
             inventory: Arc::default(),
             pending_taint: crate::admission::PendingTaint::default(),
             synced: Arc::new(true.into()),

@@ -81,7 +81,7 @@ pub(super) fn of_node(explanation: &Explanation, all: bool) -> String {
 
 /// The pools of the node, and what proves them.
 fn pools(identity: &NodeIdentity) -> Vec<String> {
-    let NodeIdentity { pools, unknown, proof } = identity;
+    let NodeIdentity { pools, unknown, may_have_others, proof } = identity;
     let evidence = |proof: &PoolProof| {
         let evidence = proof.evidence.iter().map(|(name, values)| format!("{name} {}", values.join(", ")));
         format!("proven by its {}: {}", proof.source.as_str(), evidence.collect::<Vec<_>>().join("; "))
@@ -93,7 +93,8 @@ fn pools(identity: &NodeIdentity) -> Vec<String> {
             unknown.join(", ")
         )
     });
-    let lines: Vec<String> = proven.into_iter().chain(unknown).collect();
+    let others = may_have_others.then(|| "not known: whether a provisioner's object stands for its machine".to_owned());
+    let lines: Vec<String> = proven.into_iter().chain(unknown).chain(others).collect();
     if lines.is_empty() { vec!["the node belongs to none".to_owned()] } else { lines }
 }
 

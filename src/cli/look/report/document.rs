@@ -24,6 +24,8 @@ pub(crate) struct Report {
     pub(super) without: BTreeMap<String, usize>,
     /// The pools of the policies, sorted by name.
     pub(super) pools: Vec<PoolNodes>,
+    /// The nodes that may belong to pools of any name, because it is not known whether a provisioner's object stands for their machine.
+    pub(super) pools_unknown: Vec<String>,
     /// The required labels and taints that nodes lack.
     pub(super) missing: Vec<Lacking>,
     /// Every violation of governance, those of `missing` included.

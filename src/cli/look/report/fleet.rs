@@ -262,7 +262,14 @@ impl<'a> Gathering<'a> {
     }
 
     fn note_pools(&mut self, node: &str, identity: Option<NodeIdentity>) {
-        let NodeIdentity { pools, unknown, proof: _ } = identity.unwrap_or_default();
+        let NodeIdentity { pools, unknown, may_have_others, proof: _ } = identity.unwrap_or_default();
+        // The names that objects give.
+        for name in &pools {
+            self.pools.entry(name.clone()).or_insert_with(|| PoolNodes::new(name));
+        }
+        if may_have_others {
+            self.report.pools_unknown.push(node.to_owned());
+        }
         for (name, pool) in &mut self.pools {
             pool.nodes += usize::from(pools.contains(name));
             pool.unknown.extend(unknown.contains(name).then(|| node.to_owned()));
@@ -296,6 +303,7 @@ impl<'a> Gathering<'a> {
         report.by = self.counts;
         report.pools = self.pools.into_values().collect();
         report.pools.iter_mut().for_each(|pool| pool.unknown.sort_unstable());
+        report.pools_unknown.sort_unstable();
         let conflicts = self.conflicts.into_iter().filter_map(|(remark, mut nodes)| {
             nodes.sort_unstable();
             conflict(remark, nodes)

@@ -35,7 +35,9 @@ pub(super) fn of(report: &Report) -> String {
         lines.extend(without.map(|without| (*without, format!("{without:>6}  (without the label)"))));
         section(&format!("By {}", on_a_line(label)), lines.into_iter().map(|(_, line)| line).collect());
     }
-    section("Pools", report.pools.iter().map(pool).collect());
+    let unknown: Vec<&str> = report.pools_unknown.iter().map(String::as_str).collect();
+    let any = (!unknown.is_empty()).then(|| format!("{:>6}  any, unknown of {}", 0, named(&unknown)));
+    section("Pools", report.pools.iter().map(pool).chain(any).collect());
     section("Violations", by_what(report.violations.iter().map(violation)));
     section("Removals are held back", report.held_back.iter().cloned().collect());
     section(

@@ -148,7 +148,7 @@ pub async fn start(config: ServeConfig) -> anyhow::Result<Running> {
     let context = admission::Context {
         policies: in_force.policies.clone(),
         saved,
-        certificates: cluster.as_ref().map(|cluster| cluster.certificates.clone()).unwrap_or_default(),
+        witnesses: cluster.as_ref().map(|cluster| cluster.witnesses.clone()).unwrap_or_default(),
         inventory: refresher.cache().clone(),
         pending_taint: pending_taint(config.pending_taint, pending_taints.clone(), cluster.as_ref()),
         synced: Arc::new(AtomicBool::new(cluster.is_none())),

@@ -11,7 +11,7 @@ pub(super) struct Case {
     pub(super) summary: &'static str,
 }
 
-pub(super) const CASES: [Case; 30] = [
+pub(super) const CASES: [Case; 31] = [
     Case {
         alert: "NodeMissingLabels",
         series: &[
@@ -151,6 +151,14 @@ pub(super) const CASES: [Case; 30] = [
         fires: 7,
         labels: &[],
         summary: "A certificate for the name of a node was issued to another pool than the one that created the node",
+    },
+    Case {
+        alert: "ProviderIDOfAnotherMachine",
+        series: &[("nodegate_provider_id_contradictions_total", "0x5 1x30")],
+        quiet: 4,
+        fires: 7,
+        labels: &[],
+        summary: "A node has the provider ID of another machine than the one that it is proven to be",
     },
     Case {
         alert: "GuardNotCurrent",

@@ -23,7 +23,7 @@ impl LeaderSession {
         for (count, node) in nodes.iter().enumerate() {
             if let Ok(facts) = node.facts() {
                 let (_, saved) = self.reconciler.stored_and_saved(node, &facts);
-                let evidence = self.reconciler.evidence(node, &facts, &saved);
+                let evidence = self.reconciler.evidence(node, &facts, &set, &saved).0;
                 let verdict = violations(&set, &facts, evidence.as_ref());
                 findings.note_violations(&verdict);
                 if let Some(identity) = identity(&set, &facts, evidence.as_ref()) {

@@ -6,6 +6,7 @@ use crate::facts::gpu::Gpus;
 use crate::facts::missing::{Memory, Missing};
 use crate::facts::publishers::{Publisher, Publishers};
 use crate::set::inventory::Inventory;
+use crate::set::pools::MACHINE_UNKNOWN;
 
 impl<'a> View<'a> {
     /// Sets what is remembered of the publishers of labels. Must be called before anything is evaluated, as masks are set.
@@ -72,10 +73,13 @@ impl<'a> View<'a> {
             Gpus::None => None,
         };
         let identity = || {
-            let unknown = &self.pools().unknown;
-            let pools: Vec<&str> = unknown.iter().copied().collect();
-            (reads.identity && !pools.is_empty())
-                .then(|| format!("identity: it is not known whether the node belongs to {}", pools.join(", ")))
+            let pools = reads.identity.then(|| self.pools())?;
+            let names: Vec<&str> = pools.unknown.iter().copied().collect();
+            if pools.may_have_others {
+                return Some(format!("identity: {MACHINE_UNKNOWN}"));
+            }
+            (!names.is_empty())
+                .then(|| format!("identity: it is not known whether the node belongs to {}", names.join(", ")))
         };
         labels.next().or_else(gpu).or_else(identity)
     }

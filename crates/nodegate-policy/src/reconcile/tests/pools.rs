@@ -1,11 +1,16 @@
 //! What is recorded of the evidence for pools, and what it counts for.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::scene::{BEFORE, Scene, set};
-use crate::PolicySet;
+use crate::api::pools::MachineKind;
+use crate::api::state::{ProvisionedBy, SavedState};
 use crate::facts::NodeFacts;
-use crate::facts::evidence::{AUTHENTICATED_AS, Evidence};
+use crate::facts::evidence::{AUTHENTICATED_AS, Evidence, Witness};
+use crate::facts::machines::{Absence, MachinesOfNode};
+use crate::{Bootstrapper, PolicySet};
 
 const OF_GPU: &str = "group=pool:gpu\nuser=system:node:n1";
 
@@ -103,4 +108,85 @@ fn what_was_saved_of_a_node_of_one_pool_is_restored_to_no_node_of_another_and_wa
     assert_eq!(gpu.label("team"), Some("ml"), "a node of the other pool in between takes nothing away");
     let again = create(gpu, "u7", &of("gpu"), true);
     assert_eq!(again.label("team"), Some("ml"));
+}
+
+/// What nodegate knows of the objects that stand for the machine of `n1`.
+struct Knowing(MachinesOfNode);
+
+impl Witness for Knowing {
+    fn bootstrapper(&self, _certificate: &str, _saved: Option<&SavedState>) -> Option<Arc<Bootstrapper>> {
+        None
+    }
+
+    fn machines(&self, _kinds: &[MachineKind], _node: &str, _instances: Option<&[&str]>) -> MachinesOfNode {
+        self.0.clone()
+    }
+}
+
+fn provisioned(label: &str) -> PolicySet {
+    set(json!({
+        "pools": [{"nameFrom": {"kind": "NodeClaim", "label": label}}],
+        "rules": [{"name": "r", "match": {"pools": ["gpu"]}, "labels": {"node-role.kubernetes.io/gpu": ""}}],
+    }))
+}
+
+fn witnessed(scene: Scene, set: &PolicySet, found: &[&str], absence: Absence) -> Scene {
+    let object = |pool: &&str| ProvisionedBy {
+        group: "karpenter.sh".to_owned(),
+        kind: "NodeClaim".to_owned(),
+        name: format!("claim-of-{pool}"),
+        uid: format!("uid-of-{pool}"),
+        provider_id: format!("aws:///eu-central-1a/i-{pool}"),
+        by_instance: true,
+        labels: [("pool".to_owned(), (*pool).to_owned())].into(),
+    };
+    let machines = MachinesOfNode { found: found.iter().map(object).collect(), absence, absent: Vec::new() };
+    let mut scene = looked_at(scene, false);
+    let evidence = scene.evidence.take();
+    scene.evidence = Evidence::witnessed(evidence, set, "n1", Some(&scene.saved), &Knowing(machines));
+    scene
+}
+
+#[test]
+fn the_object_of_a_machine_is_recorded_and_counts_when_it_is_gone() {
+    let set = provisioned("pool");
+    let has_role = |scene: &Scene| scene.label("node-role.kubernetes.io/gpu") == Some("");
+    let settled = witnessed(Scene::new(json!({})), &set, &["gpu"], Absence::SoFar).settle(&set);
+    assert!(has_role(&settled));
+    assert_eq!(settled.saved.provisioned_by[0].name, "claim-of-gpu");
+    let gone = witnessed(settled, &set, &[], Absence::Certain).settle(&set);
+    assert!(has_role(&gone) && !gone.saved.provisioned_by.is_empty());
+    // Nobody asks anymore; then for a label that is not recorded.
+    let nothing = super::scene::set(json!({"rules": []}));
+    let unasked = looked_at(gone, false).settle(&nothing);
+    assert!(!has_role(&unasked) && !unasked.saved.provisioned_by.is_empty());
+    let again = looked_at(unasked, false).settle(&set);
+    assert!(has_role(&again));
+    let other = looked_at(again, false).settle(&provisioned("zone"));
+    assert!(has_role(&other), "it is not known, so nothing is removed");
+    // Another object is that of another machine, which this node object does not become.
+    assert!(has_role(&witnessed(other, &set, &["cpu"], Absence::Certain).settle(&set)));
+}
+
+#[test]
+fn that_there_is_no_object_is_recorded_and_only_for_the_kind_that_was_asked_for() {
+    let set = provisioned("pool");
+    let owning = || {
+        let owned = json!({"labels": {"node-role.kubernetes.io/gpu": ""}});
+        Scene::new(json!({"node-role.kubernetes.io/gpu": ""})).owning(owned)
+    };
+    let kept = witnessed(owning(), &set, &[], Absence::Unknown).settle(&set);
+    assert_eq!(kept.label("node-role.kubernetes.io/gpu"), Some(""));
+    assert!(kept.saved.not_provisioned_by.is_empty());
+    let removed = witnessed(kept, &set, &[], Absence::Certain).settle(&set);
+    assert_eq!(removed.label("node-role.kubernetes.io/gpu"), None);
+    assert_eq!(removed.saved.not_provisioned_by, ["NodeClaim"]);
+    let pools = |scene: &Scene, set: &PolicySet| {
+        let text = scene.node.to_string();
+        crate::explain::identity(set, &NodeFacts::parse(&text).unwrap(), scene.evidence.as_ref()).unwrap()
+    };
+    let later = looked_at(removed, false);
+    assert!(!pools(&later, &set).may_have_others, "a command without a watch knows it from the record");
+    let machine = super::scene::set(json!({"pools": [{"nameFrom": {"kind": "Machine", "label": "pool"}}]}));
+    assert!(pools(&later, &machine).may_have_others);
 }

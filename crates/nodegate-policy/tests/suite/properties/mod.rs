@@ -5,19 +5,35 @@ mod migrations;
 mod strategies;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use json_patch::patch as apply;
 use nodegate_policy::api::policy::ConditionsSpec;
+use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::schema::schema_of;
+use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
-    ADMISSION, AUTHENTICATED_AS, DecideContext, Decision, Desired, Exemptions, NodeFacts, Operation, PolicySet,
-    Requester, Text, Write, decide, judge, patch,
+    ADMISSION, AUTHENTICATED_AS, Bootstrapper, DecideContext, Decision, Desired, Exemptions, MachinesOfNode, NodeFacts,
+    Operation, PolicySet, Requester, Text, Witness, Write, decide, judge, patch,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::model::{DesiredState, Keys, Question};
 use strategies::{KEYS, Scene, conditions, node, policies, scene, written_policies};
+
+/// A witness that knows of no certificate and no machine.
+struct NothingElse;
+
+impl Witness for NothingElse {
+    fn bootstrapper(&self, _certificate: &str, _saved: Option<&SavedState>) -> Option<Arc<Bootstrapper>> {
+        None
+    }
+
+    fn machines(&self, _kinds: &[MachineKind], _node: &str, _instances: Option<&[&str]>) -> MachinesOfNode {
+        MachinesOfNode::default()
+    }
+}
 
 fn write<'a>(set: &PolicySet, scene: &Scene, object: &'a str, old: Option<&'a str>) -> Write<'a> {
     let groups = if scene.kubelet { vec!["system:nodes", "pool:gpu"] } else { vec!["system:masters"] };
@@ -34,7 +50,7 @@ fn write<'a>(set: &PolicySet, scene: &Scene, object: &'a str, old: Option<&'a st
         node: NodeFacts::parse(object).unwrap(),
         old: old.map(|old| NodeFacts::parse(old).unwrap()),
     };
-    write.prove(set, scene.saved().as_ref(), |_| None);
+    write.prove(set, scene.saved().as_ref(), &NothingElse);
     write
 }
 

@@ -58,7 +58,11 @@ fn pools(report: &Report) -> Section {
         let unknown: Vec<&str> = unknown.iter().map(String::as_str).collect();
         vec![html! { (text(pool)) }, html! { (proven) }, html! { (unknown.len()) }, nodes(&unknown)]
     });
-    let unproven: BTreeSet<&str> = report.pools.iter().flat_map(|pool| &pool.unknown).map(String::as_str).collect();
+    let of_any: Vec<&str> = report.pools_unknown.iter().map(String::as_str).collect();
+    let any =
+        (!of_any.is_empty()).then(|| vec![html! { "any" }, html! { (0) }, html! { (of_any.len()) }, nodes(&of_any)]);
+    let unproven = report.pools.iter().flat_map(|pool| &pool.unknown).chain(&report.pools_unknown);
+    let unproven: BTreeSet<&str> = unproven.map(String::as_str).collect();
     let columns =
         [Column::Text("Pool"), Column::Number("Proven"), Column::Number("Unknown"), Column::Text("Unknown of")];
     Listed {
@@ -68,7 +72,7 @@ fn pools(report: &Report) -> Section {
         nothing: "No policy has pools.",
         caption: "Nodes that are proven to belong to each pool, and those of whose kubelets too little is recorded",
         columns: &columns,
-        rows: of_report(rows),
+        rows: of_report(rows.chain(any).collect::<Vec<_>>().into_iter()),
     }
     .section()
 }

@@ -177,7 +177,7 @@ impl Cluster {
             events,
             shared.process.metrics.clone(),
         )
-        .with_certificates(self.certificates.clone())
+        .with_witnesses(self.witnesses.clone())
         .with_traces(shared.process.traces.clone());
         let config = LeaderSessionConfig {
             resync: self.config.resync,

@@ -28,10 +28,11 @@ use nodegate_controller::cluster::certificates::ClusterCertificates;
 use nodegate_controller::leader::{LeaseView, longest_delay};
 use nodegate_controller::policies::{self, Combined};
 use nodegate_policy::{Exemptions, PendingTaints};
-use nodegate_stores::certificates::KubeletCertificates;
 use nodegate_stores::files::Loaded;
 use nodegate_stores::inventory::{self, InventoryCache, Refresher};
+use nodegate_stores::machines::Asked;
 use nodegate_stores::state::{ConfigMaps, SavedStates, Unused, UnusedDocument};
+use nodegate_stores::witnesses::Witnesses;
 use nodegate_webhook::tls::SubjectName;
 
 /// A cluster, and the namespace that nodegate uses in it.
@@ -43,8 +44,8 @@ pub(in crate::cli::run::serve) struct Cluster {
     /// The saved state of nodes.
     pub(in crate::cli::run::serve) saved: Arc<SavedStates>,
     maps: ConfigMaps,
-    /// Who asked for the certificates of kubelets.
-    pub(in crate::cli::run::serve) certificates: Arc<KubeletCertificates>,
+    /// Who asked for the certificates of kubelets, and the objects that provisioners make for machines.
+    pub(in crate::cli::run::serve) witnesses: Arc<Witnesses>,
     /// The answers of inventories.
     pub(in crate::cli::run::serve) inventory: Arc<InventoryCache>,
 }
@@ -103,7 +104,7 @@ impl Cluster {
             lease: LeaseView::new(config.lease),
             saved,
             maps,
-            certificates: Arc::default(),
+            witnesses: Arc::default(),
             inventory: Arc::default(),
             config,
         }))
@@ -226,6 +227,7 @@ impl Cluster {
             policies::follow(self.client.clone(), &self.config.place.namespace, shared.files.clone(), combined),
             self.follow_certificate(shared),
             self.follow_kubelet_certificates(shared),
+            self.follow_machines(shared),
             annotation_calls::follow_annotation_calls(
                 self.client.clone(),
                 &self.config.webhook_configuration,
@@ -247,7 +249,26 @@ impl Cluster {
         if generation.wait_for(asks).await.is_err() {
             std::future::pending::<()>().await;
         }
-        self.certificates.follow(self.client.clone(), longest_delay(self.config.lease)).await;
+        self.witnesses.certificates.follow(self.client.clone(), longest_delay(self.config.lease)).await;
+    }
+
+    /// Follows the objects that provisioners make for machines, as far as policies ask for them.
+    async fn follow_machines(&self, shared: &Shared) {
+        let mut generation = shared.generation.clone();
+        let asked = || Asked::by(&shared.in_force.policies.load());
+        loop {
+            let now = asked();
+            let longest = longest_delay(self.config.lease);
+            let following = self.witnesses.machines.follow(self.client.clone(), now.clone(), longest);
+            let others = async { generation.wait_for(|_| asked() != now).await.is_ok() };
+            let is_open = tokio::select! {
+                () = following => true,
+                is_open = others => is_open,
+            };
+            if !is_open {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// Serves the certificate of the Secret, unless it is in files.

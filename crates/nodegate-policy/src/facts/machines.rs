@@ -1,0 +1,244 @@
+//! The objects that provisioners make for machines, and which of them provably stands for the machine of a node.
+//!
+//! A kubelet chooses its `spec.providerID`, so that proves nothing. What leads to an object is authenticated: the ID of the
+//! instance in the kubelet's extra information, or the name of the node, which a kubelet's credential is for.
+
+use std::borrow::Cow;
+
+use crate::api::pools::MachineKind;
+use crate::api::state::{ProvisionedBy, SavedState};
+
+/// What is known of the objects that stand for the machine of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachinesOfNode {
+    /// Those that are found.
+    pub found: Vec<ProvisionedBy>,
+    /// How certain it is that there is no other.
+    pub absence: Absence,
+    /// The kinds of which there was none when that was certain.
+    pub absent: Vec<String>,
+}
+
+/// How certain it is that an object that is not found is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Absence {
+    /// Certain: all objects are known.
+    #[default]
+    Certain,
+    /// The node has just been created, and its object may come yet.
+    SoFar,
+    /// The objects are not known, or the kubelet's instance is not.
+    Unknown,
+}
+
+impl MachinesOfNode {
+    /// What the record of a node object says, if it says anything.
+    pub(crate) fn recorded(saved: &SavedState) -> Option<Self> {
+        let (found, absent) = (saved.provisioned_by.clone(), saved.not_provisioned_by.clone());
+        (!found.is_empty() || !absent.is_empty()).then_some(Self { found, absence: Absence::Unknown, absent })
+    }
+
+    /// The kinds of which there is none, of those that are asked for: as it is certain now, or was when it was recorded.
+    pub(crate) fn absent(&self, asked: &[MachineKind]) -> Vec<String> {
+        let is_there = |kind: &String| self.found.iter().any(|object| object.kind == *kind);
+        let now = asked.iter().filter(|_| self.absence == Absence::Certain).map(|kind| kind.as_str().to_owned());
+        let mut kinds: Vec<String> = now.chain(self.absent.iter().cloned()).filter(|kind| !is_there(kind)).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
+    }
+
+    /// Waits no longer for an object that may come.
+    pub(crate) fn settle(&mut self) {
+        if self.absence == Absence::SoFar {
+            self.absence = Absence::Certain;
+        }
+    }
+
+    /// Whether it is certain that there is no other object of this kind.
+    fn is_absent(&self, kind: MachineKind) -> bool {
+        self.absence == Absence::Certain || self.absent.iter().any(|absent| absent == kind.as_str())
+    }
+
+    /// With what is recorded of the same node object. A recorded object proves its pool as long as the node is there: it may have been
+    /// deleted since, or another one have taken its name. Its labels are those that it has now, if it is there.
+    #[must_use]
+    pub(crate) fn or_recorded(self, recorded: Option<Self>) -> Self {
+        let Self { found: recorded, absent, .. } = recorded.unwrap_or_default();
+        let is_same = |known: &ProvisionedBy, now: &ProvisionedBy| {
+            let same_machine = !now.provider_id.is_empty() && known.provider_id == now.provider_id;
+            known.group == now.group && (known.uid == now.uid || same_machine)
+        };
+        let is_new = |now: &&ProvisionedBy| !recorded.iter().any(|known| known.group == now.group);
+        let new: Vec<ProvisionedBy> = self.found.iter().filter(is_new).cloned().collect();
+        let as_it_is = |known: ProvisionedBy| {
+            let now = self.found.iter().find(|now| is_same(&known, now));
+            now.cloned().unwrap_or(known)
+        };
+        let found = recorded.clone().into_iter().map(as_it_is).chain(new).collect();
+        Self { found, absent, ..self }
+    }
+
+    /// What the objects of this kind have as the value of a label.
+    pub(crate) fn label(&self, kind: MachineKind, key: &str, is_in: impl Fn(&str) -> bool) -> LabelOfMachine<'_> {
+        let is_in = |object: &ProvisionedBy| object.name.split_once('/').is_none_or(|(namespace, _)| is_in(namespace));
+        let of_kind = self.found.iter().filter(|object| object.kind == kind.as_str());
+        let objects: Vec<&ProvisionedBy> = of_kind.filter(|object| is_in(object)).collect();
+        let values: Option<Vec<&str>> =
+            objects.iter().map(|object| object.labels.get(key).map(String::as_str)).collect();
+        // Two provisioners may have an object of the same machine, of which only one has this label.
+        let Some(values) = values else { return LabelOfMachine::Unknown };
+        let mut values = values.into_iter().filter(|value| !value.is_empty());
+        match values.next() {
+            Some(first) if values.all(|other| other == first) => LabelOfMachine::Value(first),
+            Some(_) => LabelOfMachine::None,
+            None if self.is_absent(kind) => LabelOfMachine::None,
+            None => LabelOfMachine::Unknown,
+        }
+    }
+}
+
+/// The value of a label of the objects that stand for a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LabelOfMachine<'m> {
+    /// It is not known whether there is an object, or nobody asked for the label.
+    Unknown,
+    /// There is no object, or it does not have the label; or several have different values.
+    None,
+    /// The value.
+    Value(&'m str),
+}
+
+/// The instance in a provider's ID: what is behind the last `/`.
+pub fn instance_of(provider_id: &str) -> &str {
+    provider_id.rsplit('/').next().unwrap_or_default()
+}
+
+/// Whether the node of a machine with this ID has one of [`node_names`] for certain. On AWS, other names are usual.
+pub fn is_named_after(provider_id: &str) -> bool {
+    !provider_id.starts_with("aws://") && !node_names(provider_id).is_empty()
+}
+
+/// The names that a node has whose name the provider derives from this ID of its machine; none where it does not.
+///
+/// Sources: GCE names a node as its instance (`cloud-provider-gcp`, `mapInstanceToNodeName`), Azure as its virtual machine, in lower
+/// case (`cloud-provider-azure`, `GetNodeNameByProviderID`), unless that is of a uniform scale set, whose machines have numbers; AWS after the
+/// ID if its resource names are used (EC2, "Amazon EC2 instance hostnames and domains"), and kOps by the ID alone.
+pub fn node_names(provider_id: &str) -> Vec<Cow<'_, str>> {
+    let instance = instance_of(provider_id);
+    if instance.is_empty() {
+        return Vec::new();
+    }
+    if provider_id.starts_with("gce://") {
+        return vec![instance.into()];
+    }
+    if provider_id.starts_with("azure://") {
+        let is_numbered = instance.bytes().all(|byte| byte.is_ascii_digit());
+        return if is_numbered { Vec::new() } else { vec![instance.to_ascii_lowercase().into()] };
+    }
+    let Some(place) = provider_id.strip_prefix("aws:///").filter(|_| instance.starts_with("i-")) else {
+        return Vec::new();
+    };
+    // `us-west-2-lax-1a` and `us-west-2a` are zones of `us-west-2`.
+    let zone = place.split('/').next().unwrap_or_default();
+    let digits = zone.find(|c: char| c.is_ascii_digit());
+    let Some(region) = digits.and_then(|at| zone.get(..=at)) else { return Vec::new() };
+    let domain = if region == "us-east-1" { "ec2.internal".to_owned() } else { format!("{region}.compute.internal") };
+    vec![instance.into(), format!("{instance}.{domain}").into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_derived_from_the_id_where_the_provider_does_so() {
+        let azure = "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute";
+        for (id, names) in [
+            ("gce://project/europe-west1-b/gpu-7f3", &["gpu-7f3"][..]),
+            (&format!("{azure}/virtualMachines/AKS-gpu-x7"), &["aks-gpu-x7"]),
+            (&format!("{azure}/virtualMachineScaleSets/gpu/virtualMachines/3"), &[]),
+            ("aws:///eu-central-1a/i-0abc", &["i-0abc", "i-0abc.eu-central-1.compute.internal"]),
+            ("aws:///us-east-1b/i-0abc", &["i-0abc", "i-0abc.ec2.internal"]),
+            ("aws:///us-west-2-lax-1a/i-0abc", &["i-0abc", "i-0abc.us-west-2.compute.internal"]),
+            ("aws:///zone/i-0abc", &[]),
+            ("aws:///eu-central-1a/fargate-10.0.0.1", &[]),
+            ("vsphere://4237", &[]),
+            ("gce://project/zone/", &[]),
+            ("", &[]),
+        ] {
+            assert_eq!(node_names(id), names, "{id}");
+        }
+        assert_eq!((instance_of("aws:///a/i-0abc"), instance_of("x"), instance_of("")), ("i-0abc", "x", ""));
+    }
+
+    #[test]
+    fn objects_that_disagree_name_no_pool() {
+        let object = |kind: MachineKind, value: &str| ProvisionedBy {
+            group: "g".to_owned(),
+            kind: kind.as_str().to_owned(),
+            name: "ns/n".to_owned(),
+            uid: "u".to_owned(),
+            provider_id: String::new(),
+            by_instance: false,
+            labels: [("pool".to_owned(), value.to_owned())].into(),
+        };
+        let (claim, machine) = (MachineKind::NodeClaim, MachineKind::Machine);
+        let [gpu, cpu, without, other] =
+            [(claim, "gpu"), (claim, "cpu"), (claim, ""), (machine, "cpu")].map(|(kind, value)| object(kind, value));
+        let label = |found: &[&ProvisionedBy], absence, kind, key| {
+            let found = found.iter().copied().cloned().collect();
+            let machines = MachinesOfNode { found, absence, absent: vec!["Machine".to_owned()] };
+            match machines.label(kind, key, |namespace| namespace == "ns") {
+                LabelOfMachine::Unknown => "unknown".to_owned(),
+                LabelOfMachine::None => "none".to_owned(),
+                LabelOfMachine::Value(value) => value.to_owned(),
+            }
+        };
+        let all = Absence::Certain;
+        assert_eq!(label(&[&gpu, &gpu], all, claim, "pool"), "gpu");
+        assert_eq!(label(&[&gpu, &cpu], all, claim, "pool"), "none");
+        assert_eq!(label(&[&without], all, claim, "pool"), "none");
+        assert_eq!(label(&[&without], Absence::Unknown, claim, "pool"), "unknown", "there may be one with it");
+        let elsewhere = ProvisionedBy { name: "other/n".to_owned(), ..cpu };
+        assert_eq!(label(&[&elsewhere], all, claim, "pool"), "none");
+        assert_eq!(label(&[&elsewhere, &gpu], all, claim, "pool"), "gpu");
+        assert_eq!(label(&[&without, &gpu], all, claim, "pool"), "gpu");
+        assert_eq!(label(&[&gpu, &other], all, machine, "pool"), "cpu");
+        assert_eq!(label(&[&gpu], all, machine, "pool"), "none", "there is none of the kind");
+        assert_eq!(label(&[&gpu], Absence::Unknown, machine, "pool"), "none", "there was none");
+        assert_eq!(label(&[], Absence::SoFar, claim, "pool"), "unknown");
+        assert_eq!(label(&[&gpu], Absence::Unknown, claim, "pool"), "gpu");
+        assert_eq!(label(&[&gpu], all, claim, "zone"), "unknown", "nobody asked for it");
+    }
+
+    #[test]
+    fn a_recorded_object_is_displaced_by_no_other_and_has_its_present_labels() {
+        let object = |group: &str, uid: &str, id: &str, pool: &str| ProvisionedBy {
+            group: group.to_owned(),
+            kind: "Machine".to_owned(),
+            name: "ns/n".to_owned(),
+            uid: uid.to_owned(),
+            provider_id: id.to_owned(),
+            by_instance: false,
+            labels: [("pool".to_owned(), pool.to_owned())].into(),
+        };
+        let machines = |found: &[&ProvisionedBy]| MachinesOfNode {
+            found: found.iter().copied().cloned().collect(),
+            ..MachinesOfNode::default()
+        };
+        let known = object("a", "1", "x://1", "gpu");
+        let (moved, restored) = (object("a", "1", "x://1", "cpu"), object("a", "2", "x://1", "cpu"));
+        let (other, of_another_group) = (object("a", "3", "x://3", "cpu"), object("b", "4", "x://1", "gpu"));
+        for (now, expected) in [
+            (vec![], vec![&known]),
+            (vec![&moved], vec![&moved]),
+            (vec![&restored], vec![&restored]),
+            (vec![&other], vec![&known]),
+            (vec![&of_another_group], vec![&known, &of_another_group]),
+        ] {
+            assert_eq!(machines(&now).or_recorded(Some(machines(&[&known]))), machines(&expected));
+        }
+        assert_eq!(machines(&[&other]).or_recorded(None), machines(&[&other]));
+    }
+}

@@ -1,0 +1,159 @@
+//! What is known of the objects that provisioners make for machines.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Asked;
+use super::object::{MachineObject, Provisioner};
+use nodegate_policy::api::pools::MachineKind;
+use nodegate_policy::api::state::ProvisionedBy;
+use nodegate_policy::{Absence, MachinesOfNode};
+
+/// How many objects may lead to one node. With more of them, nothing is known of it.
+const FOUND_MAX: usize = 8;
+
+/// The objects, by name, by instance, and by the names of nodes that they lead to.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    asked: Asked,
+    objects: HashMap<(Provisioner, Box<str>), Entry>,
+    by_instance: HashMap<Box<str>, Vec<Arc<MachineObject>>>,
+    by_node_name: HashMap<Box<str>, Vec<Arc<MachineObject>>>,
+    /// How many have a machine whose node may have a name that does not lead to them.
+    nameless: usize,
+    /// How many listings of an API have begun.
+    listings: HashMap<Provisioner, u64>,
+    /// The APIs whose objects are known.
+    complete: Vec<Provisioner>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    object: Arc<MachineObject>,
+    /// The listing in or after which it was seen.
+    listing: u64,
+}
+
+impl Known {
+    /// Forgets everything, because something else is asked for.
+    pub(super) fn ask(&mut self, asked: Asked) {
+        let listings = std::mem::take(&mut self.listings);
+        *self = Self { asked, listings, ..Self::default() };
+    }
+
+    pub(super) fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    /// A listing of the objects of an API begins.
+    pub(super) fn begin_listing(&mut self, provisioner: Provisioner) {
+        *self.listings.entry(provisioner).or_default() += 1;
+    }
+
+    fn listing(&self, provisioner: Provisioner) -> u64 {
+        self.listings.get(&provisioner).copied().unwrap_or_default()
+    }
+
+    /// The listing is complete: objects that are not in it are deleted, and there are no others. Returns those.
+    pub(super) fn end_listing(&mut self, provisioner: Provisioner) -> Vec<Arc<MachineObject>> {
+        let listing = self.listing(provisioner);
+        let is_gone = |entry: &&Entry| entry.object.provisioner == provisioner && entry.listing < listing;
+        let gone: Vec<Box<str>> =
+            self.objects.values().filter(is_gone).map(|entry| entry.object.name.clone()).collect();
+        let gone = gone.into_iter().filter_map(|name| self.remove(provisioner, name)).collect();
+        if !self.complete.contains(&provisioner) {
+            self.complete.push(provisioner);
+        }
+        gone
+    }
+
+    /// The API does not exist, so there are no objects.
+    pub(super) fn is_absent(&mut self, provisioner: Provisioner) -> Vec<Arc<MachineObject>> {
+        self.begin_listing(provisioner);
+        self.end_listing(provisioner)
+    }
+
+    /// The objects of an API may be others than those that are known.
+    pub(super) fn is_uncertain(&mut self, provisioner: Provisioner) {
+        self.complete.retain(|other| *other != provisioner);
+    }
+
+    /// Takes up an object as it is now. Returns what was known of it, unless that is the same.
+    pub(super) fn take_up(&mut self, object: MachineObject) -> Option<[Option<Arc<MachineObject>>; 2]> {
+        let (key, listing) = ((object.provisioner, object.name.clone()), self.listing(object.provisioner));
+        if let Some(entry) = self.objects.get_mut(&key).filter(|entry| *entry.object == object) {
+            entry.listing = listing;
+            return None;
+        }
+        let earlier = self.remove(key.0, key.1.clone());
+        let object = Arc::new(object);
+        let names = object.node_names();
+        if !object.instance().is_empty() {
+            self.by_instance.entry(object.instance().into()).or_default().push(object.clone());
+            self.nameless += usize::from(!object.is_named());
+        }
+        for name in names {
+            self.by_node_name.entry(name).or_default().push(object.clone());
+        }
+        self.objects.insert(key, Entry { object: object.clone(), listing });
+        Some([earlier, Some(object)])
+    }
+
+    /// The object with this name was deleted. Returns it.
+    pub(super) fn remove(&mut self, provisioner: Provisioner, name: Box<str>) -> Option<Arc<MachineObject>> {
+        let Entry { object, .. } = self.objects.remove(&(provisioner, name))?;
+        let names = object.node_names();
+        if !object.instance().is_empty() {
+            take_out(&mut self.by_instance, object.instance(), &object);
+            self.nameless -= usize::from(!object.is_named());
+        }
+        names.iter().for_each(|name| take_out(&mut self.by_node_name, name, &object));
+        Some(object)
+    }
+
+    /// As [`nodegate_policy::Witness::machines`].
+    pub(super) fn of_node(&self, kinds: &[MachineKind], node: &str, instances: Option<&[&str]>) -> MachinesOfNode {
+        let is_complete = |provisioner| self.complete.contains(&provisioner);
+        // What the policies in force ask for may be followed in a moment only.
+        let are_complete = Provisioner::of(kinds).all(is_complete);
+        // A kubelet that is authenticated as an instance is that instance, whatever its name is. A name may lead to another object by now.
+        let by_instance = instances.filter(|instances| !instances.is_empty());
+        let found: Vec<&Arc<MachineObject>> = match by_instance {
+            Some(instances) => instances.iter().filter_map(|one| self.by_instance.get(*one)).flatten().collect(),
+            None => {
+                let of_name = self.by_node_name.get(node).into_iter().flatten();
+                of_name.filter(|object| is_complete(object.provisioner)).collect()
+            }
+        };
+        if found.len() > FOUND_MAX {
+            return MachinesOfNode { absence: Absence::Unknown, ..MachinesOfNode::default() };
+        }
+        let mut found: Vec<ProvisionedBy> =
+            found.into_iter().map(|object| object.provisioned(&self.asked.labels, by_instance.is_some())).collect();
+        found.sort_unstable_by(|one, other| (&one.group, &one.name).cmp(&(&other.group, &other.name)));
+        found.dedup();
+        // Of whom it is not known which instance it is, any object without a certain name may be.
+        let may_be_nameless = instances.is_none() && self.nameless > 0;
+        let absence = if are_complete && !may_be_nameless { Absence::SoFar } else { Absence::Unknown };
+        MachinesOfNode { found, absence, absent: Vec::new() }
+    }
+
+    /// The objects whose machine has this ID, and whose node has another name for certain.
+    pub(super) fn of_others(&self, provider_id: &str, node: &str) -> Vec<ProvisionedBy> {
+        let with_instance = self.by_instance.get(nodegate_policy::instance_of(provider_id)).into_iter().flatten();
+        let is_other = |object: &&Arc<MachineObject>| {
+            *object.provider_id == *provider_id
+                && object.is_named()
+                && !object.node_names().iter().any(|name| **name == *node)
+        };
+        with_instance.filter(is_other).map(|object| object.provisioned(&self.asked.labels, false)).collect()
+    }
+}
+
+fn take_out(map: &mut HashMap<Box<str>, Vec<Arc<MachineObject>>>, key: &str, object: &Arc<MachineObject>) {
+    let Some(objects) = map.get_mut(key) else { return };
+    objects.retain(|other| !Arc::ptr_eq(other, object));
+    if objects.is_empty() {
+        map.remove(key);
+    }
+}
