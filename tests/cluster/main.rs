@@ -37,6 +37,7 @@ mod outage;
 mod policies;
 mod pools;
 mod prometheus;
+mod proofs;
 mod publishers;
 mod race;
 mod random;
