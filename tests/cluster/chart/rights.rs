@@ -6,6 +6,7 @@ use super::{ACCOUNT, NAMESPACE, Objects, RELEASE, items};
 use crate::commands;
 use crate::control_plane::{ControlPlane, exclusive, run};
 use crate::keeping::{config_maps, eventually_state, is_pending, node, until_led};
+use crate::machines::Provisioners;
 use crate::nodegate::{Nodegate, Setup};
 use crate::requester::{Requester, label};
 
@@ -119,6 +120,8 @@ async fn the_account_can_do_its_work_and_nothing_more() {
         nodegate.log().lines().filter(|line| line.contains("orbidden")).map(str::to_owned).collect();
     assert!(refused.is_empty(), "{refused:#?}");
 
+    // kubectl asks only for what the API server has.
+    Provisioners::install(plane);
     for (verb, resource, namespace) in [
         ("create", "nodes", ""),
         ("delete", "nodes", ""),
