@@ -271,8 +271,9 @@ fn nodes_are_counted_by_pool_and_those_that_are_not_known_are_named() {
     // Which objects provisioners have, only a record says.
     let claim =
         json!({"group": "karpenter.sh", "kind": "NodeClaim", "name": "x7", "uid": "c", "labels": {"pool": "l4"}});
-    let provisioned = json!({"nodeName": "gpu-1", "nodeUID": "gpu-1", "provisionedBy": [claim]});
-    let none = json!({"nodeName": "rim", "nodeUID": "rim", "notProvisionedBy": ["NodeClaim"]});
+    let provisioned =
+        json!({"nodeName": "gpu-1", "nodeUID": "gpu-1", "provisionedFor": "gpu-1", "provisionedBy": [claim]});
+    let none = json!({"nodeName": "rim", "nodeUID": "rim", "provisionedFor": "rim", "notProvisionedBy": ["NodeClaim"]});
     let name_from = "  - {nameFrom: {kind: NodeClaim, label: pool}}\n";
     for (file, text) in [
         ("policy.yaml", format!("{policy}{name_from}")),

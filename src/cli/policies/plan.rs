@@ -290,7 +290,7 @@ fn scene(args: &PlanArgs, found: &Found, saved: Option<nodegate_policy::api::sta
         groups,
         extra,
         bootstrapped_by: None,
-        machines: MachinesOfNode { absence: Absence::Unknown, ..MachinesOfNode::default() },
+        machines: MachinesOfNode { absence: Absence::Unlisted, ..MachinesOfNode::default() },
         saved,
         inventory,
         pending_taints: None,

@@ -10,7 +10,7 @@ use crate::memory::fleet::patience;
 use crate::node::NodeObject;
 use nodegate_base::api_server;
 use nodegate_policy::api::state::{Bootstrap, SavedState};
-use nodegate_policy::{Evidence, NodeFacts, PolicySet};
+use nodegate_policy::{Absence, Evidence, NodeFacts, PolicySet};
 use nodegate_stores::witnesses::Witnesses;
 
 /// How long a joining node waits for what proves its pools. Both are there before the node and are read as they change, so what is not
@@ -72,7 +72,11 @@ impl Reconciler {
             return None;
         }
         let now = api_server::time_at_most(Timestamp::now())?;
-        let of_node = patience(node.created()?.as_second(), now, PROOF_WAIT);
+        // What was saved of a pool is not to be lost because the API server does not tell the objects.
+        let is_unlisted = |known: &Evidence<'_>| known.machines().is_some_and(|m| m.absence == Absence::Unlisted);
+        let waits_for_list = saved.restores() && evidence.is_some_and(is_unlisted);
+        let longest = if waits_for_list { self.pending_timeout().max(PROOF_WAIT) } else { PROOF_WAIT };
+        let of_node = patience(node.created()?.as_second(), now, longest);
         // A leader that has just begun may not have read what there is.
         let left = of_node.max(PROOF_WAIT.saturating_sub(self.begun.elapsed()));
         (!left.is_zero()).then_some(left)
@@ -111,7 +115,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::reconcile::fixture;
+    use crate::reconcile::{KeepConfig, fixture};
     use nodegate_policy::{PolicyDocument, PolicySet};
 
     /// A node that was created so many seconds ago, whose kubelet presented a certificate.
@@ -136,7 +140,8 @@ mod tests {
         nodegate_base::api_server::dated(
             &jiff::fmt::rfc2822::to_string(&Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC)).unwrap(),
         );
-        let reconciler = || fixture::reconciler(Client::new(nothing, "default"), set.clone(), fixture::config());
+        let config = || KeepConfig { pending_timeout: Duration::from_secs(600), ..fixture::config() };
+        let reconciler = || fixture::reconciler(Client::new(nothing, "default"), set.clone(), config());
         let following = || reconciler().with_witnesses(Arc::default());
         let just_begun = following();
         let mut following = following();
@@ -154,9 +159,17 @@ mod tests {
         assert_eq!(waits(&following, &old, &SavedState::default()), None, "it has waited");
         let recorded = SavedState { node_uid: Some("u".to_owned()), ..SavedState::default() };
         assert_eq!(waits(&following, &new, &recorded), None, "it was processed before");
+        let saved = SavedState { labels: [("team".to_owned(), "ml".to_owned())].into(), ..SavedState::default() };
+        assert_eq!(waits(&following, &old, &saved), None, "nobody knows that certificate");
         // A command follows no requests.
         let alone = reconciler();
         alone.evidence_guarded(Some(Timestamp::UNIX_EPOCH));
         assert_eq!(waits(&alone, &new, &SavedState::default()), None);
+        // Which objects provisioners have, the API server has not told.
+        let spec = json!({"pools": [{"nameFrom": {"kind": "NodeClaim", "label": "pool"}}]});
+        let by_object = PolicySet::compile(&[PolicyDocument::of_object("fleet", &spec).unwrap()]).unwrap();
+        let left = |saved: &SavedState| following.evidence(&old, &old.facts().unwrap(), &by_object, saved).1;
+        assert_eq!(left(&SavedState::default()), None);
+        assert!(left(&saved) > Some(Duration::from_secs(500)), "{:?}", left(&saved));
     }
 }

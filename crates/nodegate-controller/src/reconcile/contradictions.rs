@@ -95,7 +95,7 @@ impl Reconciler {
         let own = machines.found.iter().find(|object| !object.provider_id.is_empty());
         let proven = match (own, instances.as_deref()) {
             (Some(own), _) => format!("it is the machine {} of {} {}", own.provider_id, own.kind, own.name),
-            (None, Some([instance, ..])) if *instance != instance_of(claimed) => {
+            (None, Some([instance, ..])) if *instance != instance_of(claimed) && objects.has_provider_id(claimed) => {
                 format!("its kubelet was authenticated as instance {instance}")
             }
             (None, Some([])) => {

@@ -63,9 +63,12 @@ pub struct SavedState {
     /// The provisioners' objects that stand for the machine of this node object, if a policy asks for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provisioned_by: Vec<ProvisionedBy>,
-    /// The kinds of which no object stands for the machine of this node object.
+    /// The kinds of which no other object stands for that machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_provisioned_by: Vec<String>,
+    /// The uid of the node object that these are about. A version that does not know them keeps them for the next object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioned_for: Option<String>,
     /// What was saved of an earlier node of this name that was of another pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_another_pool: Option<SavedOfPool>,
@@ -83,6 +86,17 @@ impl SavedState {
     /// Whether it describes the node object with this uid, and not another one of its name.
     pub fn is_of_object(&self, uid: Option<&str>) -> bool {
         uid.is_some() && self.node_uid.as_deref() == uid
+    }
+
+    /// The provisioners' objects that stood for the machine of the node object that it describes.
+    pub fn machines(&self) -> &[ProvisionedBy] {
+        if self.is_of_object(self.provisioned_for.as_deref()) { &self.provisioned_by } else { &[] }
+    }
+
+    /// Whether what there is to restore is of a machine of a provisioner.
+    pub fn was_provisioned(&self) -> bool {
+        let of_another = self.of_another_pool.as_ref().is_some_and(|saved| !saved.provisioned_by.is_empty());
+        self.restores() && (!self.machines().is_empty() || of_another)
     }
 
     /// Whether there is something to restore to a node, of whichever pool.
@@ -116,6 +130,9 @@ pub struct SavedOfPool {
     /// Persisted taints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<SavedTaint>,
+    /// Fields of a newer version, which are kept.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, serde_json::Value>,
 }
 
 /// An object that a provisioner made for the machine of a node.

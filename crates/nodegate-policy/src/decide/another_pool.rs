@@ -25,9 +25,11 @@ impl PolicySet {
             let known = Evidence::of_record(saved, authenticated_as, provisioned_by);
             self.proven_pools(&saved.node_name, known.as_ref())
         };
-        let last = of(saved.authenticated_as.as_deref(), &saved.provisioned_by);
+        let last = of(saved.authenticated_as.as_deref(), saved.machines());
         // An object whose label was not asked for then may have been of any pool.
-        let was_of_some = !last.is_empty() || !saved.provisioned_by.is_empty();
+        let is_unasked =
+            |object: &ProvisionedBy| self.machine_labels().iter().any(|key| !object.labels.contains_key(*key));
+        let was_of_some = !last.is_empty() || saved.machines().iter().any(is_unasked);
         if last.iter().any(|pool| now.contains(pool)) {
             return None;
         }
@@ -44,8 +46,9 @@ impl PolicySet {
         let SavedOfPool { labels, taints, .. } = of_same_pool.cloned().unwrap_or_default();
         let of_another_pool = match (was_of_some, of_same_pool) {
             (true, _) => {
-                let SavedState { authenticated_as, provisioned_by, labels, taints, .. } = saved.clone();
-                Some(SavedOfPool { authenticated_as, provisioned_by, labels, taints })
+                let SavedState { authenticated_as, labels, taints, .. } = saved.clone();
+                let provisioned_by = saved.machines().to_vec();
+                Some(SavedOfPool { authenticated_as, provisioned_by, labels, taints, ..SavedOfPool::default() })
             }
             (false, None) => saved.of_another_pool.clone(),
             (false, Some(_)) => None,

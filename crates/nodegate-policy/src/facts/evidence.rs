@@ -180,7 +180,7 @@ impl<'a> Evidence<'a> {
     ) -> Option<Self> {
         let known = authenticated_as.and_then(|text| Evidence::read(text, &saved.node_name)).unwrap_or_default();
         let found = provisioned_by.to_vec();
-        let machines = MachinesOfNode { found, absence: Absence::Unknown, absent: Vec::new() };
+        let machines = MachinesOfNode { found, absence: Absence::Unlisted, absent: Vec::new() };
         let evidence = Self { machines: (!machines.found.is_empty()).then_some(machines), ..known };
         let evidence = evidence.bootstrapped(|one| Bootstrapper::recorded(saved, one));
         (!evidence.is_empty()).then_some(evidence)

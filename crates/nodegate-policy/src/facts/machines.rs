@@ -15,7 +15,7 @@ pub struct MachinesOfNode {
     pub found: Vec<ProvisionedBy>,
     /// How certain it is that there is no other.
     pub absence: Absence,
-    /// The kinds of which there was none when that was certain.
+    /// The kinds of which there was no other when that was certain.
     pub absent: Vec<String>,
 }
 
@@ -27,22 +27,27 @@ pub enum Absence {
     Certain,
     /// The node has just been created, and its object may come yet.
     SoFar,
-    /// The objects are not known, or the kubelet's instance is not.
+    /// The objects are not known yet.
+    Unlisted,
+    /// It is not known which of them the machine is.
     Unknown,
 }
 
 impl MachinesOfNode {
     /// What the record of a node object says, if it says anything.
     pub(crate) fn recorded(saved: &SavedState) -> Option<Self> {
-        let (found, absent) = (saved.provisioned_by.clone(), saved.not_provisioned_by.clone());
-        (!found.is_empty() || !absent.is_empty()).then_some(Self { found, absence: Absence::Unknown, absent })
+        let is_about_it = saved.is_of_object(saved.provisioned_for.as_deref());
+        is_about_it.then(|| Self {
+            found: saved.provisioned_by.clone(),
+            absence: Absence::Unlisted,
+            absent: saved.not_provisioned_by.clone(),
+        })
     }
 
-    /// The kinds of which there is none, of those that are asked for: as it is certain now, or was when it was recorded.
+    /// The kinds of which there is no other, of those that are asked for: as it is certain now, or was when it was recorded.
     pub(crate) fn absent(&self, asked: &[MachineKind]) -> Vec<String> {
-        let is_there = |kind: &String| self.found.iter().any(|object| object.kind == *kind);
         let now = asked.iter().filter(|_| self.absence == Absence::Certain).map(|kind| kind.as_str().to_owned());
-        let mut kinds: Vec<String> = now.chain(self.absent.iter().cloned()).filter(|kind| !is_there(kind)).collect();
+        let mut kinds: Vec<String> = now.chain(self.absent.iter().cloned()).collect();
         kinds.sort_unstable();
         kinds.dedup();
         kinds
@@ -65,15 +70,17 @@ impl MachinesOfNode {
     #[must_use]
     pub(crate) fn or_recorded(self, recorded: Option<Self>) -> Self {
         let Self { found: recorded, absent, .. } = recorded.unwrap_or_default();
-        let is_same = |known: &ProvisionedBy, now: &ProvisionedBy| {
+        let is_restored = |known: &ProvisionedBy, now: &ProvisionedBy| {
             let same_machine = !now.provider_id.is_empty() && known.provider_id == now.provider_id;
-            known.group == now.group && (known.uid == now.uid || same_machine)
+            known.name == now.name && same_machine
         };
         let is_new = |now: &&ProvisionedBy| !recorded.iter().any(|known| known.group == now.group);
         let new: Vec<ProvisionedBy> = self.found.iter().filter(is_new).cloned().collect();
         let as_it_is = |known: ProvisionedBy| {
-            let now = self.found.iter().find(|now| is_same(&known, now));
-            now.cloned().unwrap_or(known)
+            let mut of_group = self.found.iter().filter(|now| now.group == known.group);
+            let now = of_group.clone().find(|now| now.uid == known.uid);
+            // After a restore from a backup it has another uid.
+            now.or_else(|| of_group.find(|now| is_restored(&known, now))).cloned().unwrap_or(known)
         };
         let found = recorded.clone().into_iter().map(as_it_is).chain(new).collect();
         Self { found, absent, ..self }
@@ -229,12 +236,15 @@ mod tests {
         };
         let known = object("a", "1", "x://1", "gpu");
         let (moved, restored) = (object("a", "1", "x://1", "cpu"), object("a", "2", "x://1", "cpu"));
+        let foreign = ProvisionedBy { name: "foreign/n".to_owned(), ..restored.clone() };
         let (other, of_another_group) = (object("a", "3", "x://3", "cpu"), object("b", "4", "x://1", "gpu"));
         for (now, expected) in [
             (vec![], vec![&known]),
             (vec![&moved], vec![&moved]),
             (vec![&restored], vec![&restored]),
             (vec![&other], vec![&known]),
+            (vec![&foreign], vec![&known]),
+            (vec![&restored, &known], vec![&known]),
             (vec![&of_another_group], vec![&known, &of_another_group]),
         ] {
             assert_eq!(machines(&now).or_recorded(Some(machines(&[&known]))), machines(&expected));

@@ -312,15 +312,19 @@ impl<'a> Planner<'a> {
         let publishers_before = before.iter().filter(|name| !publishers.contains(*name)).cloned().collect();
         let evidence = self.stored.evidence;
         let machines = evidence.and_then(Evidence::machines);
+        let found = machines.map(|machines| machines.found.clone()).unwrap_or_default();
+        let absent = machines.map(|machines| machines.absent(self.set.machine_kinds())).unwrap_or_default();
+        let uid = self.stored.identified.then(|| self.stored.node.uid.as_deref().map(str::to_owned)).flatten();
         SavedState {
             node_name: self.stored.node.name.to_string(),
-            node_uid: self.stored.identified.then(|| self.stored.node.uid.as_deref().map(str::to_owned)).flatten(),
+            node_uid: uid.clone(),
             publishers: publishers.into_iter().collect(),
             publishers_before,
             deleted_at: None,
             authenticated_as: evidence.and_then(Evidence::authenticated_as).map(str::to_owned),
-            not_provisioned_by: machines.map(|machines| machines.absent(self.set.machine_kinds())).unwrap_or_default(),
-            provisioned_by: machines.map(|machines| machines.found.clone()).unwrap_or_default(),
+            provisioned_for: uid.filter(|_| !found.is_empty() || !absent.is_empty()),
+            provisioned_by: found,
+            not_provisioned_by: absent,
             ..saved.clone()
         }
     }

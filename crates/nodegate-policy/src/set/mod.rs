@@ -167,7 +167,7 @@ impl PolicySet {
     }
 
     /// Whether a node's pools depend on what may still become known: who asked for its kubelet's certificate, or, while no pool
-    /// is proven, the provisioner's object for its machine. A name proves none on which what is restored to the node depends.
+    /// is proven, the provisioner's object for its machine. What is restored to the node depends on no name, and on the object if there was one.
     pub fn awaits_proof(&self, node: &str, saved: Option<&SavedState>, evidence: Option<&Evidence<'_>>) -> bool {
         let Some(known) = evidence else { return false };
         let awaits_bootstrap =
@@ -175,7 +175,12 @@ impl PolicySet {
         let awaits_machine = || {
             let pools = self.pools().of_node(&self.name_groups(node), evidence);
             let restores = saved.is_some_and(SavedState::restores);
-            let is_proven = |(_, proof): &(&str, ProofSource)| !restores || *proof != ProofSource::Name;
+            let was_provisioned = saved.is_some_and(SavedState::was_provisioned);
+            let is_proven = |(_, proof): &(&str, ProofSource)| match proof {
+                ProofSource::Machine => true,
+                ProofSource::Requester | ProofSource::Bootstrap => !was_provisioned,
+                ProofSource::Name => !restores,
+            };
             pools.may_have_others && !pools.proven.iter().any(is_proven)
         };
         awaits_bootstrap || (self.asks_for_machines() && awaits_machine())

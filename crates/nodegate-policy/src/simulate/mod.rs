@@ -59,7 +59,7 @@ impl Scene {
             groups,
             extra: None,
             bootstrapped_by: None,
-            machines: MachinesOfNode { absence: Absence::Unknown, ..MachinesOfNode::default() },
+            machines: MachinesOfNode { absence: Absence::Unlisted, ..MachinesOfNode::default() },
             saved: None,
             inventory: InventoryAnswers::default(),
             pending_taints: None,

@@ -132,10 +132,20 @@ impl Known {
             found.into_iter().map(|object| object.provisioned(&self.asked.labels, by_instance.is_some())).collect();
         found.sort_unstable_by(|one, other| (&one.group, &one.name).cmp(&(&other.group, &other.name)));
         found.dedup();
-        // Of whom it is not known which instance it is, any object without a certain name may be.
-        let may_be_nameless = instances.is_none() && self.nameless > 0;
-        let absence = if are_complete && !may_be_nameless { Absence::SoFar } else { Absence::Unknown };
+        // The machine of whom no instance is known may be that of any object without a certain name.
+        let may_be_nameless = by_instance.is_none() && self.nameless > 0;
+        let absence = match (are_complete, may_be_nameless) {
+            (false, _) => Absence::Unlisted,
+            (true, true) => Absence::Unknown,
+            (true, false) => Absence::SoFar,
+        };
         MachinesOfNode { found, absence, absent: Vec::new() }
+    }
+
+    /// Whether there is an object whose machine has this ID.
+    pub(super) fn has_provider_id(&self, provider_id: &str) -> bool {
+        let with_instance = self.by_instance.get(nodegate_policy::instance_of(provider_id));
+        with_instance.into_iter().flatten().any(|object| *object.provider_id == *provider_id)
     }
 
     /// The objects whose machine has this ID, and whose node has another name for certain.

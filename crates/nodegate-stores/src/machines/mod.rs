@@ -18,6 +18,7 @@ use kube::discovery;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client};
 use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
 
 use self::known::Known;
 use self::object::{MachineObject, Provisioner, Watched, name_of};
@@ -27,11 +28,13 @@ use nodegate_base::object_watch::{WatchFailures, watch_objects_within};
 use nodegate_base::telemetry::brief;
 use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::state::ProvisionedBy;
-use nodegate_policy::{MachinesOfNode, PolicySet};
+use nodegate_policy::{Absence, MachinesOfNode, PolicySet};
 
-/// When it is asked again for an API that seems to be absent, before that counts.
+/// When it is asked again after a failure, and for an API that seems to be absent, before that counts.
 const ASKED_AGAIN: Duration = Duration::from_millis(500);
-/// How many nodes are remembered that were looked for in vain.
+/// The longest time until it is asked again.
+const DELAY_MAX: Duration = Duration::from_secs(5);
+/// How many nodes and instances are remembered whose objects were looked for.
 const SOUGHT_MAX: usize = 16384;
 
 /// What policies ask of the objects.
@@ -62,10 +65,12 @@ pub struct MachineObjects {
     touched: Touched,
 }
 
-/// Nodes that were looked for in vain.
+/// Whom objects may concern whose names say nothing of them.
 #[derive(Debug, Default)]
 struct Sought {
+    /// Nodes that were looked for before all objects were known.
     nodes: HashSet<Arc<str>>,
+    /// Nodes by the instances of their kubelets.
     by_instance: HashMap<Box<str>, Arc<str>>,
 }
 
@@ -79,18 +84,24 @@ impl MachineObjects {
     pub fn of_node(&self, kinds: &[MachineKind], node: &str, instances: Option<&[&str]>) -> MachinesOfNode {
         let known = self.known.read();
         let machines = known.of_node(kinds, node, instances);
-        if machines.found.is_empty() {
-            // Nothing changes what is known until then.
-            let mut sought = self.sought.lock();
-            if !sought.nodes.contains(node) && sought.nodes.len() < SOUGHT_MAX {
-                let node: Arc<str> = node.into();
-                sought.nodes.insert(node.clone());
-                if let Some(instance) = instances.and_then(<[&str]>::first) {
-                    sought.by_instance.insert((*instance).into(), node);
-                }
+        // Nothing changes what is known until then.
+        let mut sought = self.sought.lock();
+        if machines.absence == Absence::Unlisted && sought.nodes.len() < SOUGHT_MAX && !sought.nodes.contains(node) {
+            sought.nodes.insert(node.into());
+        }
+        for instance in instances.unwrap_or_default() {
+            let is_known = sought.by_instance.get(*instance).is_some_and(|known| **known == *node);
+            if !is_known && sought.by_instance.len() < SOUGHT_MAX {
+                sought.by_instance.insert((*instance).into(), node.into());
             }
         }
+        drop(sought);
         machines
+    }
+
+    /// Whether there is an object whose machine has this ID.
+    pub fn has_provider_id(&self, provider_id: &str) -> bool {
+        self.known.read().has_provider_id(provider_id)
     }
 
     /// The objects whose machine has this ID, and whose node has another name than this for certain.
@@ -98,7 +109,7 @@ impl MachineObjects {
         self.known.read().of_others(provider_id, node)
     }
 
-    /// Follows what is asked for until dropped. What fails is tried again after `longest` at the latest.
+    /// Follows what is asked for until dropped. What fails is tried again after `longest`, or five seconds, at the latest.
     pub async fn follow(&self, client: Client, asked: Asked, longest: Duration) {
         if *self.known.read().asked() != asked {
             self.known.write().ask(asked.clone());
@@ -110,8 +121,9 @@ impl MachineObjects {
     }
 
     async fn follow_one(&self, client: &Client, provisioner: Provisioner, longest: Duration) {
-        let (mut failing, mut absent) = (WatchFailures::default(), 0_u32);
+        let (mut failing, mut absent, mut delay) = (WatchFailures::default(), 0_u32, ASKED_AGAIN);
         loop {
+            let begun = Instant::now();
             let found = resource(client, provisioner).await;
             absent = if matches!(found, Ok(None)) { absent.saturating_add(1) } else { 0 };
             match (found, absent) {
@@ -133,7 +145,9 @@ impl MachineObjects {
                     }
                 }
             }
-            tokio::time::sleep(if absent == 1 { ASKED_AGAIN } else { longest }).await;
+            let is_watched = begun.elapsed() > longest;
+            delay = if is_watched || absent == 1 { ASKED_AGAIN } else { (delay * 2).min(longest.min(DELAY_MAX)) };
+            tokio::time::sleep(delay).await;
         }
     }
 
@@ -186,23 +200,20 @@ impl MachineObjects {
     /// Tells the followers of the nodes that these objects lead to, by name or by instance.
     fn tell<'o>(&self, objects: impl Iterator<Item = &'o MachineObject>) {
         let mut nodes: Vec<Arc<str>> = Vec::new();
-        let mut sought = self.sought.lock();
+        let sought = self.sought.lock();
         for object in objects {
             nodes.extend(object.node_names().into_iter().map(Arc::from));
-            nodes.extend(sought.by_instance.remove(object.instance()));
-        }
-        for node in &nodes {
-            sought.nodes.remove(node);
+            nodes.extend(sought.by_instance.get(object.instance()).cloned());
         }
         drop(sought);
         self.touched.tell(nodes);
     }
 
-    /// Tells the followers of all nodes that were looked for in vain: what was not known is known now.
+    /// Tells the followers of all nodes that were looked for before all objects were known.
     fn tell_listed(&self, gone: &[Arc<MachineObject>]) {
         self.tell(gone.iter().map(|object| &**object));
-        let sought = std::mem::take(&mut *self.sought.lock());
-        self.touched.tell(sought.nodes);
+        let nodes = std::mem::take(&mut self.sought.lock().nodes);
+        self.touched.tell(nodes);
     }
 }
 

@@ -73,9 +73,12 @@ fn an_object_is_found_by_the_instance_as_which_the_kubelet_is_authenticated_or_e
         ("vm-b", Some(&["i-x"]), &[]),
     ] {
         // Any node may be that of the object on AWS, unless its instance is known.
-        let absence = if instances.is_some() { Absence::SoFar } else { Absence::Unknown };
+        let is_known = instances.is_some_and(|instances| !instances.is_empty());
+        let absence = if is_known { Absence::SoFar } else { Absence::Unknown };
         assert_eq!(found(&objects, node, instances), (names(expected), absence), "{node} {instances:?}");
     }
+    assert!(objects.known.read().has_provider_id("aws:///eu-central-1a/i-a"));
+    assert!(!objects.known.read().has_provider_id("aws:///eu-central-1b/i-a"));
     let others = |id: &str, node: &str| objects.of_others(id, node).len();
     assert_eq!(
         (others("gce://p/z/vm-b", "x"), others("gce://p/z/vm-b", "vm-b"), others("gce://p/y/vm-b", "x")),
@@ -87,7 +90,7 @@ fn an_object_is_found_by_the_instance_as_which_the_kubelet_is_authenticated_or_e
 #[test]
 fn that_there_is_no_object_is_certain_only_while_all_are_known() {
     let objects = objects(&["pool"]);
-    let is_known = |objects: &MachineObjects, instances| found(objects, "n", instances).1 != Absence::Unknown;
+    let is_known = |objects: &MachineObjects, instances| found(objects, "n", instances).1 == Absence::SoFar;
     assert!(!is_known(&objects, Some(&[])), "nothing is listed");
     complete(&objects);
     assert!(is_known(&objects, Some(&[])));
@@ -95,7 +98,8 @@ fn that_there_is_no_object_is_certain_only_while_all_are_known() {
     let scale_set = "azure:///x/virtualMachineScaleSets/s/virtualMachines/7";
     for id in [scale_set, "aws:///eu-central-1a/i-a"] {
         objects.take_up(Provisioner::Karpenter, &claim("a", "gpu", id));
-        assert!(!is_known(&objects, None) && is_known(&objects, Some(&[])), "{id}");
+        let known = [None, Some(&[][..]), Some(&["i-x"][..])].map(|instances| is_known(&objects, instances));
+        assert_eq!(known, [false, false, true], "{id}");
     }
     objects.take_up(Provisioner::Karpenter, &claim("a", "gpu", "gce://p/z/vm-a"));
     assert!(is_known(&objects, None));
@@ -138,11 +142,14 @@ fn what_was_deleted_or_changed_leads_nowhere_anymore() {
 #[test]
 fn a_node_is_told_when_the_object_comes_that_it_was_looked_for_by() {
     let objects = objects(&["pool"]);
-    complete(&objects);
     let mut told = objects.touched().follow();
     assert_eq!(found(&objects, "node-c", None).0, names(&[]));
+    complete(&objects);
     objects.tell_listed(&[]);
     assert!(told.take().contains("node-c"), "what was not known is known now");
+    assert_eq!(found(&objects, "node-d", None).0, names(&[]));
+    objects.tell_listed(&[]);
+    assert!(told.take().is_empty(), "that was known");
     assert_eq!(found(&objects, "node-a", Some(&["i-a"])).0, names(&[]));
     assert_eq!(found(&objects, "vm-b", Some(&[])).0, names(&[]));
     objects.take_up(Provisioner::Karpenter, &claim("a", "gpu", "aws:///eu-central-1a/i-a"));
@@ -153,6 +160,8 @@ fn a_node_is_told_when_the_object_comes_that_it_was_looked_for_by() {
     assert!(told.take().is_empty(), "nothing has changed");
     objects.take_up(Provisioner::Karpenter, &claim("b", "cpu", "gce://p/z/vm-b"));
     assert!(told.take().contains("vm-b"));
+    objects.take_up(Provisioner::Karpenter, &claim("a", "cpu", "aws:///eu-central-1a/i-a"));
+    assert!(told.take().contains("node-a"));
 }
 
 #[test]

@@ -190,3 +190,26 @@ fn that_there_is_no_object_is_recorded_and_only_for_the_kind_that_was_asked_for(
     let machine = super::scene::set(json!({"pools": [{"nameFrom": {"kind": "Machine", "label": "pool"}}]}));
     assert!(pools(&later, &machine).may_have_others);
 }
+
+#[test]
+fn what_is_awaited_depends_on_what_is_proven_and_on_what_there_is_to_restore() {
+    let set = set(json!({"pools": [
+        {"nameFrom": {"kind": "NodeClaim", "label": "pool"}},
+        {"name": "named", "names": ["n1"]},
+        {"name": "asked", "requester": {"groups": ["g"]}},
+    ]}));
+    let nothing = SavedState::default();
+    let saved = SavedState { labels: [("team".to_owned(), "ml".to_owned())].into(), ..SavedState::default() };
+    let machines = witnessed(Scene::new(json!({})), &set, &["gpu"], Absence::SoFar).settle(&set).saved;
+    let of_machine = SavedState { labels: saved.labels.clone(), ..machines };
+    let awaits = |node: &str, groups: &str, saved: &SavedState| {
+        let text = format!("{groups}no-extra.sessionName\nuser=system:node:{node}");
+        let unlisted = MachinesOfNode { absence: Absence::Unlisted, ..MachinesOfNode::default() };
+        let evidence = Evidence::read(&text, node);
+        let evidence = Evidence::witnessed(evidence, &set, node, None, &Knowing(unlisted));
+        set.awaits_proof(node, Some(saved), evidence.as_ref())
+    };
+    assert!(awaits("other", "", &nothing));
+    assert!(!awaits("n1", "", &nothing) && awaits("n1", "", &saved), "a name restores nothing");
+    assert!(!awaits("other", "group=g\n", &saved) && awaits("other", "group=g\n", &of_machine));
+}
