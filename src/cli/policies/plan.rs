@@ -29,9 +29,7 @@ use nodegate_controller::tell::observed;
 use nodegate_controller::tell::published::Published;
 use nodegate_controller::{MaxRemovals, Unreadable};
 use nodegate_policy::simulate::{Scene, identity, node_name, simulate};
-use nodegate_policy::{
-    Absence, Exemptions, Field, InventoryAnswers, MachinesOfNode, NodeFacts, PolicySet, plan_reconcile,
-};
+use nodegate_policy::{Exemptions, Field, InventoryAnswers, MachinesOfNode, NodeFacts, PolicySet, plan_reconcile};
 use nodegate_stores::files::Sources;
 
 /// Show what policies would change, and which pods that affects
@@ -290,7 +288,7 @@ fn scene(args: &PlanArgs, found: &Found, saved: Option<nodegate_policy::api::sta
         groups,
         extra,
         bootstrapped_by: None,
-        machines: MachinesOfNode { absence: Absence::Unlisted, ..MachinesOfNode::default() },
+        machines: MachinesOfNode::default(),
         saved,
         inventory,
         pending_taints: None,

@@ -11,7 +11,7 @@ use nodegate_policy::{Bootstrapper, Evidence, NodeFacts, PolicySet, instance_of}
 use nodegate_stores::certificates::ForNode;
 use nodegate_stores::machines::MachineObjects;
 
-/// How many of them are told of one node in a term. A bootstrap token is enough to get any number of certificates.
+/// The most contradictions that are told of one node in a term. With a bootstrap token one can get any number of certificates.
 const TOLD_MAX: usize = 16;
 
 impl Reconciler {
@@ -73,9 +73,7 @@ impl Reconciler {
             self.events().later(node, "CertificateOfAnotherPool", note);
         }
     }
-}
 
-impl Reconciler {
     /// Tells if a node has the provider ID of another machine than the one that it is proven to be. Provisioners believe it, and give the
     /// node what belongs to that machine.
     fn tell_claimed_machine(
@@ -87,7 +85,7 @@ impl Reconciler {
         objects: &MachineObjects,
     ) {
         let Some(claimed) = facts.provider_id.as_deref().filter(|id| !id.is_empty()) else { return };
-        let Some(machines) = evidence.machines() else { return };
+        let machines = evidence.machines();
         if machines.found.iter().any(|object| object.provider_id == claimed) {
             return;
         }
@@ -99,7 +97,7 @@ impl Reconciler {
                 format!("its kubelet was authenticated as instance {instance}")
             }
             (None, Some([])) => {
-                let Some(other) = objects.of_others(claimed, node.name()).into_iter().next() else { return };
+                let Some(other) = objects.of_another(claimed, node.name()) else { return };
                 format!("that is the machine of {} {}, whose node has another name", other.kind, other.name)
             }
             (None, _) => return,

@@ -72,12 +72,7 @@ fn conditions(
         ));
     }
     if let Some(list) = pools {
-        let path = path.key("pools");
-        faults.refuse_empty(list, &path, NO_NODE);
-        let set = TextSet::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
-            faults.at(&path.index(index), message);
-        });
-        found.push(Condition::Pools(set));
+        found.push(Condition::Pools(faults.texts(list, &path.key("pools"), NO_NODE)));
     }
     if let Some(spec) = selector {
         found.extend(requirements(spec, &path.key("selector"), faults).into_iter().map(Condition::Label));

@@ -25,7 +25,7 @@ use crate::api::problem::{ERRORS_MAX, Problem};
 use crate::api::schema::nearest;
 use crate::api::source::{FieldPath, Related};
 use crate::keys::compile_budget::{CompileBudget, EXPRESSIONS_MAX};
-use crate::keys::pattern::KeySet;
+use crate::keys::pattern::{KeySet, TextSet};
 use crate::set::index::{NameIndexBuilder, RuleFinder};
 use crate::set::pools::Pools;
 use crate::set::rule::Rule;
@@ -64,6 +64,13 @@ impl Faults<'_> {
             let problem = Problem::new(format!("the list is empty, so {so}"), "add an entry or remove the field");
             self.at(path, problem);
         }
+    }
+
+    /// Compiles a list of texts, exact or globs. `so`: what follows if it is empty.
+    pub(super) fn texts(&mut self, list: &[String], path: &FieldPath, so: &str) -> TextSet {
+        self.refuse_empty(list, path, so);
+        let budget = self.budget;
+        TextSet::compile(list.iter().map(String::as_str), budget, |index, message| self.at(&path.index(index), message))
     }
 
     /// Adds an error about something that `first` already has.

@@ -79,13 +79,10 @@ fn by_machine(spec: &PoolNameFromSpec, path: &FieldPath, faults: &mut Faults<'_>
     let PoolNameFromSpec { kind, label, namespaces, instance } = spec;
     let namespaces = namespaces.as_ref().map(|list| {
         let path = path.key("namespaces");
-        faults.refuse_empty(list, &path, "no object counts");
         if *kind == MachineKind::NodeClaim {
             faults.at(&path, Problem::new("a NodeClaim is in no namespace", "remove it"));
         }
-        TextSet::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
-            faults.at(&path.index(index), message);
-        })
+        faults.texts(list, &path, "no object counts")
     });
     let label = faults.check(&path.key("label"), label.parse::<LabelKey>())?;
     let instance = instance.as_deref().unwrap_or(SESSION_NAME);
@@ -156,10 +153,7 @@ fn bootstrap_of(spec: &PoolBootstrapSpec, path: &FieldPath, faults: &mut Faults<
 
 /// A list of texts that leaves some out; `any` says that it does not.
 fn texts_of(list: &[String], path: &FieldPath, any: Problem, faults: &mut Faults<'_>) -> TextSet {
-    faults.refuse_empty(list, path, NO_NODE);
-    let set = TextSet::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
-        faults.at(&path.index(index), message);
-    });
+    let set = faults.texts(list, path, NO_NODE);
     if set.contains("\u{1}") {
         faults.at(path, any);
     }

@@ -55,7 +55,7 @@ fn bootstrap(evidence: &Evidence<'_>) -> BTreeMap<String, Vec<String>> {
 /// The objects that stand for the machine, and what leads to them.
 fn machine(node: &str, evidence: &Evidence<'_>) -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for object in evidence.machines().iter().flat_map(|machines| &machines.found) {
+    for object in &evidence.machines().found {
         let mut note = |name: &str, text: String| {
             let texts = found.entry(name.to_owned()).or_default();
             if !text.is_empty() && !texts.contains(&text) {

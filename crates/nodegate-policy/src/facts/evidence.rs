@@ -17,7 +17,7 @@ use crate::facts::NodeFacts;
 use crate::facts::bootstrap::{self, Bootstrapper, CREDENTIAL_ID};
 use crate::facts::json_borrow::Text;
 use crate::facts::json_kinds::{List, object};
-use crate::facts::machines::{Absence, MachinesOfNode};
+use crate::facts::machines::MachinesOfNode;
 use crate::facts::request::{KUBELET_USER, Requester};
 use crate::set::PolicySet;
 
@@ -112,7 +112,7 @@ pub struct Evidence<'a> {
     /// Empty if nothing is known of the kubelet.
     text: Cow<'a, str>,
     bootstrapper: Option<Arc<Bootstrapper>>,
-    machines: Option<MachinesOfNode>,
+    machines: MachinesOfNode,
 }
 
 impl<'a> Evidence<'a> {
@@ -156,7 +156,7 @@ impl<'a> Evidence<'a> {
     pub fn of_stored(node: &NodeFacts<'_>, saved: &SavedState, guarded: bool) -> Option<Evidence<'static>> {
         let is_of_node = saved.is_of_object(node.uid.as_deref());
         let recorded = saved.authenticated_as.as_deref().filter(|_| is_of_node);
-        let machines = is_of_node.then(|| MachinesOfNode::recorded(saved)).flatten();
+        let machines = if is_of_node { MachinesOfNode::recorded(saved) } else { MachinesOfNode::default() };
         let text = match recorded.and_then(|text| Evidence::read(text, &node.name)) {
             Some(recorded) => recorded.text.into_owned(),
             None => {
@@ -179,9 +179,8 @@ impl<'a> Evidence<'a> {
         provisioned_by: &[ProvisionedBy],
     ) -> Option<Self> {
         let known = authenticated_as.and_then(|text| Evidence::read(text, &saved.node_name)).unwrap_or_default();
-        let found = provisioned_by.to_vec();
-        let machines = MachinesOfNode { found, absence: Absence::Unlisted, absent: Vec::new() };
-        let evidence = Self { machines: (!machines.found.is_empty()).then_some(machines), ..known };
+        let machines = MachinesOfNode { found: provisioned_by.to_vec(), ..MachinesOfNode::default() };
+        let evidence = Self { machines, ..known };
         let evidence = evidence.bootstrapped(|one| Bootstrapper::recorded(saved, one));
         (!evidence.is_empty()).then_some(evidence)
     }
@@ -201,13 +200,12 @@ impl<'a> Evidence<'a> {
         let known = evidence.unwrap_or_default();
         let instances = set.instances(&known);
         let found = witness.machines(set.machine_kinds(), node, instances.as_deref());
-        let recorded = known.machines;
-        Some(Self { machines: Some(found.or_recorded(recorded)), ..known })
+        Some(Self { machines: found.or_recorded(known.machines), ..known })
     }
 
     /// Whether it has nothing to say.
     fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.machines.is_none()
+        self.text.is_empty() && self.machines.says_nothing()
     }
 
     /// The IDs of the kubelet's instance under these keys of its extra information; `None` if there are none as far as it is known, but
@@ -219,15 +217,15 @@ impl<'a> Evidence<'a> {
         (is_known || !instances.is_empty()).then_some(instances)
     }
 
-    /// The provisioners' objects that stand for the node's machine; `None` if nobody has looked for them.
-    pub fn machines(&self) -> Option<&MachinesOfNode> {
-        self.machines.as_ref()
+    /// The provisioners' objects that stand for the node's machine.
+    pub fn machines(&self) -> &MachinesOfNode {
+        &self.machines
     }
 
     /// Waits no longer for what may become known of a node that joins.
     #[must_use]
     pub fn settled(mut self) -> Self {
-        self.machines.iter_mut().for_each(MachinesOfNode::settle);
+        self.machines.settle();
         self
     }
 

@@ -23,25 +23,29 @@ pub struct MachinesOfNode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Absence {
     /// Certain: all objects are known.
-    #[default]
     Certain,
     /// The node has just been created, and its object may come yet.
     SoFar,
     /// The objects are not known yet.
+    #[default]
     Unlisted,
     /// It is not known which of them the machine is.
     Unknown,
 }
 
 impl MachinesOfNode {
-    /// What the record of a node object says, if it says anything.
-    pub(crate) fn recorded(saved: &SavedState) -> Option<Self> {
-        let is_about_it = saved.is_of_object(saved.provisioned_for.as_deref());
-        is_about_it.then(|| Self {
-            found: saved.provisioned_by.clone(),
-            absence: Absence::Unlisted,
-            absent: saved.not_provisioned_by.clone(),
-        })
+    /// What the record of a node object says.
+    pub(crate) fn recorded(saved: &SavedState) -> Self {
+        if !saved.is_of_object(saved.provisioned_for.as_deref()) {
+            return Self::default();
+        }
+        let (found, absent) = (saved.provisioned_by.clone(), saved.not_provisioned_by.clone());
+        Self { found, absent, ..Self::default() }
+    }
+
+    /// Whether nothing is known.
+    pub(crate) fn says_nothing(&self) -> bool {
+        self.found.is_empty() && self.absent.is_empty() && self.absence == Absence::Unlisted
     }
 
     /// The kinds of which there is no other, of those that are asked for: as it is certain now, or was when it was recorded.
@@ -68,21 +72,20 @@ impl MachinesOfNode {
     /// With what is recorded of the same node object. A recorded object proves its pool as long as the node is there: it may have been
     /// deleted since, or another one have taken its name. Its labels are those that it has now, if it is there.
     #[must_use]
-    pub(crate) fn or_recorded(self, recorded: Option<Self>) -> Self {
-        let Self { found: recorded, absent, .. } = recorded.unwrap_or_default();
+    pub(crate) fn or_recorded(self, Self { found: recorded, absent, .. }: Self) -> Self {
         let is_restored = |known: &ProvisionedBy, now: &ProvisionedBy| {
             let same_machine = !now.provider_id.is_empty() && known.provider_id == now.provider_id;
             known.name == now.name && same_machine
         };
         let is_new = |now: &&ProvisionedBy| !recorded.iter().any(|known| known.group == now.group);
-        let new: Vec<ProvisionedBy> = self.found.iter().filter(is_new).cloned().collect();
-        let as_it_is = |known: ProvisionedBy| {
+        let new = self.found.iter().filter(is_new).cloned();
+        let as_it_is = |known: &ProvisionedBy| {
             let mut of_group = self.found.iter().filter(|now| now.group == known.group);
             let now = of_group.clone().find(|now| now.uid == known.uid);
             // After a restore from a backup it has another uid.
-            now.or_else(|| of_group.find(|now| is_restored(&known, now))).cloned().unwrap_or(known)
+            now.or_else(|| of_group.find(|now| is_restored(known, now))).unwrap_or(known).clone()
         };
-        let found = recorded.clone().into_iter().map(as_it_is).chain(new).collect();
+        let found = recorded.iter().map(as_it_is).chain(new).collect();
         Self { found, absent, ..self }
     }
 
@@ -247,8 +250,8 @@ mod tests {
             (vec![&restored, &known], vec![&known]),
             (vec![&of_another_group], vec![&known, &of_another_group]),
         ] {
-            assert_eq!(machines(&now).or_recorded(Some(machines(&[&known]))), machines(&expected));
+            assert_eq!(machines(&now).or_recorded(machines(&[&known])), machines(&expected));
         }
-        assert_eq!(machines(&[&other]).or_recorded(None), machines(&[&other]));
+        assert_eq!(machines(&[&other]).or_recorded(MachinesOfNode::default()), machines(&[&other]));
     }
 }

@@ -311,7 +311,7 @@ impl<'a> Planner<'a> {
         }
         let publishers_before = before.iter().filter(|name| !publishers.contains(*name)).cloned().collect();
         let evidence = self.stored.evidence;
-        let machines = evidence.and_then(Evidence::machines);
+        let machines = evidence.map(Evidence::machines);
         let found = machines.map(|machines| machines.found.clone()).unwrap_or_default();
         let absent = machines.map(|machines| machines.absent(self.set.machine_kinds())).unwrap_or_default();
         let uid = self.stored.identified.then(|| self.stored.node.uid.as_deref().map(str::to_owned)).flatten();

@@ -158,16 +158,12 @@ impl PolicySet {
 
     /// The instances as which a kubelet was authenticated; `None` if that is not known.
     pub fn instances<'e>(&self, evidence: &'e Evidence<'_>) -> Option<Vec<&'e str>> {
-        evidence.instances(self.instance_keys())
-    }
-
-    /// The keys of a kubelet's extra information that have the ID of its instance.
-    pub(crate) fn instance_keys(&self) -> &[Box<str>] {
-        self.pools().instance_keys()
+        evidence.instances(self.pools().instance_keys())
     }
 
     /// Whether a node's pools depend on what may still become known: who asked for its kubelet's certificate, or, while no pool
-    /// is proven, the provisioner's object for its machine. What is restored to the node depends on no name, and on the object if there was one.
+    /// is proven, the provisioner's object for its machine. Where something may be restored to the node, a pool that only its name
+    /// proves does not count; where that was saved of a machine with an object, only the object does.
     pub fn awaits_proof(&self, node: &str, saved: Option<&SavedState>, evidence: Option<&Evidence<'_>>) -> bool {
         let Some(known) = evidence else { return false };
         let awaits_bootstrap =

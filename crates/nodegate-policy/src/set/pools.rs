@@ -177,7 +177,7 @@ impl Pools {
         evidence: Option<&'s Evidence<'_>>,
     ) -> PoolsOfNode<'s> {
         let mut found = PoolsOfNode::default();
-        let machines = evidence.and_then(Evidence::machines);
+        let machines = evidence.map(Evidence::machines);
         for entry in &self.by_machines {
             let label = |machines: &'s MachinesOfNode| {
                 machines.label(entry.kind, &entry.label, |namespace| {

@@ -132,8 +132,8 @@ pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, Simulati
         labels: asked.map(|key| (key.to_owned(), String::new())).chain(labels.clone()).collect(),
     });
     let extra = (!extra.is_empty()).then(|| json!(extra).to_string());
-    let machines =
-        MachinesOfNode { found: machine.into_iter().collect(), absence: Absence::Certain, absent: Vec::new() };
+    let found = machine.into_iter().collect();
+    let machines = MachinesOfNode { found, absence: Absence::Certain, ..MachinesOfNode::default() };
     Ok(Scene {
         node,
         old,

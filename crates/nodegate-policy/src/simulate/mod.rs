@@ -16,8 +16,8 @@ use serde_json::Value as Json;
 use crate::api::pools::MachineKind;
 use crate::api::state::SavedState;
 use crate::{
-    Absence, Bootstrapper, DecideContext, Decision, Exemptions, Extra, InventoryAnswers, MachinesOfNode, NodeFacts,
-    Operation, PendingTaints, PolicySet, Requester, Text, Verdict, Witness, Write, decide, judge, patch_of_write,
+    Bootstrapper, DecideContext, Decision, Exemptions, Extra, InventoryAnswers, MachinesOfNode, NodeFacts, Operation,
+    PendingTaints, PolicySet, Requester, Text, Verdict, Witness, Write, decide, judge, patch_of_write,
 };
 
 /// A write to simulate.
@@ -59,7 +59,7 @@ impl Scene {
             groups,
             extra: None,
             bootstrapped_by: None,
-            machines: MachinesOfNode { absence: Absence::Unlisted, ..MachinesOfNode::default() },
+            machines: MachinesOfNode::default(),
             saved: None,
             inventory: InventoryAnswers::default(),
             pending_taints: None,

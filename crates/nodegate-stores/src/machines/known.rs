@@ -7,7 +7,7 @@ use super::Asked;
 use super::object::{MachineObject, Provisioner};
 use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::state::ProvisionedBy;
-use nodegate_policy::{Absence, MachinesOfNode};
+use nodegate_policy::{Absence, MachinesOfNode, instance_of};
 
 /// How many objects may lead to one node. With more of them, nothing is known of it.
 const FOUND_MAX: usize = 8;
@@ -139,24 +139,26 @@ impl Known {
             (true, true) => Absence::Unknown,
             (true, false) => Absence::SoFar,
         };
-        MachinesOfNode { found, absence, absent: Vec::new() }
+        MachinesOfNode { found, absence, ..MachinesOfNode::default() }
+    }
+
+    /// The objects whose machine has this ID.
+    fn with_provider_id(&self, provider_id: &str) -> impl Iterator<Item = &MachineObject> {
+        let with_instance = self.by_instance.get(instance_of(provider_id)).into_iter().flatten();
+        with_instance.map(|object| &**object).filter(move |object| *object.provider_id == *provider_id)
     }
 
     /// Whether there is an object whose machine has this ID.
     pub(super) fn has_provider_id(&self, provider_id: &str) -> bool {
-        let with_instance = self.by_instance.get(nodegate_policy::instance_of(provider_id));
-        with_instance.into_iter().flatten().any(|object| *object.provider_id == *provider_id)
+        self.with_provider_id(provider_id).next().is_some()
     }
 
-    /// The objects whose machine has this ID, and whose node has another name for certain.
-    pub(super) fn of_others(&self, provider_id: &str, node: &str) -> Vec<ProvisionedBy> {
-        let with_instance = self.by_instance.get(nodegate_policy::instance_of(provider_id)).into_iter().flatten();
-        let is_other = |object: &&Arc<MachineObject>| {
-            *object.provider_id == *provider_id
-                && object.is_named()
-                && !object.node_names().iter().any(|name| **name == *node)
-        };
-        with_instance.filter(is_other).map(|object| object.provisioned(&self.asked.labels, false)).collect()
+    /// An object whose machine has this ID, and whose node has another name for certain.
+    pub(super) fn of_another(&self, provider_id: &str, node: &str) -> Option<ProvisionedBy> {
+        let is_other =
+            |object: &&MachineObject| object.is_named() && !object.node_names().iter().any(|name| **name == *node);
+        let other = self.with_provider_id(provider_id).find(is_other)?;
+        Some(other.provisioned(&self.asked.labels, false))
     }
 }
 

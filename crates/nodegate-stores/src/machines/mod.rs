@@ -91,7 +91,11 @@ impl MachineObjects {
         }
         for instance in instances.unwrap_or_default() {
             let is_known = sought.by_instance.get(*instance).is_some_and(|known| **known == *node);
-            if !is_known && sought.by_instance.len() < SOUGHT_MAX {
+            if !is_known {
+                // Most of them are of nodes that are gone. The others are looked for again.
+                if sought.by_instance.len() >= SOUGHT_MAX {
+                    sought.by_instance.clear();
+                }
                 sought.by_instance.insert((*instance).into(), node.into());
             }
         }
@@ -104,9 +108,9 @@ impl MachineObjects {
         self.known.read().has_provider_id(provider_id)
     }
 
-    /// The objects whose machine has this ID, and whose node has another name than this for certain.
-    pub fn of_others(&self, provider_id: &str, node: &str) -> Vec<ProvisionedBy> {
-        self.known.read().of_others(provider_id, node)
+    /// An object whose machine has this ID, and whose node has another name than this for certain.
+    pub fn of_another(&self, provider_id: &str, node: &str) -> Option<ProvisionedBy> {
+        self.known.read().of_another(provider_id, node)
     }
 
     /// Follows what is asked for until dropped. What fails is tried again after `longest`, or five seconds, at the latest.

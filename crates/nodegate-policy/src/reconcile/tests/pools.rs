@@ -204,9 +204,8 @@ fn what_is_awaited_depends_on_what_is_proven_and_on_what_there_is_to_restore() {
     let of_machine = SavedState { labels: saved.labels.clone(), ..machines };
     let awaits = |node: &str, groups: &str, saved: &SavedState| {
         let text = format!("{groups}no-extra.sessionName\nuser=system:node:{node}");
-        let unlisted = MachinesOfNode { absence: Absence::Unlisted, ..MachinesOfNode::default() };
         let evidence = Evidence::read(&text, node);
-        let evidence = Evidence::witnessed(evidence, &set, node, None, &Knowing(unlisted));
+        let evidence = Evidence::witnessed(evidence, &set, node, None, &Knowing(MachinesOfNode::default()));
         set.awaits_proof(node, Some(saved), evidence.as_ref())
     };
     assert!(awaits("other", "", &nothing));
