@@ -10,12 +10,13 @@ use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::commands::run;
 use super::control_plane::{ApiServer, Component, ControlPlane, exclusive};
 use super::guard::Guard;
 use super::keeping::{config_maps, eventually_state, node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::pools::until_older;
-use super::requester::{Requester, label};
+use super::requester::{Requester, label, taints};
 use crate::authority::Authority;
 use crate::eventually::eventually;
 
@@ -183,7 +184,7 @@ async fn who_asked_for_a_kubelets_certificate_proves_its_pool_through_renewals_a
     signing.clean(&renewed);
     let namespace = nodegate.namespace.clone();
     nodegate.terminate();
-    let nodegate = Nodegate::start(plane, &Setup { namespace: Some(&namespace), ..setup() });
+    let mut nodegate = Nodegate::start(plane, &Setup { namespace: Some(&namespace), ..setup() });
     until_led(&nodegate).await;
     admin.label("boot-gpu", ROLE, Value::Null).await.unwrap();
     admin.eventually("boot-gpu", "the record proves its pool", |node| label(node, ROLE) == Some("")).await;
@@ -195,12 +196,30 @@ async fn who_asked_for_a_kubelets_certificate_proves_its_pool_through_renewals_a
 
     // The attack: a token of another pool gets a certificate for the name of this node.
     let stolen = signing.bootstrap("cpu000", "boot-gpu").await;
-    let told = || nodegate.log().lines().any(|line| line.contains("boot-gpu") && line.contains("to another pool"));
+    let told = || {
+        nodegate
+            .log()
+            .lines()
+            .any(|line| line.contains("boot-gpu") && line.contains("issued to system:bootstrap:cpu000 (pool cpu)"))
+    };
     nodegate.eventually("the certificate is told", told).await;
     let events = ["get", "events.events.k8s.io", "-n", "default", "-o", "jsonpath={.items[*].reason}"];
     let has_event = || plane.kubectl(&events, None).unwrap().contains("CertificateOfAnotherPool");
     nodegate.eventually("an event tells it", has_event).await;
-    assert_eq!(label(&admin.get("boot-gpu").await, ROLE), Some(""), "the node keeps what it has proven");
+    let is_quarantined = |node: &Value| taints(node).iter().any(|taint| taint == "example.com/quarantine=:NoSchedule");
+    let kept = admin.eventually("boot-gpu", "a rule has given it a taint", is_quarantined).await;
+    assert_eq!(label(&kept, ROLE), Some(""), "the node keeps what it has proven");
+    // The request is gone, and nodegate is another process. Who has the certificate is recorded.
+    signing.clean(&stolen);
+    let explained = run(plane, None, &["explain", "boot-gpu", "--namespace", &nodegate.namespace]).with(0);
+    assert!(explained.contains("was issued to system:bootstrap:cpu000 (pool cpu)"), "{explained}");
+    let namespace = nodegate.namespace.clone();
+    nodegate.terminate();
+    let nodegate = Nodegate::start(plane, &Setup { namespace: Some(&namespace), ..setup() });
+    until_led(&nodegate).await;
+    admin.merge("boot-gpu", json!({"spec": {"taints": null}})).await.unwrap();
+    admin.eventually("boot-gpu", "it has the taint again", is_quarantined).await;
+    nodegate.until_nodes_are_younger().await;
     admin.delete("boot-gpu").await;
     stolen.join().await;
     let joined = admin.eventually("boot-gpu", "it is of the other pool", is_cpu).await;

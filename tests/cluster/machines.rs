@@ -3,12 +3,13 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
+use super::commands::run;
 use super::control_plane::{ControlPlane, exclusive};
 use super::guard::Guard;
 use super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
 use super::nodegate::{Nodegate, Setup};
 use super::pools::{Credential, join, until_older};
-use super::requester::{Requester, label};
+use super::requester::{Requester, label, taints};
 use crate::eventually::{eventually, holds};
 
 const ROLE: &str = "node-role.kubernetes.io/gpu";
@@ -97,6 +98,10 @@ fn claiming(name: &str, id: &str) -> Value {
 /// The provider ID of an instance on AWS.
 pub(crate) fn aws(instance: &str) -> String {
     format!("aws:///eu-central-1a/{instance}")
+}
+
+fn is_quarantined(node: &Value) -> bool {
+    taints(node).iter().any(|taint| taint == "example.com/quarantine=:NoSchedule")
 }
 
 fn has_role(node: &Value) -> bool {
@@ -205,11 +210,12 @@ async fn a_provider_id_that_a_kubelet_claims_gives_nothing_and_is_told() {
     for (name, credential, claimed, _) in &forged {
         let created = join(plane, &claiming(name, claimed), *credential, false).await.unwrap();
         assert_eq!(label(&created, "accelerator"), None, "{name}: {created:#}");
+        assert!(is_quarantined(&created), "{name}: {created:#}");
     }
     for (name, _, claimed, is_cpu) in &forged {
         let told = || nodegate.log().lines().any(|line| line.contains(name) && line.contains(claimed.as_str()));
         nodegate.eventually(&format!("what {name} claims is told"), told).await;
-        let settled = |node: &Value| label(node, CPU).is_some() == *is_cpu && !is_pending(node);
+        let settled = |node: &Value| label(node, CPU).is_some() == *is_cpu && !is_pending(node) && is_quarantined(node);
         let stored = admin.eventually(name, "it is what it is", settled).await;
         assert_eq!([ROLE, "accelerator"].map(|key| label(&stored, key)), [None; 2], "{name}: {stored:#}");
     }
@@ -221,4 +227,18 @@ async fn a_provider_id_that_a_kubelet_claims_gives_nothing_and_is_told() {
     admin.eventually("new", "it has its role", has_role).await;
     let metrics = nodegate.probe("/metrics").unwrap();
     assert!(metrics.lines().any(|line| line == "nodegate_provider_id_contradictions_total 6"), "{metrics}");
+    // What contradicts is recorded, and stays when the objects are gone.
+    for object in ["gpu-x7", "gpu-y8", "cpu-1", "gpu-gce"] {
+        provisioners.unclaim(object);
+    }
+    let report = run(plane, None, &["report", "--namespace", &nodegate.namespace, "-o", "json"]).with(0);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let found: Vec<(&str, &str)> = report["contradictions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["node"].as_str().unwrap(), one["asserted"].as_str().unwrap()))
+        .collect();
+    let expected: Vec<(&str, &str)> = forged.iter().map(|(name, _, claimed, _)| (*name, claimed.as_str())).collect();
+    assert_eq!(found, expected, "{report:#}");
 }

@@ -243,6 +243,7 @@ fn what_an_example_policy_sets_is_found_again() {
                 groups,
                 extra: None,
                 bootstrapped_by: None,
+                also_bootstrapped_by: Vec::new(),
                 machines: Default::default(),
                 saved: None,
                 pending_taints: None,

@@ -31,6 +31,7 @@ pub use decide::forbidden::{CORRECTIONS_MAX, corrections_exceeded, excess};
 pub use decide::last_change::LAST_CHANGE;
 pub use decide::limits::fit;
 pub use decide::patch::{patch, patch_of_write};
+pub use facts::asserted::{Assertion, Assertions, CertificateForNode, Contradiction};
 pub use facts::bootstrap::{Bootstrapper, CREDENTIAL_ID, certificate_of};
 pub use facts::evidence::{AUTHENTICATED_AS, Evidence, Extra, Witness};
 pub use facts::gpu;

@@ -6,7 +6,7 @@ use crate::certificates::KubeletCertificates;
 use crate::machines::MachineObjects;
 use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{Bootstrapper, MachinesOfNode, Witness};
+use nodegate_policy::{Assertions, Bootstrapper, MachinesOfNode, Witness};
 
 /// Who asked for the certificates of kubelets, and the objects that provisioners make for machines.
 #[derive(Debug, Default)]
@@ -24,5 +24,13 @@ impl Witness for Witnesses {
 
     fn machines(&self, kinds: &[MachineKind], node: &str, instances: Option<&[&str]>) -> MachinesOfNode {
         self.machines.of_node(kinds, node, instances)
+    }
+
+    fn assertions(&self, node: &str, provider_id: Option<&str>, saved: Option<&SavedState>) -> Assertions {
+        let with_id = |id: &str| self.machines.with_provider_id(id, node);
+        Assertions {
+            machines: provider_id.map(with_id).unwrap_or_default(),
+            certificates: self.certificates.for_node(node, saved),
+        }
     }
 }

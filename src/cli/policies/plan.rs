@@ -289,6 +289,7 @@ fn scene(args: &PlanArgs, found: &Found, saved: Option<nodegate_policy::api::sta
         extra,
         bootstrapped_by: None,
         machines: MachinesOfNode::default(),
+        also_bootstrapped_by: Vec::new(),
         saved,
         inventory,
         pending_taints: None,

@@ -66,3 +66,76 @@ fn nodes_are_counted_by_pool_and_those_that_are_not_known_are_named() {
     let page = run(&["--html", "-"]);
     assert!(page.contains("<strong>4</strong>nodes without a known pool"), "{page}");
 }
+
+#[test]
+fn contradictions_are_listed_from_what_is_recorded_and_explained() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = "apiVersion: nodegate.dev/v1alpha1\nkind: NodePolicy\nmetadata: {name: fleet}\nspec:\n  pools:\n  \
+        - {name: gpu, bootstrap: {tokens: [gpu000]}}\n  - {name: cpu, bootstrap: {tokens: [cpu000]}}\n  \
+        - {nameFrom: {kind: NodeClaim, label: pool}}\n";
+    let id = |instance: &str| format!("aws:///eu-central-1a/{instance}");
+    let node = |name: &str, instance: &str| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": name}, "spec": {"providerID": id(instance)}});
+    let certificates = ["a", "b", "c"].map(|digit| digit.repeat(64));
+    let bootstrap = |token: &str, certificate: &str| json!({"user": format!("system:bootstrap:{token}"), "certificates": [certificate]});
+    let saved = |name: &str, session: &str, uid: &str| {
+        let lines = format!(
+            "extra.authentication.kubernetes.io/credential-id=X509SHA256={}\n{session}\nuser=system:node:{name}",
+            certificates[0]
+        );
+        json!({"nodeName": name, "nodeUID": name, "authenticatedAs": lines, "bootstrappedBy": [bootstrap("gpu000", &certificates[0])],
+        "asserted": {
+            "nodeUID": uid,
+            "machines": [{"kind": "NodeClaim", "name": "x7", "providerID": id("i-x7")}],
+            "certificates": [bootstrap("cpu000", &certificates[1]), bootstrap("gpu000", &certificates[2])],
+        }})
+    };
+    let nodes =
+        json!({"apiVersion": "v1", "kind": "List", "items": [node("a", "i-x7"), node("b", "i-y8"), node("c", "i-x7")]});
+    std::fs::create_dir(directory.path().join("state")).unwrap();
+    for (file, text) in [
+        ("policy.yaml", policy.to_owned()),
+        ("nodes.json", nodes.to_string()),
+        ("state/a.json", saved("a", "extra.sessionName=i-z9", "a").to_string()),
+        ("state/b.json", saved("b", "extra.sessionName=i-z9", "b").to_string()),
+        // Of an earlier node of the name.
+        ("state/c.json", saved("c", "extra.sessionName=i-z9", "earlier").to_string()),
+    ] {
+        std::fs::write(directory.path().join(file), text).unwrap();
+    }
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate"));
+        command.args(arguments).args(["--policy", "policy.yaml", "--state-dir", "state"]);
+        let output = command.current_dir(directory.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let report: Value = serde_json::from_str(&run(&["report", "nodes.json", "-o", "json"])).unwrap();
+    assert_conforms("report", &report);
+    let certificate = |node: &str| {
+        json!({"node": node, "assertion": "certificate", "asserted": certificates[1],
+            "evidence": {"user": ["system:bootstrap:cpu000"], "pools": ["cpu"]},
+            "proven": {"user": ["system:bootstrap:gpu000"], "pools": ["gpu"]}})
+    };
+    let provider_id = json!({"node": "a", "assertion": "providerID", "asserted": id("i-x7"),
+        "evidence": {"object": ["NodeClaim x7"]}, "proven": {"instance": ["i-z9"]}});
+    assert_eq!(report["contradictions"], json!([certificate("a"), provider_id, certificate("b")]));
+    let claimed =
+        format!("the node has the provider ID {}, but its kubelet was authenticated as instance i-z9", id("i-x7"));
+    let issued = "a certificate for the name of this node was issued to system:bootstrap:cpu000 (pool cpu), but the node was created by \
+        system:bootstrap:gpu000 (pool gpu)";
+    let text = run(&["report", "nodes.json"]);
+    let line = format!(
+        "\nContradictions to what proves pools:\n  node a: {issued} ({})\n  node a: {claimed}",
+        certificates[1]
+    );
+    assert!(text.contains(&line), "{text}");
+    let page = run(&["report", "nodes.json", "--html", "-"]);
+    assert!(page.contains("<strong>3</strong>contradictions") && page.contains(issued), "{page}");
+    let explained: Value =
+        serde_json::from_str(&run(&["explain", "a", "--nodes", "nodes.json", "-o", "json"])).unwrap();
+    assert_conforms("explain", &explained);
+    let identity = &explained["identity"];
+    assert_eq!((&identity["instance"], identity["contradictions"].as_array().map(Vec::len)), (&json!("i-z9"), Some(2)));
+    let text = run(&["explain", "a", "--nodes", "nodes.json"]);
+    assert!(text.contains(&format!("contradiction: {issued}")) && text.contains(&claimed), "{text}");
+}

@@ -293,7 +293,7 @@ impl Reconciler {
         let evidence = evidence.as_ref();
         let plan = self.traces.step_now(Step::Plan, || self.look(node, &facts, &set, &saved, evidence));
         self.report_first_look(node, &plan);
-        self.tell_contradictions(node, &facts, &set, &saved, evidence);
+        self.tell_contradictions(node, &facts, &set, evidence);
         if plan.first_sight {
             let admitted = self.was_admitted(node);
             let returned = saved.node_uid.as_deref().is_some_and(|uid| uid != node.uid());

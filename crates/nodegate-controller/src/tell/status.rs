@@ -88,7 +88,7 @@ impl Findings {
 
     /// Adds the pools of one node.
     pub(crate) fn note_pools(&mut self, identity: NodeIdentity) {
-        let NodeIdentity { pools, unknown, may_have_others, proof: _ } = identity;
+        let NodeIdentity { pools, unknown, may_have_others, proof: _, instance: _, contradictions: _ } = identity;
         self.pools_unknown += usize::from(may_have_others || !unknown.is_empty());
         for pool in pools {
             *self.by_pool.entry(pool).or_default() += 1;

@@ -172,6 +172,9 @@ pub struct Case {
     /// The provisioner's object that stands for the node's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned_by: Option<MachineCase>,
+    /// Who else has asked for a certificate for the node's name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also_bootstrapped_by: Vec<BootstrapCase>,
     /// Whether the write goes to `nodes/status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<bool>,
@@ -223,6 +226,9 @@ pub struct BootstrapCase {
 pub struct MachineCase {
     /// Its kind.
     pub kind: MachineKind,
+    /// The provider's ID of the machine.
+    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
     /// Its labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

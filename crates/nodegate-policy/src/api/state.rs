@@ -69,6 +69,9 @@ pub struct SavedState {
     /// The uid of the node object that these are about. A version that does not know them keeps them for the next object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned_for: Option<String>,
+    /// What was asserted about this node object that its kubelet is not proven to be, if a policy asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asserted: Option<Asserted>,
     /// What was saved of an earlier node of this name that was of another pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_another_pool: Option<SavedOfPool>,
@@ -156,6 +159,37 @@ pub struct ProvisionedBy {
     /// The values of its labels that policies ask for, empty for those that it does not have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+}
+
+/// What was asserted about a node object that its kubelet is not proven to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Asserted {
+    /// The uid of the node object. A version that does not know what was asserted keeps it for the next object.
+    #[serde(rename = "nodeUID", default, skip_serializing_if = "Option::is_none")]
+    pub node_uid: Option<String>,
+    /// The provisioners' objects that do not stand for its machine, but have its provider ID.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<AssertedMachine>,
+    /// The certificates for its name that descend from other bootstraps than the one that it was created with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<Bootstrap>,
+}
+
+/// An object of a provisioner that has the provider ID of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AssertedMachine {
+    /// Its kind.
+    pub kind: String,
+    /// Its name, `NAMESPACE/NAME` if it is in a namespace.
+    pub name: String,
+    /// The provider ID.
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
+    /// Whether its own node has another name for certain.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_another_name: bool,
 }
 
 /// Certificates of a kubelet that descend, by renewals, from the same bootstrap.

@@ -45,6 +45,8 @@ pub struct Reads {
     pub inventory: bool,
     /// `identity`
     pub identity: bool,
+    /// What `identity` says of the node's pools.
+    pub pools: bool,
     /// Any other field of the node, which a kubelet can choose.
     pub other: bool,
     /// `object`
@@ -83,7 +85,10 @@ impl Reader {
         match read.variable {
             "gpu" => self.reads.gpu = true,
             "inventory" => self.reads.inventory = true,
-            "identity" => self.reads.identity = true,
+            "identity" => {
+                self.reads.identity = true;
+                self.reads.pools |= !matches!(keys.as_slice(), ["instance" | "contradictions", ..]);
+            }
             "oldObject" => {
                 self.reads.old_object = true;
                 self.paths.old_object.merge(&paths);

@@ -7,7 +7,10 @@ use super::{Scope, kubernetes};
 
 static GPU: Fields = Fields::new("GPU", &[("vendor", Text), ("model", Text), ("count", Int), ("source", Text)]);
 
-static IDENTITY: Fields = Fields::new("Identity", &[("pool", Text), ("pools", List(&Text)), ("proof", Text)]);
+static IDENTITY: Fields = Fields::new(
+    "Identity",
+    &[("pool", Text), ("pools", List(&Text)), ("proof", Text), ("instance", Text), ("contradictions", List(&Text))],
+);
 
 /// The fields of `request`.
 static REQUEST: Fields = Fields::new(

@@ -51,13 +51,17 @@ pub struct NodeVariables<'a> {
     identity: Option<Value<'a>>,
 }
 
-/// The pools that a node is proven to belong to.
+/// The pools that a node is proven to belong to, and what else is known of its identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdentityVariables<'a> {
     /// The one with the strongest proof, and what that is; absent without a pool.
     pub strongest: Option<(&'a str, &'a str)>,
     /// All of them, sorted.
     pub pools: Vec<&'a str>,
+    /// The instance as which the kubelet was authenticated; absent if it was not, or if that is not known.
+    pub instance: Option<&'a str>,
+    /// What is asserted about the node and contradicts its proof, sorted.
+    pub contradictions: Vec<&'static str>,
 }
 
 /// The variables of evaluations.
@@ -87,11 +91,13 @@ impl<'a> NodeVariables<'a> {
 
     /// Adds the pools of this node, possibly none. Without this call they are unknown, and an expression that uses `identity` fails.
     #[must_use]
-    pub fn with_identity(mut self, IdentityVariables { strongest, pools }: IdentityVariables<'a>) -> Self {
-        let pools: Vec<Value<'a>> = pools.into_iter().map(Value::from).collect();
+    pub fn with_identity(mut self, identity: IdentityVariables<'a>) -> Self {
+        let IdentityVariables { strongest, pools, instance, contradictions } = identity;
+        let list = |texts: Vec<&'a str>| Value::from(texts.into_iter().map(Value::from).collect::<Vec<_>>());
         let strongest = strongest.map(|(pool, proof)| [("pool", Value::from(pool)), ("proof", Value::from(proof))]);
-        self.identity =
-            Some(Value::map([("pools", Value::from(pools))].into_iter().chain(strongest.into_iter().flatten())));
+        let instance = instance.map(|instance| ("instance", Value::from(instance)));
+        let lists = [("pools", list(pools)), ("contradictions", list(contradictions))];
+        self.identity = Some(Value::map(lists.into_iter().chain(strongest.into_iter().flatten()).chain(instance)));
         self
     }
 

@@ -28,7 +28,7 @@ impl Write<'_> {
             // As what the kubelet was authenticated is not known here until then.
             Some(_) => return,
         };
-        let evidence = Evidence::witnessed(evidence, set, name, saved, witness);
+        let evidence = Evidence::witnessed(evidence, set, &self.node, saved, witness);
         let is_settled = is_settled || !set.awaits_proof(name, saved, evidence.as_ref());
         self.evidence = if is_settled { evidence.map(Evidence::settled) } else { evidence };
     }

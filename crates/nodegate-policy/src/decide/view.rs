@@ -363,7 +363,17 @@ impl<'a> View<'a> {
     fn identity_variables(&self) -> IdentityVariables<'_> {
         let pools = self.pools();
         let strongest = pools.strongest().map(|(pool, proof)| (pool, proof.as_str()));
-        IdentityVariables { strongest, pools: pools.proven.iter().map(|(name, _)| *name).collect() }
+        let instance = self.evidence.and_then(|evidence| self.set.instances(evidence)?.first().copied());
+        let contradictions = self.evidence.map(|evidence| self.set.contradictions(self.facts, evidence));
+        let mut contradictions: Vec<&str> =
+            contradictions.into_iter().flatten().map(|one| one.assertion.as_str()).collect();
+        contradictions.dedup();
+        IdentityVariables {
+            strongest,
+            pools: pools.proven.iter().map(|(name, _)| *name).collect(),
+            instance,
+            contradictions,
+        }
     }
 
     /// GPU facts for CEL. Unknown facts are omitted; a settled node without any GPU facts has a count of 0.

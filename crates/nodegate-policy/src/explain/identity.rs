@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::facts::NodeFacts;
+use crate::facts::asserted::Contradiction;
 use crate::facts::evidence::Evidence;
 use crate::facts::machines::instance_of;
 use crate::set::PolicySet;
@@ -24,6 +25,11 @@ pub struct NodeIdentity {
     /// The strongest proof of a pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proof: Option<PoolProof>,
+    /// The instance as which its kubelet was authenticated, if a policy asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    /// What is asserted about the node and contradicts what is proven of it.
+    pub contradictions: Vec<Contradiction>,
 }
 
 /// What proves the pools of a node.
@@ -100,10 +106,13 @@ pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidenc
             PoolProof { source: ProofSource::Name, evidence }
         }
     });
+    let instance = evidence.and_then(|evidence| set.instances(evidence)?.first().map(|one| (*one).to_owned()));
     Some(NodeIdentity {
         pools: pools.proven.iter().map(|(name, _)| (*name).to_owned()).collect(),
         unknown: pools.unknown.iter().map(|name| (*name).to_owned()).collect(),
         may_have_others: pools.may_have_others,
         proof,
+        instance,
+        contradictions: evidence.map(|evidence| set.contradictions(node, evidence)).unwrap_or_default(),
     })
 }

@@ -40,7 +40,9 @@ impl Bootstrapper {
     /// Who asked for the certificate with this fingerprint according to the record of its node.
     pub fn recorded(saved: &SavedState, certificate: &str) -> Option<Arc<Self>> {
         let has = |known: &str| known == certificate;
-        let found = saved.bootstrapped_by.iter().find(|one| one.certificates.iter().any(|known| has(known)))?;
+        let asserted = saved.asserted.iter().flat_map(|asserted| &asserted.certificates);
+        let mut all = saved.bootstrapped_by.iter().chain(asserted);
+        let found = all.find(|one| one.certificates.iter().any(|known| has(known)))?;
         Self::new(&found.user, found.groups.iter().map(String::as_str)).map(Arc::new)
     }
 

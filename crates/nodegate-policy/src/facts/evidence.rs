@@ -12,8 +12,9 @@ use std::sync::Arc;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use crate::api::pools::MachineKind;
-use crate::api::state::{ProvisionedBy, SavedState};
+use crate::api::state::{Asserted, ProvisionedBy, SavedState};
 use crate::facts::NodeFacts;
+use crate::facts::asserted::Assertions;
 use crate::facts::bootstrap::{self, Bootstrapper, CREDENTIAL_ID};
 use crate::facts::json_borrow::Text;
 use crate::facts::json_kinds::{List, object};
@@ -92,6 +93,9 @@ pub trait Witness {
     /// The provisioners' objects of these kinds that stand for the machine of the node with this name, whose kubelet was
     /// authenticated as these instances. `None`: as which is not known; an empty list: as none.
     fn machines(&self, kinds: &[MachineKind], node: &str, instances: Option<&[&str]>) -> MachinesOfNode;
+
+    /// What may be asserted about the node with this name, which has this provider ID.
+    fn assertions(&self, node: &str, provider_id: Option<&str>, saved: Option<&SavedState>) -> Assertions;
 }
 
 /// What the API server authenticated about the kubelet that created a node, as lines of text:
@@ -113,6 +117,8 @@ pub struct Evidence<'a> {
     text: Cow<'a, str>,
     bootstrapper: Option<Arc<Bootstrapper>>,
     machines: MachinesOfNode,
+    /// What is asserted about the node that its kubelet is not proven to be.
+    asserted: Asserted,
 }
 
 impl<'a> Evidence<'a> {
@@ -167,7 +173,9 @@ impl<'a> Evidence<'a> {
                 lines.into_iter().collect::<Vec<_>>().join("\n")
             }
         };
-        let evidence = Evidence { machines, ..Evidence::new(text) };
+        let asserted = saved.asserted.as_ref().filter(|known| is_of_node && known.node_uid == saved.node_uid);
+        let asserted = asserted.map(|known| Asserted { node_uid: None, ..known.clone() }).unwrap_or_default();
+        let evidence = Evidence { machines, asserted, ..Evidence::new(text) };
         let evidence = evidence.bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate));
         (!evidence.is_empty()).then_some(evidence)
     }
@@ -189,23 +197,30 @@ impl<'a> Evidence<'a> {
     pub fn witnessed(
         evidence: Option<Self>,
         set: &PolicySet,
-        node: &str,
+        node: &NodeFacts<'_>,
         saved: Option<&SavedState>,
         witness: &(impl Witness + ?Sized),
     ) -> Option<Self> {
-        let evidence = evidence.map(|known| known.bootstrapped(|certificate| witness.bootstrapper(certificate, saved)));
-        if !set.asks_for_machines() {
-            return evidence;
+        let known = evidence.map(|known| known.bootstrapped(|certificate| witness.bootstrapper(certificate, saved)));
+        let mut known = match known {
+            None if !set.asks_for_machines() => return None,
+            known => known.unwrap_or_default(),
+        };
+        if set.asks_for_machines() {
+            let instances = set.instances(&known);
+            let found = witness.machines(set.machine_kinds(), &node.name, instances.as_deref());
+            known.machines = found.or_recorded(known.machines);
         }
-        let known = evidence.unwrap_or_default();
-        let instances = set.instances(&known);
-        let found = witness.machines(set.machine_kinds(), node, instances.as_deref());
-        Some(Self { machines: found.or_recorded(known.machines), ..known })
+        if set.asks_for_machines() || set.asks_for_bootstrap() {
+            let now = witness.assertions(&node.name, node.provider_id.as_deref(), saved);
+            known.asserted = known.asserted.with(now, &known.machines, known.bootstrapper.as_ref());
+        }
+        Some(known)
     }
 
     /// Whether it has nothing to say.
     fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.machines.says_nothing()
+        self.text.is_empty() && self.machines.says_nothing() && self.asserted.is_empty()
     }
 
     /// The IDs of the kubelet's instance under these keys of its extra information; `None` if there are none as far as it is known, but
@@ -215,6 +230,11 @@ impl<'a> Evidence<'a> {
         let is_known = values.iter().all(Option::is_some);
         let instances: Vec<&str> = values.into_iter().flatten().flatten().collect();
         (is_known || !instances.is_empty()).then_some(instances)
+    }
+
+    /// What is asserted about the node that its kubelet is not proven to be.
+    pub(crate) fn asserted(&self) -> &Asserted {
+        &self.asserted
     }
 
     /// The provisioners' objects that stand for the node's machine.

@@ -1,5 +1,6 @@
 //! The facts about a node, parsed from its JSON without copying.
 
+pub(crate) mod asserted;
 pub(crate) mod bootstrap;
 pub(crate) mod evidence;
 pub mod gpu;

@@ -24,7 +24,7 @@ pub(crate) use record::normalize_owned;
 pub use unseen::Unseen;
 use unsettled::{UnderWay, settle};
 
-use crate::api::state::{Owned, SavedState};
+use crate::api::state::{Asserted, Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
 use crate::decide::evaluate::{Evaluation, Sources};
 use crate::decide::forbidden::forbidding;
@@ -314,6 +314,7 @@ impl<'a> Planner<'a> {
         let machines = evidence.map(Evidence::machines);
         let found = machines.map(|machines| machines.found.clone()).unwrap_or_default();
         let absent = machines.map(|machines| machines.absent(self.set.machine_kinds())).unwrap_or_default();
+        let asserted = evidence.map(Evidence::asserted).filter(|asserted| !asserted.is_empty());
         let uid = self.stored.identified.then(|| self.stored.node.uid.as_deref().map(str::to_owned)).flatten();
         SavedState {
             node_name: self.stored.node.name.to_string(),
@@ -322,6 +323,7 @@ impl<'a> Planner<'a> {
             publishers_before,
             deleted_at: None,
             authenticated_as: evidence.and_then(Evidence::authenticated_as).map(str::to_owned),
+            asserted: uid.clone().and_then(|uid| Some(Asserted { node_uid: Some(uid), ..asserted?.clone() })),
             provisioned_for: uid.filter(|_| !found.is_empty() || !absent.is_empty()),
             provisioned_by: found,
             not_provisioned_by: absent,

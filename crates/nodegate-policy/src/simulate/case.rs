@@ -115,19 +115,23 @@ pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, Simulati
     let pending_taints = case.controller.unwrap_or_default().then(PendingTaints::default);
     let status = case.status.unwrap_or_default();
     let mut extra = case.extra.clone();
-    let bootstrapped_by = case.bootstrapped_by.as_ref().and_then(|BootstrapCase { user, groups }| {
-        let known = Bootstrapper::new(user, groups.iter().map(String::as_str))?;
+    let asked = |BootstrapCase { user, groups }: &BootstrapCase| {
+        Bootstrapper::new(user, groups.iter().map(String::as_str)).map(Arc::new)
+    };
+    let also_bootstrapped_by = case.also_bootstrapped_by.iter().filter_map(asked).collect();
+    let bootstrapped_by = case.bootstrapped_by.as_ref().and_then(|of_node| {
+        let known = asked(of_node)?;
         // The certificate of the example, of which nothing else is asked.
         extra.entry(CREDENTIAL_ID.to_owned()).or_insert_with(|| vec![credential_id(&"0".repeat(64))]);
-        Some(Arc::new(known))
+        Some(known)
     });
     let asked = set.machine_labels().into_iter();
-    let machine = case.provisioned_by.as_ref().map(|MachineCase { kind, labels }| ProvisionedBy {
+    let machine = case.provisioned_by.as_ref().map(|MachineCase { kind, provider_id, labels }| ProvisionedBy {
         group: String::new(),
         kind: kind.as_str().to_owned(),
         name: "example".to_owned(),
         uid: String::new(),
-        provider_id: String::new(),
+        provider_id: provider_id.clone().unwrap_or_default(),
         by_instance: false,
         labels: asked.map(|key| (key.to_owned(), String::new())).chain(labels.clone()).collect(),
     });
@@ -143,6 +147,7 @@ pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, Simulati
         extra,
         bootstrapped_by,
         machines,
+        also_bootstrapped_by,
         saved,
         inventory,
         pending_taints,

@@ -16,8 +16,9 @@ use serde_json::Value as Json;
 use crate::api::pools::MachineKind;
 use crate::api::state::SavedState;
 use crate::{
-    Bootstrapper, DecideContext, Decision, Exemptions, Extra, InventoryAnswers, MachinesOfNode, NodeFacts, Operation,
-    PendingTaints, PolicySet, Requester, Text, Verdict, Witness, Write, decide, judge, patch_of_write,
+    Assertions, Bootstrapper, CertificateForNode, DecideContext, Decision, Exemptions, Extra, InventoryAnswers,
+    MachinesOfNode, NodeFacts, Operation, PendingTaints, PolicySet, Requester, Text, Verdict, Witness, Write, decide,
+    judge, patch_of_write,
 };
 
 /// A write to simulate.
@@ -39,6 +40,8 @@ pub struct Scene {
     pub bootstrapped_by: Option<Arc<Bootstrapper>>,
     /// The provisioners' objects that stand for the node's machine.
     pub machines: MachinesOfNode,
+    /// Who else has asked for a certificate for the node's name.
+    pub also_bootstrapped_by: Vec<Arc<Bootstrapper>>,
     /// What is saved of the node.
     pub saved: Option<SavedState>,
     /// The answers of inventories about the node.
@@ -60,6 +63,7 @@ impl Scene {
             extra: None,
             bootstrapped_by: None,
             machines: MachinesOfNode::default(),
+            also_bootstrapped_by: Vec::new(),
             saved: None,
             inventory: InventoryAnswers::default(),
             pending_taints: None,
@@ -74,6 +78,15 @@ impl Witness for Scene {
 
     fn machines(&self, _kinds: &[MachineKind], _node: &str, _instances: Option<&[&str]>) -> MachinesOfNode {
         self.machines.clone()
+    }
+
+    fn assertions(&self, _node: &str, _provider_id: Option<&str>, _saved: Option<&SavedState>) -> Assertions {
+        let certificate = |(at, bootstrapper): (usize, &Arc<Bootstrapper>)| CertificateForNode {
+            certificate: format!("{:064x}", at + 1),
+            bootstrapper: bootstrapper.clone(),
+        };
+        let certificates = self.also_bootstrapped_by.iter().enumerate().map(certificate).collect();
+        Assertions { certificates, ..Assertions::default() }
     }
 }
 

@@ -334,6 +334,7 @@ fn only_a_joining_kubelets_node_loses_its_owners() {
             groups: vec![group.to_owned()],
             extra: None,
             bootstrapped_by: None,
+            also_bootstrapped_by: Vec::new(),
             machines: Default::default(),
             saved: None,
             pending_taints: None,

@@ -101,6 +101,7 @@ fn assert_holds(nodes: &[Value], first: &FirstPolicy) {
                 groups,
                 extra: None,
                 bootstrapped_by: None,
+                also_bootstrapped_by: Vec::new(),
                 machines: Default::default(),
                 saved: None,
                 pending_taints: None,

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::Fingerprint;
 use super::request::{Asked, Issued, fingerprint};
-use super::{Fingerprint, ForNode};
 use nodegate_base::text::hexadecimal;
-use nodegate_policy::Bootstrapper;
 use nodegate_policy::api::state::{Bootstrap, SavedState};
+use nodegate_policy::{Bootstrapper, CertificateForNode};
 
 /// How many certificates are remembered whose requests were deleted: of kubelets that have not created their node yet. What a node
 /// was created with is in its record.
@@ -120,10 +120,10 @@ impl Known {
     }
 
     /// The newest certificates of a node of which it is known who asked.
-    pub(super) fn for_node(&self, node: &str, saved: &SavedState) -> Vec<ForNode> {
+    pub(super) fn for_node(&self, node: &str, saved: Option<&SavedState>) -> Vec<CertificateForNode> {
         let known = self.newest(node).iter().filter_map(|certificate| {
-            let bootstrapper = self.bootstrapper(*certificate, Some(saved))?;
-            Some(ForNode { certificate: hexadecimal(certificate), bootstrapper })
+            let bootstrapper = self.bootstrapper(*certificate, saved)?;
+            Some(CertificateForNode { certificate: hexadecimal(certificate), bootstrapper })
         });
         known.collect()
     }

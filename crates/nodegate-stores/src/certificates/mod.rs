@@ -22,8 +22,8 @@ use self::known::Known;
 use self::request::{Issued, SIGNER, fingerprint};
 use crate::touched::Touched;
 use nodegate_base::object_watch::{WatchFailures, watch_objects_within};
-use nodegate_policy::Bootstrapper;
 use nodegate_policy::api::state::{Bootstrap, SavedState};
+use nodegate_policy::{Bootstrapper, CertificateForNode};
 
 /// The SHA-256 of a certificate's DER form.
 type Fingerprint = [u8; 32];
@@ -34,15 +34,6 @@ pub struct KubeletCertificates {
     /// Complete after every change, so a panic elsewhere leaves it usable.
     known: RwLock<Known>,
     touched: Touched,
-}
-
-/// A certificate for the name of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForNode {
-    /// Its fingerprint, in hexadecimal digits.
-    pub certificate: String,
-    /// Who asked for the first certificate that it descends from.
-    pub bootstrapper: Arc<Bootstrapper>,
 }
 
 impl KubeletCertificates {
@@ -58,7 +49,7 @@ impl KubeletCertificates {
     }
 
     /// The newest certificates for the name of a node of which it is known who asked, the oldest first.
-    pub fn for_node(&self, node: &str, saved: &SavedState) -> Vec<ForNode> {
+    pub fn for_node(&self, node: &str, saved: Option<&SavedState>) -> Vec<CertificateForNode> {
         self.known.read().for_node(node, saved)
     }
 

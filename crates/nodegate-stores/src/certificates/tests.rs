@@ -143,7 +143,7 @@ fn who_asked_for_a_certificate_never_changes_and_outlives_its_request() {
     assert_eq!(known.bootstrapper(number(1), None), None);
     assert_eq!(known.bootstrapper(number(2), None), Some(bootstrapper("cpu")));
     assert_eq!(known.bootstrapper(number(9999), None), Some(bootstrapper("cpu")));
-    let newest = known.for_node("c", &SavedState::default());
+    let newest = known.for_node("c", None);
     assert_eq!((newest.len(), &*newest[63].certificate), (64, &*name(9999)));
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Asked;
 use super::object::{MachineObject, Provisioner};
 use nodegate_policy::api::pools::MachineKind;
-use nodegate_policy::api::state::ProvisionedBy;
+use nodegate_policy::api::state::{AssertedMachine, ProvisionedBy};
 use nodegate_policy::{Absence, MachinesOfNode, instance_of};
 
 /// How many objects may lead to one node. With more of them, nothing is known of it.
@@ -142,23 +142,11 @@ impl Known {
         MachinesOfNode { found, absence, ..MachinesOfNode::default() }
     }
 
-    /// The objects whose machine has this ID.
-    fn with_provider_id(&self, provider_id: &str) -> impl Iterator<Item = &MachineObject> {
+    /// The objects whose machine has this ID, which the node with this name has.
+    pub(super) fn with_provider_id(&self, provider_id: &str, node: &str) -> Vec<AssertedMachine> {
         let with_instance = self.by_instance.get(instance_of(provider_id)).into_iter().flatten();
-        with_instance.map(|object| &**object).filter(move |object| *object.provider_id == *provider_id)
-    }
-
-    /// Whether there is an object whose machine has this ID.
-    pub(super) fn has_provider_id(&self, provider_id: &str) -> bool {
-        self.with_provider_id(provider_id).next().is_some()
-    }
-
-    /// An object whose machine has this ID, and whose node has another name for certain.
-    pub(super) fn of_another(&self, provider_id: &str, node: &str) -> Option<ProvisionedBy> {
-        let is_other =
-            |object: &&MachineObject| object.is_named() && !object.node_names().iter().any(|name| **name == *node);
-        let other = self.with_provider_id(provider_id).find(is_other)?;
-        Some(other.provisioned(&self.asked.labels, false))
+        let with_id = with_instance.filter(|object| *object.provider_id == *provider_id);
+        with_id.take(FOUND_MAX).map(|object| object.asserted(node)).collect()
     }
 }
 

@@ -27,7 +27,7 @@ use nodegate_base::kube_error::in_words;
 use nodegate_base::object_watch::{WatchFailures, watch_objects_within};
 use nodegate_base::telemetry::brief;
 use nodegate_policy::api::pools::MachineKind;
-use nodegate_policy::api::state::ProvisionedBy;
+use nodegate_policy::api::state::AssertedMachine;
 use nodegate_policy::{Absence, MachinesOfNode, PolicySet};
 
 /// When it is asked again after a failure, and for an API that seems to be absent, before that counts.
@@ -103,14 +103,9 @@ impl MachineObjects {
         machines
     }
 
-    /// Whether there is an object whose machine has this ID.
-    pub fn has_provider_id(&self, provider_id: &str) -> bool {
-        self.known.read().has_provider_id(provider_id)
-    }
-
-    /// An object whose machine has this ID, and whose node has another name than this for certain.
-    pub fn of_another(&self, provider_id: &str, node: &str) -> Option<ProvisionedBy> {
-        self.known.read().of_another(provider_id, node)
+    /// The objects whose machine has this ID, which the node with this name has.
+    pub fn with_provider_id(&self, provider_id: &str, node: &str) -> Vec<AssertedMachine> {
+        self.known.read().with_provider_id(provider_id, node)
     }
 
     /// Follows what is asked for until dropped. What fails is tried again after `longest`, or five seconds, at the latest.

@@ -5,7 +5,7 @@ use kube::core::Object;
 use serde::{Deserialize, Serialize};
 
 use nodegate_policy::api::pools::MachineKind;
-use nodegate_policy::api::state::ProvisionedBy;
+use nodegate_policy::api::state::{AssertedMachine, ProvisionedBy};
 use nodegate_policy::{instance_of, is_named_after, node_names};
 
 /// An API with such objects. Each has the ID of its machine, the labels of its pool, and what the provider says of the machine.
@@ -135,6 +135,16 @@ impl MachineObject {
     /// Whether its node has one of these names for certain.
     pub(super) fn is_named(&self) -> bool {
         !self.host_names.is_empty() || is_named_after(&self.provider_id)
+    }
+
+    /// As it is recorded of the node with this name, which has its provider ID.
+    pub(super) fn asserted(&self, node: &str) -> AssertedMachine {
+        AssertedMachine {
+            kind: self.provisioner.kind().as_str().to_owned(),
+            name: self.name.to_string(),
+            provider_id: self.provider_id.to_string(),
+            has_another_name: self.is_named() && !self.node_names().iter().any(|name| **name == *node),
+        }
     }
 
     /// As it is recorded of a node. `by_instance`: whether its instance has led to it.

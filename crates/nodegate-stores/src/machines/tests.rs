@@ -77,12 +77,16 @@ fn an_object_is_found_by_the_instance_as_which_the_kubelet_is_authenticated_or_e
         let absence = if is_known { Absence::SoFar } else { Absence::Unknown };
         assert_eq!(found(&objects, node, instances), (names(expected), absence), "{node} {instances:?}");
     }
-    assert!(objects.known.read().has_provider_id("aws:///eu-central-1a/i-a"));
-    assert!(!objects.known.read().has_provider_id("aws:///eu-central-1b/i-a"));
-    let is_anothers = |id: &str, node: &str| objects.of_another(id, node).is_some();
-    assert!(is_anothers("gce://p/z/vm-b", "x"));
-    assert!(!is_anothers("gce://p/z/vm-b", "vm-b") && !is_anothers("gce://p/y/vm-b", "x"));
-    assert!(!is_anothers("aws:///eu-central-1a/i-a", "ip-10-0-0-1"), "a node on AWS usually has another name");
+    let asserted = |id: &str, node: &str| -> Vec<(String, bool)> {
+        let asserted = objects.with_provider_id(id, node).into_iter();
+        asserted.map(|object| (object.name, object.has_another_name)).collect()
+    };
+    let is_anothers = |name: &str, it_is: bool| vec![(name.to_owned(), it_is)];
+    assert_eq!(asserted("gce://p/z/vm-b", "x"), is_anothers("b", true));
+    assert_eq!(asserted("gce://p/z/vm-b", "vm-b"), is_anothers("b", false));
+    assert_eq!((asserted("gce://p/y/vm-b", "x"), asserted("aws:///eu-central-1b/i-a", "x")), (vec![], vec![]));
+    // A node on AWS usually has another name.
+    assert_eq!(asserted("aws:///eu-central-1a/i-a", "ip-10-0-0-1"), is_anothers("a", false));
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub(super) fn of_node(explanation: &Explanation, all: bool) -> String {
 
 /// The pools of the node, and what proves them.
 fn pools(identity: &NodeIdentity) -> Vec<String> {
-    let NodeIdentity { pools, unknown, may_have_others, proof } = identity;
+    let NodeIdentity { pools, unknown, may_have_others, proof, instance, contradictions } = identity;
     let evidence = |proof: &PoolProof| {
         let evidence = proof.evidence.iter().map(|(name, values)| format!("{name} {}", values.join(", ")));
         format!("proven by its {}: {}", proof.source.as_str(), evidence.collect::<Vec<_>>().join("; "))
@@ -94,8 +94,13 @@ fn pools(identity: &NodeIdentity) -> Vec<String> {
         )
     });
     let others = may_have_others.then(|| "not known: whether a provisioner's object stands for its machine".to_owned());
-    let lines: Vec<String> = proven.into_iter().chain(unknown).chain(others).collect();
-    if lines.is_empty() { vec!["the node belongs to none".to_owned()] } else { lines }
+    let mut lines: Vec<String> = proven.into_iter().chain(unknown).chain(others).collect();
+    if lines.is_empty() {
+        lines.push("the node belongs to none".to_owned());
+    }
+    lines.extend(instance.iter().map(|instance| format!("its kubelet was authenticated as instance {instance}")));
+    lines.extend(contradictions.iter().map(|one| format!("contradiction: {} ({})", one.in_words(), one.asserted)));
+    lines
 }
 
 /// One key, as paragraphs.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::cli::policies::plan::document::{Change, Over};
 use crate::scheduling::AffectedPod;
 use nodegate_controller::tell::published::Published;
+use nodegate_policy::Contradiction;
 use nodegate_policy::explain::FieldName;
 
 /// What the nodes of a fleet are, and what differs from the policies in force.
@@ -45,6 +46,8 @@ pub(crate) struct Report {
     pub(super) missed: Vec<Missed>,
     /// The rejected claims of joining kubelets.
     pub(super) rejected: Vec<Rejected>,
+    /// What is asserted about nodes and contradicts what is proven of them.
+    pub(super) contradictions: Vec<Contradicted>,
     /// nodegate's native admission policies that the API server could not evaluate.
     pub(super) native_failures: Vec<NativeFailure>,
     /// Running pods that their nodes would not accept again (`--stranded-pods`).
@@ -66,6 +69,16 @@ impl From<Published> for Policies {
     fn from(Published { names, hash }: Published) -> Self {
         Self { names, hash }
     }
+}
+
+/// What is asserted about a node and contradicts what is proven of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub(crate) struct Contradicted {
+    /// The node.
+    pub(super) node: String,
+    /// What contradicts.
+    #[serde(flatten)]
+    pub(super) contradiction: Contradiction,
 }
 
 /// The nodes of a pool.

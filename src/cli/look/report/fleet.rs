@@ -8,7 +8,8 @@ use kube::Client;
 use crate::cli::look::report::ReportArgs;
 use crate::cli::look::report::cost::{Prices, Sums};
 use crate::cli::look::report::document::{
-    Conflict, Drift, Lacking, LeftAlone, Missed, MissedWrite, PoolNodes, Rejected, Report, Violation, ViolationMode,
+    Conflict, Contradicted, Drift, Lacking, LeftAlone, Missed, MissedWrite, PoolNodes, Rejected, Report, Violation,
+    ViolationMode,
 };
 use crate::cli::look::report::native;
 use crate::cli::look::report::violations::judge;
@@ -262,7 +263,10 @@ impl<'a> Gathering<'a> {
     }
 
     fn note_pools(&mut self, node: &str, identity: Option<NodeIdentity>) {
-        let NodeIdentity { pools, unknown, may_have_others, proof: _ } = identity.unwrap_or_default();
+        let NodeIdentity { pools, unknown, may_have_others, proof: _, instance: _, contradictions } =
+            identity.unwrap_or_default();
+        let of_node = |contradiction| Contradicted { node: node.to_owned(), contradiction };
+        self.report.contradictions.extend(contradictions.into_iter().map(of_node));
         // The names that objects give.
         for name in &pools {
             self.pools.entry(name.clone()).or_insert_with(|| PoolNodes::new(name));
@@ -317,6 +321,7 @@ impl<'a> Gathering<'a> {
         report.violations.sort_by(|one, other| one.node.cmp(&other.node));
         report.drift.sort_by(|one, other| one.node.cmp(&other.node));
         report.rejected.sort_unstable();
+        report.contradictions.sort_unstable();
         report.missed.sort_by(|one, other| one.node.cmp(&other.node));
         report
     }

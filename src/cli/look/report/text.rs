@@ -2,7 +2,8 @@
 
 use crate::cli::look::report::cost::HOURS_A_MONTH;
 use crate::cli::look::report::document::{
-    Conflict, Cost, Drift, LeftAlone, Missed, MissedWrite, NativeFailure, PoolNodes, Rejected, Report, Violation,
+    Conflict, Contradicted, Cost, Drift, LeftAlone, Missed, MissedWrite, NativeFailure, PoolNodes, Rejected, Report,
+    Violation,
 };
 use crate::cli::policies::plan::text::{named, with_rule, without_time};
 use crate::cli::shared::output;
@@ -50,6 +51,16 @@ pub(super) fn of(report: &Report) -> String {
         report.left_alone.iter().map(left_alone).collect(),
     );
     section("Written without admission", report.missed.iter().map(missed).collect());
+    section(
+        "Contradictions to what proves pools",
+        report
+            .contradictions
+            .iter()
+            .map(|Contradicted { node, contradiction: found }| {
+                format!("node {node}: {} ({})", found.in_words(), found.asserted)
+            })
+            .collect(),
+    );
     section("Rejected claims of kubelets", by_what(report.rejected.iter().map(rejected)));
     section(
         "Native policies that the API server could not evaluate since it was started",

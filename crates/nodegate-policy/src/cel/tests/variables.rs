@@ -66,7 +66,8 @@ fn pools_are_empty_or_have_one_with_the_strongest_proof() {
     assert_eq!(evaluate("size(identity.pools) == 0 && !has(identity.pool)", &variables), Some(true));
     assert_eq!(evaluate(r#"identity.?pool.orValue("none") == "none""#, &variables), Some(true));
     assert_eq!(evaluate(r#"identity.pool == "gpu""#, &variables), None);
-    let identity = IdentityVariables { strongest: Some(("gpu", "bootstrap")), pools: vec!["edge", "gpu"] };
+    let identity =
+        IdentityVariables { strongest: Some(("gpu", "bootstrap")), pools: vec!["edge", "gpu"], ..Default::default() };
     let known = bare.with_identity(identity);
     let source = r#"identity.pool == "gpu" && identity.proof == "bootstrap" && "edge" in identity.pools"#;
     assert_eq!(evaluate(source, &known.without_keys()), Some(true));

@@ -73,7 +73,7 @@ impl<'a> View<'a> {
             Gpus::None => None,
         };
         let identity = || {
-            let pools = reads.identity.then(|| self.pools())?;
+            let pools = reads.pools.then(|| self.pools())?;
             let names: Vec<&str> = pools.unknown.iter().copied().collect();
             if pools.may_have_others {
                 return Some(format!("identity: {MACHINE_UNKNOWN}"));

@@ -31,18 +31,24 @@ fn the_pools_of_a_node_come_with_what_proves_them() {
     let (identity, fact) = look(None);
     assert_eq!(
         identity,
-        json!({"pools": ["named"], "unknown": ["by-role", "gpu"], "mayHaveOthers": false, "proof": by_name})
+        json!({"pools": ["named"], "unknown": ["by-role", "gpu"], "mayHaveOthers": false, "contradictions": [], "proof": by_name})
     );
     let nothing = "nothing is recorded about its kubelet that proves or excludes by-role, gpu";
     assert_eq!(fact, format!("unknown pools [gpu, by-*]: {named}; {nothing}"));
     let (identity, fact) = look(Some("extra.arn=y\ngroup=pool:gpu\ngroup=team\nuser=system:node:n1"));
     let evidence = json!({"groups": ["pool:gpu", "team"], "extra.arn": ["y"]});
     let proof = json!({"source": "requester", "evidence": evidence});
-    assert_eq!(identity, json!({"pools": ["gpu", "named"], "unknown": [], "mayHaveOthers": false, "proof": proof}));
+    assert_eq!(
+        identity,
+        json!({"pools": ["gpu", "named"], "unknown": [], "mayHaveOthers": false, "contradictions": [], "proof": proof})
+    );
     let gpu = "pool gpu, proven by what the API server authenticated about its kubelet";
     assert_eq!(fact, format!("true pools [gpu, by-*]: {gpu}; {named}"));
     let (identity, fact) = look(Some("no-extra.arn\nuser=system:node:n1"));
-    assert_eq!(identity, json!({"pools": ["named"], "unknown": [], "mayHaveOthers": false, "proof": by_name}));
+    assert_eq!(
+        identity,
+        json!({"pools": ["named"], "unknown": [], "mayHaveOthers": false, "contradictions": [], "proof": by_name})
+    );
     assert_eq!(fact, format!("false pools [gpu, by-*]: {named}"));
     let without = explained(&living(json!({})), &set(json!({"rules": []})), None);
     assert_eq!(without.identity, None, "no policy has pools");

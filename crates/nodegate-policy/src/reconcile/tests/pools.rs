@@ -10,7 +10,7 @@ use crate::api::state::{ProvisionedBy, SavedState};
 use crate::facts::NodeFacts;
 use crate::facts::evidence::{AUTHENTICATED_AS, Evidence, Witness};
 use crate::facts::machines::{Absence, MachinesOfNode};
-use crate::{Bootstrapper, PolicySet};
+use crate::{Assertions, Bootstrapper, PolicySet};
 
 const OF_GPU: &str = "group=pool:gpu\nuser=system:node:n1";
 
@@ -111,7 +111,7 @@ fn what_was_saved_of_a_node_of_one_pool_is_restored_to_no_node_of_another_and_wa
 }
 
 /// What nodegate knows of the objects that stand for the machine of `n1`.
-struct Knowing(MachinesOfNode);
+struct Knowing(MachinesOfNode, Assertions);
 
 impl Witness for Knowing {
     fn bootstrapper(&self, _certificate: &str, _saved: Option<&SavedState>) -> Option<Arc<Bootstrapper>> {
@@ -120,6 +120,10 @@ impl Witness for Knowing {
 
     fn machines(&self, _kinds: &[MachineKind], _node: &str, _instances: Option<&[&str]>) -> MachinesOfNode {
         self.0.clone()
+    }
+
+    fn assertions(&self, _node: &str, _provider_id: Option<&str>, _saved: Option<&SavedState>) -> Assertions {
+        self.1.clone()
     }
 }
 
@@ -143,7 +147,8 @@ fn witnessed(scene: Scene, set: &PolicySet, found: &[&str], absence: Absence) ->
     let machines = MachinesOfNode { found: found.iter().map(object).collect(), absence, absent: Vec::new() };
     let mut scene = looked_at(scene, false);
     let evidence = scene.evidence.take();
-    scene.evidence = Evidence::witnessed(evidence, set, "n1", Some(&scene.saved), &Knowing(machines));
+    let (node, known) = (scene.node.to_string(), Knowing(machines, Assertions::default()));
+    scene.evidence = Evidence::witnessed(evidence, set, &NodeFacts::parse(&node).unwrap(), Some(&scene.saved), &known);
     scene
 }
 
@@ -205,7 +210,9 @@ fn what_is_awaited_depends_on_what_is_proven_and_on_what_there_is_to_restore() {
     let awaits = |node: &str, groups: &str, saved: &SavedState| {
         let text = format!("{groups}no-extra.sessionName\nuser=system:node:{node}");
         let evidence = Evidence::read(&text, node);
-        let evidence = Evidence::witnessed(evidence, &set, node, None, &Knowing(MachinesOfNode::default()));
+        let object = json!({"metadata": {"name": node}}).to_string();
+        let known = Knowing(MachinesOfNode::default(), Assertions::default());
+        let evidence = Evidence::witnessed(evidence, &set, &NodeFacts::parse(&object).unwrap(), None, &known);
         set.awaits_proof(node, Some(saved), evidence.as_ref())
     };
     assert!(awaits("other", "", &nothing));

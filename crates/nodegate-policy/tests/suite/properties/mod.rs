@@ -13,8 +13,8 @@ use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::schema::schema_of;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{
-    ADMISSION, AUTHENTICATED_AS, Bootstrapper, DecideContext, Decision, Desired, Exemptions, MachinesOfNode, NodeFacts,
-    Operation, PolicySet, Requester, Text, Witness, Write, decide, judge, patch,
+    ADMISSION, AUTHENTICATED_AS, Assertions, Bootstrapper, DecideContext, Decision, Desired, Exemptions,
+    MachinesOfNode, NodeFacts, Operation, PolicySet, Requester, Text, Witness, Write, decide, judge, patch,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -32,6 +32,10 @@ impl Witness for NothingElse {
 
     fn machines(&self, _kinds: &[MachineKind], _node: &str, _instances: Option<&[&str]>) -> MachinesOfNode {
         MachinesOfNode::default()
+    }
+
+    fn assertions(&self, _node: &str, _provider_id: Option<&str>, _saved: Option<&SavedState>) -> Assertions {
+        Assertions::default()
     }
 }
 

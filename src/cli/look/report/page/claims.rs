@@ -1,8 +1,8 @@
-//! What kubelets claimed and may not.
+//! What kubelets claimed and may not, and what contradicts their proof.
 
 use maud::html;
 
-use crate::cli::look::report::document::{Rejected, Report};
+use crate::cli::look::report::document::{Contradicted, Rejected, Report};
 use crate::cli::look::report::page::parts::{Listed, of_report, ruled};
 use crate::cli::look::report::page::table::Column;
 use crate::cli::look::report::page::{Section, Tile, text};
@@ -25,6 +25,27 @@ pub(super) fn rejected(report: &Report) -> Section {
         nothing: "No kubelet claimed what it may not set.",
         caption: "What kubelets claimed when their nodes joined, and what was rejected",
         columns: &["Node", "Claim", "Claimed value", "Rejected by"].map(Column::Text),
+        rows: of_report(rows),
+    }
+    .section()
+}
+
+/// What is asserted about nodes and contradicts what is proven of them.
+pub(super) fn contradictions(report: &Report) -> Section {
+    let rows = report.contradictions.iter().map(|Contradicted { node, contradiction }| {
+        vec![
+            html! { (text(node)) },
+            html! { (text(&contradiction.in_words())) },
+            html! { code { (text(&contradiction.asserted)) } },
+        ]
+    });
+    Listed {
+        id: "contradictions",
+        title: "Contradictions to what proves pools",
+        tile: Tile::alert(report.contradictions.len(), "contradiction", "contradictions"),
+        nothing: "Nothing contradicts what is proven of a node.",
+        caption: "Certificates that were issued to other pools, and provider IDs of other machines",
+        columns: &["Node", "What", "Certificate or provider ID"].map(Column::Text),
         rows: of_report(rows),
     }
     .section()

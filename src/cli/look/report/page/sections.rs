@@ -24,7 +24,9 @@ const COUNT: Column<'_> = Column::Number("Count");
 pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
     let report = page.report;
     let mut sections = vec![fleet(report)?];
-    sections.extend((!report.pools.is_empty()).then(|| pools(report)));
+    if !report.pools.is_empty() {
+        sections.extend([pools(report), claims::contradictions(report)]);
+    }
     sections.extend([violations(report)?, missing(report), drift(report), conflicts(report)]);
     // Files do not say what the webhook and the controller did.
     if let Source::Cluster { left_alone_unknown, native_unknown, .. } = page.source {
