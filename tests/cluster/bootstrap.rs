@@ -211,8 +211,14 @@ async fn who_asked_for_a_kubelets_certificate_proves_its_pool_through_renewals_a
     assert_eq!(label(&kept, ROLE), Some(""), "the node keeps what it has proven");
     // The request is gone, and nodegate is another process. Who has the certificate is recorded.
     signing.clean(&stolen);
-    let explained = run(plane, None, &["explain", "boot-gpu", "--namespace", &nodegate.namespace]).with(0);
-    assert!(explained.contains("was issued to system:bootstrap:cpu000 (pool cpu)"), "{explained}");
+    let command = ["explain", "boot-gpu", "--namespace", &nodegate.namespace, "-o", "json"];
+    let explained: Value = serde_json::from_str(&run(plane, None, &command).with(0)).unwrap();
+    let contradiction = &explained["identity"]["contradictions"][0];
+    assert_eq!(
+        contradiction["evidence"],
+        json!({"user": ["system:bootstrap:cpu000"], "pools": ["cpu"]}),
+        "{explained:#}"
+    );
     let namespace = nodegate.namespace.clone();
     nodegate.terminate();
     let nodegate = Nodegate::start(plane, &Setup { namespace: Some(&namespace), ..setup() });
