@@ -17,6 +17,8 @@ use super::schema::nearest;
 const PREFIX_MAX: usize = 253;
 const NAME_MAX: usize = 63;
 const VALUE_MAX: usize = 63;
+/// Maximum length of the name of a pool, which can be the value of a label.
+pub(crate) const POOL_NAME_MAX: usize = VALUE_MAX;
 /// Maximum length of a key, in bytes. Those of labels and annotations have at most 317 characters in Kubernetes, and a write
 /// with a longer one is refused after admission.
 pub(crate) const KEY_MAX: usize = PREFIX_MAX + 1 + NAME_MAX;

@@ -36,7 +36,8 @@ pub use governance::{
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodePolicySpec {
-    /// Built-in policies to add: `baseline`, `gpu`, `aliases`, `vendor-guard`.
+    /// Built-in policies to add: `baseline`, `gpu`, `aliases`, `vendor-guard`, and pools of platforms: `eks`, `karpenter`, `aks`,
+    /// `cluster-api`, `openshift`, `kubeadm`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub presets: Vec<String>,
     /// Rules. Every rule that matches a node applies.

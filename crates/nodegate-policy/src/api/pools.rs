@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// What stands for the name of a pool in what proves it.
+pub(crate) const POOL_PLACEHOLDER: &str = "{pool}";
+
 /// A pool: a set of machines that are made alike. A node belongs to it if one of these proves it; none of them is chosen by a
 /// kubelet. Several entries may have the same name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolSpec {
-    /// Name of the pool, for `match.pools`; absent with `nameFrom`.
+    /// Name of the pool, for `match.pools`; absent with `nameFrom`. `{pool}`: the names are where groups, values of extra information or
+    /// node names have `{pool}`, as in `system:bootstrappers:pool-{pool}`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// The provisioner's object that provably stands for the node's machine, and its label with the name of the pool.

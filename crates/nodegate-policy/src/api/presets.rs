@@ -6,17 +6,36 @@ use crate::api::document::{Origin, PolicyDocument};
 use crate::api::policy::{EntryMode, NodePolicySpec};
 
 /// The valid names in `presets`.
-pub(crate) const NAMES: [&str; 6] = ["baseline", "baseline-warn", "baseline-audit", "gpu", "aliases", "vendor-guard"];
+pub(crate) const NAMES: [&str; 12] = [
+    "baseline",
+    "baseline-warn",
+    "baseline-audit",
+    "gpu",
+    "aliases",
+    "vendor-guard",
+    "eks",
+    "karpenter",
+    "aks",
+    "cluster-api",
+    "openshift",
+    "kubeadm",
+];
 
 const BASELINE: &str = include_str!("presets/baseline.yaml");
 /// The text of each preset, with the mode of its entries if it is not that of the text.
-const TEXTS: [(&str, Option<EntryMode>); 6] = [
+const TEXTS: [(&str, Option<EntryMode>); 12] = [
     (BASELINE, None),
     (BASELINE, Some(EntryMode::Warn)),
     (BASELINE, Some(EntryMode::Audit)),
     (include_str!("presets/gpu.yaml"), None),
     (include_str!("presets/aliases.yaml"), None),
     (include_str!("presets/vendor-guard.yaml"), None),
+    (include_str!("presets/eks.yaml"), None),
+    (include_str!("presets/karpenter.yaml"), None),
+    (include_str!("presets/aks.yaml"), None),
+    (include_str!("presets/cluster-api.yaml"), None),
+    (include_str!("presets/openshift.yaml"), None),
+    (include_str!("presets/kubeadm.yaml"), None),
 ];
 
 /// The name of a preset as a document, with a prefix that no other policy can have.

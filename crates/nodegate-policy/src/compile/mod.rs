@@ -176,7 +176,7 @@ impl PolicySet {
         migrations::check(&documents, &drafts, &mut errors);
         migrations::persist_both(&mut drafts);
         check_guarded(&protected, &drafts, &mut errors);
-        let pools = Pools::new(pools.entries, pools.by_machines);
+        let pools = Pools::new(pools.entries, pools.by_machines, pools.by_proofs);
         pools::check(&pools, &mut errors);
         trust::check(&documents, &drafts, &protected, &mut errors);
         let drafts = order::order(&documents, drafts, &mut errors);

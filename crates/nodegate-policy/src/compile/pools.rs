@@ -2,16 +2,19 @@
 
 use super::Faults;
 use crate::api::document::PolicyError;
-use crate::api::names::LabelKey;
+use crate::api::names::{LabelKey, POOL_NAME_MAX};
 use crate::api::policy::NodePolicySpec;
-use crate::api::pools::{MachineKind, PoolBootstrapSpec, PoolNameFromSpec, PoolRequesterSpec, PoolSpec};
+use crate::api::pools::{
+    MachineKind, POOL_PLACEHOLDER, PoolBootstrapSpec, PoolNameFromSpec, PoolRequesterSpec, PoolSpec,
+};
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::facts::bootstrap::GROUPS_OF_EVERY_TOKEN;
 use crate::facts::evidence::GROUPS_OF_EVERY_KUBELET;
 use crate::keys::pattern::{Identities, TextSet};
 use crate::set::index::NameIndexBuilder;
-use crate::set::pools::{Pool, PoolBootstrap, PoolByMachine, PoolRequester, Pools};
+use crate::set::pool_name::{PoolNameIn, is_pool_name};
+use crate::set::pools::{Pool, PoolBootstrap, PoolByMachine, PoolByProof, PoolNameOf, PoolRequester, Pools};
 
 /// The key of extra information in which EKS has the ID of an instance (`aws-iam-authenticator`, `server.go`).
 const SESSION_NAME: &str = "sessionName";
@@ -25,6 +28,7 @@ const NO_NODE: &str = "no node belongs to the pool";
 pub(super) struct PoolParts {
     pub(super) entries: Vec<Pool>,
     pub(super) by_machines: Vec<PoolByMachine>,
+    pub(super) by_proofs: Vec<PoolByProof>,
 }
 
 /// The pools of a document.
@@ -39,7 +43,6 @@ pub(super) fn compile(names: &mut NameIndexBuilder, pools: &mut PoolParts, fault
             pools.by_machines.extend(by_machine(name_from, &path.key("nameFrom"), faults));
             continue;
         }
-        check_name(name, &path, faults);
         if requester.is_none() && bootstrap.is_none() && node_names.is_none() {
             let problem = Problem::new(
                 format!("nothing proves that a node belongs to pool {name:?}"),
@@ -47,9 +50,15 @@ pub(super) fn compile(names: &mut NameIndexBuilder, pools: &mut PoolParts, fault
             );
             faults.at(&path, problem);
         }
+        if name == POOL_PLACEHOLDER {
+            pools.by_proofs.push(by_proof(spec, &path, faults));
+            continue;
+        }
+        check_name(name, &path, faults);
         let group = node_names.as_ref().map(|list| {
             let path = path.key("names");
             faults.refuse_empty(list, &path, NO_NODE);
+            refuse_placeholders(list, &path, faults);
             names.add(list, faults.budget, |index, message| faults.at(&path.index(index), message))
         });
         let requester = requester.as_ref().map(|spec| requester_of(spec, &path.key("requester"), faults));
@@ -99,13 +108,94 @@ fn check_extra_key(key: &str, path: &FieldPath, refuse: impl FnOnce(Problem, &Fi
 }
 
 fn check_name(name: &str, path: &FieldPath, faults: &mut Faults<'_>) {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if name.is_empty() || name.len() > 63 || !name.chars().all(is_plain) {
+    if !is_pool_name(name) {
         let problem = Problem::new(
             format!("{name:?} is no name of a pool"),
-            "use 1 to 63 letters, digits, \"-\", \"_\" and \".\", so that it can be the value of a label",
+            format!(
+                "use 1 to {POOL_NAME_MAX} letters, digits, \"-\", \"_\" and \".\", so that it can be the value of a label; or {POOL_PLACEHOLDER}, if \
+                 what proves it has the name"
+            ),
         );
         faults.at(&path.key("name"), problem);
+    }
+}
+
+/// Refuses the place of a pool's name where the name is given.
+fn refuse_placeholders(list: &[String], path: &FieldPath, faults: &mut Faults<'_>) {
+    for (index, text) in list.iter().enumerate().filter(|(_, text)| PoolNameIn::is_in(text)) {
+        let problem = Problem::new(
+            format!("{text:?} has the name of the pool in it, but this entry gives the name"),
+            format!("write {POOL_PLACEHOLDER} as its name, or replace it here"),
+        );
+        faults.at(&path.index(index), problem);
+    }
+}
+
+/// An entry whose names are where its texts have [`POOL_PLACEHOLDER`].
+fn by_proof(spec: &PoolSpec, path: &FieldPath, faults: &mut Faults<'_>) -> PoolByProof {
+    let mut found = PoolByProof::default();
+    if let Some(PoolRequesterSpec { groups, extra }) = &spec.requester {
+        let (path, mut beside, mut places) = (path.key("requester"), PoolRequesterSpec::default(), Vec::new());
+        match groups {
+            Some(list) if has_place(list) => {
+                places.push(PoolNameOf { extra: None, texts: places_in(list, &path.key("groups"), faults) });
+            }
+            _ => beside.groups.clone_from(groups),
+        }
+        for (key, list) in extra {
+            if has_place(list) {
+                let path = path.key("extra").key(key);
+                check_extra_key(key, &path, |problem, path| faults.at_key(path, problem));
+                places.push(PoolNameOf { extra: Some(key.as_str().into()), texts: places_in(list, &path, faults) });
+            } else {
+                beside.extra.insert(key.clone(), list.clone());
+            }
+        }
+        let is_nothing = places.is_empty();
+        refuse_nameless(is_nothing, &path, faults);
+        let beside = if beside == PoolRequesterSpec::default() {
+            PoolRequester::default()
+        } else {
+            requester_of(&beside, &path, faults)
+        };
+        found.requester = Some((beside, places));
+    }
+    if let Some(PoolBootstrapSpec { groups, tokens }) = &spec.bootstrap {
+        let path = path.key("bootstrap");
+        let list = groups.as_deref().unwrap_or_default();
+        refuse_nameless(!has_place(list), &path, faults);
+        let places = if has_place(list) { places_in(list, &path.key("groups"), faults) } else { Vec::new() };
+        let beside = match tokens {
+            Some(_) => bootstrap_of(&PoolBootstrapSpec { groups: None, tokens: tokens.clone() }, &path, faults),
+            None => PoolBootstrap::default(),
+        };
+        found.bootstrap = Some((beside, places));
+    }
+    if let Some(list) = &spec.names {
+        let path = path.key("names");
+        faults.refuse_empty(list, &path, NO_NODE);
+        found.names = places_in(list, &path, faults);
+    }
+    found
+}
+
+fn has_place(list: &[String]) -> bool {
+    list.iter().any(|text| PoolNameIn::is_in(text))
+}
+
+fn places_in(list: &[String], path: &FieldPath, faults: &mut Faults<'_>) -> Vec<PoolNameIn> {
+    let place = |(index, text): (usize, &String)| faults.check(&path.index(index), PoolNameIn::parse(text));
+    list.iter().enumerate().filter_map(place).collect()
+}
+
+/// Refuses a source of proof that does not have the name.
+fn refuse_nameless(is_nameless: bool, path: &FieldPath, faults: &mut Faults<'_>) {
+    if is_nameless {
+        let problem = Problem::new(
+            format!("nothing in it has the name of the pool, which is to be {POOL_PLACEHOLDER}"),
+            format!("write {POOL_PLACEHOLDER} where a group or value has the name, or give the name of this pool"),
+        );
+        faults.at(path, problem);
     }
 }
 
@@ -153,6 +243,7 @@ fn bootstrap_of(spec: &PoolBootstrapSpec, path: &FieldPath, faults: &mut Faults<
 
 /// A list of texts that leaves some out; `any` says that it does not.
 fn texts_of(list: &[String], path: &FieldPath, any: Problem, faults: &mut Faults<'_>) -> TextSet {
+    refuse_placeholders(list, path, faults);
     let set = faults.texts(list, path, NO_NODE);
     if set.contains("\u{1}") {
         faults.at(path, any);
@@ -169,6 +260,7 @@ fn groups_of(
     faults: &mut Faults<'_>,
 ) -> Identities {
     faults.refuse_empty(list, path, NO_NODE);
+    refuse_placeholders(list, path, faults);
     let groups = Identities::compile(list.iter().map(String::as_str), faults.budget, |index, message| {
         faults.at(&path.index(index), message);
     });

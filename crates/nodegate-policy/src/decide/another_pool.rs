@@ -59,7 +59,7 @@ impl PolicySet {
 
     /// The pools that something else than its name proves.
     fn proven_pools(&self, name: &str, evidence: Option<&Evidence<'_>>) -> BTreeSet<String> {
-        let found = self.pools().of_node(&self.name_groups(name), evidence);
+        let found = self.pools().of_node(name, &self.name_groups(name), evidence);
         found.proven_by_more_than_its_name().map(str::to_owned).collect()
     }
 }

@@ -198,7 +198,7 @@ impl<'a> View<'a> {
 
     /// The pools of the node. What is known of it is evidence for its kubelet, so nothing that rules assign changes them.
     pub(crate) fn pools(&self) -> &PoolsOfNode<'a> {
-        self.pools.get_or_init(|| self.set.pools().of_node(&self.name_groups, self.evidence))
+        self.pools.get_or_init(|| self.set.pools().of_node(&self.facts.name, &self.name_groups, self.evidence))
     }
 
     /// The groups the node's name is in.

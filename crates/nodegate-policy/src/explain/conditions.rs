@@ -11,7 +11,6 @@ use crate::keys::pattern::TextSet;
 use crate::set::PolicySet;
 use crate::set::matcher::{Condition, GpuCondition, Requirement, TaintPattern};
 use crate::set::node_info::NodeInfoCondition;
-use crate::set::pools::{MACHINE_UNKNOWN, PoolsOfNode};
 
 use super::Subject;
 
@@ -146,13 +145,14 @@ fn taints(subject: &Subject<'_>, view: &View<'_>, patterns: &[TaintPattern]) -> 
 
 /// The pools that are proven, and those that are not known.
 fn pools(view: &View<'_>) -> String {
-    let PoolsOfNode { proven, unknown, may_have_others } = view.pools();
-    let proven = proven.iter().map(|(name, proof)| format!("pool {name}, proven by {}", proof.in_words()));
+    let pools = view.pools();
+    let unknown = &pools.unknown;
+    let proven = pools.proven.iter().map(|(name, proof)| format!("pool {name}, proven by {}", proof.in_words()));
     let unknown = (!unknown.is_empty()).then(|| {
         let names = joined(unknown.iter().copied());
         format!("nothing is recorded about its kubelet that proves or excludes {names}")
     });
-    let others = may_have_others.then(|| MACHINE_UNKNOWN.to_owned());
+    let others = pools.others().map(str::to_owned);
     let known: Vec<String> = proven.chain(unknown).chain(others).collect();
     if known.is_empty() { "the node belongs to no pool".to_owned() } else { known.join("; ") }
 }

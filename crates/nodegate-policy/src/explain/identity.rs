@@ -20,7 +20,8 @@ pub struct NodeIdentity {
     pub pools: Vec<String>,
     /// The pools that it may belong to: too little is recorded of its kubelet. Sorted by name.
     pub unknown: Vec<String>,
-    /// Whether it may belong to pools of any name, because it is not known whether a provisioner's object stands for its machine.
+    /// Whether it may belong to pools of any name, because it is not known whether a provisioner's object stands for its machine, or what
+    /// its kubelet was authenticated as.
     pub may_have_others: bool,
     /// The strongest proof of a pool.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +80,7 @@ fn machine(node: &str, evidence: &Evidence<'_>) -> BTreeMap<String, Vec<String>>
     found
 }
 
-/// The names of all pools of the policies; not those that `nameFrom` takes from objects.
+/// The names of all pools of the policies; not those that only what proves them has (`nameFrom`, `{pool}`).
 pub fn pool_names(set: &PolicySet) -> BTreeSet<&str> {
     set.pools().names()
 }
@@ -89,7 +90,7 @@ pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidenc
     if set.pools().is_empty() {
         return None;
     }
-    let pools = set.pools().of_node(&set.name_groups(&node.name), evidence);
+    let pools = set.pools().of_node(&node.name, &set.name_groups(&node.name), evidence);
     let proof = pools.strongest().map(|(_, proof)| match proof {
         ProofSource::Requester => {
             PoolProof { source: ProofSource::Requester, evidence: evidence.map(Evidence::by_name).unwrap_or_default() }
@@ -110,7 +111,7 @@ pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidenc
     Some(NodeIdentity {
         pools: pools.proven.iter().map(|(name, _)| (*name).to_owned()).collect(),
         unknown: pools.unknown.iter().map(|name| (*name).to_owned()).collect(),
-        may_have_others: pools.may_have_others,
+        may_have_others: pools.others().is_some(),
         proof,
         instance,
         contradictions: evidence.map(|evidence| set.contradictions(node, evidence)).unwrap_or_default(),

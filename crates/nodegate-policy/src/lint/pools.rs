@@ -10,9 +10,9 @@ use crate::keys::pattern::TextSet;
 use crate::set::PolicySet;
 
 /// Names that no `pools` entry of any policy has. They are no errors, because the policy with the entry may come later. With
-/// `nameFrom`, any name may be one.
+/// `nameFrom` or `{pool}`, any name may be one.
 pub(super) fn unknown(document: &PolicyDocument, set: &PolicySet, lints: &mut Vec<Lint>) {
-    if set.asks_for_machines() {
+    if set.pools().have_any_names() {
         return;
     }
     let names: Vec<&str> = set.pools().names().into_iter().collect();

@@ -8,6 +8,7 @@ pub(crate) mod kleene;
 pub(crate) mod matcher;
 pub(crate) mod migration;
 pub(crate) mod node_info;
+pub(crate) mod pool_name;
 pub(crate) mod pools;
 pub(crate) mod rule;
 pub(crate) mod uses;
@@ -169,7 +170,7 @@ impl PolicySet {
         let awaits_bootstrap =
             self.asks_for_bootstrap() && known.certificate().is_some() && known.bootstrapper().is_none();
         let awaits_machine = || {
-            let pools = self.pools().of_node(&self.name_groups(node), evidence);
+            let pools = self.pools().of_node(node, &self.name_groups(node), evidence);
             let restores = saved.is_some_and(SavedState::restores);
             let was_provisioned = saved.is_some_and(SavedState::was_provisioned);
             let is_proven = |(_, proof): &(&str, ProofSource)| match proof {
@@ -177,13 +178,13 @@ impl PolicySet {
                 ProofSource::Requester | ProofSource::Bootstrap => !was_provisioned,
                 ProofSource::Name => !restores,
             };
-            pools.may_have_others && !pools.proven.iter().any(is_proven)
+            pools.may_have_object && !pools.proven.iter().any(is_proven)
         };
         awaits_bootstrap || (self.asks_for_machines() && awaits_machine())
     }
 
     /// The pools of the kubelets whose first certificates this user asked for.
-    pub fn bootstrapped_pools(&self, bootstrapper: &Bootstrapper) -> BTreeSet<&str> {
+    pub fn bootstrapped_pools<'s>(&'s self, bootstrapper: &'s Bootstrapper) -> BTreeSet<&'s str> {
         self.pools().of_bootstrapper(bootstrapper)
     }
 

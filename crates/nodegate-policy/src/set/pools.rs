@@ -12,9 +12,11 @@ use crate::facts::machines::{LabelOfMachine, MachinesOfNode};
 use crate::keys::pattern::{Identities, TextSet};
 use crate::set::kleene::Kleene;
 use crate::set::matcher::NameGroup;
+use crate::set::pool_name::PoolNameIn;
 
 /// Why a node may belong to pools of any name.
-pub(crate) const MACHINE_UNKNOWN: &str = "it is not known whether a provisioner's object stands for the node's machine";
+const MACHINE_UNKNOWN: &str = "it is not known whether a provisioner's object stands for the node's machine";
+const KUBELET_UNKNOWN: &str = "too little is recorded about the kubelet that created the node";
 
 /// All pools of a set.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +26,7 @@ pub(crate) struct Pools {
     asked: Option<Vec<Box<str>>>,
     asks_for_bootstrap: bool,
     by_machines: Vec<PoolByMachine>,
+    by_proofs: Vec<PoolByProof>,
     /// The keys of extra information that have the ID of a kubelet's instance, each once.
     instance_keys: Vec<Box<str>>,
     machine_kinds: Vec<MachineKind>,
@@ -49,15 +52,33 @@ pub(crate) struct PoolByMachine {
     pub(crate) instance: Box<str>,
 }
 
-/// What the API server must have authenticated about a kubelet.
+/// An entry of `pools` whose names are a part of what proves them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PoolByProof {
+    /// What must be authenticated beside the name, and where that is: it must be the same everywhere.
+    pub(crate) requester: Option<(PoolRequester, Vec<PoolNameOf>)>,
+    /// Who must have asked for the certificate, and where their groups have the name.
+    pub(crate) bootstrap: Option<(PoolBootstrap, Vec<PoolNameIn>)>,
+    pub(crate) names: Vec<PoolNameIn>,
+}
+
+/// Where the name of a pool is in what is authenticated about a kubelet.
 #[derive(Clone, Debug)]
+pub(crate) struct PoolNameOf {
+    /// In values of this key of its extra information; else in its groups.
+    pub(crate) extra: Option<Box<str>>,
+    pub(crate) texts: Vec<PoolNameIn>,
+}
+
+/// What the API server must have authenticated about a kubelet.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PoolRequester {
     pub(crate) groups: Option<Identities>,
     pub(crate) extra: Vec<(Box<str>, TextSet)>,
 }
 
 /// Who must have asked for a kubelet's first certificate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PoolBootstrap {
     pub(crate) groups: Option<Identities>,
     pub(crate) tokens: Option<TextSet>,
@@ -107,15 +128,21 @@ pub(crate) struct PoolsOfNode<'s> {
     /// Those of which it is not known whether the node belongs to them.
     pub(crate) unknown: BTreeSet<&'s str>,
     /// Whether it may belong to others, of whatever name: a provisioner's object for its machine may be there that is not known.
-    pub(crate) may_have_others: bool,
+    pub(crate) may_have_object: bool,
+    /// Whether it may belong to others, of whatever name: what is recorded of its kubelet does not have the name, or that it has none.
+    pub(crate) may_be_named: bool,
 }
 
 impl Pools {
-    pub(crate) fn new(entries: Vec<Pool>, by_machines: Vec<PoolByMachine>) -> Self {
-        let requesters: Vec<&PoolRequester> = entries.iter().filter_map(|pool| pool.requester.as_ref()).collect();
+    pub(crate) fn new(entries: Vec<Pool>, by_machines: Vec<PoolByMachine>, by_proofs: Vec<PoolByProof>) -> Self {
+        let named = by_proofs.iter().filter_map(|entry| entry.requester.as_ref());
+        let plain = entries.iter().filter_map(|pool| pool.requester.as_ref());
+        let requesters: Vec<&PoolRequester> = plain.chain(named.clone().map(|(beside, _)| beside)).collect();
         let mut keys: BTreeSet<Box<str>> =
             requesters.iter().flat_map(|requester| &requester.extra).map(|(key, _)| key.clone()).collect();
-        let asks_for_bootstrap = entries.iter().any(|pool| pool.bootstrap.is_some());
+        keys.extend(named.flat_map(|(_, places)| places).filter_map(|place| place.extra.clone()));
+        let asks_for_bootstrap = entries.iter().any(|pool| pool.bootstrap.is_some())
+            || by_proofs.iter().any(|entry| entry.bootstrap.is_some());
         if asks_for_bootstrap {
             keys.insert(CREDENTIAL_ID.into());
         }
@@ -126,12 +153,17 @@ impl Pools {
         let instance_keys = instance_keys.into_iter().collect();
         let machine_kinds: BTreeSet<MachineKind> = by_machines.iter().map(|entry| entry.kind).collect();
         let machine_kinds = machine_kinds.into_iter().collect();
-        Self { entries, asked, asks_for_bootstrap, by_machines, instance_keys, machine_kinds }
+        Self { entries, by_machines, by_proofs, asked, asks_for_bootstrap, instance_keys, machine_kinds }
     }
 
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.by_machines.is_empty()
+        self.entries.is_empty() && !self.have_any_names()
+    }
+
+    /// Whether there may be pools of any name: what proves them has it.
+    pub(crate) fn have_any_names(&self) -> bool {
+        !self.by_machines.is_empty() || !self.by_proofs.is_empty()
     }
 
     /// The kinds of provisioners' objects that entries ask for, each once.
@@ -149,7 +181,7 @@ impl Pools {
         &self.instance_keys
     }
 
-    /// The names that the policies have, each once. Those that provisioners' objects have are not known here.
+    /// The names that the policies have, each once. Those that only what proves them has are not known here.
     pub(crate) fn names(&self) -> BTreeSet<&str> {
         self.entries.iter().map(|pool| &*pool.name).collect()
     }
@@ -165,14 +197,18 @@ impl Pools {
     }
 
     /// The pools that this bootstrapper proves.
-    pub(crate) fn of_bootstrapper(&self, bootstrapper: &Bootstrapper) -> BTreeSet<&str> {
+    pub(crate) fn of_bootstrapper<'s>(&'s self, bootstrapper: &'s Bootstrapper) -> BTreeSet<&'s str> {
         let is_proven = |pool: &&Pool| pool.bootstrap.as_ref().is_some_and(|wanted| wanted.matches(bootstrapper));
-        self.entries.iter().filter(is_proven).map(|pool| &*pool.name).collect()
+        let named = self.by_proofs.iter().filter_map(|entry| entry.bootstrap.as_ref());
+        let named = named.filter(|(beside, _)| beside.matches(bootstrapper));
+        let named = named.flat_map(|(_, places)| names_in(places, bootstrapper.groups()));
+        self.entries.iter().filter(is_proven).map(|pool| &*pool.name).chain(named).collect()
     }
 
-    /// The pools of a node whose name is in these groups.
+    /// The pools of the node with this name, which is in these groups.
     pub(crate) fn of_node<'s>(
         &'s self,
+        node: &'s str,
         name_groups: &[NameGroup],
         evidence: Option<&'s Evidence<'_>>,
     ) -> PoolsOfNode<'s> {
@@ -187,7 +223,20 @@ impl Pools {
             match machines.map_or(LabelOfMachine::Unknown, label) {
                 LabelOfMachine::Value(name) => found.proven.push((name, ProofSource::Machine)),
                 LabelOfMachine::None => {}
-                LabelOfMachine::Unknown => found.may_have_others = true,
+                LabelOfMachine::Unknown => found.may_have_object = true,
+            }
+        }
+        for entry in &self.by_proofs {
+            let sources = [
+                (entry.of_requester(evidence), ProofSource::Requester),
+                (entry.of_bootstrap(evidence), ProofSource::Bootstrap),
+                (Some(names_in(&entry.names, [node]).collect()), ProofSource::Name),
+            ];
+            for (names, proof) in sources {
+                match names {
+                    Some(names) => found.proven.extend(names.into_iter().map(|name| (name, proof))),
+                    None => found.may_be_named = true,
+                }
             }
         }
         for pool in &self.entries {
@@ -212,6 +261,41 @@ impl Pools {
         let proven = &found.proven;
         found.unknown.retain(|name| !proven.iter().any(|(known, _)| known == name));
         found
+    }
+}
+
+/// The names of pools in these texts.
+fn names_in<'t>(places: &'t [PoolNameIn], texts: impl IntoIterator<Item = &'t str>) -> impl Iterator<Item = &'t str> {
+    texts.into_iter().flat_map(|text| places.iter().filter_map(move |place| place.find(text)))
+}
+
+impl PoolByProof {
+    /// The names in what the API server authenticated; `None` if too little is recorded.
+    fn of_requester<'s>(&'s self, evidence: Option<&'s Evidence<'_>>) -> Option<BTreeSet<&'s str>> {
+        let Some((beside, places)) = &self.requester else { return Some(BTreeSet::new()) };
+        let evidence = match beside.evaluate(evidence) {
+            Kleene::False => return Some(BTreeSet::new()),
+            Kleene::Unknown => return None,
+            Kleene::True => evidence?,
+        };
+        let names = |PoolNameOf { extra, texts }: &'s PoolNameOf| -> Option<BTreeSet<&'s str>> {
+            Some(match extra {
+                Some(key) => names_in(texts, evidence.extra(key)?).collect(),
+                None => names_in(texts, evidence.groups()).collect(),
+            })
+        };
+        let all: Vec<BTreeSet<&str>> = places.iter().map(names).collect::<Option<_>>()?;
+        all.into_iter().reduce(|some, others| &some & &others)
+    }
+
+    /// The names in the groups of who asked for the kubelet's certificate; `None` if that is not known.
+    fn of_bootstrap<'s>(&'s self, evidence: Option<&'s Evidence<'_>>) -> Option<BTreeSet<&'s str>> {
+        let Some((beside, places)) = &self.bootstrap else { return Some(BTreeSet::new()) };
+        match beside.evaluate(evidence) {
+            Kleene::False => Some(BTreeSet::new()),
+            Kleene::Unknown => None,
+            Kleene::True => Some(names_in(places, evidence?.bootstrapper()?.groups()).collect()),
+        }
     }
 }
 
@@ -262,11 +346,20 @@ impl<'s> PoolsOfNode<'s> {
         self.proven.into_iter().filter(|(_, proof)| *proof != ProofSource::Name).map(|(name, _)| name)
     }
 
+    /// Why it may belong to pools of any name, if it may.
+    pub(crate) fn others(&self) -> Option<&'static str> {
+        match (self.may_have_object, self.may_be_named) {
+            (true, _) => Some(MACHINE_UNKNOWN),
+            (false, true) => Some(KUBELET_UNKNOWN),
+            (false, false) => None,
+        }
+    }
+
     /// Whether the node belongs to one of the pools with these names.
     pub(crate) fn any_of(&self, wanted: &TextSet) -> Kleene {
         if self.proven.iter().any(|(name, _)| wanted.contains(name)) {
             Kleene::True
-        } else if self.may_have_others || self.unknown.iter().any(|name| wanted.contains(name)) {
+        } else if self.others().is_some() || self.unknown.iter().any(|name| wanted.contains(name)) {
             Kleene::Unknown
         } else {
             Kleene::False

@@ -93,7 +93,7 @@ fn pools(identity: &NodeIdentity) -> Vec<String> {
             unknown.join(", ")
         )
     });
-    let others = may_have_others.then(|| "not known: whether a provisioner's object stands for its machine".to_owned());
+    let others = may_have_others.then(|| "not known: whether it belongs to pools of other names".to_owned());
     let mut lines: Vec<String> = proven.into_iter().chain(unknown).chain(others).collect();
     if lines.is_empty() {
         lines.push("the node belongs to none".to_owned());

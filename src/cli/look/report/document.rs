@@ -25,7 +25,7 @@ pub(crate) struct Report {
     pub(super) without: BTreeMap<String, usize>,
     /// The pools of the policies, sorted by name.
     pub(super) pools: Vec<PoolNodes>,
-    /// The nodes that may belong to pools of any name, because it is not known whether a provisioner's object stands for their machine.
+    /// The nodes that may belong to pools of any name, because too little is known of their machines or kubelets.
     pub(super) pools_unknown: Vec<String>,
     /// The required labels and taints that nodes lack.
     pub(super) missing: Vec<Lacking>,

@@ -6,7 +6,6 @@ use crate::facts::gpu::Gpus;
 use crate::facts::missing::{Memory, Missing};
 use crate::facts::publishers::{Publisher, Publishers};
 use crate::set::inventory::Inventory;
-use crate::set::pools::MACHINE_UNKNOWN;
 
 impl<'a> View<'a> {
     /// Sets what is remembered of the publishers of labels. Must be called before anything is evaluated, as masks are set.
@@ -75,8 +74,8 @@ impl<'a> View<'a> {
         let identity = || {
             let pools = reads.pools.then(|| self.pools())?;
             let names: Vec<&str> = pools.unknown.iter().copied().collect();
-            if pools.may_have_others {
-                return Some(format!("identity: {MACHINE_UNKNOWN}"));
+            if let Some(why) = pools.others() {
+                return Some(format!("identity: {why}"));
             }
             (!names.is_empty())
                 .then(|| format!("identity: it is not known whether the node belongs to {}", names.join(", ")))
