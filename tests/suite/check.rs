@@ -89,7 +89,10 @@ fn the_examples_and_presets_have_no_warnings() {
             Command::new(env!("CARGO_BIN_EXE_nodegate")).arg("check").arg(&path).arg("--strict").output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}: {}", path.display(), text(&output.stdout));
     }
-    let presets = ("all", "{presets: [aliases, baseline, gpu, vendor-guard]}");
+    let presets = (
+        "all",
+        "{presets: [aliases, aks, baseline, cluster-api, eks, gpu, karpenter, kubeadm, openshift, vendor-guard]}",
+    );
     let output = check(&[presets], &["--strict"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
 }

@@ -85,7 +85,7 @@ fn contradictions_are_listed_from_what_is_recorded_and_explained() {
         json!({"nodeName": name, "nodeUID": name, "authenticatedAs": lines, "bootstrappedBy": [bootstrap("gpu000", &certificates[0])],
         "asserted": {
             "nodeUID": uid,
-            "machines": [{"kind": "NodeClaim", "name": "x7", "providerID": id("i-x7")}],
+            "machines": [{"group": "karpenter.sh", "kind": "NodeClaim", "name": "x7", "providerID": id("i-x7")}],
             "certificates": [bootstrap("cpu000", &certificates[1]), bootstrap("gpu000", &certificates[2])],
         }})
     };

@@ -53,7 +53,10 @@ impl Reconciler {
     ) -> Option<Evidence<'static>> {
         let evidence = Evidence::of_stored(facts, saved, is_younger(node, **self.evidence_guarded.load()));
         match &self.witnesses {
-            Some(witnesses) => Evidence::witnessed(evidence, set, facts, Some(saved), &**witnesses),
+            Some(witnesses) => {
+                let evidence = Evidence::witnessed(evidence, set, facts, Some(saved), &**witnesses);
+                evidence.map(|known| known.contradicted(set, facts, Some(saved), &**witnesses))
+            }
             None => evidence,
         }
     }

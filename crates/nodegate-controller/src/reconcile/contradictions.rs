@@ -6,6 +6,10 @@ use crate::memory::node::NodeMemory;
 use crate::node::NodeObject;
 use nodegate_policy::{Assertion, Contradiction, Evidence, NodeFacts, PolicySet};
 
+/// The most contradictions that are told of one node in a term. Where none can be recorded, new ones may come for ever: with a bootstrap
+/// token one can get any number of certificates.
+const TOLD_MAX: usize = 16;
+
 impl Reconciler {
     /// Tells of each contradiction once in a term. Only what policies say of `identity.contradictions` follows from it for the node, which
     /// keeps the pools that it has proven.
@@ -18,7 +22,10 @@ impl Reconciler {
     ) {
         let contradictions = evidence.map(|evidence| set.contradictions(facts, evidence)).unwrap_or_default();
         for contradiction in contradictions {
-            let is_news = |known: &mut NodeMemory| known.contradictions.insert(contradiction.asserted.as_str().into());
+            let is_news = |known: &mut NodeMemory| {
+                known.contradictions.len() < TOLD_MAX
+                    && known.contradictions.insert(contradiction.asserted.as_str().into())
+            };
             if self.with_memory(node, is_news) == Some(true) {
                 self.tell_contradiction(node, &contradiction);
             }

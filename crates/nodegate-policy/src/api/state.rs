@@ -174,12 +174,17 @@ pub struct Asserted {
     /// The certificates for its name that descend from other bootstraps than the one that it was created with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<Bootstrap>,
+    /// Fields of a newer version, which are kept.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, serde_json::Value>,
 }
 
 /// An object of a provisioner that has the provider ID of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AssertedMachine {
+    /// The group of its API.
+    pub group: String,
     /// Its kind.
     pub kind: String,
     /// Its name, `NAMESPACE/NAME` if it is in a namespace.

@@ -43,16 +43,25 @@ pub struct Reads {
     pub gpu: bool,
     /// `inventory`
     pub inventory: bool,
-    /// `identity`
-    pub identity: bool,
-    /// What `identity` says of the node's pools.
+    /// `identity`, but for the following fields of it
     pub pools: bool,
+    /// `identity.contradictions`
+    pub contradictions: bool,
+    /// `identity.instance`
+    pub instance: bool,
     /// Any other field of the node, which a kubelet can choose.
     pub other: bool,
     /// `object`
     pub object: bool,
     /// `oldObject`
     pub old_object: bool,
+}
+
+impl Reads {
+    /// Whether it reads `identity`.
+    pub fn identity(&self) -> bool {
+        self.pools || self.contradictions || self.instance
+    }
 }
 
 /// The reads and the paths of an expression.
@@ -86,8 +95,10 @@ impl Reader {
             "gpu" => self.reads.gpu = true,
             "inventory" => self.reads.inventory = true,
             "identity" => {
-                self.reads.identity = true;
-                self.reads.pools |= !matches!(keys.as_slice(), ["instance" | "contradictions", ..]);
+                let field = keys.first().copied();
+                self.reads.contradictions |= matches!(field, None | Some("contradictions"));
+                self.reads.instance |= matches!(field, None | Some("instance"));
+                self.reads.pools |= !matches!(field, Some("contradictions" | "instance"));
             }
             "oldObject" => {
                 self.reads.old_object = true;

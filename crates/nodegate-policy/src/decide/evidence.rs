@@ -29,6 +29,10 @@ impl Write<'_> {
             Some(_) => return,
         };
         let evidence = Evidence::witnessed(evidence, set, &self.node, saved, witness);
+        // What is asserted about a node that is there, the leader has recorded.
+        let joins = self.old.is_none();
+        let evidence =
+            evidence.map(|known| if joins { known.contradicted(set, &self.node, saved, witness) } else { known });
         let is_settled = is_settled || !set.awaits_proof(name, saved, evidence.as_ref());
         self.evidence = if is_settled { evidence.map(Evidence::settled) } else { evidence };
     }

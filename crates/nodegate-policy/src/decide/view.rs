@@ -6,8 +6,11 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use crate::api::names::TaintEffect;
-use crate::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, IdentityVariables, Paths, Variables};
+use crate::cel::{
+    Budget, EvaluationError, Excerpt, Expression, GpuVariables, IdentityVariables, Paths, Reads, Variables,
+};
 use crate::decide::answers::Answers;
+use crate::facts::asserted::Contradiction;
 use crate::facts::evidence::Evidence;
 use crate::facts::gpu::{self, GpuSource, Gpus};
 use crate::facts::inventory::InventoryAnswers;
@@ -66,6 +69,7 @@ pub(crate) struct View<'a> {
     pub(crate) annotations: BTreeMap<Cow<'a, str>, AssignedValues<'a>>,
     gpu: OnceCell<Gpus>,
     pools: OnceCell<PoolsOfNode<'a>>,
+    contradictions: OnceCell<Vec<Contradiction>>,
     set: &'a PolicySet,
     /// The parts of the object that expressions share, parsed for the first expression that needs them.
     object: OnceCell<Result<Excerpt<'a>, String>>,
@@ -100,6 +104,7 @@ impl<'a> View<'a> {
             annotations: BTreeMap::new(),
             gpu: OnceCell::new(),
             pools: OnceCell::new(),
+            contradictions: OnceCell::new(),
             set,
             object: OnceCell::new(),
             own_budget: Budget::default(),
@@ -236,6 +241,17 @@ impl<'a> View<'a> {
         base.chain(aside).filter(|(key, value)| !self.is_assigned(key, value)).chain(given)
     }
 
+    /// The instance as which the node's kubelet was authenticated.
+    pub(crate) fn instance(&self) -> Option<&'a str> {
+        self.set.instances(self.evidence?)?.first().copied()
+    }
+
+    /// What is asserted about the node and contradicts its proof.
+    pub(crate) fn contradictions(&self) -> &[Contradiction] {
+        let find = || self.evidence.map(|evidence| self.set.contradictions(self.facts, evidence)).unwrap_or_default();
+        self.contradictions.get_or_init(find)
+    }
+
     fn taint_counts(&self, key: &str, effect: &str) -> bool {
         !self.masked_taints.iter().any(|(aside_key, aside_effect)| *aside_key == key && *aside_effect == effect)
     }
@@ -337,8 +353,8 @@ impl<'a> View<'a> {
         if let Some(labels) = reads.inventory.then(|| self.answers.labels()).flatten() {
             node = node.with_inventory(labels);
         }
-        if reads.identity {
-            node = node.with_identity(self.identity_variables());
+        if reads.identity() {
+            node = node.with_identity(self.identity_variables(reads));
         }
         // Without a copy of the object.
         if reads.labels.is_empty() && !reads.any_label && !reads.taints {
@@ -359,19 +375,17 @@ impl<'a> View<'a> {
         evaluate(&variables.within(budget))
     }
 
-    /// The pools of the node for CEL.
-    fn identity_variables(&self) -> IdentityVariables<'_> {
+    /// What is known of the identity of the node, for CEL, as far as an expression reads it.
+    fn identity_variables(&self, reads: &Reads) -> IdentityVariables<'_> {
         let pools = self.pools();
         let strongest = pools.strongest().map(|(pool, proof)| (pool, proof.as_str()));
-        let instance = self.evidence.and_then(|evidence| self.set.instances(evidence)?.first().copied());
-        let contradictions = self.evidence.map(|evidence| self.set.contradictions(self.facts, evidence));
-        let mut contradictions: Vec<&str> =
-            contradictions.into_iter().flatten().map(|one| one.assertion.as_str()).collect();
+        let found = if reads.contradictions { self.contradictions() } else { &[] };
+        let mut contradictions: Vec<&str> = found.iter().map(|one| one.assertion.as_str()).collect();
         contradictions.dedup();
         IdentityVariables {
             strongest,
             pools: pools.proven.iter().map(|(name, _)| *name).collect(),
-            instance,
+            instance: self.instance(),
             contradictions,
         }
     }

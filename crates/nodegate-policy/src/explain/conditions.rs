@@ -6,6 +6,7 @@ use crate::api::names::or_quotes;
 use crate::api::policy::Operator;
 use crate::decide::view::View;
 use crate::facts::Readiness;
+use crate::facts::asserted::Contradiction;
 use crate::facts::gpu::Gpus;
 use crate::keys::pattern::TextSet;
 use crate::set::PolicySet;
@@ -84,8 +85,11 @@ pub(super) fn fact(
             let reads = expression.reads();
             let labels = reads.labels.iter().map(|read| label(set, subject, view, &read.key));
             let gpu = reads.gpu.then(|| gpu(view));
-            let pools = reads.identity.then(|| pools(view));
-            let known: Vec<String> = failures.into_iter().chain(labels).chain(gpu).chain(pools).collect();
+            let pools = reads.pools.then(|| pools(view));
+            let contradictions = reads.contradictions.then(|| contradictions(view));
+            let instance = reads.instance.then(|| instance(view));
+            let identity = pools.into_iter().chain(contradictions).chain(instance);
+            let known: Vec<String> = failures.into_iter().chain(labels).chain(gpu).chain(identity).collect();
             if known.is_empty() { "evaluated on the node as it is".to_owned() } else { known.join("; ") }
         }
     }
@@ -155,6 +159,21 @@ fn pools(view: &View<'_>) -> String {
     let others = pools.others().map(str::to_owned);
     let known: Vec<String> = proven.chain(unknown).chain(others).collect();
     if known.is_empty() { "the node belongs to no pool".to_owned() } else { known.join("; ") }
+}
+
+/// What contradicts the proof of the node's pools.
+fn contradictions(view: &View<'_>) -> String {
+    match view.contradictions() {
+        [] => "nothing that is known contradicts what is proven of the node".to_owned(),
+        found => found.iter().map(Contradiction::in_words).collect::<Vec<_>>().join("; "),
+    }
+}
+
+fn instance(view: &View<'_>) -> String {
+    match view.instance() {
+        Some(instance) => format!("its kubelet was authenticated as instance {instance}"),
+        None => "its kubelet is not known to have been authenticated as an instance".to_owned(),
+    }
 }
 
 fn capacity(view: &View<'_>, resource: &str) -> String {

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::api::state::{Asserted, AssertedMachine, Bootstrap};
+use crate::api::state::{Asserted, AssertedMachine, Bootstrap, ProvisionedBy};
 use crate::facts::NodeFacts;
-use crate::facts::bootstrap::Bootstrapper;
+use crate::facts::bootstrap::{Bootstrapper, CREDENTIAL_ID};
 use crate::facts::evidence::Evidence;
 use crate::facts::machines::{MachinesOfNode, instance_of};
 use crate::set::PolicySet;
@@ -21,6 +21,10 @@ use crate::set::PolicySet;
 const MACHINES_MAX: usize = 8;
 const BOOTSTRAPS_MAX: usize = 3;
 const CERTIFICATES_MAX: usize = 4;
+
+/// Why it may be unknown what contradicts.
+pub(crate) const CONTRADICTIONS_UNKNOWN: &str =
+    "too little is known of the node's machine, or of who asked for its kubelet's certificate";
 
 /// A certificate for the name of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,12 +93,13 @@ impl Asserted {
     #[must_use]
     pub(crate) fn with(
         mut self,
+        set: &PolicySet,
         Assertions { machines, certificates }: Assertions,
         own: &MachinesOfNode,
-        bootstrapper: Option<&Arc<Bootstrapper>>,
+        bootstrapper: Option<&Bootstrapper>,
     ) -> Self {
         for machine in machines {
-            let is_same = |known: &AssertedMachine| known.kind == machine.kind && known.name == machine.name;
+            let is_same = |known: &AssertedMachine| known.group == machine.group && known.name == machine.name;
             match self.machines.iter().position(is_same) {
                 Some(at) => self.machines[at] = machine,
                 None if self.machines.len() < MACHINES_MAX => self.machines.push(machine),
@@ -102,33 +107,37 @@ impl Asserted {
             }
         }
         let is_own = |machine: &AssertedMachine| {
-            own.found.iter().any(|object| object.kind == machine.kind && object.name == machine.name)
+            own.found.iter().any(|object| object.group == machine.group && object.name == machine.name)
         };
         self.machines.retain(|machine| !is_own(machine));
         // Of a node whose own bootstrap is not known, it is not known which are others.
         let Some(own) = bootstrapper else { return self };
+        let contradicts = |known: &Bootstrapper| set.bootstrapped_pools(known) != set.bootstrapped_pools(own);
         for CertificateForNode { certificate, bootstrapper } in certificates {
-            if bootstrapper != *own {
-                self.add(certificate, &bootstrapper);
+            if *bootstrapper != *own {
+                self.add(certificate, &bootstrapper, contradicts);
             }
         }
         self
     }
 
-    fn add(&mut self, certificate: String, bootstrapper: &Bootstrapper) {
-        let user = bootstrapper.user();
-        let is_same =
-            |known: &Bootstrap| known.user == user && known.groups.iter().map(String::as_str).eq(bootstrapper.groups());
-        let at = match self.certificates.iter().position(is_same) {
+    fn add(&mut self, certificate: String, bootstrapper: &Bootstrapper, contradicts: impl Fn(&Bootstrapper) -> bool) {
+        let lines = &mut self.certificates;
+        let at = match lines.iter().position(|known| bootstrapper.is_of(known)) {
             Some(at) => at,
-            None if self.certificates.len() >= BOOTSTRAPS_MAX => return,
+            None if lines.len() < BOOTSTRAPS_MAX => {
+                lines.push(bootstrapper.to_record());
+                lines.len() - 1
+            }
+            // Those of the same pool may come and go, as tokens do, and must not hide one of another.
             None => {
-                let groups = bootstrapper.groups().map(str::to_owned).collect();
-                self.certificates.push(Bootstrap { user: user.to_owned(), groups, certificates: Vec::new() });
-                self.certificates.len() - 1
+                let is_idle = |known: &Bootstrap| Bootstrapper::of(known).is_none_or(|known| !contradicts(&known));
+                let Some(idle) = lines.iter().position(is_idle).filter(|_| contradicts(bootstrapper)) else { return };
+                lines[idle] = bootstrapper.to_record();
+                idle
             }
         };
-        let known = &mut self.certificates[at].certificates;
+        let known = &mut lines[at].certificates;
         if known.len() < CERTIFICATES_MAX && !known.contains(&certificate) {
             known.push(certificate);
         }
@@ -143,16 +152,32 @@ impl PolicySet {
         certificates.into_iter().flatten().chain(machine).collect()
     }
 
+    /// Whether everything is known that could contradict what is proven of a node.
+    pub(crate) fn knows_contradictions(&self, node: &NodeFacts<'_>, evidence: Option<&Evidence<'_>>) -> bool {
+        let (asks_for_machines, asks_for_bootstrap) = (self.asks_for_machines(), self.asks_for_bootstrap());
+        let Some(evidence) = evidence else { return !asks_for_machines && !asks_for_bootstrap };
+        let machines = evidence.machines();
+        let is_absent = || self.machine_kinds().iter().all(|kind| machines.is_absent(*kind));
+        let has_no_certificate = || evidence.certificate().is_none() && evidence.extra(CREDENTIAL_ID).is_some();
+        let knows_machine = node.provider_id.is_none() || !machines.found.is_empty() || is_absent();
+        let knows_bootstrap = evidence.bootstrapper().is_some() || has_no_certificate();
+        (knows_machine || !asks_for_machines) && (knows_bootstrap || !asks_for_bootstrap)
+    }
+
     /// The node's provider ID, if it is that of another machine than the one that the node is proven to be.
     fn machine_of_another(&self, node: &NodeFacts<'_>, evidence: &Evidence<'_>) -> Option<Contradiction> {
         let asserted = node.provider_id.as_deref()?;
-        let (own, others) = (&evidence.machines().found, &evidence.asserted().machines);
+        // In other namespaces, others may write them.
+        let own: Vec<&ProvisionedBy> =
+            evidence.machines().found.iter().filter(|object| self.pools().counts(&object.kind, &object.name)).collect();
         if own.iter().any(|object| object.provider_id == asserted) {
             return None;
         }
         // What was recorded of another provider ID says nothing of this one. A node can get one, but not another.
-        let with_id: Vec<&AssertedMachine> = others.iter().filter(|other| other.provider_id == asserted).collect();
-        let own = own.iter().find(|object| !object.provider_id.is_empty());
+        let is_with_id =
+            |other: &&AssertedMachine| other.provider_id == asserted && self.pools().counts(&other.kind, &other.name);
+        let with_id: Vec<&AssertedMachine> = evidence.asserted().machines.iter().filter(is_with_id).collect();
+        let own = own.into_iter().find(|object| !object.provider_id.is_empty());
         let proven = match (own, self.instances(evidence).as_deref()) {
             (Some(own), _) => vec![
                 ("object", vec![format!("{} {}", own.kind, own.name)]),
@@ -185,16 +210,16 @@ impl PolicySet {
             named([("user", vec![user.to_owned()]), ("pools", pools)])
         };
         let mut found: Vec<Contradiction> = Vec::new();
-        for Bootstrap { user, groups, certificates } in &evidence.asserted().certificates {
-            let Some(other) = Bootstrapper::new(user, groups.iter().map(String::as_str)) else { continue };
+        for line in &evidence.asserted().certificates {
+            let Some(other) = Bootstrapper::of(line) else { continue };
             let others = self.bootstrapped_pools(&other);
             if others == pools {
                 continue;
             }
-            found.extend(certificates.iter().map(|certificate| Contradiction {
+            found.extend(line.certificates.iter().map(|certificate| Contradiction {
                 assertion: Assertion::Certificate,
                 asserted: certificate.clone(),
-                evidence: asked(user, &others),
+                evidence: asked(other.user(), &others),
                 proven: asked(own.user(), &pools),
             }));
         }
@@ -249,10 +274,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::state::ProvisionedBy;
+    use crate::reconcile::tests::scene::set;
 
     fn machine(name: &str, has_another_name: bool) -> AssertedMachine {
         AssertedMachine {
+            group: "g".to_owned(),
             kind: "Machine".to_owned(),
             name: name.to_owned(),
             provider_id: "x://1".to_owned(),
@@ -260,35 +286,56 @@ mod tests {
         }
     }
 
-    fn by(user: &str) -> Arc<Bootstrapper> {
-        Arc::new(Bootstrapper::new(user, ["g"]).unwrap())
+    fn by(token: &str) -> Bootstrapper {
+        Bootstrapper::new(&format!("system:bootstrap:{token}"), []).unwrap()
+    }
+
+    fn certificates(tokens: &[&str]) -> Assertions {
+        let certificate = |(at, token): (usize, &&str)| CertificateForNode {
+            certificate: format!("{token}-{at}"),
+            bootstrapper: by(token).into(),
+        };
+        Assertions { machines: Vec::new(), certificates: tokens.iter().enumerate().map(certificate).collect() }
+    }
+
+    /// Tokens that begin with `g` are of one pool.
+    fn pools() -> PolicySet {
+        set(json!({"pools": [
+            {"name": "gpu", "bootstrap": {"tokens": ["g*"]}},
+            {"name": "cpu", "bootstrap": {"tokens": ["c*"]}},
+        ]}))
     }
 
     #[test]
     fn what_was_asserted_first_stays_and_is_bounded() {
-        let none = MachinesOfNode::default();
-        let own = by("own");
-        let certificate = |user: &str, digits: usize| CertificateForNode {
-            certificate: format!("{digits:064x}"),
-            bootstrapper: by(user),
+        let (set, none) = (pools(), MachinesOfNode::default());
+        let with = |asserted: &Asserted, now| asserted.clone().with(&set, now, &none, Some(&by("g1")));
+        let lines = |asserted: &Asserted| -> Vec<(String, usize)> {
+            asserted.certificates.iter().map(|one| (one.user[17..].to_owned(), one.certificates.len())).collect()
         };
-        let many = (0..100).map(|at| certificate(["own", "a", "b", "c", "d"][at % 5], at)).collect();
+        let line = |token: &str, count| (token.to_owned(), count);
+        let many = ["g1", "c1", "c2", "c3", "c4"].repeat(20);
+        let asserted = with(&Asserted::default(), certificates(&many));
+        assert_eq!(lines(&asserted), [line("c1", 4), line("c2", 4), line("c3", 4)], "the own one is none");
+        assert_eq!(with(&asserted, certificates(&["c5"])), asserted);
+        assert_eq!(with(&asserted, Assertions::default()), asserted);
+        // Tokens of the own pool that came before leave room for one of another.
+        let own = with(&Asserted::default(), certificates(&["g2", "g3", "g4", "g5"]));
+        assert_eq!(lines(&own), [line("g2", 1), line("g3", 1), line("g4", 1)]);
+        assert_eq!(lines(&with(&own, certificates(&["c1"]))), [line("c1", 1), line("g3", 1), line("g4", 1)]);
         let machines = (0..20).map(|at| machine(&at.to_string(), false)).collect();
-        let asserted = Asserted::default().with(Assertions { machines, certificates: many }, &none, Some(&own));
-        let users: Vec<(&str, usize)> =
-            asserted.certificates.iter().map(|one| (one.user.as_str(), one.certificates.len())).collect();
-        assert_eq!(users, [("a", 4), ("b", 4), ("c", 4)]);
+        let asserted = with(&Asserted::default(), Assertions { machines, certificates: Vec::new() });
         assert_eq!(asserted.machines.len(), MACHINES_MAX);
-        let more = Assertions { machines: vec![machine("new", true)], certificates: vec![certificate("e", 7)] };
-        assert_eq!(asserted.clone().with(more, &none, Some(&own)), asserted);
-        assert_eq!(asserted.clone().with(Assertions::default(), &none, Some(&own)), asserted);
+        let later = Assertions { machines: vec![machine("new", true)], certificates: Vec::new() };
+        assert_eq!(with(&asserted, later), asserted);
     }
 
     #[test]
     fn what_is_known_later_of_an_object_replaces_what_was_known() {
         let none = MachinesOfNode::default();
         let with = |asserted: Asserted, machines: &[AssertedMachine], own: &MachinesOfNode| {
-            asserted.with(Assertions { machines: machines.to_vec(), certificates: Vec::new() }, own, None).machines
+            let now = Assertions { machines: machines.to_vec(), certificates: Vec::new() };
+            asserted.with(&pools(), now, own, None).machines
         };
         let asserted = Asserted { machines: vec![machine("ns/a", false)], ..Asserted::default() };
         assert_eq!(with(asserted.clone(), &[machine("ns/a", true)], &none), [machine("ns/a", true)]);
@@ -301,8 +348,31 @@ mod tests {
 
     #[test]
     fn of_a_node_whose_own_bootstrap_is_not_known_nothing_is_anothers() {
-        let certificates = vec![CertificateForNode { certificate: "0".repeat(64), bootstrapper: by("a") }];
-        let now = Assertions { machines: Vec::new(), certificates };
-        assert!(Asserted::default().with(now, &MachinesOfNode::default(), None).is_empty());
+        let asserted = Asserted::default().with(&pools(), certificates(&["c1"]), &MachinesOfNode::default(), None);
+        assert!(asserted.is_empty());
+    }
+
+    #[test]
+    fn an_object_in_a_namespace_that_does_not_count_contradicts_nothing() {
+        let name_from = |namespaces| json!({"pools": [{"nameFrom": {"kind": "Machine", "label": "pool", "namespaces": namespaces}}]});
+        let node = json!({"metadata": {"name": "vm-1"}, "spec": {"providerID": "x://1"}}).to_string();
+        let node = NodeFacts::parse(&node).unwrap();
+        let contradictions = |own: Option<&str>, asserted: Option<&str>| {
+            let object =
+                |id: &str| json!({"group": "g", "kind": "Machine", "name": "tenant/a", "uid": "u", "providerID": id});
+            let saved = json!({
+                "nodeName": "vm-1", "nodeUID": "u", "authenticatedAs": "no-extra.sessionName\nuser=system:node:vm-1",
+                "provisionedBy": own.into_iter().map(object).collect::<Vec<_>>(), "provisionedFor": "u",
+                "asserted": {"nodeUID": "u", "machines": asserted.map(|name| machine(name, true)).into_iter().collect::<Vec<_>>()},
+            });
+            let saved = serde_json::from_value(saved).unwrap();
+            let node = NodeFacts { uid: Some(crate::Text("u".into())), ..node.clone() };
+            let evidence = Evidence::of_stored(&node, &saved, false).unwrap();
+            [json!(["tenant"]), json!(["fleet"])]
+                .map(|namespaces| set(name_from(namespaces)).contradictions(&node, &evidence).len())
+        };
+        assert_eq!(contradictions(Some("x://2"), None), [1, 0], "an own object with another ID");
+        assert_eq!(contradictions(None, Some("tenant/b")), [1, 0], "another's with this ID");
+        assert_eq!(contradictions(Some("x://1"), Some("fleet/b")), [0, 1], "no own object of a tenant hides it");
     }
 }

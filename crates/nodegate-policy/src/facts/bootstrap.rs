@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::api::state::SavedState;
+use crate::api::state::{Bootstrap, SavedState};
 
 /// The key of extra information with the fingerprint of the requester's client certificate (Kubernetes 1.32,
 /// `k8s.io/apiserver/pkg/authentication/user`, `CredentialIDKey`).
@@ -43,7 +43,23 @@ impl Bootstrapper {
         let asserted = saved.asserted.iter().flat_map(|asserted| &asserted.certificates);
         let mut all = saved.bootstrapped_by.iter().chain(asserted);
         let found = all.find(|one| one.certificates.iter().any(|known| has(known)))?;
-        Self::new(&found.user, found.groups.iter().map(String::as_str)).map(Arc::new)
+        Self::of(found).map(Arc::new)
+    }
+
+    /// Who asked for recorded certificates. `None` if there is too much to know of them.
+    pub(crate) fn of(known: &Bootstrap) -> Option<Self> {
+        Self::new(&known.user, known.groups.iter().map(String::as_str))
+    }
+
+    /// Whether they asked for these certificates.
+    pub fn is_of(&self, known: &Bootstrap) -> bool {
+        *known.user == *self.user && known.groups.iter().map(String::as_str).eq(self.groups())
+    }
+
+    /// As a record has them, without certificates.
+    pub fn to_record(&self) -> Bootstrap {
+        let groups = self.groups().map(str::to_owned).collect();
+        Bootstrap { user: self.user.to_string(), groups, certificates: Vec::new() }
     }
 
     /// The name of the user.

@@ -211,11 +211,23 @@ impl<'a> Evidence<'a> {
             let found = witness.machines(set.machine_kinds(), &node.name, instances.as_deref());
             known.machines = found.or_recorded(known.machines);
         }
+        Some(known)
+    }
+
+    /// Adds what a witness knows of what is asserted about the node, as far as the policies ask for it.
+    #[must_use]
+    pub fn contradicted(
+        mut self,
+        set: &PolicySet,
+        node: &NodeFacts<'_>,
+        saved: Option<&SavedState>,
+        witness: &(impl Witness + ?Sized),
+    ) -> Self {
         if set.asks_for_machines() || set.asks_for_bootstrap() {
             let now = witness.assertions(&node.name, node.provider_id.as_deref(), saved);
-            known.asserted = known.asserted.with(now, &known.machines, known.bootstrapper.as_ref());
+            self.asserted = self.asserted.with(set, now, &self.machines, self.bootstrapper.as_deref());
         }
-        Some(known)
+        self
     }
 
     /// Whether it has nothing to say.

@@ -65,7 +65,7 @@ impl MachinesOfNode {
     }
 
     /// Whether it is certain that there is no other object of this kind.
-    fn is_absent(&self, kind: MachineKind) -> bool {
+    pub(crate) fn is_absent(&self, kind: MachineKind) -> bool {
         self.absence == Absence::Certain || self.absent.iter().any(|absent| absent == kind.as_str())
     }
 
@@ -89,11 +89,10 @@ impl MachinesOfNode {
         Self { found, absent, ..self }
     }
 
-    /// What the objects of this kind have as the value of a label.
-    pub(crate) fn label(&self, kind: MachineKind, key: &str, is_in: impl Fn(&str) -> bool) -> LabelOfMachine<'_> {
-        let is_in = |object: &ProvisionedBy| object.name.split_once('/').is_none_or(|(namespace, _)| is_in(namespace));
+    /// What the objects of this kind whose names count have as the value of a label.
+    pub(crate) fn label(&self, kind: MachineKind, key: &str, counts: impl Fn(&str) -> bool) -> LabelOfMachine<'_> {
         let of_kind = self.found.iter().filter(|object| object.kind == kind.as_str());
-        let objects: Vec<&ProvisionedBy> = of_kind.filter(|object| is_in(object)).collect();
+        let objects: Vec<&ProvisionedBy> = of_kind.filter(|object| counts(&object.name)).collect();
         let values: Option<Vec<&str>> =
             objects.iter().map(|object| object.labels.get(key).map(String::as_str)).collect();
         // Two provisioners may have an object of the same machine, of which only one has this label.
@@ -199,7 +198,7 @@ mod tests {
         let label = |found: &[&ProvisionedBy], absence, kind, key| {
             let found = found.iter().copied().cloned().collect();
             let machines = MachinesOfNode { found, absence, absent: vec!["Machine".to_owned()] };
-            match machines.label(kind, key, |namespace| namespace == "ns") {
+            match machines.label(kind, key, |name| name.starts_with("ns/")) {
                 LabelOfMachine::Unknown => "unknown".to_owned(),
                 LabelOfMachine::None => "none".to_owned(),
                 LabelOfMachine::Value(value) => value.to_owned(),

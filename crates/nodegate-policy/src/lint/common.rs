@@ -160,8 +160,8 @@ fn alternatives(matcher: &Matcher) -> Vec<Vec<&Condition>> {
 fn decides_on(expression: &Arc<Expression>, condition: &Condition) -> bool {
     let reads = expression.reads();
     match condition {
-        Condition::Names(_) => reads.name || reads.identity,
-        Condition::Pools(_) => reads.identity,
+        Condition::Names(_) => reads.name || reads.pools,
+        Condition::Pools(_) => reads.pools,
         Condition::Label(requirement) => condition_reads(expression, &requirement.key),
         Condition::Taints(_) => reads.taints,
         Condition::Capacity(..) | Condition::NodeInfo(_) => reads.other,

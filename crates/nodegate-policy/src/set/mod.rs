@@ -162,6 +162,11 @@ impl PolicySet {
         evidence.instances(self.pools().instance_keys())
     }
 
+    /// Whether it is known as which instance a kubelet was authenticated, if as one. Where no pool asks for it, none is said.
+    pub(crate) fn knows_instance(&self, evidence: Option<&Evidence<'_>>) -> bool {
+        !self.asks_for_machines() || evidence.is_some_and(|evidence| self.instances(evidence).is_some())
+    }
+
     /// Whether a node's pools depend on what may still become known: who asked for its kubelet's certificate, or, while no pool
     /// is proven, the provisioner's object for its machine. Where something may be restored to the node, a pool that only its name
     /// proves does not count; where that was saved of a machine with an object, only the object does.

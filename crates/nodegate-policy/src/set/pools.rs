@@ -16,7 +16,7 @@ use crate::set::pool_name::PoolNameIn;
 
 /// Why a node may belong to pools of any name.
 const MACHINE_UNKNOWN: &str = "it is not known whether a provisioner's object stands for the node's machine";
-const KUBELET_UNKNOWN: &str = "too little is recorded about the kubelet that created the node";
+pub(crate) const KUBELET_UNKNOWN: &str = "too little is recorded about the kubelet that created the node";
 
 /// All pools of a set.
 #[derive(Clone, Debug, Default)]
@@ -171,6 +171,12 @@ impl Pools {
         &self.machine_kinds
     }
 
+    /// Whether an object of this kind with this name, `NAMESPACE/NAME` if it is in a namespace, counts for an entry.
+    pub(crate) fn counts(&self, kind: &str, name: &str) -> bool {
+        let mut of_kind = self.by_machines.iter().filter(|entry| entry.kind.as_str() == kind);
+        of_kind.any(|entry| entry.counts(name))
+    }
+
     /// The labels of those objects that entries ask for, each once.
     pub(crate) fn machine_labels(&self) -> BTreeSet<&str> {
         self.by_machines.iter().map(|entry| &*entry.label).collect()
@@ -215,11 +221,8 @@ impl Pools {
         let mut found = PoolsOfNode::default();
         let machines = evidence.map(Evidence::machines);
         for entry in &self.by_machines {
-            let label = |machines: &'s MachinesOfNode| {
-                machines.label(entry.kind, &entry.label, |namespace| {
-                    entry.namespaces.as_ref().is_none_or(|wanted| wanted.contains(namespace))
-                })
-            };
+            let label =
+                |machines: &'s MachinesOfNode| machines.label(entry.kind, &entry.label, |name| entry.counts(name));
             match machines.map_or(LabelOfMachine::Unknown, label) {
                 LabelOfMachine::Value(name) => found.proven.push((name, ProofSource::Machine)),
                 LabelOfMachine::None => {}
@@ -261,6 +264,14 @@ impl Pools {
         let proven = &found.proven;
         found.unknown.retain(|name| !proven.iter().any(|(known, _)| known == name));
         found
+    }
+}
+
+impl PoolByMachine {
+    /// Whether an object with this name, `NAMESPACE/NAME` if it is in a namespace, counts.
+    fn counts(&self, name: &str) -> bool {
+        let is_in = |namespace| self.namespaces.as_ref().is_none_or(|wanted| wanted.contains(namespace));
+        name.split_once('/').is_none_or(|(namespace, _)| is_in(namespace))
     }
 }
 

@@ -119,11 +119,17 @@ impl Known {
         &of_node[of_node.len().saturating_sub(OF_NODE_MAX)..]
     }
 
-    /// The newest certificates of a node of which it is known who asked.
+    /// The newest certificates for the name of a node of which it is known who asked, without those of kubelets that have created a node
+    /// with the name: another machine may have had it before.
     pub(super) fn for_node(&self, node: &str, saved: Option<&SavedState>) -> Vec<CertificateForNode> {
-        let known = self.newest(node).iter().filter_map(|certificate| {
-            let bootstrapper = self.bootstrapper(*certificate, saved)?;
-            Some(CertificateForNode { certificate: hexadecimal(certificate), bootstrapper })
+        let has_created = |certificate: &str| {
+            let mut recorded = saved.iter().flat_map(|saved| &saved.bootstrapped_by);
+            recorded.any(|one| one.certificates.iter().any(|known| known == certificate))
+        };
+        let known = self.newest(node).iter().filter_map(|fingerprint| {
+            let certificate = hexadecimal(fingerprint);
+            let bootstrapper = self.bootstrapper(*fingerprint, saved).filter(|_| !has_created(&certificate))?;
+            Some(CertificateForNode { certificate, bootstrapper })
         });
         known.collect()
     }
@@ -133,16 +139,9 @@ impl Known {
         let mut all = saved.bootstrapped_by.clone();
         let bootstrapper = fingerprint(certificate).and_then(|wanted| self.bootstrapper(wanted, Some(saved)));
         let Some(bootstrapper) = bootstrapper else { return all };
-        let is_current = |known: &Bootstrap| {
-            known.user == bootstrapper.user() && known.groups.iter().map(String::as_str).eq(bootstrapper.groups())
-        };
-        let mut current = match all.iter().position(is_current) {
+        let mut current = match all.iter().position(|known| bootstrapper.is_of(known)) {
             Some(at) => all.remove(at),
-            None => Bootstrap {
-                user: bootstrapper.user().to_owned(),
-                groups: bootstrapper.groups().map(str::to_owned).collect(),
-                certificates: Vec::new(),
-            },
+            None => bootstrapper.to_record(),
         };
         let has = |known: &Bootstrap, wanted: &str| known.certificates.iter().any(|known| known == wanted);
         if !has(&current, certificate) {

@@ -48,7 +48,8 @@ impl KubeletCertificates {
         self.known.read().bootstrapper(fingerprint(certificate)?, saved)
     }
 
-    /// The newest certificates for the name of a node of which it is known who asked, the oldest first.
+    /// The newest certificates for the name of a node of which it is known who asked, the oldest first, without those of kubelets that
+    /// have created a node with the name.
     pub fn for_node(&self, node: &str, saved: Option<&SavedState>) -> Vec<CertificateForNode> {
         self.known.read().for_node(node, saved)
     }

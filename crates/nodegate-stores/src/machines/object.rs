@@ -140,6 +140,7 @@ impl MachineObject {
     /// As it is recorded of the node with this name, which has its provider ID.
     pub(super) fn asserted(&self, node: &str) -> AssertedMachine {
         AssertedMachine {
+            group: self.provisioner.group().to_owned(),
             kind: self.provisioner.kind().as_str().to_owned(),
             name: self.name.to_string(),
             provider_id: self.provider_id.to_string(),

@@ -131,8 +131,9 @@ fn taints_name_gpu_inventory_and_identity_are_reported() {
     check("gpu == {}", &Reads { gpu: true, ..Reads::default() });
     check(r#""a" in inventory"#, &Reads { inventory: true, ..Reads::default() });
     check(r#"inventory["a"] == "b""#, &Reads { inventory: true, ..Reads::default() });
-    check(r#""gpu" in identity.pools"#, &Reads { identity: true, pools: true, ..Reads::default() });
-    check("size(identity.contradictions) > 0", &Reads { identity: true, ..Reads::default() });
+    check(r#""gpu" in identity.pools"#, &Reads { pools: true, ..Reads::default() });
+    check("size(identity.contradictions) > 0", &Reads { contradictions: true, ..Reads::default() });
+    check("has(identity.instance)", &Reads { instance: true, ..Reads::default() });
 }
 
 #[test]

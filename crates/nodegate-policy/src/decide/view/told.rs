@@ -2,10 +2,12 @@
 
 use super::View;
 use crate::cel::Expression;
+use crate::facts::asserted::CONTRADICTIONS_UNKNOWN;
 use crate::facts::gpu::Gpus;
 use crate::facts::missing::{Memory, Missing};
 use crate::facts::publishers::{Publisher, Publishers};
 use crate::set::inventory::Inventory;
+use crate::set::pools::KUBELET_UNKNOWN;
 
 impl<'a> View<'a> {
     /// Sets what is remembered of the publishers of labels. Must be called before anything is evaluated, as masks are set.
@@ -80,6 +82,16 @@ impl<'a> View<'a> {
             (!names.is_empty())
                 .then(|| format!("identity: it is not known whether the node belongs to {}", names.join(", ")))
         };
-        labels.next().or_else(gpu).or_else(identity)
+        let contradictions = || {
+            let is_known = !reads.contradictions
+                || !self.contradictions().is_empty()
+                || self.set.knows_contradictions(self.facts, self.evidence);
+            (!is_known).then(|| format!("identity.contradictions: {CONTRADICTIONS_UNKNOWN}"))
+        };
+        let instance = || {
+            let is_known = !reads.instance || self.set.knows_instance(self.evidence);
+            (!is_known).then(|| format!("identity.instance: {KUBELET_UNKNOWN}"))
+        };
+        labels.next().or_else(gpu).or_else(identity).or_else(contradictions).or_else(instance)
     }
 }

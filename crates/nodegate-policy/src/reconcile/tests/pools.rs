@@ -6,11 +6,11 @@ use serde_json::json;
 
 use super::scene::{BEFORE, Scene, set};
 use crate::api::pools::MachineKind;
-use crate::api::state::{ProvisionedBy, SavedState};
+use crate::api::state::{AssertedMachine, ProvisionedBy, SavedState};
 use crate::facts::NodeFacts;
 use crate::facts::evidence::{AUTHENTICATED_AS, Evidence, Witness};
 use crate::facts::machines::{Absence, MachinesOfNode};
-use crate::{Assertions, Bootstrapper, PolicySet};
+use crate::{Assertions, Bootstrapper, CertificateForNode, PolicySet};
 
 const OF_GPU: &str = "group=pool:gpu\nuser=system:node:n1";
 
@@ -218,4 +218,78 @@ fn what_is_awaited_depends_on_what_is_proven_and_on_what_there_is_to_restore() {
     assert!(awaits("other", "", &nothing));
     assert!(!awaits("n1", "", &nothing) && awaits("n1", "", &saved), "a name restores nothing");
     assert!(!awaits("other", "group=g\n", &saved) && awaits("other", "group=g\n", &of_machine));
+}
+
+#[test]
+fn what_is_asserted_is_recorded_with_the_node_object_and_stays() {
+    let set = set(json!({
+        "pools": [
+            {"nameFrom": {"kind": "NodeClaim", "label": "pool"}},
+            {"name": "gpu", "bootstrap": {"tokens": ["gpu000"]}},
+            {"name": "cpu", "bootstrap": {"tokens": ["cpu000"]}},
+        ],
+        "rules": [
+            {"name": "q", "match": {"expression": "size(identity.contradictions) > 0"}, "labels": {"quarantine": "true"}},
+            {"name": "t", "match": {"expression": "size(identity.contradictions) == 0"}, "labels": {"trusted": "true"}},
+        ],
+    }));
+    let certificate = "a".repeat(64);
+    let claimed = AssertedMachine {
+        group: "karpenter.sh".to_owned(),
+        kind: "NodeClaim".to_owned(),
+        name: "x7".to_owned(),
+        provider_id: "aws:///eu-central-1a/i-x7".to_owned(),
+        has_another_name: false,
+    };
+    let stolen = CertificateForNode {
+        certificate: "b".repeat(64),
+        bootstrapper: Arc::new(Bootstrapper::new("system:bootstrap:cpu000", []).unwrap()),
+    };
+    let asserted = Assertions { machines: vec![claimed], certificates: vec![stolen] };
+    let lines = format!(
+        "extra.authentication.kubernetes.io/credential-id=X509SHA256={certificate}\nextra.sessionName=i-z9\nuser=system:node:n1"
+    );
+    let bootstrap = json!([{"user": "system:bootstrap:gpu000", "certificates": [certificate]}]);
+    let saved = json!({"nodeName": "n1", "nodeUID": BEFORE, "authenticatedAs": lines, "bootstrappedBy": bootstrap});
+    let look = |mut scene: Scene, now: &Assertions| {
+        scene = looked_at(scene, false);
+        let node = scene.node.to_string();
+        let (facts, machines) =
+            (NodeFacts::parse(&node).unwrap(), MachinesOfNode { absence: Absence::Certain, ..Default::default() });
+        let known = Knowing(machines, now.clone());
+        let evidence = Evidence::witnessed(scene.evidence.take(), &set, &facts, Some(&scene.saved), &known);
+        scene.evidence = evidence.map(|evidence| evidence.contradicted(&set, &facts, Some(&scene.saved), &known));
+        scene
+    };
+    let given = |scene: &Scene| ["quarantine", "trusted"].map(|key| scene.label(key).is_some());
+    let mut scene = Scene::new(json!({}));
+    scene.node["spec"]["providerID"] = json!("aws:///eu-central-1a/i-x7");
+    scene.saved = serde_json::from_value(saved).unwrap();
+    let nothing = look(scene, &Assertions::default()).settle(&set);
+    assert_eq!((given(&nothing), &nothing.saved.asserted), ([false, true], &None));
+    let contradicted = look(nothing, &asserted).settle(&set);
+    assert_eq!(given(&contradicted), [true, false]);
+    let recorded = contradicted.saved.asserted.clone().unwrap();
+    assert_eq!(
+        (recorded.node_uid.as_deref(), recorded.machines.len(), recorded.certificates.len()),
+        (Some(BEFORE), 1, 1)
+    );
+    let evidence = contradicted.evidence.as_ref().unwrap();
+    let node = contradicted.node.to_string();
+    let found = set.contradictions(&NodeFacts::parse(&node).unwrap(), evidence);
+    assert_eq!(found.iter().map(|one| one.assertion.as_str()).collect::<Vec<_>>(), ["certificate", "providerID"]);
+    // Nothing of it is known anymore but the record, from which it is also known who asked.
+    let later = look(contradicted, &Assertions::default()).settle(&set);
+    assert_eq!((given(&later), later.saved.asserted.as_ref()), ([true, false], Some(&recorded)));
+    assert!(Bootstrapper::recorded(&later.saved, &"b".repeat(64)).is_some());
+    // Of a node of which nothing is recorded it is not known, so nothing is added and nothing removed.
+    let mut unknown = later;
+    unknown.evidence = None;
+    let mut unknown = unknown.settle(&set);
+    assert_eq!(given(&unknown), [true, false]);
+    // Another node object of the name.
+    unknown.node["metadata"]["uid"] = json!("uid-2");
+    unknown.node["metadata"]["labels"] = json!({});
+    let another = looked_at(unknown, false).settle(&set);
+    assert_eq!((given(&another), another.saved.asserted), ([false, false], None));
 }
