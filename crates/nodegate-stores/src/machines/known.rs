@@ -7,18 +7,19 @@ use super::Asked;
 use super::object::{MachineObject, Provisioner};
 use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::state::{AssertedMachine, ProvisionedBy};
-use nodegate_policy::{Absence, MachinesOfNode, instance_of};
+use nodegate_policy::{Absence, MachinesOfNode, instance_of, node_names};
 
 /// How many objects may lead to one node. With more of them, nothing is known of it.
 const FOUND_MAX: usize = 8;
 
-/// The objects, by name, by instance, and by the names of nodes that they lead to.
+/// The objects, by name, and by what leads to them.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     asked: Asked,
     objects: HashMap<(Provisioner, Box<str>), Entry>,
+    /// By their instances in lower case, from which the names of nodes are derived.
     by_instance: HashMap<Box<str>, Vec<Arc<MachineObject>>>,
-    by_node_name: HashMap<Box<str>, Vec<Arc<MachineObject>>>,
+    by_host_name: HashMap<Box<str>, Vec<Arc<MachineObject>>>,
     /// How many have a machine whose node may have a name that does not lead to them.
     nameless: usize,
     /// How many listings of an API have begun.
@@ -87,13 +88,12 @@ impl Known {
         }
         let earlier = self.remove(key.0, key.1.clone());
         let object = Arc::new(object);
-        let names = object.node_names();
         if !object.instance().is_empty() {
-            self.by_instance.entry(object.instance().into()).or_default().push(object.clone());
+            put_into(&mut self.by_instance, object.instance().to_ascii_lowercase().into(), &object);
             self.nameless += usize::from(!object.is_named());
         }
-        for name in names {
-            self.by_node_name.entry(name).or_default().push(object.clone());
+        for name in &object.host_names {
+            put_into(&mut self.by_host_name, name.clone(), &object);
         }
         self.objects.insert(key, Entry { object: object.clone(), listing });
         Some([earlier, Some(object)])
@@ -102,12 +102,11 @@ impl Known {
     /// The object with this name was deleted. Returns it.
     pub(super) fn remove(&mut self, provisioner: Provisioner, name: Box<str>) -> Option<Arc<MachineObject>> {
         let Entry { object, .. } = self.objects.remove(&(provisioner, name))?;
-        let names = object.node_names();
         if !object.instance().is_empty() {
-            take_out(&mut self.by_instance, object.instance(), &object);
+            take_out(&mut self.by_instance, &object.instance().to_ascii_lowercase(), &object);
             self.nameless -= usize::from(!object.is_named());
         }
-        names.iter().for_each(|name| take_out(&mut self.by_node_name, name, &object));
+        object.host_names.iter().for_each(|name| take_out(&mut self.by_host_name, name, &object));
         Some(object)
     }
 
@@ -119,11 +118,8 @@ impl Known {
         // A kubelet that is authenticated as an instance is that instance, whatever its name is. A name may lead to another object by now.
         let by_instance = instances.filter(|instances| !instances.is_empty());
         let found: Vec<&Arc<MachineObject>> = match by_instance {
-            Some(instances) => instances.iter().filter_map(|one| self.by_instance.get(*one)).flatten().collect(),
-            None => {
-                let of_name = self.by_node_name.get(node).into_iter().flatten();
-                of_name.filter(|object| is_complete(object.provisioner)).collect()
-            }
+            Some(instances) => instances.iter().flat_map(|one| self.of_instance(one)).collect(),
+            None => self.of_name(node).into_iter().filter(|object| is_complete(object.provisioner)).collect(),
         };
         if found.len() > FOUND_MAX {
             return MachinesOfNode { absence: Absence::Unknown, ..MachinesOfNode::default() };
@@ -142,12 +138,39 @@ impl Known {
         MachinesOfNode { found, absence, ..MachinesOfNode::default() }
     }
 
+    /// The objects of this instance.
+    fn of_instance<'k>(&'k self, instance: &'k str) -> impl Iterator<Item = &'k Arc<MachineObject>> {
+        let alike = self.by_instance.get(&*instance.to_ascii_lowercase()).into_iter().flatten();
+        alike.filter(move |object| object.instance() == instance)
+    }
+
+    /// The objects that lead to the node with this name, each once.
+    fn of_name(&self, node: &str) -> Vec<&Arc<MachineObject>> {
+        // A derived name is the instance, or begins with it and a dot.
+        let host = node.split_once('.').map(|(host, _)| host);
+        let alike = [Some(node), host].into_iter().flatten().filter_map(|name| self.by_instance.get(name)).flatten();
+        let derived = alike.filter(|object| node_names(&object.provider_id).iter().any(|name| **name == *node));
+        let mut found: Vec<&Arc<MachineObject>> = derived.collect();
+        for object in self.by_host_name.get(node).into_iter().flatten() {
+            if !found.iter().any(|other| Arc::ptr_eq(other, object)) {
+                found.push(object);
+            }
+        }
+        found
+    }
+
     /// The objects whose machine has this ID, which the node with this name has.
     pub(super) fn with_provider_id(&self, provider_id: &str, node: &str) -> Vec<AssertedMachine> {
-        let with_instance = self.by_instance.get(instance_of(provider_id)).into_iter().flatten();
-        let with_id = with_instance.filter(|object| *object.provider_id == *provider_id);
+        let with_id = self.of_instance(instance_of(provider_id)).filter(|object| *object.provider_id == *provider_id);
         with_id.take(FOUND_MAX).map(|object| object.asserted(node)).collect()
     }
+}
+
+fn put_into(map: &mut HashMap<Box<str>, Vec<Arc<MachineObject>>>, key: Box<str>, object: &Arc<MachineObject>) {
+    let objects = map.entry(key).or_default();
+    // Nearly always the only one.
+    objects.reserve_exact(1);
+    objects.push(object.clone());
 }
 
 fn take_out(map: &mut HashMap<Box<str>, Vec<Arc<MachineObject>>>, key: &str, object: &Arc<MachineObject>) {

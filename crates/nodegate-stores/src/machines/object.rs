@@ -85,7 +85,7 @@ pub(super) struct MachineObject {
     uid: Box<str>,
     pub(super) provider_id: Box<str>,
     /// The names of the machine, in lower case, as those of nodes are.
-    host_names: Box<[Box<str>]>,
+    pub(super) host_names: Box<[Box<str>]>,
     /// The values of the labels that are asked for, in their order; empty for those that it does not have.
     values: Box<[Box<str>]>,
 }

@@ -52,6 +52,8 @@ fn an_object_is_found_by_the_instance_as_which_the_kubelet_is_authenticated_or_e
     complete(&objects);
     objects.take_up(Provisioner::Karpenter, &claim("a", "gpu", "aws:///eu-central-1a/i-a"));
     objects.take_up(Provisioner::Karpenter, &claim("b", "cpu", "gce://p/z/vm-b"));
+    let azure = "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/AKS-Gpu.7";
+    objects.take_up(Provisioner::Karpenter, &claim("d", "gpu", azure));
     let addresses = json!([{"type": "InternalDNS", "address": "VM-C.example.com"}, {"type": "ExternalDNS", "address": "any.example.com"},
         {"type": "InternalIP", "address": "10.0.0.1"}]);
     objects.take_up(Provisioner::ClusterApi, &machine("c", "vsphere://c", addresses));
@@ -69,6 +71,12 @@ fn an_object_is_found_by_the_instance_as_which_the_kubelet_is_authenticated_or_e
         ("any.example.com", Some(&[]), &[]),
         ("10.0.0.1", Some(&[]), &[]),
         ("i-a", Some(&[]), &["a"]),
+        ("i-a.eu-west-1.compute.internal", Some(&[]), &[]),
+        ("vm-b.example.com", Some(&[]), &[]),
+        ("aks-gpu.7", Some(&[]), &["d"]),
+        ("aks-gpu", Some(&[]), &[]),
+        ("x", Some(&["AKS-Gpu.7"]), &["d"]),
+        ("x", Some(&["aks-gpu.7"]), &[]),
         ("c", Some(&[]), &[]),
         ("vm-b", Some(&["i-x"]), &[]),
     ] {
@@ -186,4 +194,19 @@ fn objects_without_a_spec_and_names_that_every_machine_has_are_read() {
         let read = MachineObject::read(Provisioner::OpenShift, &object, &[]);
         assert!(read.node_names().iter().all(|name| **name == *"a"), "{read:?}");
     }
+}
+
+#[test]
+fn an_object_that_two_names_lead_to_is_one_and_leaves_nothing_behind() {
+    let objects = objects(&["pool"]);
+    complete(&objects);
+    let id = "gce://p/z/vm-e";
+    let named = |address: &str| machine("e", id, json!([{"type": "Hostname", "address": address}]));
+    objects.take_up(Provisioner::ClusterApi, &named("vm-e"));
+    let of = |node: &str| found(&objects, node, Some(&[])).0;
+    assert_eq!(of("vm-e"), names(&["capi/e"]));
+    objects.take_up(Provisioner::ClusterApi, &named("other"));
+    assert_eq!((of("vm-e"), of("other")), (names(&["capi/e"]), names(&["capi/e"])));
+    objects.known.write().remove(Provisioner::ClusterApi, "capi/e".into());
+    assert_eq!((of("vm-e"), of("other"), objects.with_provider_id(id, "x")), (vec![], vec![], vec![]));
 }

@@ -1,0 +1,270 @@
+//! What a replica keeps of the identities of 15,000 nodes: `cargo bench --bench identities`.
+//!
+//! Each figure is the memory of a process that has read so many objects as an API server lists them, or so many records, less that of one
+//! that has read none. The objects are those of living nodes, which is more than an API server has: it deletes a request an hour after
+//! its certificate was issued.
+
+#![allow(clippy::print_stdout, reason = "a bench prints its results")]
+#![allow(clippy::expect_used, reason = "a bench that cannot run ends")]
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Bytes;
+use hyper::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use nodegate_policy::api::state::SavedState;
+use nodegate_policy::{PolicyDocument, PolicySet};
+use nodegate_stores::machines::Asked;
+use nodegate_stores::state::{Identity, SavedStates};
+use nodegate_stores::witnesses::Witnesses;
+use rcgen::{CertificateParams, DnType, Issuer, KeyPair};
+use serde_json::{Value, json};
+
+/// As the product has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const NODES: usize = 15_000;
+const TARGET_MB: f64 = 8.0;
+/// Which child a process is, and how many nodes there are.
+const CHILD: &str = "NODEGATE_IDENTITIES";
+const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+
+/// What proves the pools of the nodes.
+const SOURCES: [&str; 4] = ["requester", "bootstrap", "NodeClaim", "Machine"];
+
+fn main() {
+    if let Ok(child) = std::env::var(CHILD) {
+        let (what, nodes) = child.split_once(' ').expect("what, and how many");
+        let kept = read(what, nodes.parse().expect("a number"));
+        println!("{}", resident());
+        drop(kept);
+        return;
+    }
+    println!("memory for {NODES} nodes, in MB (a record: beyond what it has without pools)");
+    println!("| proof | objects of the API server | records | together |");
+    println!("|---|---|---|---|");
+    let plain = more("record", 0);
+    for source in SOURCES {
+        let objects = if source == "requester" { 0.0 } else { more(source, 0) };
+        let records = more(&format!("record/{source}"), 0) - plain;
+        let together = objects + records;
+        let missed = if together > TARGET_MB { " (missed)" } else { "" };
+        println!("| `{source}` | {objects:.1} | {records:.1} | {together:.1}{missed} |");
+    }
+}
+
+/// The memory of a process that has read of all nodes, beyond one that has read of `few`, in MB.
+fn more(what: &str, few: usize) -> f64 {
+    let of = |nodes: usize| {
+        let output = Command::new(std::env::current_exe().expect("the bench"))
+            .env(CHILD, format!("{what} {nodes}"))
+            // As in the image.
+            .env("MIMALLOC_PURGE_DELAY", "0")
+            .output()
+            .expect("a child");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.trim().parse::<f64>().unwrap_or_else(|_| panic!("{what}: {}", String::from_utf8_lossy(&output.stderr)))
+    };
+    (of(NODES) - of(few)) / 1e6
+}
+
+/// The memory of this process, in bytes.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    kilobytes * 1024
+}
+
+/// Reads of so many nodes, and returns what is kept.
+fn read(what: &str, nodes: usize) -> Box<dyn std::any::Any> {
+    if let Some(source) = what.strip_prefix("record") {
+        let states = SavedStates::new(Identity::Name);
+        states.replace((0..nodes).map(|at| Arc::new(record(at, source.trim_start_matches('/')))));
+        return Box::new(states);
+    }
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let witnesses = Arc::new(Witnesses::default());
+    runtime.block_on(listen(what, nodes, &witnesses));
+    Box::new((witnesses, runtime))
+}
+
+/// Reads the objects until the last of them is known.
+async fn listen(what: &str, nodes: usize, witnesses: &Arc<Witnesses>) {
+    let client = Client::new(ApiServer::new(what, nodes).service(), "default");
+    let longest = Duration::from_secs(60);
+    let following = match what {
+        "bootstrap" => {
+            let witnesses = witnesses.clone();
+            tokio::spawn(async move { witnesses.certificates.follow(client, longest).await })
+        }
+        kind => {
+            let spec = json!({"pools": [{"nameFrom": {"kind": kind, "label": "example.com/pool"}}]});
+            let document = PolicyDocument::of_object("pools", &spec).expect("a policy");
+            let asked = Asked::by(&PolicySet::compile(&[document]).expect("a policy"));
+            let witnesses = witnesses.clone();
+            tokio::spawn(async move { witnesses.machines.follow(client, asked, longest).await })
+        }
+    };
+    let last = name(nodes.saturating_sub(1));
+    let is_known = || match what {
+        "bootstrap" => !witnesses.certificates.for_node(&last, None).is_empty(),
+        _ => !witnesses.machines.with_provider_id(&provider_id(nodes.saturating_sub(1)), &last).is_empty(),
+    };
+    while nodes > 0 && !is_known() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // What was read is dropped by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(following);
+}
+
+/// The name of a node, as in a cloud.
+fn name(at: usize) -> String {
+    format!("ip-10-{}-{}-{}.eu-central-1.compute.internal", at / 65536, at / 256 % 256, at % 256)
+}
+
+fn instance(at: usize) -> String {
+    format!("i-0{at:016x}")
+}
+
+fn provider_id(at: usize) -> String {
+    format!("aws:///eu-central-1a/{}", instance(at))
+}
+
+fn uid(at: usize) -> String {
+    format!("3f2a1b0c-5d4e-4f6a-8b7c-{at:012x}")
+}
+
+/// An API server that lists objects and never changes one.
+#[derive(Clone)]
+struct ApiServer {
+    group: &'static str,
+    kind: String,
+    list: Bytes,
+}
+
+impl ApiServer {
+    fn new(what: &str, nodes: usize) -> Self {
+        let (group, items): (_, Vec<Value>) = match what {
+            "bootstrap" => ("certificates.k8s.io", requests(nodes)),
+            "NodeClaim" => ("karpenter.sh", (0..nodes).map(node_claim).collect()),
+            _ => ("cluster.x-k8s.io", (0..nodes).map(machine).collect()),
+        };
+        let list = json!({"apiVersion": format!("{group}/v1"), "kind": "List", "metadata": {"resourceVersion": "1"}, "items": items});
+        Self { group, kind: what.to_owned(), list: list.to_string().into() }
+    }
+
+    fn service(
+        self,
+    ) -> impl tower::Service<
+        Request<Body>,
+        Response = Response<UnsyncBoxBody<Bytes, std::io::Error>>,
+        Error = std::io::Error,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static {
+        tower::service_fn(move |request: Request<Body>| {
+            let answer = self.answer(request.uri().path(), request.uri().query().unwrap_or_default());
+            async move { Ok(answer) }
+        })
+    }
+
+    fn answer(&self, path: &str, query: &str) -> Response<UnsyncBoxBody<Bytes, std::io::Error>> {
+        use http_body_util::{BodyExt as _, Full, StreamBody};
+        let full = |bytes: Bytes| Full::new(bytes).map_err(|never| match never {}).boxed_unsync();
+        if query.contains("watch=") {
+            return Response::new(StreamBody::new(futures_util::stream::pending()).boxed_unsync());
+        }
+        let version = json!({"groupVersion": format!("{}/v1", self.group), "version": "v1"});
+        if path == "/apis" {
+            let groups = json!([{"name": self.group, "versions": [version], "preferredVersion": version}]);
+            return Response::new(full(json!({"kind": "APIGroupList", "groups": groups}).to_string().into()));
+        }
+        if path == format!("/apis/{}/v1", self.group) {
+            let plural = format!("{}s", self.kind.to_lowercase());
+            let resource = json!({"name": plural, "singularName": "", "namespaced": false, "kind": self.kind, "verbs": ["list", "watch"]});
+            let list =
+                json!({"kind": "APIResourceList", "groupVersion": version["groupVersion"], "resources": [resource]});
+            return Response::new(full(list.to_string().into()));
+        }
+        if path.starts_with(&format!("/apis/{}/v1/", self.group)) {
+            return Response::new(full(self.list.clone()));
+        }
+        let mut missing =
+            Response::new(full(Bytes::from_static(br#"{"kind":"Status","code":404,"reason":"NotFound"}"#)));
+        *missing.status_mut() = hyper::StatusCode::NOT_FOUND;
+        missing
+    }
+}
+
+/// A request for the certificate of each node, all with the same key, which is not kept.
+fn requests(nodes: usize) -> Vec<Value> {
+    let key = KeyPair::generate().expect("a key");
+    let authority = Issuer::new(CertificateParams::default(), KeyPair::generate().expect("a key"));
+    let one = |at: usize| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, format!("system:node:{}", name(at)));
+        let certificate = params.signed_by(&key, &authority).expect("a certificate");
+        json!({"metadata": {"name": format!("csr-{at}"), "creationTimestamp": "2026-11-27T10:00:00Z"},
+            "spec": {"signerName": SIGNER, "username": "system:bootstrap:abcdef", "request": "", "usages": ["client auth"],
+                "groups": ["system:bootstrappers", "system:bootstrappers:pool-gpu-h100", "system:authenticated"]},
+            "status": {"certificate": BASE64_STANDARD.encode(certificate.pem())}})
+    };
+    (0..nodes).map(one).collect()
+}
+
+fn node_claim(at: usize) -> Value {
+    json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {"name": format!("gpu-h100-{at:05}"), "uid": uid(at), "resourceVersion": "1", "labels": {"example.com/pool": "gpu-h100"}},
+        "spec": {}, "status": {"providerID": provider_id(at)}})
+}
+
+fn machine(at: usize) -> Value {
+    json!({"apiVersion": "cluster.x-k8s.io/v1", "kind": "Machine",
+        "metadata": {"name": format!("gpu-h100-7f9c4-{at:05}"), "namespace": "fleet", "uid": uid(at), "resourceVersion": "1",
+            "labels": {"example.com/pool": "gpu-h100"}},
+        "spec": {"providerID": provider_id(at)},
+        "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.9"}, {"type": "InternalDNS", "address": name(at)}]}})
+}
+
+/// The record of a node with a label that nodegate owns, whose pool was proven so.
+fn record(at: usize, source: &str) -> SavedState {
+    let user = format!("user=system:node:{}", name(at));
+    let object = json!({"group": "karpenter.sh", "kind": source, "name": format!("gpu-h100-{at:05}"), "uid": uid(at),
+        "providerID": provider_id(at), "labels": {"example.com/pool": "gpu-h100"}});
+    let (lines, proof) = match source {
+        "requester" => (format!("group=pool:gpu-h100\n{user}"), json!({})),
+        "bootstrap" => {
+            let certificate = format!("{at:064x}");
+            let bootstrap = json!({"user": "system:bootstrap:abcdef", "groups": ["system:bootstrappers:pool-gpu-h100"],
+                "certificates": [certificate]});
+            let line = format!("extra.authentication.kubernetes.io/credential-id=X509SHA256={certificate}\n{user}");
+            (line, json!({"bootstrappedBy": [bootstrap]}))
+        }
+        "NodeClaim" => (
+            format!("extra.sessionName={}\n{user}", instance(at)),
+            json!({"provisionedBy": [object], "provisionedFor": uid(at)}),
+        ),
+        "Machine" => {
+            (format!("no-extra.sessionName\n{user}"), json!({"provisionedBy": [object], "provisionedFor": uid(at)}))
+        }
+        _ => (String::new(), json!({})),
+    };
+    let mut record = json!({"nodeName": name(at), "nodeUID": uid(at), "revision": 2,
+        "owned": {"labels": {"node-role.kubernetes.io/gpu": ""}}});
+    let fields = record.as_object_mut().expect("an object");
+    if !lines.is_empty() {
+        fields.insert("authenticatedAs".to_owned(), json!(lines));
+    }
+    fields.extend(proof.as_object().cloned().unwrap_or_default());
+    serde_json::from_value(record).expect("a record")
+}
