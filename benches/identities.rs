@@ -121,9 +121,10 @@ async fn listen(what: &str, nodes: usize, witnesses: &Arc<Witnesses>) {
     while nodes > 0 && !is_known() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // What was read is dropped by then.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    drop(following);
+    // With it goes the API server, which has the list.
+    following.abort();
+    drop(following.await);
 }
 
 /// The name of a node, as in a cloud.

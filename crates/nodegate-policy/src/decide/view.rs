@@ -6,9 +6,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use crate::api::names::TaintEffect;
-use crate::cel::{
-    Budget, EvaluationError, Excerpt, Expression, GpuVariables, IdentityVariables, Paths, Reads, Variables,
-};
+use crate::cel::{Budget, EvaluationError, Excerpt, Expression, GpuVariables, Paths, Variables};
 use crate::decide::answers::Answers;
 use crate::facts::asserted::Contradiction;
 use crate::facts::evidence::Evidence;
@@ -201,11 +199,6 @@ impl<'a> View<'a> {
         self.name_groups.binary_search(&group).is_ok()
     }
 
-    /// The pools of the node. What is known of it is evidence for its kubelet, so nothing that rules assign changes them.
-    pub(crate) fn pools(&self) -> &PoolsOfNode<'a> {
-        self.pools.get_or_init(|| self.set.pools().of_node(&self.facts.name, &self.name_groups, self.evidence))
-    }
-
     /// The groups the node's name is in.
     pub(crate) fn name_groups(&self) -> &[NameGroup] {
         &self.name_groups
@@ -239,17 +232,6 @@ impl<'a> View<'a> {
         let aside = aside.filter_map(|(key, instead)| instead.map(|value| (*key, value)));
         let given = self.labels.keys().filter_map(|key| self.label(key).map(|value| (&**key, value)));
         base.chain(aside).filter(|(key, value)| !self.is_assigned(key, value)).chain(given)
-    }
-
-    /// The instance as which the node's kubelet was authenticated.
-    pub(crate) fn instance(&self) -> Option<&'a str> {
-        self.set.instances(self.evidence?)?.first().copied()
-    }
-
-    /// What is asserted about the node and contradicts its proof.
-    pub(crate) fn contradictions(&self) -> &[Contradiction] {
-        let find = || self.evidence.map(|evidence| self.set.contradictions(self.facts, evidence)).unwrap_or_default();
-        self.contradictions.get_or_init(find)
     }
 
     fn taint_counts(&self, key: &str, effect: &str) -> bool {
@@ -375,21 +357,6 @@ impl<'a> View<'a> {
         evaluate(&variables.within(budget))
     }
 
-    /// What is known of the identity of the node, for CEL, as far as an expression reads it.
-    fn identity_variables(&self, reads: &Reads) -> IdentityVariables<'_> {
-        let pools = self.pools();
-        let strongest = pools.strongest().map(|(pool, proof)| (pool, proof.as_str()));
-        let found = if reads.contradictions { self.contradictions() } else { &[] };
-        let mut contradictions: Vec<&str> = found.iter().map(|one| one.assertion.as_str()).collect();
-        contradictions.dedup();
-        IdentityVariables {
-            strongest,
-            pools: pools.proven.iter().map(|(name, _)| *name).collect(),
-            instance: self.instance(),
-            contradictions,
-        }
-    }
-
     /// GPU facts for CEL. Unknown facts are omitted; a settled node without any GPU facts has a count of 0.
     fn gpu_variables(&self) -> GpuVariables<'_> {
         match self.gpu() {
@@ -412,6 +379,7 @@ impl<'a> View<'a> {
     }
 }
 
+mod identity;
 mod told;
 
 #[cfg(test)]

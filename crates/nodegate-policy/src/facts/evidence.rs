@@ -6,18 +6,13 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
-
-use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use crate::api::pools::MachineKind;
 use crate::api::state::{Asserted, ProvisionedBy, SavedState};
 use crate::facts::NodeFacts;
 use crate::facts::asserted::Assertions;
 use crate::facts::bootstrap::{self, Bootstrapper, CREDENTIAL_ID};
-use crate::facts::json_borrow::Text;
-use crate::facts::json_kinds::{List, object};
 use crate::facts::machines::MachinesOfNode;
 use crate::facts::request::{KUBELET_USER, Requester};
 use crate::set::PolicySet;
@@ -39,51 +34,6 @@ pub(crate) const EXTRA: &str = "extra.";
 pub(crate) const NO_EXTRA: &str = "no-extra.";
 /// The line that the guard adds where the kubelet has sent the annotation itself.
 pub(crate) const REPLACED: &str = "replaced";
-
-/// `userInfo.extra` of a review, as JSON that is parsed only where something asks for it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Extra<'a>(Option<&'a str>);
-
-impl<'a> Extra<'a> {
-    /// Extra information in JSON: an object of lists of strings.
-    pub fn new(json: Option<&'a str>) -> Self {
-        Self(json)
-    }
-
-    /// The JSON, if there is any.
-    pub(crate) fn json(self) -> Option<&'a str> {
-        self.0
-    }
-
-    /// The values of these keys; `None` if it is not what an API server sends.
-    fn of_keys(self, keys: &[Box<str>]) -> Option<Vec<(Text<'a>, Vec<Text<'a>>)>> {
-        struct Wanted<'k>(&'k [Box<str>]);
-        impl<'de> Visitor<'de> for Wanted<'_> {
-            type Value = Vec<(Text<'de>, Vec<Text<'de>>)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of lists of strings")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut found: Self::Value = Vec::new();
-                while let Some(key) = map.next_key::<Text<'de>>()? {
-                    if self.0.iter().any(|wanted| **wanted == *key) {
-                        let List(values) = map.next_value::<List<Text<'de>, LINES_MAX>>()?;
-                        found.retain(|(other, _)| *other != key);
-                        found.push((key, values));
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
-                }
-                Ok(found)
-            }
-        }
-        let Some(text) = self.0 else { return Some(Vec::new()) };
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        object(&mut deserializer, Wanted(keys)).ok()
-    }
-}
 
 /// Knows what neither the review nor the record of a node says of it.
 pub trait Witness {
@@ -343,6 +293,8 @@ impl<'a> Evidence<'a> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::facts::extra::Extra;
+    use crate::facts::json_borrow::Text;
 
     fn kubelet<'a>(groups: &[&'a str], extra: &'a str) -> Requester<'a> {
         Requester {

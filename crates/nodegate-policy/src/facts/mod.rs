@@ -3,6 +3,7 @@
 pub(crate) mod asserted;
 pub(crate) mod bootstrap;
 pub(crate) mod evidence;
+pub(crate) mod extra;
 pub mod gpu;
 pub(crate) mod inventory;
 pub(crate) mod json_borrow;

@@ -3,7 +3,8 @@
 use crate::api::state::SavedState;
 use crate::cel::Budget;
 use crate::facts::NodeFacts;
-use crate::facts::evidence::{Evidence, Extra};
+use crate::facts::evidence::Evidence;
+use crate::facts::extra::Extra;
 use crate::facts::inventory::InventoryAnswers;
 use crate::facts::json_borrow::Text;
 use crate::facts::pending_taints::PendingTaints;
