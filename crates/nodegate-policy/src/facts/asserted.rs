@@ -111,8 +111,9 @@ impl Asserted {
         };
         self.machines.retain(|machine| !is_own(machine));
         // Of a node whose own bootstrap is not known, it is not known which are others.
-        let Some(own) = bootstrapper else { return self };
-        let contradicts = |known: &Bootstrapper| set.bootstrapped_pools(known) != set.bootstrapped_pools(own);
+        let Some(own) = bootstrapper.filter(|_| !certificates.is_empty()) else { return self };
+        let pools = set.bootstrapped_pools(own);
+        let contradicts = |known: &Bootstrapper| set.bootstrapped_pools(known) != pools;
         for CertificateForNode { certificate, bootstrapper } in certificates {
             if *bootstrapper != *own {
                 self.add(certificate, &bootstrapper, contradicts);
@@ -159,17 +160,21 @@ impl PolicySet {
         let machines = evidence.machines();
         let is_absent = || self.machine_kinds().iter().all(|kind| machines.is_absent(*kind));
         let has_no_certificate = || evidence.certificate().is_none() && evidence.extra(CREDENTIAL_ID).is_some();
-        let knows_machine = node.provider_id.is_none() || !machines.found.is_empty() || is_absent();
+        let has_machine = || self.machines_that_count(evidence).next().is_some();
+        let knows_machine = node.provider_id.is_none() || has_machine() || is_absent();
         let knows_bootstrap = evidence.bootstrapper().is_some() || has_no_certificate();
         (knows_machine || !asks_for_machines) && (knows_bootstrap || !asks_for_bootstrap)
+    }
+
+    /// The objects that stand for a node's machine, without those in other namespaces, where others may write them.
+    fn machines_that_count<'e>(&self, evidence: &'e Evidence<'_>) -> impl Iterator<Item = &'e ProvisionedBy> {
+        evidence.machines().found.iter().filter(|object| self.pools().counts(&object.kind, &object.name))
     }
 
     /// The node's provider ID, if it is that of another machine than the one that the node is proven to be.
     fn machine_of_another(&self, node: &NodeFacts<'_>, evidence: &Evidence<'_>) -> Option<Contradiction> {
         let asserted = node.provider_id.as_deref()?;
-        // In other namespaces, others may write them.
-        let own: Vec<&ProvisionedBy> =
-            evidence.machines().found.iter().filter(|object| self.pools().counts(&object.kind, &object.name)).collect();
+        let own: Vec<&ProvisionedBy> = self.machines_that_count(evidence).collect();
         if own.iter().any(|object| object.provider_id == asserted) {
             return None;
         }
@@ -368,11 +373,16 @@ mod tests {
             let saved = serde_json::from_value(saved).unwrap();
             let node = NodeFacts { uid: Some(crate::Text("u".into())), ..node.clone() };
             let evidence = Evidence::of_stored(&node, &saved, false).unwrap();
-            [json!(["tenant"]), json!(["fleet"])]
-                .map(|namespaces| set(name_from(namespaces)).contradictions(&node, &evidence).len())
+            [json!(["tenant"]), json!(["fleet"])].map(|namespaces| set(name_from(namespaces))).map(|set| {
+                (set.contradictions(&node, &evidence).len(), set.knows_contradictions(&node, Some(&evidence)))
+            })
         };
-        assert_eq!(contradictions(Some("x://2"), None), [1, 0], "an own object with another ID");
-        assert_eq!(contradictions(None, Some("tenant/b")), [1, 0], "another's with this ID");
-        assert_eq!(contradictions(Some("x://1"), Some("fleet/b")), [0, 1], "no own object of a tenant hides it");
+        assert_eq!(contradictions(Some("x://2"), None), [(1, true), (0, false)], "an own object with another ID");
+        assert_eq!(contradictions(None, Some("tenant/b")), [(1, false), (0, false)], "another's with this ID");
+        assert_eq!(
+            contradictions(Some("x://1"), Some("fleet/b")),
+            [(0, true), (1, false)],
+            "no own object of a tenant hides it"
+        );
     }
 }
