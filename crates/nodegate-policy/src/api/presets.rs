@@ -5,38 +5,27 @@ use std::sync::Arc;
 use crate::api::document::{Origin, PolicyDocument};
 use crate::api::policy::{EntryMode, NodePolicySpec};
 
-/// The valid names in `presets`.
-pub(crate) const NAMES: [&str; 12] = [
-    "baseline",
-    "baseline-warn",
-    "baseline-audit",
-    "gpu",
-    "aliases",
-    "vendor-guard",
-    "eks",
-    "karpenter",
-    "aks",
-    "cluster-api",
-    "openshift",
-    "kubeadm",
+const BASELINE: &str = include_str!("presets/baseline.yaml");
+/// The presets: name, text, and the mode of its entries if it is not that of the text.
+const PRESETS: [(&str, &str, Option<EntryMode>); 12] = [
+    ("baseline", BASELINE, None),
+    ("baseline-warn", BASELINE, Some(EntryMode::Warn)),
+    ("baseline-audit", BASELINE, Some(EntryMode::Audit)),
+    ("gpu", include_str!("presets/gpu.yaml"), None),
+    ("aliases", include_str!("presets/aliases.yaml"), None),
+    ("vendor-guard", include_str!("presets/vendor-guard.yaml"), None),
+    ("eks", include_str!("presets/eks.yaml"), None),
+    ("karpenter", include_str!("presets/karpenter.yaml"), None),
+    ("aks", include_str!("presets/aks.yaml"), None),
+    ("cluster-api", include_str!("presets/cluster-api.yaml"), None),
+    ("openshift", include_str!("presets/openshift.yaml"), None),
+    ("kubeadm", include_str!("presets/kubeadm.yaml"), None),
 ];
 
-const BASELINE: &str = include_str!("presets/baseline.yaml");
-/// The text of each preset, with the mode of its entries if it is not that of the text.
-const TEXTS: [(&str, Option<EntryMode>); 12] = [
-    (BASELINE, None),
-    (BASELINE, Some(EntryMode::Warn)),
-    (BASELINE, Some(EntryMode::Audit)),
-    (include_str!("presets/gpu.yaml"), None),
-    (include_str!("presets/aliases.yaml"), None),
-    (include_str!("presets/vendor-guard.yaml"), None),
-    (include_str!("presets/eks.yaml"), None),
-    (include_str!("presets/karpenter.yaml"), None),
-    (include_str!("presets/aks.yaml"), None),
-    (include_str!("presets/cluster-api.yaml"), None),
-    (include_str!("presets/openshift.yaml"), None),
-    (include_str!("presets/kubeadm.yaml"), None),
-];
+/// The valid names in `presets`.
+pub(crate) fn names() -> [&'static str; PRESETS.len()] {
+    PRESETS.map(|(name, _, _)| name)
+}
 
 /// The name of a preset as a document, with a prefix that no other policy can have.
 pub(crate) fn document_name(preset: &str) -> String {
@@ -45,8 +34,7 @@ pub(crate) fn document_name(preset: &str) -> String {
 
 /// A preset as a document.
 pub(crate) fn get(name: &str) -> Option<PolicyDocument> {
-    let at = NAMES.iter().position(|known| *known == name)?;
-    let (text, mode) = TEXTS[at];
+    let (_, text, mode) = PRESETS.into_iter().find(|(known, _, _)| *known == name)?;
     let mut document = PolicyDocument::parse_all(&Origin::Preset, text, &mut Vec::new()).pop()?;
     document.name = document_name(name);
     if let Some(governance) = Arc::make_mut(&mut document.spec).governance.as_mut().filter(|_| mode.is_some()) {
@@ -78,7 +66,7 @@ mod tests {
 
     #[test]
     fn every_preset_parses_without_errors_and_compiles() {
-        for (name, (text, _)) in NAMES.iter().zip(TEXTS) {
+        for (name, text, _) in PRESETS {
             let mut errors = Vec::new();
             let documents = PolicyDocument::parse_all(&Origin::Preset, text, &mut errors);
             assert!(errors.is_empty() && documents.len() == 1, "{name}: {errors:?}");

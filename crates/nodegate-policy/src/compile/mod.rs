@@ -252,9 +252,9 @@ fn with_presets(documents: &[PolicyDocument], errors: &mut Vec<PolicyError>) -> 
                 }
                 Some(_) => {}
                 None => {
-                    let remedy = match nearest(name, &presets::NAMES) {
+                    let remedy = match nearest(name, &presets::names()) {
                         Some(near) => format!("did you mean {near:?}?"),
-                        None => format!("the presets are {}", presets::NAMES.join(", ")),
+                        None => format!("the presets are {}", presets::names().join(", ")),
                     };
                     let problem = Problem::new(format!("there is no preset {name:?}"), remedy);
                     add(errors, document.fault(&path.index(index), problem));

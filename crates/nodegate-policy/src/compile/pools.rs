@@ -151,8 +151,7 @@ fn by_proof(spec: &PoolSpec, path: &FieldPath, faults: &mut Faults<'_>) -> PoolB
                 beside.extra.insert(key.clone(), list.clone());
             }
         }
-        let is_nothing = places.is_empty();
-        refuse_nameless(is_nothing, &path, faults);
+        refuse_nameless(places.is_empty(), &path, faults);
         let beside = if beside == PoolRequesterSpec::default() {
             PoolRequester::default()
         } else {

@@ -107,13 +107,12 @@ pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidenc
             PoolProof { source: ProofSource::Name, evidence }
         }
     });
-    let instance = evidence.and_then(|evidence| set.instances(evidence)?.first().map(|one| (*one).to_owned()));
     Some(NodeIdentity {
         pools: pools.proven.iter().map(|(name, _)| (*name).to_owned()).collect(),
         unknown: pools.unknown.iter().map(|name| (*name).to_owned()).collect(),
         may_have_others: pools.others().is_some(),
         proof,
-        instance,
+        instance: set.instance(evidence).map(str::to_owned),
         contradictions: evidence.map(|evidence| set.contradictions(node, evidence)).unwrap_or_default(),
     })
 }

@@ -1,5 +1,6 @@
 //! The compiled policies: immutable, shared, swapped as a whole.
 
+mod asked;
 pub(crate) mod defaults;
 pub(crate) mod governance;
 pub(crate) mod index;
@@ -20,12 +21,8 @@ use std::time::Duration;
 use crate::api::document::PolicyDocument;
 use crate::api::names::LabelKey;
 use crate::api::policy::MigrationPhase;
-use crate::api::pools::MachineKind;
 use crate::api::presets::document_name;
-use crate::api::state::SavedState;
 use crate::cel::{ReadPaths, SharedPaths};
-use crate::facts::bootstrap::Bootstrapper;
-use crate::facts::evidence::Evidence;
 use crate::facts::publishers::Publisher;
 use crate::keys::pattern::KeySet;
 use crate::keys::restriction::is_restricted;
@@ -36,7 +33,7 @@ use crate::set::index::{NameIndex, RuleFinder, RuleIndex};
 use crate::set::inventory::Inventory;
 use crate::set::matcher::NameGroup;
 use crate::set::migration::{Migration, MigrationInForce};
-use crate::set::pools::{Pools, ProofSource};
+use crate::set::pools::Pools;
 use crate::set::rule::{Rule, RuleId, Strength};
 
 /// How long saved state is kept after its node is deleted, if a persist section does not say it.
@@ -130,67 +127,6 @@ impl PolicySet {
     /// The names of a group as written.
     pub(crate) fn names_of(&self, group: NameGroup) -> impl Iterator<Item = &str> {
         self.parts.names.written(group)
-    }
-
-    /// Whether pools ask for what the API server authenticated about kubelets.
-    pub fn asks_for_evidence(&self) -> bool {
-        self.pools().asked_of_requester().is_some()
-    }
-
-    /// Whether pools ask who requested the certificates of kubelets.
-    pub fn asks_for_bootstrap(&self) -> bool {
-        self.pools().asks_for_bootstrap()
-    }
-
-    /// Whether pools ask for the objects that provisioners make for machines.
-    pub fn asks_for_machines(&self) -> bool {
-        !self.machine_kinds().is_empty()
-    }
-
-    /// The kinds of those objects, each once.
-    pub fn machine_kinds(&self) -> &[MachineKind] {
-        self.pools().machine_kinds()
-    }
-
-    /// The labels of those objects that are asked for, each once.
-    pub fn machine_labels(&self) -> BTreeSet<&str> {
-        self.pools().machine_labels()
-    }
-
-    /// The instances as which a kubelet was authenticated; `None` if that is not known.
-    pub fn instances<'e>(&self, evidence: &'e Evidence<'_>) -> Option<Vec<&'e str>> {
-        evidence.instances(self.pools().instance_keys())
-    }
-
-    /// Whether it is known as which instance a kubelet was authenticated, if as one. Where no pool asks for it, none is said.
-    pub(crate) fn knows_instance(&self, evidence: Option<&Evidence<'_>>) -> bool {
-        !self.asks_for_machines() || evidence.is_some_and(|evidence| self.instances(evidence).is_some())
-    }
-
-    /// Whether a node's pools depend on what may still become known: who asked for its kubelet's certificate, or, while no pool
-    /// is proven, the provisioner's object for its machine. Where something may be restored to the node, a pool that only its name
-    /// proves does not count; where that was saved of a machine with an object, only the object does.
-    pub fn awaits_proof(&self, node: &str, saved: Option<&SavedState>, evidence: Option<&Evidence<'_>>) -> bool {
-        let Some(known) = evidence else { return false };
-        let awaits_bootstrap =
-            self.asks_for_bootstrap() && known.certificate().is_some() && known.bootstrapper().is_none();
-        let awaits_machine = || {
-            let pools = self.pools().of_node(node, &self.name_groups(node), evidence);
-            let restores = saved.is_some_and(SavedState::restores);
-            let was_provisioned = saved.is_some_and(SavedState::was_provisioned);
-            let is_proven = |(_, proof): &(&str, ProofSource)| match proof {
-                ProofSource::Machine => true,
-                ProofSource::Requester | ProofSource::Bootstrap => !was_provisioned,
-                ProofSource::Name => !restores,
-            };
-            pools.may_have_object && !pools.proven.iter().any(is_proven)
-        };
-        awaits_bootstrap || (self.asks_for_machines() && awaits_machine())
-    }
-
-    /// The pools of the kubelets whose first certificates this user asked for.
-    pub fn bootstrapped_pools<'s>(&'s self, bootstrapper: &'s Bootstrapper) -> BTreeSet<&'s str> {
-        self.pools().of_bootstrapper(bootstrapper)
     }
 
     /// The pools.

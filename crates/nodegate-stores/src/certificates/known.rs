@@ -127,9 +127,8 @@ impl Known {
             recorded.any(|one| one.certificates.iter().any(|known| known == certificate))
         };
         let known = self.newest(node).iter().filter_map(|fingerprint| {
-            let certificate = hexadecimal(fingerprint);
-            let bootstrapper = self.bootstrapper(*fingerprint, saved).filter(|_| !has_created(&certificate))?;
-            Some(CertificateForNode { certificate, bootstrapper })
+            let certificate = Some(hexadecimal(fingerprint)).filter(|certificate| !has_created(certificate))?;
+            Some(CertificateForNode { certificate, bootstrapper: self.bootstrapper(*fingerprint, saved)? })
         });
         known.collect()
     }

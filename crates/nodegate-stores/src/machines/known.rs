@@ -7,7 +7,7 @@ use super::Asked;
 use super::object::{MachineObject, Provisioner};
 use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::state::{AssertedMachine, ProvisionedBy};
-use nodegate_policy::{Absence, MachinesOfNode, instance_of, node_names};
+use nodegate_policy::{Absence, MachinesOfNode, instance_of};
 
 /// How many objects may lead to one node. With more of them, nothing is known of it.
 const FOUND_MAX: usize = 8;
@@ -148,14 +148,11 @@ impl Known {
     fn of_name(&self, node: &str) -> Vec<&Arc<MachineObject>> {
         // A derived name is the instance, or begins with it and a dot.
         let host = node.split_once('.').map(|(host, _)| host);
-        let alike = [Some(node), host].into_iter().flatten().filter_map(|name| self.by_instance.get(name)).flatten();
-        let derived = alike.filter(|object| node_names(&object.provider_id).iter().any(|name| **name == *node));
-        let mut found: Vec<&Arc<MachineObject>> = derived.collect();
-        for object in self.by_host_name.get(node).into_iter().flatten() {
-            if !found.iter().any(|other| Arc::ptr_eq(other, object)) {
-                found.push(object);
-            }
-        }
+        let of_instance = [Some(node), host].into_iter().flatten().filter_map(|name| self.by_instance.get(name));
+        let alike = of_instance.chain(self.by_host_name.get(node)).flatten();
+        let mut found: Vec<&Arc<MachineObject>> = alike.filter(|object| object.leads_to(node)).collect();
+        found.sort_unstable_by_key(|object| Arc::as_ptr(object));
+        found.dedup_by(|one, other| Arc::ptr_eq(one, other));
         found
     }
 

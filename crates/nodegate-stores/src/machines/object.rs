@@ -132,6 +132,12 @@ impl MachineObject {
         names
     }
 
+    /// Whether it leads to the node with this name.
+    pub(super) fn leads_to(&self, node: &str) -> bool {
+        self.host_names.iter().any(|name| **name == *node)
+            || node_names(&self.provider_id).iter().any(|name| **name == *node)
+    }
+
     /// Whether its node has one of these names for certain.
     pub(super) fn is_named(&self) -> bool {
         !self.host_names.is_empty() || is_named_after(&self.provider_id)
@@ -144,7 +150,7 @@ impl MachineObject {
             kind: self.provisioner.kind().as_str().to_owned(),
             name: self.name.to_string(),
             provider_id: self.provider_id.to_string(),
-            has_another_name: self.is_named() && !self.node_names().iter().any(|name| **name == *node),
+            has_another_name: self.is_named() && !self.leads_to(node),
         }
     }
 

@@ -13,7 +13,7 @@ impl<'a> View<'a> {
 
     /// The instance as which the node's kubelet was authenticated.
     pub(crate) fn instance(&self) -> Option<&'a str> {
-        self.set.instances(self.evidence?)?.first().copied()
+        self.set.instance(self.evidence)
     }
 
     /// What is asserted about the node and contradicts its proof.
