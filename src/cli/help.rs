@@ -7,7 +7,7 @@ use clap::Command;
 /// Each command is in one group.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Write policies", &["init", "check", "test", "plan"]),
-    ("Run", &["serve", "apply", "render", "export", "firstboot", "certs", "verify"]),
+    ("Run", &["serve", "apply", "render", "export", "firstboot", "certs", "verify", "pools"]),
     ("Look", &["demo", "report", "explain", "history", "probe"]),
     ("Move and remove", &["migrate", "cleanup"]),
     ("More", &["completions", "man", "help"]),

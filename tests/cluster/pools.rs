@@ -4,6 +4,7 @@ use hyper::Request;
 use kube::core::Status;
 use serde_json::{Value, json};
 
+use super::commands::run;
 use super::control_plane::{ControlPlane, exclusive};
 use super::guard::Guard;
 use super::keeping::{config_maps, eventually_state, node, until_led};
@@ -209,6 +210,68 @@ async fn the_guard_writes_evidence_while_every_replica_is_dead_and_replaces_a_fo
     nodegate.eventually("the forged evidence is told", told).await;
     assert_eq!(label(&admin.get("pool-9").await, ROLE), None);
     for name in ["pool-8", "pool-9"] {
+        admin.delete(name).await;
+    }
+}
+
+#[tokio::test]
+async fn an_administrator_vouches_for_nodes_that_were_there_before() {
+    let cluster = exclusive();
+    let plane = cluster.plane;
+    let admin = Requester::admin(plane).await;
+    for (name, shape) in [("pool-11", "a"), ("pool-12", "a"), ("pool-13", "b")] {
+        admin.delete(name).await;
+        // Without a guard, nothing that a node has on it counts.
+        join(plane, &node(name, json!({"shape": shape})), OF_CPU, false).await.unwrap();
+    }
+    let nodegate = Nodegate::start(plane, &setup());
+    until_led(&nodegate).await;
+    let maps = config_maps(plane, &nodegate.namespace).await;
+    for name in ["pool-11", "pool-12", "pool-13"] {
+        eventually_state(&maps, name, "recorded", |state| state["nodeUID"].is_string()).await;
+    }
+    let pools = |arguments: &[&str]| {
+        let all = [&["pools"], arguments, &["--namespace", &nodegate.namespace]].concat();
+        run(plane, None, &all)
+    };
+    // A typo, a pool that nobody has, and a trial change nothing.
+    let unknown = pools(&["adopt", "gpus", "--selector", "shape=a"]);
+    assert!(unknown.errors.contains("have no pool gpus; they have gpu, gpu-by-role"), "{}", unknown.errors);
+    assert!(pools(&["adopt", "gpu", "--selector", "shape=c"]).errors.contains("no node has such labels"));
+    let dry = pools(&["adopt", "gpu", "--selector", "shape=a", "--dry-run"]).with(0);
+    let lines =
+        |what: &str| format!("node pool-11: {what} it belongs to gpu\nnode pool-12: {what} it belongs to gpu\n");
+    assert_eq!(dry, lines("would be recorded:"));
+    assert_eq!(pools(&["adopt", "gpu", "--selector", "shape=a"]).with(0), lines("recorded:"));
+    for name in ["pool-11", "pool-12"] {
+        admin.eventually(name, "it has its role", |node| label(node, ROLE) == Some("")).await;
+    }
+    assert_eq!(label(&admin.get("pool-13").await, ROLE), None);
+    let state = eventually_state(&maps, "pool-11", "adopted", |state| state["adopted"].is_object()).await;
+    assert_eq!(state["adopted"]["pools"], json!(["gpu"]), "{state:#}");
+    let by = state["adopted"]["by"].as_str().unwrap();
+    let explained = run(plane, None, &["explain", "pool-11", "--namespace", &nodegate.namespace]).with(0);
+    assert!(explained.contains("the word of an administrator") && explained.contains(by), "{explained}");
+    let history = run(plane, None, &["history", "pool-11", "--namespace", &nodegate.namespace]).with(0);
+    assert!(history.lines().any(|line| line.contains(by) && line.contains("adopted")), "{history}");
+    // It is about this object: whoever creates the node again proves a pool, or has none.
+    admin.delete("pool-12").await;
+    join(plane, &node("pool-12", json!({"shape": "a"})), OF_CPU, false).await.unwrap();
+    let another = |state: &Value| state["nodeUID"].is_string() && state["adopted"].is_null();
+    eventually_state(&maps, "pool-12", "another node is recorded", another).await;
+    assert_eq!(label(&admin.get("pool-12").await, ROLE), None);
+    // Taken back, it counts no more: what was given stays, because nothing is known, until somebody removes it.
+    let forgotten = pools(&["forget", "--node", "pool-11", "--node", "pool-0"]);
+    let expected = format!(
+        "node pool-11: recorded: nobody vouches for it any more ({by} did, for gpu)\nnode pool-0: nothing is recorded: it is not in the cluster\n"
+    );
+    assert_eq!(forgotten.with(1), expected);
+    eventually_state(&maps, "pool-11", "forgotten", |state| state["adopted"].is_null()).await;
+    assert_eq!(label(&admin.get("pool-11").await, ROLE), Some(""));
+    admin.label("pool-11", ROLE, Value::Null).await.unwrap();
+    nodegate.until_resynced(1).await;
+    assert_eq!(label(&admin.get("pool-11").await, ROLE), None);
+    for name in ["pool-11", "pool-12", "pool-13"] {
         admin.delete(name).await;
     }
 }

@@ -46,7 +46,7 @@ pub(in crate::cli) async fn revert(
     change: &Change,
 ) -> anyhow::Result<Findings> {
     anyhow::ensure!(
-        !change.key.is_empty() && change.how() != How::Rejected,
+        !change.key.is_empty() && !matches!(change.how(), How::Rejected | How::Adopted),
         "change {} of node {node} is not the change of a key, so it cannot be reverted",
         change.id
     );

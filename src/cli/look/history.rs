@@ -221,7 +221,7 @@ pub(in crate::cli) fn changed(entry: &Entry) -> String {
     let quoted = |value: &Option<String>| value.as_deref().map_or("-".to_owned(), |value| format!("{value:?}"));
     match (entry.field, entry.how) {
         (FieldName::Node, How::Rejected) => "claimed by the kubelet".to_owned(),
-        (FieldName::Node, _) => "-".to_owned(),
+        (FieldName::Node, how) if how != How::Adopted => "-".to_owned(),
         (_, How::Rejected) => format!("kubelet asserted {}", quoted(&entry.value)),
         _ => format!("{} → {}", quoted(&entry.was), quoted(&entry.value)),
     }

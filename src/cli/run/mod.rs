@@ -4,5 +4,6 @@ pub(super) mod apply;
 pub(super) mod certs;
 pub(super) mod export;
 pub(super) mod firstboot;
+pub(super) mod pools;
 pub(super) mod serve;
 pub(super) mod verify;

@@ -251,6 +251,9 @@ pub struct SavedCase {
     /// What the API server authenticated about the kubelet that created that object: lines such as `group=pool:gpu`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authenticated_as: Option<Vec<String>>,
+    /// The pools that an administrator vouches for, of that object (`nodegate pools adopt`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub adopted: Vec<String>,
 }
 
 /// The expected result of a write. Omitted fields are not checked.

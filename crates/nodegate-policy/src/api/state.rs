@@ -3,10 +3,13 @@
 //! `nodeName`, `labels` and `capturedAt` are those of the reference operator's `state.json`, so its
 //! documents can be read. Unknown fields are kept, because a newer version may have written them.
 
+mod change;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use change::{Change, How};
 
 /// The `state.json` document of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -72,6 +75,9 @@ pub struct SavedState {
     /// What was asserted about this node object that its kubelet is not proven to be, if a policy asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asserted: Option<Asserted>,
+    /// The pools that an administrator vouches for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<Adopted>,
     /// What was saved of an earlier node of this name that was of another pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_another_pool: Option<SavedOfPool>,
@@ -94,6 +100,23 @@ impl SavedState {
     /// The provisioners' objects that stood for the machine of the node object that it describes.
     pub fn machines(&self) -> &[ProvisionedBy] {
         if self.is_of_object(self.provisioned_for.as_deref()) { &self.provisioned_by } else { &[] }
+    }
+
+    /// What an administrator vouches for, of the node object that it describes.
+    pub fn adopted(&self) -> Option<&Adopted> {
+        self.adopted.as_ref().filter(|adopted| self.is_of_object(Some(&adopted.node_uid)))
+    }
+
+    /// What is saved of the node that it describes, with the evidence for its pools.
+    pub(crate) fn of_last_pool(&self) -> SavedOfPool {
+        SavedOfPool {
+            authenticated_as: self.authenticated_as.clone(),
+            provisioned_by: self.machines().to_vec(),
+            adopted: self.adopted().cloned(),
+            labels: self.labels.clone(),
+            taints: self.taints.clone(),
+            ..SavedOfPool::default()
+        }
     }
 
     /// Whether what there is to restore is of a machine of a provisioner.
@@ -127,12 +150,33 @@ pub struct SavedOfPool {
     /// The provisioners' objects that stood for its machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provisioned_by: Vec<ProvisionedBy>,
+    /// The pools that an administrator vouched for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<Adopted>,
     /// Persisted labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Persisted taints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<SavedTaint>,
+    /// Fields of a newer version, which are kept.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, serde_json::Value>,
+}
+
+/// What an administrator said about one node object (`nodegate pools adopt`). It counts as far as nothing is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Adopted {
+    /// The uid of the node object. The next one of its name is another machine, perhaps, of which nobody has said anything.
+    #[serde(rename = "nodeUID")]
+    pub node_uid: String,
+    /// The pools that it belongs to, sorted by name.
+    pub pools: Vec<String>,
+    /// The name of the user who said it, as the API server authenticated it.
+    pub by: String,
+    /// When (RFC 3339).
+    pub at: String,
     /// Fields of a newer version, which are kept.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,
@@ -208,99 +252,6 @@ pub struct Bootstrap {
     pub groups: Vec<String>,
     /// The certificates, as hexadecimal SHA-256 fingerprints of their DER form; the newest are last.
     pub certificates: Vec<String>,
-}
-
-/// One change of a node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Change {
-    /// The number of the change, increasing per node; the ID for `history NODE --revert ID`.
-    pub id: u64,
-    /// When it happened, or when nodegate noticed it (RFC 3339).
-    pub time: String,
-    /// The field manager that wrote it, or the requester in the last-change annotation; empty if nobody claims it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub by: String,
-    /// Whether `by` is the requester, whom the API server has authenticated. Clients choose the names of field managers.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub by_requester: bool,
-    /// `admission`, `controller`, `restored`, `kubelet`, `rejected`, `user`, `unknown`, `deleted` or `returned`; `status` and `update` in
-    /// records of older versions.
-    pub how: String,
-    /// The rule of a change that nodegate made, as `policy/rule`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub rule: String,
-    /// `label`, `annotation` or `taint`; `node` if the node was deleted or has returned, or a
-    /// claim about it was rejected.
-    pub field: String,
-    /// The key; for a taint `key:Effect`. Empty if the node was deleted or has returned; what was claimed if a claim about
-    /// the node was rejected.
-    pub key: String,
-    /// The value before; absent if the key was absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub old: Option<String>,
-    /// The value after; absent if the key was removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub new: Option<String>,
-}
-
-/// How a change came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum How {
-    /// nodegate's webhook set it in another's request. Of a taint: it had the rule's value when the node was first
-    /// seen.
-    Admission,
-    /// nodegate's controller set it.
-    Controller,
-    /// nodegate restored it from saved state.
-    Restored,
-    /// The kubelet set it, judged by the field manager.
-    Kubelet,
-    /// The kubelet claimed `value`, which was rejected. The key did not change.
-    Rejected,
-    /// Another person or program set it.
-    User,
-    /// It is unknown who removed the key.
-    Unknown,
-    /// The node was deleted.
-    Deleted,
-    /// A node with this name was created again.
-    Returned,
-}
-
-impl How {
-    /// The name in [`Change::how`].
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Admission => "admission",
-            Self::Controller => "controller",
-            Self::Restored => "restored",
-            Self::Kubelet => "kubelet",
-            Self::Rejected => "rejected",
-            Self::User => "user",
-            Self::Unknown => "unknown",
-            Self::Deleted => "deleted",
-            Self::Returned => "returned",
-        }
-    }
-}
-
-impl Change {
-    /// How the change came about. Records of older versions have other names.
-    pub fn how(&self) -> How {
-        match self.how.as_str() {
-            "admission" => How::Admission,
-            "controller" => How::Controller,
-            "restored" => How::Restored,
-            "kubelet" | "status" => How::Kubelet,
-            "rejected" => How::Rejected,
-            "unknown" => How::Unknown,
-            "deleted" => How::Deleted,
-            "returned" => How::Returned,
-            _ => How::User,
-        }
-    }
 }
 
 /// A persisted taint.

@@ -21,11 +21,9 @@ impl PolicySet {
             return None;
         }
         let now = self.proven_pools(name, evidence);
-        let of = |authenticated_as: Option<&str>, provisioned_by: &[ProvisionedBy]| {
-            let known = Evidence::of_record(saved, authenticated_as, provisioned_by);
-            self.proven_pools(&saved.node_name, known.as_ref())
-        };
-        let last = of(saved.authenticated_as.as_deref(), saved.machines());
+        let of = |one: &SavedOfPool| self.proven_pools(&saved.node_name, Evidence::of_saved(saved, one).as_ref());
+        let of_last = saved.of_last_pool();
+        let last = of(&of_last);
         // An object whose label was not asked for then may have been of any pool.
         let is_unasked =
             |object: &ProvisionedBy| self.machine_labels().iter().any(|key| !object.labels.contains_key(*key));
@@ -34,10 +32,7 @@ impl PolicySet {
             return None;
         }
         let earlier = saved.of_another_pool.as_ref();
-        let is_of_earlier = |earlier: &&SavedOfPool| {
-            let pools = of(earlier.authenticated_as.as_deref(), &earlier.provisioned_by);
-            pools.iter().any(|pool| now.contains(pool))
-        };
+        let is_of_earlier = |earlier: &&SavedOfPool| of(earlier).iter().any(|pool| now.contains(pool));
         let of_same_pool = earlier.filter(is_of_earlier);
         // Nothing is known of either, as in a cluster without pools.
         if !was_of_some && of_same_pool.is_none() && (earlier.is_none() || now.is_empty()) {
@@ -45,11 +40,7 @@ impl PolicySet {
         }
         let SavedOfPool { labels, taints, .. } = of_same_pool.cloned().unwrap_or_default();
         let of_another_pool = match (was_of_some, of_same_pool) {
-            (true, _) => {
-                let SavedState { authenticated_as, labels, taints, .. } = saved.clone();
-                let provisioned_by = saved.machines().to_vec();
-                Some(SavedOfPool { authenticated_as, provisioned_by, labels, taints, ..SavedOfPool::default() })
-            }
+            (true, _) => Some(of_last),
             (false, None) => saved.of_another_pool.clone(),
             (false, Some(_)) => None,
         };

@@ -41,7 +41,7 @@ pub struct PoolProof {
     pub source: ProofSource,
     /// `groups` and extra information (`extra.KEY`) of a requester; the `object` of a provisioner, with the `providerID` of its machine and
     /// the `instance` or the `name` that leads to it; the `user` and `groups` of a bootstrap, with the `certificate` that the kubelet
-    /// presented; or the `name`.
+    /// presented; who said it (`by`), and when (`at`), if an administrator did; or the `name`.
     pub evidence: BTreeMap<String, Vec<String>>,
 }
 
@@ -85,6 +85,32 @@ pub fn pool_names(set: &PolicySet) -> BTreeSet<&str> {
     set.pools().names()
 }
 
+/// What an administrator's word that a node belongs to a pool would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vouching {
+    /// It would count: too little is known of the node.
+    Counts,
+    /// Nothing: that the node belongs to the pool is proven already.
+    Proven(ProofSource),
+    /// Nothing: what is known of the node proves that it does not.
+    Refuted,
+}
+
+/// What an administrator's word that a node belongs to the pool would do. `evidence`: of [`Evidence::of_stored`].
+pub fn vouching(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidence<'_>>, pool: &str) -> Vouching {
+    let pools = set.pools().of_node(&node.name, &set.name_groups(&node.name), evidence);
+    match pools.proven.iter().find(|(name, _)| *name == pool) {
+        Some((_, source)) => Vouching::Proven(*source),
+        None if pools.others().is_some() || pools.unknown.contains(pool) => Vouching::Counts,
+        None => Vouching::Refuted,
+    }
+}
+
+/// Whether the policies have a pool of this name, or what proves a pool may have it.
+pub fn may_be_pool(set: &PolicySet, name: &str) -> bool {
+    set.pools().have_any_names() || set.pools().names().contains(name)
+}
+
 /// The pools of a node; `None` if no policy has pools. `evidence`: of [`Evidence::of_stored`].
 pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidence<'_>>) -> Option<NodeIdentity> {
     if set.pools().is_empty() {
@@ -101,6 +127,12 @@ pub fn identity(set: &PolicySet, node: &NodeFacts<'_>, evidence: Option<&Evidenc
         }
         ProofSource::Bootstrap => {
             PoolProof { source: ProofSource::Bootstrap, evidence: evidence.map(bootstrap).unwrap_or_default() }
+        }
+        ProofSource::Administrator => {
+            let said = evidence.and_then(Evidence::adopted);
+            let said = said.map(|said| [("by", &said.by), ("at", &said.at)]).into_iter().flatten();
+            let evidence = said.map(|(name, text)| (name.to_owned(), vec![text.clone()])).collect();
+            PoolProof { source: ProofSource::Administrator, evidence }
         }
         ProofSource::Name => {
             let evidence = BTreeMap::from([("name".to_owned(), vec![node.name.to_string()])]);

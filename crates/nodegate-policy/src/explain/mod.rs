@@ -15,7 +15,7 @@ pub use document::{
     ConditionResult, Entry, Explanation, FieldName, Lost, LostTo, Missing, MissingBecause, Mode, Outcome, RemovalCause,
     RemovedWhen, RuleResult, Source, SourceKind, WhyNot,
 };
-pub use identity::{NodeIdentity, PoolProof, ProofSource, identity, pool_names};
+pub use identity::{NodeIdentity, PoolProof, ProofSource, Vouching, identity, may_be_pool, pool_names, vouching};
 pub use rules::why_not;
 
 use std::borrow::Cow;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::api::pools::MachineKind;
-use crate::api::state::{Asserted, ProvisionedBy, SavedState};
+use crate::api::state::{Adopted, Asserted, SavedOfPool, SavedState};
 use crate::facts::NodeFacts;
 use crate::facts::asserted::Assertions;
 use crate::facts::bootstrap::{self, Bootstrapper, CREDENTIAL_ID};
@@ -69,6 +69,8 @@ pub struct Evidence<'a> {
     machines: MachinesOfNode,
     /// What is asserted about the node that its kubelet is not proven to be.
     asserted: Asserted,
+    /// What an administrator vouches for.
+    adopted: Option<Adopted>,
 }
 
 impl<'a> Evidence<'a> {
@@ -125,20 +127,19 @@ impl<'a> Evidence<'a> {
         };
         let asserted = saved.asserted.as_ref().filter(|known| is_of_node && known.node_uid == saved.node_uid);
         let asserted = asserted.map(|known| Asserted { node_uid: None, ..known.clone() }).unwrap_or_default();
-        let evidence = Evidence { machines, asserted, ..Evidence::new(text) };
+        let adopted = saved.adopted().filter(|_| is_of_node).cloned();
+        let evidence = Evidence { machines, asserted, adopted, ..Evidence::new(text) };
         let evidence = evidence.bootstrapped(|certificate| Bootstrapper::recorded(saved, certificate));
         (!evidence.is_empty()).then_some(evidence)
     }
 
-    /// The evidence that the record of a node has of it: about its kubelet, and the objects that stood for its machine.
-    pub(crate) fn of_record(
-        saved: &SavedState,
-        authenticated_as: Option<&'a str>,
-        provisioned_by: &[ProvisionedBy],
-    ) -> Option<Self> {
-        let known = authenticated_as.and_then(|text| Evidence::read(text, &saved.node_name)).unwrap_or_default();
-        let machines = MachinesOfNode { found: provisioned_by.to_vec(), ..MachinesOfNode::default() };
-        let evidence = Self { machines, ..known };
+    /// The evidence that the record of a node has of the one that something was saved of: about its kubelet, the objects that stood for
+    /// its machine, and what an administrator vouched for.
+    pub(crate) fn of_saved(saved: &SavedState, of: &'a SavedOfPool) -> Option<Self> {
+        let text = of.authenticated_as.as_deref();
+        let known = text.and_then(|text| Evidence::read(text, &saved.node_name)).unwrap_or_default();
+        let machines = MachinesOfNode { found: of.provisioned_by.clone(), ..MachinesOfNode::default() };
+        let evidence = Self { machines, adopted: of.adopted.clone(), ..known };
         let evidence = evidence.bootstrapped(|one| Bootstrapper::recorded(saved, one));
         (!evidence.is_empty()).then_some(evidence)
     }
@@ -182,7 +183,7 @@ impl<'a> Evidence<'a> {
 
     /// Whether it has nothing to say.
     fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.machines.says_nothing() && self.asserted.is_empty()
+        self.text.is_empty() && self.machines.says_nothing() && self.asserted.is_empty() && self.adopted.is_none()
     }
 
     /// The IDs of the kubelet's instance under these keys of its extra information; `None` if there are none as far as it is known, but
@@ -197,6 +198,11 @@ impl<'a> Evidence<'a> {
     /// What is asserted about the node that its kubelet is not proven to be.
     pub(crate) fn asserted(&self) -> &Asserted {
         &self.asserted
+    }
+
+    /// What an administrator vouches for.
+    pub(crate) fn adopted(&self) -> Option<&Adopted> {
+        self.adopted.as_ref()
     }
 
     /// The provisioners' objects that stand for the node's machine.

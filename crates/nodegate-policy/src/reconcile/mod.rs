@@ -324,6 +324,7 @@ impl<'a> Planner<'a> {
             deleted_at: None,
             authenticated_as: evidence.and_then(Evidence::authenticated_as).map(str::to_owned),
             asserted: uid.clone().and_then(|uid| Some(Asserted { node_uid: Some(uid), ..asserted?.clone() })),
+            adopted: saved.adopted.clone().filter(|adopted| uid.as_ref() == Some(&adopted.node_uid)),
             provisioned_for: uid.filter(|_| !found.is_empty() || !absent.is_empty()),
             provisioned_by: found,
             not_provisioned_by: absent,

@@ -63,7 +63,7 @@ impl PolicySet {
             let was_provisioned = saved.is_some_and(SavedState::was_provisioned);
             let is_proven = |(_, proof): &(&str, ProofSource)| match proof {
                 ProofSource::Machine => true,
-                ProofSource::Requester | ProofSource::Bootstrap => !was_provisioned,
+                ProofSource::Requester | ProofSource::Bootstrap | ProofSource::Administrator => !was_provisioned,
                 ProofSource::Name => !restores,
             };
             pools.may_have_object && !pools.proven.iter().any(is_proven)

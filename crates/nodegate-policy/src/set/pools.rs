@@ -94,6 +94,8 @@ pub enum ProofSource {
     Machine,
     /// Who asked for that kubelet's first certificate.
     Bootstrap,
+    /// The word of an administrator, where nothing else is known.
+    Administrator,
     /// The node's name.
     Name,
 }
@@ -105,16 +107,18 @@ impl ProofSource {
             Self::Requester => "requester",
             Self::Machine => "machine",
             Self::Bootstrap => "bootstrap",
+            Self::Administrator => "administrator",
             Self::Name => "name",
         }
     }
 
     /// What proves it.
-    pub(crate) fn in_words(self) -> &'static str {
+    pub fn in_words(self) -> &'static str {
         match self {
             Self::Requester => "what the API server authenticated about its kubelet",
             Self::Machine => "the provisioner's object that stands for its machine",
             Self::Bootstrap => "who asked for its kubelet's certificate",
+            Self::Administrator => "the word of an administrator",
             Self::Name => "its name",
         }
     }
@@ -258,6 +262,12 @@ impl Pools {
                 }
                 None => {}
             }
+        }
+        if let Some(adopted) = evidence.and_then(Evidence::adopted) {
+            let is_possible = |pool: &&'s str| found.others().is_some() || found.unknown.contains(pool);
+            let vouched = adopted.pools.iter().map(String::as_str).filter(is_possible);
+            let vouched: Vec<_> = vouched.map(|pool| (pool, ProofSource::Administrator)).collect();
+            found.proven.extend(vouched);
         }
         found.proven.sort_unstable();
         found.proven.dedup_by_key(|(name, _)| *name);

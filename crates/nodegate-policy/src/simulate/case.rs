@@ -14,7 +14,7 @@ use crate::api::case::{
 use crate::api::policy::EntryMode;
 use crate::api::schema::ShapeFault;
 use crate::api::source::{FieldPath, Tree};
-use crate::api::state::{Owned, ProvisionedBy, SavedState, SavedTaint};
+use crate::api::state::{Adopted, Owned, ProvisionedBy, SavedState, SavedTaint};
 use crate::facts::bootstrap::{CREDENTIAL_ID, credential_id};
 use crate::{
     Absence, Bootstrapper, Exemptions, InventoryAnswers, MachinesOfNode, NodeChange, Origin, PendingTaints,
@@ -177,6 +177,11 @@ fn saved_state(saved: &SavedCase, node: &str) -> Result<SavedState, SimulationEr
     Ok(SavedState {
         node_uid: saved.node_uid.clone(),
         authenticated_as: saved.authenticated_as.as_ref().map(|lines| lines.join("\n")),
+        adopted: (!saved.adopted.is_empty()).then(|| Adopted {
+            node_uid: saved.node_uid.clone().unwrap_or_default(),
+            pools: saved.adopted.clone(),
+            ..Adopted::default()
+        }),
         node_name: node.to_owned(),
         labels: saved.labels.clone(),
         taints: saved.taints.iter().map(saved_taint).collect::<Result<_, _>>()?,

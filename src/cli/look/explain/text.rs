@@ -4,7 +4,7 @@ use crate::cli::shared::output;
 use nodegate_base::text::{counted, cut_to_characters, on_a_line, or_quotes, wrapped};
 use nodegate_policy::explain::{
     ConditionResult, Entry, Explanation, FieldName, Lost, LostTo, Missing, MissingBecause, Mode, NodeIdentity,
-    PoolProof, RemovalCause, RemovedWhen, RuleResult, Source, SourceKind, WhyNot,
+    PoolProof, ProofSource, RemovalCause, RemovedWhen, RuleResult, Source, SourceKind, WhyNot,
 };
 
 /// Maximum length of a value in a table, in characters.
@@ -84,7 +84,11 @@ fn pools(identity: &NodeIdentity) -> Vec<String> {
     let NodeIdentity { pools, unknown, may_have_others, proof, instance, contradictions } = identity;
     let evidence = |proof: &PoolProof| {
         let evidence = proof.evidence.iter().map(|(name, values)| format!("{name} {}", values.join(", ")));
-        format!("proven by its {}: {}", proof.source.as_str(), evidence.collect::<Vec<_>>().join("; "))
+        let proven = match proof.source {
+            ProofSource::Administrator => proof.source.in_words().to_owned(),
+            source => format!("proven by its {}", source.as_str()),
+        };
+        format!("{proven}: {}", evidence.collect::<Vec<_>>().join("; "))
     };
     let proven = proof.as_ref().map(|proof| format!("{}, {}", pools.join(", "), evidence(proof)));
     let unknown = (!unknown.is_empty()).then(|| {

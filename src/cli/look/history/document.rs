@@ -69,7 +69,7 @@ pub(crate) enum FieldName {
     Annotation,
     /// `spec.taints`.
     Taint,
-    /// The whole node: it was deleted or has returned, or a claim about it was rejected.
+    /// The whole node: it was deleted or has returned, a claim about it was rejected, or an administrator said which pools it belongs to.
     Node,
 }
 

@@ -96,6 +96,11 @@ impl KnownNode {
         self.node.facts()
     }
 
+    /// The evidence for its pools.
+    pub(in crate::cli) fn evidence(&self) -> Option<&Evidence<'static>> {
+        self.evidence.as_ref()
+    }
+
     /// The node as `plan_reconcile` takes it.
     pub(in crate::cli) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a PendingTaints) -> StoredNode<'a> {
         let Self { node, saved, inventory, registered, identified, patched_taints, elsewhere, evidence } = self;
@@ -133,7 +138,7 @@ pub(in crate::cli) struct Known<'a> {
     pub(in crate::cli) configuration: &'a ConfigurationArgs,
 }
 
-/// Reads all nodes of a cluster, page by page, with what is known about their past.
+/// Reads all nodes of a cluster, page by page, with what is known about their past. Returns the saved state that was read.
 ///
 /// # Errors
 /// Returns an error if nodes or saved state cannot be read, or the first error of `take`.
@@ -142,7 +147,7 @@ pub(in crate::cli) async fn each(
     place: &ClusterTarget,
     known: &Known<'_>,
     mut take: impl FnMut(Result<KnownNode, Unreadable>) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<ConfigMaps> {
     let maps = ConfigMaps::new(client.clone(), &place.namespace, Arc::new(SavedStates::new(known.identity)));
     let unreadable = |problem: UnusedDocument| {
         let UnusedDocument { config_map, why, .. } = problem;
@@ -165,7 +170,7 @@ pub(in crate::cli) async fn each(
         }
         next = page.next;
         if next.is_none() {
-            return Ok(());
+            return Ok(maps);
         }
     }
 }

@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::scene::{BEFORE, Scene, set};
 use crate::api::pools::MachineKind;
-use crate::api::state::{AssertedMachine, ProvisionedBy, SavedState};
+use crate::api::state::{Adopted, AssertedMachine, ProvisionedBy, SavedState};
+use crate::explain::{ProofSource, Vouching, vouching};
 use crate::facts::NodeFacts;
 use crate::facts::evidence::{AUTHENTICATED_AS, Evidence, Witness};
 use crate::facts::machines::{Absence, MachinesOfNode};
@@ -108,6 +109,60 @@ fn what_was_saved_of_a_node_of_one_pool_is_restored_to_no_node_of_another_and_wa
     assert_eq!(gpu.label("team"), Some("ml"), "a node of the other pool in between takes nothing away");
     let again = create(gpu, "u7", &of("gpu"), true);
     assert_eq!(again.label("team"), Some("ml"));
+}
+
+/// With the word of an administrator that this node object belongs to pool `gpu`.
+fn adopted(mut scene: Scene, uid: &str) -> Scene {
+    let pools = vec!["gpu".to_owned()];
+    scene.saved.adopted = Some(Adopted { node_uid: uid.to_owned(), pools, by: "ana".to_owned(), ..Adopted::default() });
+    looked_at(scene, true)
+}
+
+fn vouched(scene: &Scene, set: &PolicySet, pool: &str) -> Vouching {
+    let text = scene.node.to_string();
+    vouching(set, &NodeFacts::parse(&text).unwrap(), scene.evidence.as_ref(), pool)
+}
+
+#[test]
+fn the_word_of_an_administrator_counts_for_one_node_object_and_only_where_nothing_is_known() {
+    let policy = policy();
+    let role = "node-role.kubernetes.io/gpu";
+    // It was there before the guard, so nothing is known of its kubelet.
+    let before = scene("", false).settle(&policy);
+    assert_eq!((before.label(role), vouched(&before, &policy, "gpu")), (None, Vouching::Counts));
+    assert_eq!(vouched(&before, &policy, "cpu"), Vouching::Refuted, "no policy has such a pool");
+    let vouched_for = adopted(before, BEFORE).settle(&policy);
+    assert_eq!(vouched_for.label(role), Some(""));
+    assert_eq!(vouched(&vouched_for, &policy, "gpu"), Vouching::Proven(ProofSource::Administrator));
+    assert_eq!(vouched_for.saved.adopted.as_ref().unwrap().by, "ana");
+    // What is said of another object of this name is of another machine.
+    let mut again = vouched_for;
+    again.node["metadata"] = json!({"name": "n1", "uid": "another", "labels": {}});
+    let again = looked_at(again, false).settle(&policy);
+    assert_eq!((again.label(role), &again.saved.adopted), (None, &None));
+    // What is known counts.
+    let of_cpu = scene("group=pool:cpu\nuser=system:node:n1", true).settle(&policy);
+    assert_eq!(vouched(&of_cpu, &policy, "gpu"), Vouching::Refuted);
+    assert_eq!(adopted(of_cpu, BEFORE).settle(&policy).label(role), None);
+    let of_gpu = scene(OF_GPU, true).settle(&policy);
+    assert_eq!(vouched(&of_gpu, &policy, "gpu"), Vouching::Proven(ProofSource::Requester));
+}
+
+#[test]
+fn what_was_saved_of_an_adopted_node_is_restored_to_the_next_one_of_its_pool_only() {
+    let policy = set(json!({
+        "pools": [{"name": "gpu", "requester": {"groups": ["pool:gpu"]}}, {"name": "cpu", "requester": {"groups": ["pool:cpu"]}}],
+        "persist": {"labels": ["team"]},
+    }));
+    for (group, restored) in [("pool:gpu", Some("ml")), ("pool:cpu", None)] {
+        let mut scene = adopted(Scene::new(json!({"team": "ml"})).settle(&policy), BEFORE);
+        scene = scene.settle(&policy);
+        assert_eq!(scene.saved.labels["team"], "ml");
+        let evidence = format!("group={group}\nuser=system:node:n1");
+        scene.node["metadata"] =
+            json!({"name": "n1", "uid": "another", "labels": {}, "annotations": {AUTHENTICATED_AS: evidence}});
+        assert_eq!(looked_at(scene, true).settle(&policy).label("team"), restored, "{group}");
+    }
 }
 
 /// What nodegate knows of the objects that stand for the machine of `n1`.
