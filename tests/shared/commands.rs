@@ -28,6 +28,8 @@ pub(crate) const OF_A_CLUSTER: &[&str] = &[
     "cleanup --node n --confirm",
     "cleanup --decommissioned",
     "verify",
+    "pools adopt gpu --node n",
+    "pools forget --selector a=b",
 ];
 
 /// The program under the plugin's name.

@@ -125,6 +125,8 @@ const MISSING: &[&str] = &[
     "serve --labels-dir absent",
     "serve --kubeconfig absent --namespace x",
     "verify --kubeconfig absent --namespace x",
+    "pools adopt gpu --node n --kubeconfig absent --namespace x",
+    "pools forget --node n --kubeconfig absent --namespace x",
     "probe --sysfs absent",
     "probe --pci-ids absent",
     "firstboot install --print --unit-file absent",
@@ -225,8 +227,8 @@ const PRINTING: &[(&str, i32)] = &[
 
 #[test]
 fn a_closed_pipe_is_no_error_and_keeps_the_exit_code() {
-    // `apply`, `migrate` and `verify` need a cluster, and `serve` prints nothing.
-    let others = ["serve", "apply", "migrate", "verify"];
+    // `apply`, `migrate`, `verify` and `pools` need a cluster, and `serve` prints nothing.
+    let others = ["serve", "apply", "migrate", "verify", "pools"];
     assert_complete(PRINTING.iter().map(|(line, _)| *line).filter(|line| !line.starts_with('-')), &others);
     for (line, code) in PRINTING {
         let directory = directory();

@@ -142,7 +142,8 @@ fn commands_that_read_look_up_the_namespace_also_with_a_kubeconfig() {
 
 #[test]
 fn commands_that_write_need_an_explicit_cluster() {
-    for arguments in [&["apply"] as &[&str], &["history", "n", "--revert", "1"]] {
+    let adopt = &["pools", "adopt", "gpu", "--node", "n"];
+    for arguments in [&["apply"] as &[&str], &["history", "n", "--revert", "1"], adopt] {
         let (code, said) = run(true, KUBECONFIG, arguments);
         assert!(code == Some(2) && said.contains("no cluster is selected"), "{arguments:?}: {said}");
         let (code, said) = run(true, KUBECONFIG, &[arguments, &["--context", "prod"]].concat());

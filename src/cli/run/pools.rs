@@ -17,11 +17,11 @@ use crate::cli::shared::cluster::serve_flags::ServedArgs;
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::node_files::parse_name;
 use crate::cli::shared::output;
-use crate::cli::shared::policy_files::PolicyFiles;
 use nodegate_controller::machine;
 use nodegate_policy::PolicySet;
 use nodegate_policy::api::state::{Adopted, Change, How, SavedState};
 use nodegate_policy::explain::{Vouching, identity, may_be_pool, pool_names, vouching};
+use nodegate_stores::files::Sources;
 use nodegate_stores::state::{ConfigMaps, StateWriter, WriteError};
 
 /// The field manager of what this command writes.
@@ -62,8 +62,6 @@ struct AdoptArgs {
     pools: Vec<String>,
     #[command(flatten)]
     common: CommonArgs,
-    #[command(flatten)]
-    files: PolicyFiles,
 }
 
 #[derive(Debug, clap::Args)]
@@ -119,8 +117,8 @@ pub(in crate::cli) fn run(args: &PoolsArgs, invocation: Invocation) -> anyhow::R
         let place = place.context("no cluster is selected; set --kubeconfig and --namespace")?;
         let client = place.client().await?;
         match &args.action {
-            Action::Adopt(AdoptArgs { pools, files, .. }) => {
-                let set = effective_policies::in_force(&client, &place, &files.sources()).await?.0;
+            Action::Adopt(AdoptArgs { pools, .. }) => {
+                let set = effective_policies::in_force(&client, &place, &Sources::default()).await?.0;
                 let pools = known_pools(&set, pools)?;
                 let by = own_name(&client).await?;
                 let at = Timestamp::now().to_string();
