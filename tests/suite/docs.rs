@@ -2,6 +2,7 @@
 
 mod cli_reference;
 mod files;
+mod pools;
 mod sentences;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,12 +1,14 @@
-//! The cases in `tests/cases`, run without the binary. `nodegate test` runs the same files.
+//! The cases in `tests/cases`, which `nodegate test` runs too, and those of the guides, run without the binary.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::schema::{check, schema_of};
-use nodegate_policy::api::source::{FieldPath, parse_documents};
+use nodegate_policy::api::source::{FieldPath, Tree, parse_documents};
 use nodegate_policy::simulate::{compile_inline, missing_errors, node_of, run_case};
+
+use crate::guides;
 
 /// The differences in one test file, a line each, and the number of its cases.
 fn differences(test: &PolicyTest) -> (Vec<String>, usize) {
@@ -25,19 +27,30 @@ fn differences(test: &PolicyTest) -> (Vec<String>, usize) {
     (differences.collect(), test.cases.len())
 }
 
-/// Every policy test in `tests/cases`, with the name of its file.
+/// A path from the root of the repository.
+pub(crate) fn path_of(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Every policy test in a file.
+pub(crate) fn tests_of(path: &Path) -> Vec<PolicyTest> {
+    let trees = parse_documents(&fs::read_to_string(path).unwrap()).unwrap();
+    let test = |mut tree: Tree| {
+        let mut faults = Vec::new();
+        check(&mut tree, &schema_of::<PolicyTest>(), &FieldPath::root(), &mut faults);
+        assert!(faults.is_empty(), "{}: {faults:?}", path.display());
+        serde_json::from_value(tree.to_json()).unwrap()
+    };
+    trees.into_iter().map(test).collect()
+}
+
+/// Every policy test in `tests/cases`, with the name of its file, and those of the guides.
 pub(crate) fn tests() -> Vec<(String, PolicyTest)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cases");
-    let mut found = Vec::new();
-    for file in fs::read_dir(directory).unwrap() {
+    let mut found = guides::tests();
+    for file in fs::read_dir(path_of("tests/cases")).unwrap() {
         let path = file.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        for mut tree in parse_documents(&fs::read_to_string(&path).unwrap()).unwrap() {
-            let mut faults = Vec::new();
-            check(&mut tree, &schema_of::<PolicyTest>(), &FieldPath::root(), &mut faults);
-            assert!(faults.is_empty(), "{name}: {faults:?}");
-            found.push((name.clone(), serde_json::from_value(tree.to_json()).unwrap()));
-        }
+        let name = path.file_name().unwrap().to_str().unwrap();
+        found.extend(tests_of(&path).into_iter().map(|test| (name.to_owned(), test)));
     }
     found
 }

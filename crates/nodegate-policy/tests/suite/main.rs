@@ -6,6 +6,7 @@ mod evaluation;
 mod exported;
 mod fence;
 mod guard;
+mod guides;
 mod init;
 mod model;
 mod native;
