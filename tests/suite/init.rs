@@ -1,5 +1,7 @@
 //! `nodegate init`: a first policy from nodes in files.
 
+mod groups;
+
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -108,7 +110,8 @@ fn the_summary_is_structured_too() {
     assert_eq!((&summary["nodes"], &summary["cases"]), (&json!(4), &json!(4)));
     assert_conforms("init", &summary);
     let team = json!({"field": "label", "key": "team", "value": "ml"});
-    let rule = json!({"rule": "cpu-1-and-gpu", "nodes": 3, "names": ["cpu-1", "gpu-*"], "sets": [team]});
+    let names = json!(["cpu-1", "gpu-*"]);
+    let rule = json!({"rule": "cpu-1-and-gpu", "nodes": 3, "names": names, "values": [], "pools": [], "sets": [team]});
     assert_eq!(summary["rules"][0], rule);
     let taint = json!({"field": "taint", "key": "dedicated", "value": "gpu", "effect": "NoSchedule"});
     assert_eq!(summary["rules"][1]["sets"][2], taint);

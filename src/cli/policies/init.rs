@@ -19,12 +19,18 @@ pub(crate) use document::Summary;
 use document::UnreadableNode;
 use nodegate_controller::{NodeApi, NodeObject, Unreadable};
 use nodegate_policy::api::names::is_dns_subdomain;
-use nodegate_policy::init::{FirstPolicy, FleetNode, Included, InitError, first_policy};
+use nodegate_policy::init::{By, FirstPolicy, FleetNode, Included, InitError, Wishes, first_policy};
+
+/// What `--by` takes for pools.
+const POOL: &str = "pool";
+/// The default of `--dir`.
+const DIR: &str = "policy";
 
 /// Write a first policy from the labels and taints of today's nodes
 ///
 /// It also writes tests. The policy changes nothing on these nodes. Nodes with the same labels and taints share a rule,
-/// by names or globs that match no other node. Keys that other programs set, and values of single machines, are left
+/// by names or globs that match no other node. Where names say nothing, as in most clouds, the rules match the label of
+/// the node group, or what --by names. Keys that other programs set, and values of single machines, are left
 /// out and listed with the reason.
 ///
 /// Nodes come from files, such as the output of `kubectl get nodes -o yaml`, or from a cluster.
@@ -34,7 +40,7 @@ pub(crate) struct InitArgs {
     #[arg(value_name = "PATH", conflicts_with_all = ["kubeconfig", "namespace"])]
     nodes: Vec<PathBuf>,
     /// Directory for policy.yaml, test.yaml and schemas for editors; created if it does not exist
-    #[arg(long, value_name = "DIR", default_value = "policy")]
+    #[arg(long, value_name = "DIR", default_value = DIR)]
     dir: PathBuf,
     /// Name of the policy
     #[arg(long, default_value = "fleet", value_parser = policy_name)]
@@ -42,6 +48,15 @@ pub(crate) struct InitArgs {
     /// Do not leave out this key, or all keys of this prefix (example.com/*)
     #[arg(long, value_name = "KEY")]
     include: Vec<String>,
+    /// What rules match: pool (the pools of Karpenter, EKS or AKS), or the key of a label; may be given more than once:
+    /// a node is in the group of the first key that it has. For a label named pool, write label:pool [default: names,
+    /// or the labels of node groups if names say nothing]
+    #[arg(long, value_name = "pool|KEY")]
+    by: Vec<String>,
+    /// Trust every kubelet not to claim a label of another group: rules by label also give labels that kubelets may not
+    /// set, such as node roles
+    #[arg(long, requires = "by")]
+    trust_kubelet: bool,
     /// Overwrite existing files
     #[arg(long)]
     force: bool,
@@ -66,25 +81,71 @@ pub(in crate::cli) fn run(args: &InitArgs, invocation: Invocation) -> anyhow::Re
     let fleet = if args.nodes.is_empty() { runtime.block_on(of_cluster(args, invocation))? } else { of_files(args)? };
     let included = Included::parse(args.include.iter().map(String::as_str));
     let included = included.map_err(|problem| anyhow!("--include: {problem}"))?;
-    let first = match first_policy(&fleet.nodes, &args.pending.taints(), &included) {
+    let by = by(args)?;
+    let is_auto = by == By::Auto;
+    let wishes = Wishes { pending: args.pending.taints(), included, by, trust_kubelet: args.trust_kubelet };
+    let first = match first_policy(&fleet.nodes, &wishes) {
         Err(InitError::NoNodes) => bail!("the cluster has no nodes; pass files with nodes instead"),
+        Err(
+            error @ (InitError::Key(..)
+            | InitError::NoSuchKey(..)
+            | InitError::NoGroups { .. }
+            | InitError::Platform(_)),
+        ) => {
+            bail!("--by: {error}")
+        }
         first => first?,
     };
     let mut summary = Summary::of(&first, fleet.unreadable);
     if first.rules.is_empty() {
-        output::print(&shown(args, invocation, &summary)?)?;
-        bail!(
-            "found no label or taint for a policy, so no file was written; set one on a node, or write a policy by hand"
-        );
+        output::print(&shown(args, invocation, &summary, &first)?)?;
+        return Err(nothing(&first));
     }
     summary.files = write(args, &first)?;
-    output::print(&shown(args, invocation, &summary)?)?;
+    output::print(&shown(args, invocation, &summary, &first)?)?;
+    if is_auto && first.names_say_nothing {
+        output::note(&text::names_say_nothing(&first, &format!("{} init{}", invocation.program(), again(args))));
+    }
     Ok(Findings::None)
 }
 
-fn shown(args: &InitArgs, invocation: Invocation, summary: &Summary) -> anyhow::Result<String> {
+/// What `--by` says.
+fn by(args: &InitArgs) -> anyhow::Result<By> {
+    match args.by.as_slice() {
+        [] => Ok(By::Auto),
+        [only] if only == POOL && args.trust_kubelet => {
+            bail!("--trust-kubelet has no effect with --by pool, because no kubelet chooses its pool; remove it")
+        }
+        [only] if only == POOL => Ok(By::Pool),
+        several if several.iter().any(|by| by == POOL) => {
+            bail!("--by pool cannot be combined with a label; for a label named pool, write --by label:pool")
+        }
+        keys => Ok(By::Labels(keys.iter().map(|key| key.strip_prefix("label:").unwrap_or(key).to_owned()).collect())),
+    }
+}
+
+/// Why no file was written.
+fn nothing(first: &FirstPolicy) -> anyhow::Error {
+    if !first.withheld.is_empty() {
+        return anyhow!(
+            "all that these groups have are labels that kubelets may not set, so no file was written; use --by pool, or --trust-kubelet if you trust every kubelet not to claim the label of another group"
+        );
+    }
+    if first.names_say_nothing {
+        return anyhow!(
+            "the names of the nodes have too little in common for rules, so no file was written; {}",
+            first.advice()
+        );
+    }
+    anyhow!(
+        "found no label or taint for a policy, so no file was written; set one on a node, or write a policy by hand"
+    )
+}
+
+fn shown(args: &InitArgs, invocation: Invocation, summary: &Summary, first: &FirstPolicy) -> anyhow::Result<String> {
+    let odd_ones = first.odd_ones.len() + first.more_odd_ones;
     match args.output {
-        Format::Table => Ok(text::of(summary, invocation.program(), &selected(args, invocation))),
+        Format::Table => Ok(text::of(summary, odd_ones, invocation.program(), &selected(args, invocation))),
         format => output::structured(format, summary),
     }
 }
@@ -103,6 +164,20 @@ fn selected(args: &InitArgs, invocation: Invocation) -> String {
         [] => cluster,
         files => files.iter().map(|file| format!(" {}", file.display())).collect(),
     }
+}
+
+/// The arguments with which `init` reads the same nodes and overwrites the files of this run, each after a space.
+fn again(args: &InitArgs) -> String {
+    let path =
+        |flag: &str, path: &Option<PathBuf>| path.iter().map(|path| format!(" {flag} {}", path.display())).collect();
+    let nodes: String = args.nodes.iter().map(|file| format!(" {}", file.display())).collect();
+    let cluster: String = path("--kubeconfig", &args.connect.kubeconfig);
+    let context: String = args.connect.context.iter().map(|context| format!(" --context {context}")).collect();
+    let dir = match args.dir.as_os_str() == DIR {
+        true => String::new(),
+        false => format!(" --dir {}", args.dir.display()),
+    };
+    format!("{nodes}{cluster}{context}{dir} --force")
 }
 
 /// The nodes that a policy is written for.

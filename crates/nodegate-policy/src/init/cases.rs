@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
+use super::FleetNode;
+use super::groups::Groups;
 use super::names::FleetNames;
+use super::platforms;
 use super::rules::Rule;
 use crate::api::case::{Case, Expectation, VerdictCase};
 use crate::api::policy::TaintSpec;
@@ -33,15 +36,108 @@ pub(super) fn cases(names: &FleetNames<'_>, rules: &[Rule]) -> Vec<Case> {
             of.taints.extend(&rule.spec.taints);
         }
     }
-    let keys: BTreeSet<&str> = rules
-        .iter()
-        .flat_map(|rule| {
-            rule.spec.labels.keys().map(String::as_str).chain(rule.spec.taints.iter().map(|taint| taint.key.as_str()))
-        })
-        .collect();
+    let keys: BTreeSet<&str> = rules.iter().flat_map(Rule::keys).map(|(_, key)| key).collect();
     let matched: BTreeSet<usize> = rules.iter().flat_map(|rule| rule.nodes.iter().copied()).collect();
     let unmatched = (0..names.0.len()).find(|node| !matched.contains(node)).map(|node| unmatched(names.0[node]));
     given.values().flat_map(|given| of_node(given, &keys)).chain(unmatched).collect()
+}
+
+/// The cases of rules by groups: for a node of one group of each rule, and for one that is in no group.
+pub(super) fn of_groups(fleet: &[&FleetNode], groups: &Groups<'_>, rules: &[Rule]) -> Vec<Case> {
+    let keys: BTreeSet<&str> = rules.iter().flat_map(Rule::keys).map(|(_, key)| key).collect();
+    let mut cases = Vec::new();
+    for rule in rules {
+        let Some((of, group)) = rule.groups.as_ref().and_then(|of| Some((of, of.names.first()?))) else { continue };
+        let is_in = |node: &&usize| match &of.key {
+            Some(key) => fleet[**node].labels.get(key) == Some(group),
+            None => platforms::pool_of(fleet[**node]).is_some_and(|(_, pool)| pool == group),
+        };
+        let Some(first) = rule.nodes.iter().find(is_in).map(|node| fleet[*node]) else { continue };
+        let mut absent = keys.clone();
+        // The node has the label that the rule matches, and a taint may have the same key.
+        for key in rule.keys().map(|(_, key)| key).chain(of.key.as_deref()) {
+            absent.remove(key);
+        }
+        let withheld = of.withheld.iter().filter_map(|label| label.split_once('=')).map(|(key, _)| key);
+        let absent: Vec<String> = withheld.chain(absent).take(ABSENT_MAX).map(str::to_owned).collect();
+        match &of.key {
+            Some(key) => cases.extend(of_label(first, key, group, rule, absent)),
+            None => cases.extend(of_pool(first, rule, absent)),
+        }
+    }
+    if let (Some(node), false) = (fleet.first(), groups.keys(None).is_empty() || cases.is_empty()) {
+        cases.push(Case {
+            name: format!("a node without the label {} gets nothing", groups.keys(None).join(" or ")),
+            node: Some(json!({"name": node.name})),
+            expect: Expectation { patch: Some(false), ..Expectation::default() },
+            ..Case::default()
+        });
+    }
+    cases
+}
+
+/// The join of a node with a label, and the write of an administrator that may carry what the join may not.
+fn of_label(first: &FleetNode, key: &str, group: &str, rule: &Rule, absent: Vec<String>) -> Vec<Case> {
+    let node = || Some(json!({"name": first.name, "labels": {key: group}}));
+    let title = format!("a node with {key}={group}");
+    let (deferred, carried) = of_kubelets(rule);
+    let later = Case {
+        name: format!("{title} gets the labels that a kubelet may not set from anyone else"),
+        node: node(),
+        requester: Some("admin".to_owned()),
+        expect: Expectation { labels: deferred.clone(), deferred: Some(Vec::new()), ..Expectation::default() },
+        ..Case::default()
+    };
+    if is_restricted(key) {
+        // A kubelet's own node cannot have the label when it joins.
+        let labels = rule.spec.labels.clone();
+        let name = format!("{title} gets its labels and taints from anyone but its kubelet");
+        return vec![Case { name, expect: Expectation { labels, taints: taints(rule), ..later.expect }, ..later }];
+    }
+    let name = format!("{title} joins with {}", what(!carried.is_empty(), !rule.spec.taints.is_empty()));
+    let join = Case { name, node: node(), expect: joined(rule, carried, &deferred, absent), ..Case::default() };
+    std::iter::once(join).chain((!deferred.is_empty()).then_some(later)).collect()
+}
+
+/// The join of a node that proves its pool, and of one that only says that it is of this pool.
+fn of_pool(first: &FleetNode, rule: &Rule, absent: Vec<String>) -> Vec<Case> {
+    let Some((platform, pool)) = platforms::pool_of(first) else { return Vec::new() };
+    let (deferred, carried) = of_kubelets(rule);
+    let name = format!("a node of pool {pool} joins with {}", what(!carried.is_empty(), !rule.spec.taints.is_empty()));
+    let joining = platform.joining(first, pool);
+    let join = Case { name, expect: joined(rule, carried, &deferred, absent), ..joining };
+    let keys = rule.keys().map(|(_, key)| key.to_owned()).take(ABSENT_MAX);
+    let claim = Case {
+        name: format!("a node that only says it is of pool {pool} gets nothing of it"),
+        expect: Expectation { absent: keys.collect(), deferred: Some(Vec::new()), ..Expectation::default() },
+        ..platform.claiming(pool)
+    };
+    vec![join, claim]
+}
+
+/// The labels of a rule that a kubelet may not set, and the others.
+fn of_kubelets(rule: &Rule) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+    rule.spec.labels.clone().into_iter().partition(|(key, _)| is_restricted(key))
+}
+
+fn taints(rule: &Rule) -> Vec<String> {
+    rule.spec.taints.iter().map(text).collect()
+}
+
+fn joined(
+    rule: &Rule,
+    carried: BTreeMap<String, String>,
+    deferred: &BTreeMap<String, String>,
+    absent: Vec<String>,
+) -> Expectation {
+    Expectation {
+        labels: carried,
+        taints: taints(rule),
+        absent,
+        deferred: Some(deferred.keys().cloned().collect()),
+        verdict: Some(VerdictCase::Allow),
+        ..Expectation::default()
+    }
 }
 
 /// The join of a node, and the write of an administrator that may carry what the join may not.

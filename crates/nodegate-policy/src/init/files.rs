@@ -1,8 +1,12 @@
 //! The files of a first policy, as YAML.
 
-use super::FirstPolicy;
+use super::{FirstPolicy, FirstRule, RuleGroups};
 use crate::api::case::PolicyTest;
 use crate::api::policy::{NodePolicy, NodePolicySpec};
+use crate::keys::restriction::is_restricted;
+
+/// Maximum length of a line of a comment.
+const LINE_MAX: usize = 120;
 
 impl FirstPolicy {
     /// The policy. Its first line names the schema file for editors.
@@ -12,16 +16,66 @@ impl FirstPolicy {
     /// # Errors
     /// Returns an error if it cannot be serialized, which is a bug in nodegate.
     pub fn policy_yaml(&self, name: &str, schema: &str) -> Result<String, serde_saphyr::ser::Error> {
+        let presets = std::iter::once("baseline").chain(self.platforms.iter().map(|platform| platform.preset()));
         let spec = NodePolicySpec {
-            presets: vec!["baseline".to_owned()],
+            presets: presets.map(str::to_owned).collect(),
             rules: self.rules.iter().map(|rule| rule.rule.clone()).collect(),
             ..NodePolicySpec::default()
         };
+        let yaml = serde_saphyr::to_string(&NodePolicy::new(name, spec))?;
+        Ok(modeline(schema) + &self.introduction() + &with_comments(&yaml, &self.rules) + &self.remarks())
+    }
+
+    /// What the rules match on, and what else they could.
+    fn introduction(&self) -> String {
         let nodes = if self.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", self.nodes) };
-        let comment = format!(
-            "# What `nodegate init` found on {nodes}. Review the names: a glob such as gpu-* also matches nodes that join later.\n"
-        );
-        Ok(modeline(schema) + &comment + &serde_saphyr::to_string(&NodePolicy::new(name, spec))?)
+        let found = format!("What `nodegate init` found on {nodes}.");
+        let mut lines = match self.rules.first().and_then(|rule| rule.groups.as_ref()) {
+            None => vec![format!("{found} Review the names: a glob such as gpu-* also matches nodes that join later.")],
+            Some(RuleGroups { key: None, .. }) => {
+                vec![format!("{found} Each rule is for the nodes of pools, which kubelets cannot choose.")]
+            }
+            Some(_) => {
+                vec![format!(
+                    "{found} Each rule is for the nodes with these values of a label, also for those that join later."
+                )]
+            }
+        };
+        lines.extend(self.platforms.iter().map(|platform| platform.note().to_owned()));
+        if self.names_say_nothing {
+            let names =
+                "The names of most nodes are addresses, or have too little in common to match nodes that join later.";
+            lines.push(format!("{names} To choose what the rules match, {}.", self.advice()));
+        }
+        lines.iter().map(|line| comment("", line)).collect()
+    }
+
+    /// What has no rule, and what is odd.
+    fn remarks(&self) -> String {
+        let mut text = String::new();
+        for RuleGroups { key, names, withheld } in &self.withheld {
+            let key = key.as_deref().unwrap_or("pool");
+            let line = format!(
+                "No rule for {key} {}: kubelets may not set what these nodes have ({}), but they choose this label. \
+                 If you trust every kubelet not to claim it, use --trust-kubelet; otherwise --by pool.",
+                names.join(", "),
+                withheld.join(", ")
+            );
+            text.push_str(&comment("", &line));
+        }
+        if !self.odd_ones.is_empty() {
+            text.push_str("# Odd ones out, which may be mistakes:\n");
+            self.odd_ones.iter().for_each(|one| text.push_str(&comment("", &format!("- {one}"))));
+        }
+        if self.more_odd_ones > 0 {
+            text.push_str(&format!("# - and {} more\n", self.more_odd_ones));
+        }
+        text
+    }
+
+    /// What rules can match on, as the end of a sentence.
+    pub fn advice(&self) -> String {
+        super::choices::advice(&self.choices)
     }
 
     /// The tests of the policy in the file `policy`. Their first line names the schema file for editors.
@@ -42,4 +96,47 @@ impl FirstPolicy {
 
 fn modeline(schema: &str) -> String {
     format!("# yaml-language-server: $schema={schema}\n")
+}
+
+/// The policy, with the question of trust before each rule that needs an answer.
+fn with_comments(yaml: &str, rules: &[FirstRule]) -> String {
+    let mut questions = rules.iter().map(question);
+    let lines = yaml.split_inclusive('\n').map(|line| match line.starts_with("  - name: ") {
+        true => questions.next().flatten().unwrap_or_default() + line,
+        false => line.to_owned(),
+    });
+    lines.collect()
+}
+
+/// Whether somebody trusts kubelets with the labels of this rule, as a comment.
+fn question(rule: &FirstRule) -> Option<String> {
+    let RuleGroups { key, names: _, withheld } = rule.groups.as_ref()?;
+    let asks = format!("Do you trust every kubelet not to claim this value of {}?", key.as_deref()?);
+    let text = if rule.rule.trust_kubelet == Some(true) {
+        let keys: Vec<&str> = rule.rule.labels.keys().map(String::as_str).filter(|key| is_restricted(key)).collect();
+        format!(
+            "{asks} Your answer is yes (--trust-kubelet): a machine that claims it gets {}. If it is no, remove trustKubelet and these labels.",
+            keys.join(", ")
+        )
+    } else if withheld.is_empty() {
+        return None;
+    } else {
+        format!(
+            "{asks} The answer here is no, so the rule does not give what kubelets may not set: {}. If it is yes, use --trust-kubelet. With --by pool there is nothing to trust.",
+            withheld.join(", ")
+        )
+    };
+    Some(comment("  ", &text))
+}
+
+/// The text as lines of a comment.
+fn comment(indent: &str, text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut().filter(|line| line.len() + 1 + word.len() <= LINE_MAX) {
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(format!("{indent}# {word}")),
+        }
+    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }

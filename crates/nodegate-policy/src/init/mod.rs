@@ -2,29 +2,40 @@
 //!
 //! # Guarantees
 //! - The policy compiles, and changes nothing on the nodes that it was made from.
-//! - It matches nodes by name only, so that no kubelet can choose what its node gets.
+//! - It matches nodes by name or by pool, or by a label. Rules that match a label, which a kubelet can choose, have no label
+//!   that a kubelet may not set, unless that is asked for.
 //! - Every label and taint of a node is either in the policy or listed as left out, with the reason.
+//! - It never lists more than a few names.
 //! - The result does not depend on the order of the nodes.
 
+mod assigned;
 mod cases;
+mod choices;
 mod files;
+mod groups;
 mod names;
+mod odd;
+mod platforms;
 mod rules;
 mod values;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::api::case::Case;
-use crate::api::names::{NameError, TaintEffect, TaintId, check_label_key, check_label_value, is_dns_subdomain};
+use crate::api::names::{check_label_key, is_dns_subdomain};
 use crate::api::policy::RuleSpec;
 use crate::api::problem::Problem;
 use crate::facts::NodeFacts;
 use crate::facts::pending_taints::PendingTaints;
+use crate::keys::Field;
 use crate::keys::pattern::KeySet;
-use crate::keys::programs::Program;
-use crate::keys::restriction::{is_own, writable_label};
-use crate::keys::{Field, programs};
+use assigned::{LeftOuts, Sorted};
+pub use choices::Choice;
+use groups::Groups;
 use names::FleetNames;
+use odd::OddOnes;
+use platforms::Platform;
+use rules::Rule;
 
 /// A node of the fleet, as far as a first policy is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +75,66 @@ pub enum InitError {
     /// Two nodes have one name.
     #[error("node {0} is given twice, with different labels or taints; remove one of the two")]
     Twice(String),
+    /// A key that no label has.
+    #[error("{0:?} is not a valid label key: {1}")]
+    Key(String, String),
+    /// A key that no node has.
+    #[error("no node has the label {0}; {advice}", advice = choices::advice(.1))]
+    NoSuchKey(String, Vec<Choice>),
+    /// A key with nearly as many values as nodes.
+    #[error("the label {key} has {values} values on {nodes} nodes, so it does not group them; {}", choices::advice(.choices))]
+    NoGroups {
+        /// The key.
+        key: String,
+        /// The number of its values.
+        values: usize,
+        /// The number of nodes that have it.
+        nodes: usize,
+        /// What else groups them.
+        choices: Vec<Choice>,
+    },
+    /// No node shows which platform made it.
+    #[error(
+        "the pools of these nodes are not known, because no node has the labels of Karpenter, EKS node groups or AKS; write `pools` by hand, or {}",
+        choices::advice(.0)
+    )]
+    Platform(Vec<Choice>),
+}
+
+/// What the rules match on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// Names; where these say nothing, the labels of node groups.
+    #[default]
+    Auto,
+    /// Proven pools.
+    Pool,
+    /// The values of labels. A node is in the group of the first key that it has.
+    Labels(Vec<String>),
+}
+
+/// What a first policy is like.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// Taints that are no part of it.
+    pub pending: PendingTaints,
+    /// Keys that are part of it although others set them.
+    pub included: Included,
+    /// What its rules match on.
+    pub by: By,
+    /// Whether rules that match a label may give labels that kubelets may not set.
+    pub trust_kubelet: bool,
+}
+
+/// What a rule matches instead of names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleGroups {
+    /// The key of a label; none for pools.
+    pub key: Option<String>,
+    /// Its values, or the names of pools, sorted.
+    pub names: Vec<String>,
+    /// Labels that the nodes have and the rule does not give, because kubelets may not set them.
+    pub withheld: Vec<String>,
 }
 
 /// A rule of the policy, and the number of nodes that it matches.
@@ -73,6 +144,8 @@ pub struct FirstRule {
     pub rule: RuleSpec,
     /// The number of nodes.
     pub nodes: usize,
+    /// What it matches, if it does not match names.
+    pub groups: Option<RuleGroups>,
 }
 
 impl FirstRule {
@@ -107,6 +180,18 @@ pub struct FirstPolicy {
     pub cases: Vec<Case>,
     /// What the policy does not have.
     pub left_out: Vec<LeftOut>,
+    /// Whether most names say nothing about nodes that join later.
+    pub names_say_nothing: bool,
+    /// What else rules could match on.
+    pub choices: Vec<Choice>,
+    /// Groups without a rule, because kubelets may not set what their nodes have.
+    pub withheld: Vec<RuleGroups>,
+    /// Nodes and values that differ a little from all others, in words.
+    pub odd_ones: Vec<String>,
+    /// The number of those that are not listed.
+    pub more_odd_ones: usize,
+    /// The platforms that have the pools that rules match.
+    platforms: Vec<Platform>,
 }
 
 /// Keys that are in the policy although `init` would leave them out by itself.
@@ -128,20 +213,73 @@ impl Included {
 /// Writes a first policy for these nodes. It has no pending taint.
 ///
 /// # Errors
-/// Returns an error if there are no nodes, or if their names are not valid or not unique.
-pub fn first_policy(
-    nodes: &[FleetNode],
-    pending: &PendingTaints,
-    included: &Included,
-) -> Result<FirstPolicy, InitError> {
+/// Returns an error if there are no nodes, if their names are not valid or not unique, or if they cannot be grouped as asked.
+pub fn first_policy(nodes: &[FleetNode], wishes: &Wishes) -> Result<FirstPolicy, InitError> {
     let fleet = fleet(nodes)?;
+    let choices = choices::of(&fleet);
     let names = FleetNames(fleet.iter().map(|node| node.name.as_str()).collect());
-    let Sorted { assigned, left_out } =
-        Sorted::of(&fleet, &Judge { pending, included, of_machine: values::of_machine(&fleet) });
-    let rules = rules::rules(&names, &assigned);
-    let cases = cases::cases(&names, &rules);
-    let rules = rules.into_iter().map(|rule| FirstRule { nodes: rule.nodes.len(), rule: rule.spec }).collect();
-    Ok(FirstPolicy { nodes: fleet.len(), rules, cases, left_out })
+    let Sorted { assigned, mut left_out } = Sorted::of(&fleet, &wishes.pending, &wishes.included);
+    let by_names = rules::rules(&names, &assigned);
+    let names_say_nothing = rules::say_nothing(&by_names);
+    let groups = match &wishes.by {
+        By::Auto if names_say_nothing => choices::groups(&fleet, &assigned),
+        By::Auto => None,
+        By::Pool => Some(Groups::by_pools(&fleet).ok_or_else(|| InitError::Platform(choices.clone()))?),
+        By::Labels(keys) => Some(by_labels(&fleet, keys, &choices)?),
+    };
+    let odd = OddOnes::of(&fleet, &assigned, &groups.as_ref().map_or_else(|| names.groups(), Groups::named));
+    let (rules, withheld, cases) = match &groups {
+        Some(groups) => {
+            let grouped = groups.rules(&fleet, &assigned, wishes.trust_kubelet, &mut left_out);
+            let cases = cases::of_groups(&fleet, groups, &grouped.rules);
+            (grouped.rules, grouped.withheld, cases)
+        }
+        None => {
+            let rules = bounded(by_names, &choices, &mut left_out);
+            let cases = cases::cases(&names, &rules);
+            (rules, Vec::new(), cases)
+        }
+    };
+    Ok(FirstPolicy {
+        nodes: fleet.len(),
+        rules: rules.into_iter().map(Rule::first).collect(),
+        cases,
+        left_out: left_out.list(),
+        names_say_nothing,
+        choices,
+        withheld,
+        odd_ones: odd.listed,
+        more_odd_ones: odd.more,
+        platforms: groups.map_or_else(Vec::new, |groups| groups.platforms(&fleet)),
+    })
+}
+
+/// The groups of nodes with the same values of these labels.
+fn by_labels<'a>(fleet: &[&'a FleetNode], keys: &[String], choices: &[Choice]) -> Result<Groups<'a>, InitError> {
+    for key in keys {
+        check_label_key(key).map_err(|error| InitError::Key(key.clone(), error.to_string()))?;
+        let Choice { groups, nodes, .. } = choices::of_key(fleet, key);
+        if nodes == 0 {
+            return Err(InitError::NoSuchKey(key.clone(), choices.to_vec()));
+        }
+        if !values::groups(groups, nodes) {
+            return Err(InitError::NoGroups { key: key.clone(), values: groups, nodes, choices: choices.to_vec() });
+        }
+    }
+    Ok(Groups::by_labels(fleet, keys))
+}
+
+/// The rules without those that would list too many names.
+fn bounded(rules: Vec<Rule>, choices: &[Choice], left_out: &mut LeftOuts) -> Vec<Rule> {
+    let (bounded, unbounded): (Vec<Rule>, Vec<Rule>) = rules.into_iter().partition(|rule| !rule.is_unbounded);
+    for rule in unbounded {
+        let reason =
+            || format!("the names of its nodes have too little in common for a rule; {}", choices::advice(choices));
+        for (field, key) in rule.keys() {
+            left_out.add(field, key, reason(), rule.nodes.iter().copied());
+        }
+    }
+    bounded
 }
 
 /// The nodes, sorted by name, each once.
@@ -159,92 +297,4 @@ fn fleet(nodes: &[FleetNode]) -> Result<Vec<&FleetNode>, InitError> {
         return Err(InitError::NoNodes);
     }
     Ok(fleet.into_values().collect())
-}
-
-/// A label or taint with its value.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Value<'a> {
-    Label { key: &'a str, value: &'a str },
-    Taint { id: TaintId, value: &'a str },
-}
-
-/// The labels and taints of a fleet: what is in the policy, with the nodes that have it, and what is not.
-struct Sorted<'a> {
-    assigned: BTreeMap<Value<'a>, Vec<usize>>,
-    left_out: Vec<LeftOut>,
-}
-
-impl<'a> Sorted<'a> {
-    fn of(fleet: &[&'a FleetNode], judge: &Judge<'_>) -> Self {
-        let mut assigned: BTreeMap<Value<'a>, Vec<usize>> = BTreeMap::new();
-        let mut left_out: BTreeMap<(Field, &'a str, String), BTreeSet<usize>> = BTreeMap::new();
-        for (at, node) in fleet.iter().enumerate() {
-            let labels = node.labels.iter().map(|(key, value)| (Field::Label, key.as_str(), judge.label(key, value)));
-            let taints = node
-                .taints
-                .iter()
-                .map(|((key, effect), value)| (Field::Taint, key.as_str(), judge.taint(key, effect, value)));
-            for (field, key, value) in labels.chain(taints) {
-                match value {
-                    Ok(value) => assigned.entry(value).or_default().push(at),
-                    Err(reason) => drop(left_out.entry((field, key, reason)).or_default().insert(at)),
-                }
-            }
-        }
-        let left_out = left_out.into_iter().map(|((field, key, reason), nodes)| LeftOut {
-            field,
-            key: key.to_owned(),
-            nodes: nodes.len(),
-            reason,
-        });
-        Self { assigned, left_out: left_out.collect() }
-    }
-}
-
-/// Decides which labels and taints are in the policy.
-struct Judge<'a> {
-    pending: &'a PendingTaints,
-    included: &'a Included,
-    /// The labels whose values say something of one machine, with the reason.
-    of_machine: BTreeMap<&'a str, String>,
-}
-
-impl Judge<'_> {
-    /// A label for the policy, or the reason why it has none.
-    fn label<'v>(&self, key: &'v str, value: &'v str) -> Result<Value<'v>, String> {
-        self.reason(Field::Label, key, value).map_or(Ok(()), Err)?;
-        check_label_key(key).and_then(|()| check_label_value(value)).map_err(|error| error.to_string())?;
-        Ok(Value::Label { key, value })
-    }
-
-    /// A taint for the policy, or the reason why it has none.
-    fn taint<'v>(&self, key: &'v str, effect: &str, value: &'v str) -> Result<Value<'v>, String> {
-        if self.pending.has_key(key) {
-            return Err("it is the pending taint, which the controller removes".to_owned());
-        }
-        self.reason(Field::Taint, key, value).map_or(Ok(()), Err)?;
-        let id = || -> Result<TaintId, NameError> {
-            check_label_value(value)?;
-            Ok(TaintId { key: key.parse()?, effect: effect.parse::<TaintEffect>()? })
-        };
-        Ok(Value::Taint { id: id().map_err(|error| error.to_string())?, value })
-    }
-
-    /// Why a label or taint is left out: a program sets it, also on a new node, and a rule for the same key would conflict with
-    /// it. Or its value says something of one machine.
-    fn reason(&self, field: Field, key: &str, value: &str) -> Option<String> {
-        if is_own(key) {
-            return Some("it is reserved for nodegate".to_owned());
-        }
-        let program = || programs::of(field, key, Some(value)).map(Program::reason);
-        if self.included.0.contains(key) {
-            // No policy may assign these.
-            let refused = field == Field::Label && writable_label(key).is_err();
-            return refused.then(program).flatten();
-        }
-        program().or_else(|| match field {
-            Field::Label => self.of_machine.get(key).cloned(),
-            Field::Annotation | Field::Taint => values::looks_like(key, value).map(str::to_owned),
-        })
-    }
 }

@@ -3,18 +3,49 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Value;
+use super::assigned::{Assigned, Value};
 use super::names::FleetNames;
+use super::{FirstRule, RuleGroups};
 use crate::api::policy::{ConditionsSpec, MatchSpec, RuleSpec, TaintSpec};
+use crate::keys::Field;
 
 /// A rule, and the nodes that it matches.
 pub(super) struct Rule {
     pub(super) spec: RuleSpec,
     pub(super) nodes: Vec<usize>,
+    /// What it matches, if it does not match names.
+    pub(super) groups: Option<RuleGroups>,
+    /// Whether its names say nothing about nodes that join later.
+    say_nothing: bool,
+    /// Whether its names are too many.
+    pub(super) is_unbounded: bool,
 }
 
-/// The rules, those that match the most nodes first.
-pub(super) fn rules(names: &FleetNames<'_>, assigned: &BTreeMap<Value<'_>, Vec<usize>>) -> Vec<Rule> {
+impl Rule {
+    /// A rule that matches something else than names.
+    pub(super) fn of_groups(spec: RuleSpec, nodes: Vec<usize>, groups: RuleGroups) -> Self {
+        Self { spec, nodes, groups: Some(groups), say_nothing: false, is_unbounded: false }
+    }
+
+    pub(super) fn first(self) -> FirstRule {
+        FirstRule { nodes: self.nodes.len(), rule: self.spec, groups: self.groups }
+    }
+
+    /// The keys that it gives.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (Field, &str)> {
+        let labels = self.spec.labels.keys().map(|key| (Field::Label, key.as_str()));
+        labels.chain(self.spec.taints.iter().map(|taint| (Field::Taint, taint.key.as_str())))
+    }
+}
+
+/// Whether the names of most nodes that these rules match say nothing about nodes that join later.
+pub(super) fn say_nothing(rules: &[Rule]) -> bool {
+    let nodes = |of: &dyn Fn(&&Rule) -> bool| rules.iter().filter(of).map(|rule| rule.nodes.len()).sum::<usize>();
+    nodes(&|rule| rule.say_nothing) > nodes(&|rule| !rule.say_nothing)
+}
+
+/// The rules by names, those that match the most nodes first.
+pub(super) fn rules(names: &FleetNames<'_>, assigned: &Assigned<'_>) -> Vec<Rule> {
     let mut by_nodes: BTreeMap<&[usize], Vec<&Value<'_>>> = BTreeMap::new();
     for (value, nodes) in assigned {
         by_nodes.entry(nodes).or_default().push(value);
@@ -24,14 +55,16 @@ pub(super) fn rules(names: &FleetNames<'_>, assigned: &BTreeMap<Value<'_>, Vec<u
     let mut taken = BTreeSet::new();
     let rule = |(nodes, values): (&[usize], Vec<&Value<'_>>)| {
         let folded = names.fold(nodes);
-        let name = unique(rule_name(&folded), &mut taken);
-        Rule { spec: spec(name, folded, &values), nodes: nodes.to_vec() }
+        let name = unique(rule_name(&folded.names), &mut taken);
+        let (say_nothing, is_unbounded) = (folded.say_nothing(), folded.is_unbounded());
+        let conditions = ConditionsSpec { names: Some(folded.names), ..ConditionsSpec::default() };
+        Rule { spec: spec(name, conditions, &values), nodes: nodes.to_vec(), groups: None, say_nothing, is_unbounded }
     };
     groups.into_iter().map(rule).collect()
 }
 
-fn spec(name: String, names: Vec<String>, values: &[&Value<'_>]) -> RuleSpec {
-    let conditions = ConditionsSpec { names: Some(names), ..ConditionsSpec::default() };
+/// The rule that gives these values where these conditions hold.
+pub(super) fn spec(name: String, conditions: ConditionsSpec, values: &[&Value<'_>]) -> RuleSpec {
     let mut spec =
         RuleSpec { name, match_: Some(MatchSpec { conditions, ..MatchSpec::default() }), ..RuleSpec::default() };
     for value in values {
@@ -48,7 +81,7 @@ fn spec(name: String, names: Vec<String>, values: &[&Value<'_>]) -> RuleSpec {
 }
 
 /// A name for the rule of these names and globs: `gpu` for `gpu-*`, `cpu-and-gpu`, `cpu-and-2-more`.
-fn rule_name(folded: &[String]) -> String {
+pub(super) fn rule_name(folded: &[String]) -> String {
     let stem = |name: &String| {
         let host = name.split_once('*').map_or(name.as_str(), |(prefix, suffix)| match prefix {
             "" => suffix.trim_start_matches('.'),
@@ -65,7 +98,7 @@ fn rule_name(folded: &[String]) -> String {
 }
 
 /// The name, with a number if another rule has it.
-fn unique(name: String, taken: &mut BTreeSet<String>) -> String {
+pub(super) fn unique(name: String, taken: &mut BTreeSet<String>) -> String {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let free = std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name));
     let free = free.unwrap_or(name);

@@ -155,6 +155,21 @@ fn is_id(value: &str) -> bool {
     })
 }
 
+/// Whether the first part of a node's name is an address, or the ID of an EC2 instance: `ip-10-0-3-4.internal`, `10-0-3-4.x`,
+/// `i-0abc12def3456789.internal`. The next machine has another one.
+pub(super) fn is_address_of_host(name: &str) -> bool {
+    let host = name.split('.').next().unwrap_or(name);
+    let instance = host
+        .strip_prefix("i-")
+        .is_some_and(|id| id.len() >= HASH_MIN && id.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    is_address(host) || is_address(name) || instance
+}
+
+/// Whether a label with this number of values on this number of nodes puts nodes into groups.
+pub(super) fn groups(values: usize, nodes: usize) -> bool {
+    values <= VALUES_MAX || values * 2 <= nodes
+}
+
 /// A label of the fleet: the nodes that have it, with their values.
 struct Spread<'a> {
     fleet: &'a [&'a FleetNode],
@@ -175,7 +190,7 @@ impl Spread<'_> {
         if values == nodes && nodes >= NODES_MIN && nodes * 2 >= self.fleet.len() {
             return Some(format!("it has a different value on each of {nodes} nodes"));
         }
-        if values > VALUES_MAX && values * 2 > nodes {
+        if !groups(values, nodes) {
             return Some("it has a different value on most nodes".to_owned());
         }
         let of = |at: usize| self.fleet[at];

@@ -1,5 +1,6 @@
 //! A first policy compiles, its tests pass, and it changes nothing on the nodes that it was made from.
 
+mod groups;
 mod strategies;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +9,7 @@ use nodegate_policy::api::case::PolicyTest;
 use nodegate_policy::api::schema::{check, schema_of};
 use nodegate_policy::api::source::{FieldPath, parse_documents};
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::init::{FirstPolicy, FleetNode, Included, InitError, first_policy};
+use nodegate_policy::init::{By, FirstPolicy, FleetNode, Included, InitError, Wishes, first_policy};
 use nodegate_policy::simulate::{Scene, identity, node_name, node_of, run_case, simulate};
 use nodegate_policy::{
     Claims, Exemptions, Field, NodeFacts, Origin, PendingTaints, PolicyDocument, PolicySet, StoredNode, plan_reconcile,
@@ -23,11 +24,18 @@ fn fleet(nodes: &[Value]) -> Vec<FleetNode> {
 }
 
 fn of_nodes(nodes: &[Value]) -> Result<FirstPolicy, InitError> {
-    first_policy(&fleet(nodes), &PendingTaints::default(), &Included::default())
+    first_policy(&fleet(nodes), &Wishes::default())
 }
 
-/// The set that the policy's file compiles to. It has no fault and no warning.
+/// The set that the policy's file compiles to, which trusts no kubelet. It has no fault and no warning.
 fn compiled(first: &FirstPolicy) -> PolicySet {
+    let (set, trusting) = compiled_with_trust(first);
+    assert_eq!(trusting, 0, "{:#?}", first.rules);
+    set
+}
+
+/// The set that the policy's file compiles to, and the number of its rules that trust kubelets. It has no fault and no warning.
+fn compiled_with_trust(first: &FirstPolicy) -> (PolicySet, usize) {
     let yaml = first.policy_yaml("fleet", "nodepolicy.schema.json").unwrap();
     let mut errors = Vec::new();
     let documents = PolicyDocument::parse_all(&Origin::File("policy.yaml".to_owned()), &yaml, &mut errors);
@@ -36,8 +44,8 @@ fn compiled(first: &FirstPolicy) -> PolicySet {
     // Two globs may both match a node that joins later, and that is told.
     let lints = set.lints().into_iter().filter(|lint| !lint.fault.problem.what.contains("whose names match"));
     assert_eq!(lints.collect::<Vec<_>>(), [], "{yaml}");
-    assert_eq!(set.trusting_rules().count(), 0, "{yaml}");
-    set
+    let trusting = set.trusting_rules().count();
+    (set, trusting)
 }
 
 /// The tests as their file has them.
@@ -137,6 +145,17 @@ proptest! {
         let mut reversed = nodes;
         reversed.reverse();
         prop_assert_eq!(of_nodes(&reversed).unwrap(), first);
+    }
+
+    #[test]
+    fn a_first_policy_by_labels_loads_and_changes_nothing(nodes in fleets()) {
+        for keys in [&["tier"] as &[&str], &["y", "tier"], &["nvidia.com/gpu"], &["topology.kubernetes.io/zone", "y"]] {
+            let by = By::Labels(keys.iter().map(|key| (*key).to_owned()).collect());
+            match first_policy(&fleet(&nodes), &Wishes { by, ..Wishes::default() }) {
+                Ok(first) => assert_holds(&nodes, &first),
+                Err(error) => prop_assert!(matches!(error, InitError::NoSuchKey(..)), "{error:?}"),
+            }
+        }
     }
 }
 
@@ -305,7 +324,7 @@ fn a_key_that_is_included_is_in_the_policy_unless_no_policy_may_assign_it() {
     let nodes = [node("n", &labels, &["readiness.k8s.io/nodegate:NoSchedule"])];
     let included =
         Included::parse(["acme.example/*", "agentpool", "kubernetes.io/hostname", "nodegate.dev/*"]).unwrap();
-    let first = first_policy(&fleet(&nodes), &PendingTaints::default(), &included).unwrap();
+    let first = first_policy(&fleet(&nodes), &Wishes { included, ..Wishes::default() }).unwrap();
     let rule = &first.rules[0].rule;
     assert_eq!(rule.labels.keys().collect::<Vec<_>>(), ["acme.example/worker-id", "agentpool"]);
     let left_out: Vec<&str> = first.left_out.iter().map(|out| out.key.as_str()).collect();
@@ -330,7 +349,7 @@ fn what_no_cluster_would_store_is_left_out_or_refused() {
 fn no_glob_matches_a_node_of_which_only_the_name_is_known() {
     let known = fleet(&[node("gpu-1", &json!({"tier": "x"}), &[]), node("gpu-2", &json!({"tier": "x"}), &[])]);
     let names = |nodes: &[FleetNode]| {
-        let first = first_policy(nodes, &PendingTaints::default(), &Included::default()).unwrap();
+        let first = first_policy(nodes, &Wishes::default()).unwrap();
         first.rules[0].rule.match_.clone().unwrap().conditions.names.unwrap()
     };
     assert_eq!(names(&known), ["gpu-*"]);
@@ -347,9 +366,8 @@ fn pending_taints_are_left_out_whatever_their_keys_are() {
     ];
     let taints: Vec<String> = keys.iter().chain(&["dedicated"]).map(|key| format!("{key}:NoSchedule")).collect();
     let nodes = fleet(&[node("a", &json!({}), &taints.iter().map(String::as_str).collect::<Vec<_>>())]);
-    let first =
-        first_policy(&nodes, &PendingTaints::new("startup.example.com/wait".parse().unwrap()), &Included::default())
-            .unwrap();
+    let pending = PendingTaints::new("startup.example.com/wait".parse().unwrap());
+    let first = first_policy(&nodes, &Wishes { pending, ..Wishes::default() }).unwrap();
     assert_eq!(first.rules[0].rule.taints.len(), 1);
     assert_eq!(first.left_out.len(), keys.len());
     for left_out in first.left_out {

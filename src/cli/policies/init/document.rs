@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use nodegate_policy::explain::FieldName;
-use nodegate_policy::init::{FirstPolicy, FirstRule, LeftOut};
+use nodegate_policy::init::{FirstPolicy, FirstRule, LeftOut, RuleGroups};
 
 /// A first policy, and what is not in it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -31,8 +31,15 @@ pub(crate) struct SummedRule {
     pub(super) rule: String,
     /// The number of nodes that it matches.
     pub(super) nodes: usize,
-    /// The names and globs of these nodes, sorted.
+    /// The names and globs of these nodes, sorted; empty if the rule matches something else.
     pub(super) names: Vec<String>,
+    /// The key of the label that the rule matches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) label: Option<String>,
+    /// The values of this label, sorted.
+    pub(super) values: Vec<String>,
+    /// The pools that the rule matches, sorted.
+    pub(super) pools: Vec<String>,
     /// The labels and taints that it sets.
     pub(super) sets: Vec<SetValue>,
 }
@@ -101,10 +108,18 @@ impl SummedRule {
             value: taint.value.clone(),
             effect: Some(taint.effect.clone()),
         });
+        let (label, values, pools) = match first.groups.clone() {
+            None => (None, Vec::new(), Vec::new()),
+            Some(RuleGroups { key: Some(key), names, withheld: _ }) => (Some(key), names, Vec::new()),
+            Some(RuleGroups { key: None, names, withheld: _ }) => (None, Vec::new(), names),
+        };
         Self {
             rule: first.rule.name.clone(),
             nodes: first.nodes,
             names: first.names().to_vec(),
+            label,
+            values,
+            pools,
             sets: labels.chain(taints).collect(),
         }
     }
