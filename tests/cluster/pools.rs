@@ -38,7 +38,18 @@ pub(crate) async fn join(
 ) -> Result<Value, Refusal> {
     let query = if dry_run { "?dryRun=All" } else { "" };
     let name = node["metadata"]["name"].as_str().unwrap();
-    let mut request = Request::post(format!("/api/v1/nodes{query}"))
+    post_as_kubelet(plane, &format!("/api/v1/nodes{query}"), name, node, credential).await
+}
+
+/// What the kubelet of the node with this name creates with this credential.
+pub(crate) async fn post_as_kubelet(
+    plane: &ControlPlane,
+    path: &str,
+    name: &str,
+    object: &Value,
+    credential: Credential<'_>,
+) -> Result<Value, Refusal> {
+    let mut request = Request::post(path)
         .header("Content-Type", "application/json")
         .header("Impersonate-User", format!("system:node:{name}"));
     for group in ["system:nodes", "system:authenticated"].iter().chain(credential.groups) {
@@ -47,7 +58,7 @@ pub(crate) async fn join(
     for (key, value) in credential.extra {
         request = request.header(format!("Impersonate-Extra-{key}"), *value);
     }
-    let request = request.body(node.to_string().into_bytes()).unwrap();
+    let request = request.body(object.to_string().into_bytes()).unwrap();
     match plane.client(None).await.request(request).await {
         Ok(created) => Ok(created),
         Err(kube::Error::Api(status)) => {

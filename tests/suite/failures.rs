@@ -145,7 +145,12 @@ fn a_missing_file_is_an_error_that_names_it() {
         assert!(errors.starts_with("error: ") && errors.contains("absent"), "{line}: {errors}");
         assert_eq!(files(directory.path()), before, "{line}");
     }
-    for line in ["certs create --cert-dir file", "man file/man1", "init node.json --dir file/policy"] {
+    for line in [
+        "certs create --cert-dir file",
+        "man file/man1",
+        "init node.json --dir file/policy",
+        "verify --record file --kubeconfig nowhere --namespace x",
+    ] {
         let (code, output, errors) = run(directory.path(), line);
         assert!(code == Some(2) && output.is_empty() && errors.contains("file"), "{line}: {errors}");
     }

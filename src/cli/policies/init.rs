@@ -245,31 +245,15 @@ fn write(args: &InitArgs, first: &FirstPolicy) -> anyhow::Result<Vec<String>> {
         ("policytest.schema.json", editor_schema::policy_test()?),
     ];
     let files = files.map(|(name, text)| (args.dir.join(name), text));
-    let there: Vec<String> = files
-        .iter()
-        .filter(|(path, _)| !args.force && path.symlink_metadata().is_ok())
-        .map(|(path, _)| path.display().to_string())
-        .collect();
-    if !there.is_empty() {
+    let there = whole_file::there(&files);
+    if !args.force && !there.is_empty() {
         bail!(
             "these files already exist: {}; use --force to overwrite the files of an earlier `init`, or --dir for another directory",
             there.join(", ")
         );
     }
     fs::create_dir_all(&args.dir).with_context(|| args.dir.display().to_string())?;
-    // If the command is ended while it writes, no file is half, and a policy has its tests.
-    let mut written = Vec::new();
-    for (path, text) in &files {
-        written.push(whole_file::unnamed(&args.dir, text).with_context(|| path.display().to_string())?);
-    }
-    for ((path, _), file) in files.iter().zip(written) {
-        let placed = match args.force {
-            true => file.persist(path),
-            // Whatever appears between the check and now is not overwritten either.
-            false => file.persist_noclobber(path),
-        };
-        placed.map_err(|error| error.error).with_context(|| path.display().to_string())?;
-    }
+    whole_file::place_all(&args.dir, &files, args.force)?;
     Ok(files.iter().map(|(path, _)| path.display().to_string()).collect())
 }
 

@@ -1,5 +1,8 @@
 //! `nodegate verify`: calls the webhooks as the API server does.
 
+mod record;
+
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -18,6 +21,7 @@ use crate::cli::Findings;
 use crate::cli::shared::cluster::connect::ConnectArgs;
 use crate::cli::shared::cluster::serve_flags::ConfigurationArgs;
 use crate::cli::shared::invocation::Invocation;
+use crate::cli::shared::node_files::parse_name;
 use crate::cli::shared::output;
 use nodegate_base::http_client::{self, trusting};
 use nodegate_base::kube_error::in_words;
@@ -35,12 +39,23 @@ const TIMEOUT_SECONDS: i32 = 10;
 /// review of a dry run: it changes nothing. Services have addresses only in the cluster: the pod of `helm test` runs this command.
 ///
 /// If nodegate asks callers for client certificates, it refuses this command.
+///
+/// With --record, it calls no webhook and needs none. It writes as whom the API server authenticates kubelets, for a bug report or a
+/// preset for your platform.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     connect: ConnectArgs,
     #[command(flatten)]
     configuration: ConfigurationArgs,
+    /// Write what the API server knows of the last kubelets that asked for certificates into this directory instead, which is
+    /// empty or does not exist: for each node a review, and test.yaml with what presets for pools make of them. Names,
+    /// addresses, account numbers and unknown words are replaced, each by the same pseudonym in all files
+    #[arg(long, value_name = "DIR", conflicts_with = "webhook_configuration")]
+    record: Option<PathBuf>,
+    /// Record this node; may be repeated, up to 20 times
+    #[arg(long = "node", value_name = "NODE", value_parser = parse_name, requires = "record")]
+    nodes: Vec<String>,
 }
 
 /// A webhook as the API server knows it.
@@ -164,9 +179,14 @@ pub(in crate::cli) fn run(args: &VerifyArgs, invocation: Invocation) -> anyhow::
 }
 
 async fn verify(args: &VerifyArgs, invocation: Invocation) -> anyhow::Result<Findings> {
-    let Some(place) = args.connect.place_to_read(invocation).await? else {
-        bail!("no cluster is selected; set --kubeconfig");
+    let place = match args.record {
+        Some(_) => args.connect.reading_place(invocation).await?,
+        None => args.connect.place_to_read(invocation).await?,
     };
+    let place = place.context("no cluster is selected; set --kubeconfig")?;
+    if let Some(directory) = &args.record {
+        return record::record(&place.client().await?, directory, &args.nodes).await;
+    }
     let client = place.client().await?;
     let webhooks = registered(&client, &args.configuration.name(&client).await).await?;
     let mut table = output::table(&["webhook", "url", "result"]);

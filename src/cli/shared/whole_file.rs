@@ -3,8 +3,9 @@
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use tempfile::NamedTempFile;
 
 /// A new file in a directory, to which the caller gives its name. Its own name begins with a dot, and it is removed unless it
@@ -18,6 +19,33 @@ pub(in crate::cli) fn unnamed(directory: &Path, text: &str) -> io::Result<NamedT
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     Ok(file)
+}
+
+/// Those of these files that are there already.
+pub(in crate::cli) fn there(files: &[(PathBuf, String)]) -> Vec<String> {
+    let there = files.iter().filter(|(path, _)| path.symlink_metadata().is_ok());
+    there.map(|(path, _)| path.display().to_string()).collect()
+}
+
+/// Puts files with these texts into a directory, which has to be there. If the command is ended, or the disk full, while it
+/// writes, none of them is half.
+///
+/// # Errors
+/// Names the file that cannot be written, or that is there although `replaces` is not set.
+pub(in crate::cli) fn place_all(directory: &Path, files: &[(PathBuf, String)], replaces: bool) -> anyhow::Result<()> {
+    let mut written = Vec::new();
+    for (path, text) in files {
+        written.push(unnamed(directory, text).with_context(|| path.display().to_string())?);
+    }
+    for ((path, _), file) in files.iter().zip(written) {
+        let placed = match replaces {
+            true => file.persist(path),
+            // Whatever appears between a check and now is not overwritten either.
+            false => file.persist_noclobber(path),
+        };
+        placed.map_err(|error| error.error).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }
 
 /// Replaces a file, with these permissions if the umask shall not decide. A link in its place is replaced, not followed.

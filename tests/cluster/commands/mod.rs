@@ -8,6 +8,7 @@ mod init;
 mod journey;
 mod migrate;
 mod plan;
+mod record;
 mod report;
 mod verify;
 mod walk;

@@ -60,6 +60,13 @@ impl KubeletCertificates {
         self.known.read().to_record(node, certificate, saved)
     }
 
+    /// What these requests say, for a command that watches nothing.
+    pub fn of_requests<'r>(requests: impl IntoIterator<Item = &'r CertificateSigningRequest>) -> Self {
+        let certificates = Self::default();
+        requests.into_iter().for_each(|request| certificates.take_up(request));
+        certificates
+    }
+
     /// Follows the requests of the API server until dropped. What fails is tried again after `longest` at the latest.
     pub async fn follow(&self, client: Client, longest: Duration) {
         let requests: Api<CertificateSigningRequest> = Api::all(client);

@@ -51,6 +51,17 @@ fn a_request_says_who_asked_and_a_renewal_with_which_certificate() {
 }
 
 #[test]
+fn a_command_that_watches_nothing_learns_who_asked_from_a_list() {
+    let (asked, of_first) = request("system:node:gpu-1", &json!({"username": "system:bootstrap:abcdef"}));
+    let id = json!({"authentication.kubernetes.io/credential-id": [format!("X509SHA256={of_first}")]});
+    let (renewal, of_second) = request("system:node:gpu-1", &json!({"username": "system:node:gpu-1", "extra": id}));
+    let certificates = KubeletCertificates::of_requests([&renewal, &asked]);
+    for certificate in [of_first, of_second] {
+        assert_eq!(certificates.bootstrapper(&certificate, None).unwrap().user(), "system:bootstrap:abcdef");
+    }
+}
+
+#[test]
 fn requests_of_other_signers_for_other_users_or_without_a_certificate_say_nothing() {
     let spec = json!({"username": "system:bootstrap:abcdef"});
     for user in ["system:node:", "gpu-1", "system:serviceaccount:a:b"] {

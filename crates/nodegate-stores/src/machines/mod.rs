@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, future};
+use kube::api::ListParams;
 use kube::core::ApiResource;
 use kube::discovery;
 use kube::runtime::watcher::{Config, Event};
@@ -32,6 +33,8 @@ use nodegate_policy::{Absence, MachinesOfNode, PolicySet};
 
 /// When it is asked again after a failure, and for an API that seems to be absent, before that counts.
 const ASKED_AGAIN: Duration = Duration::from_millis(500);
+/// How many objects a page of a listing has.
+const PAGE: u32 = 500;
 /// The longest time until it is asked again.
 const DELAY_MAX: Duration = Duration::from_secs(5);
 /// How many nodes and instances are remembered whose objects were looked for.
@@ -78,6 +81,40 @@ impl MachineObjects {
     /// The names of nodes for whose machines there are other objects.
     pub fn touched(&self) -> &Touched {
         &self.touched
+    }
+
+    /// The objects that there are now, for a command that watches nothing; and the groups of APIs that could not be listed, with
+    /// the reason.
+    pub async fn listed(client: &Client, asked: Asked) -> (Self, Vec<(&'static str, kube::Error)>) {
+        let (objects, mut failed) = (Self::default(), Vec::new());
+        objects.known.write().ask(asked.clone());
+        for provisioner in asked.provisioners() {
+            if let Err(error) = objects.list(client, provisioner).await {
+                objects.known.write().is_uncertain(provisioner);
+                failed.push((provisioner.group(), error));
+            }
+        }
+        (objects, failed)
+    }
+
+    async fn list(&self, client: &Client, provisioner: Provisioner) -> kube::Result<()> {
+        let Some(resource) = resource(client, provisioner).await? else {
+            self.known.write().is_absent(provisioner);
+            return Ok(());
+        };
+        let api: Api<Watched> = Api::all_with(client.clone(), &resource);
+        let mut page = ListParams::default().limit(PAGE);
+        self.known.write().begin_listing(provisioner);
+        loop {
+            let listed = api.list(&page).await?;
+            listed.items.iter().for_each(|object| self.take_up(provisioner, object));
+            match listed.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => break,
+            }
+        }
+        self.known.write().end_listing(provisioner);
+        Ok(())
     }
 
     /// As [`nodegate_policy::Witness::machines`].
