@@ -83,8 +83,15 @@ struct Kubelet {
 /// # Errors
 /// Returns an error if there is none, or a node cannot be read.
 pub(super) async fn nodes(client: &Client, named: &[String], set: &PolicySet) -> anyhow::Result<Vec<Seen>> {
-    let requests = requests(client).await;
+    let (requests, unlisted) = requests(client).await;
     let kubelets = kubelets(&requests, itself(client).await);
+    if let Some(error) = unlisted {
+        let failed = "could not list CertificateSigningRequests";
+        if kubelets.is_empty() {
+            return Err(anyhow::Error::new(error).context(failed));
+        }
+        output::note(&format!("note: {failed}: {}", in_words(&error)));
+    }
     let (machines, failed) = MachineObjects::listed(client, Asked::by(set)).await;
     for (group, error) in failed {
         output::note(&format!(
@@ -118,22 +125,19 @@ pub(super) async fn nodes(client: &Client, named: &[String], set: &PolicySet) ->
     Ok(seen)
 }
 
-/// All requests for certificates; none if they cannot be listed, which is told.
-async fn requests(client: &Client) -> Vec<CertificateSigningRequest> {
+/// All requests for certificates, and why others could not be listed.
+async fn requests(client: &Client) -> (Vec<CertificateSigningRequest>, Option<kube::Error>) {
     let api: Api<CertificateSigningRequest> = Api::all(client.clone());
     let (mut page, mut found) = (ListParams::default().limit(PAGE), Vec::new());
     loop {
         let listed = match api.list(&page).await {
             Ok(listed) => listed,
-            Err(error) => {
-                output::note(&format!("note: could not list CertificateSigningRequests: {}", in_words(&error)));
-                return found;
-            }
+            Err(error) => return (found, Some(error)),
         };
         found.extend(listed.items);
         match listed.metadata.continue_.filter(|token| !token.is_empty() && found.len() < REQUESTS_MAX) {
             Some(token) => page = page.continue_token(&token),
-            None => return found,
+            None => return (found, None),
         }
     }
 }
