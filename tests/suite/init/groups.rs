@@ -14,8 +14,10 @@ const ROLE: &str = "node-role.kubernetes.io/gpu";
 /// A person reads this in a minute.
 const LINES_MAX: usize = 100;
 
-/// The groups: name, instance type, zone, labels, whether its nodes are for GPU work only.
-const GROUPS: [(&str, &str, &str, &[(&str, &str)], bool); 6] = [
+/// A group: name, instance type, zone, labels, whether its nodes are for GPU work only.
+type Group = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)], bool);
+
+const GROUPS: [Group; 6] = [
     ("gpu-a100", "p4d.24xlarge", "a", &[("tier", "gold"), ("team", "ml"), (ROLE, "")], true),
     ("gpu-l4", "g6.xlarge", "b", &[("tier", "silver"), ("team", "ml"), (ROLE, "")], true),
     ("web-a", "m5.large", "a", &[("tier", "bronze"), ("team", "shop")], false),
