@@ -8,6 +8,7 @@ pub mod log_limit;
 pub mod metrics;
 mod missing_rights;
 pub mod object_watch;
+pub mod pages;
 pub mod telemetry;
 pub mod text;
 pub mod traces;

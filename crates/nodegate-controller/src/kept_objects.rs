@@ -16,6 +16,7 @@ use crate::cluster::registration::{is_conflict, is_gone};
 use crate::leader::LEASE;
 use crate::policies;
 use crate::tell::{published, reports};
+use nodegate_base::pages::next_page;
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_stores::inventory;
 use nodegate_stores::state::Deletion;
@@ -119,17 +120,15 @@ impl Finder<'_> {
         selector: &str,
     ) -> Result<Vec<KeptObject>, NotListed> {
         let api = self.api(resource, namespace);
-        let mut next = ListParams::default().labels(selector).limit(500);
+        let mut next = Some(ListParams::default().labels(selector).limit(500));
         let mut found = Vec::new();
-        loop {
-            let page = api.list_metadata(&next).await;
+        while let Some(parameters) = next {
+            let page = api.list_metadata(&parameters).await;
             let page = page.map_err(|error| NotListed { kind: resource.kind.clone(), error })?;
+            next = next_page(parameters, &page.metadata);
             found.extend(page.items.into_iter().map(|object| KeptObject::new(resource, api.clone(), object)));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => next = next.continue_token(&token),
-                None => return Ok(found),
-            }
         }
+        Ok(found)
     }
 }
 

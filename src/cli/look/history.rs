@@ -111,10 +111,7 @@ async fn of_cluster(
     place: &ClusterTarget,
 ) -> anyhow::Result<Vec<SavedState>> {
     let Some(node) = &args.node else {
-        let unreadable = |UnusedDocument { config_map, node: _, why }| {
-            output::note(&format!("note: saved state in ConfigMap {config_map} is not used: {why}"));
-        };
-        let all = saved_state::all_in_cluster(client, &place.namespace, unreadable).await;
+        let all = saved_state::all_in_cluster(client, &place.namespace, saved_state::tell_unused).await;
         return all.context("could not read saved state");
     };
     let saved = saved_state::of_name(client, &place.namespace, node).await;

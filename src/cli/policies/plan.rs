@@ -29,7 +29,7 @@ use nodegate_controller::tell::observed;
 use nodegate_controller::tell::published::Published;
 use nodegate_controller::{MaxRemovals, Unreadable};
 use nodegate_policy::simulate::{Scene, identity, node_name, simulate};
-use nodegate_policy::{Exemptions, Field, InventoryAnswers, MachinesOfNode, NodeFacts, PolicySet, plan_reconcile};
+use nodegate_policy::{Exemptions, Field, NodeFacts, PolicySet, plan_reconcile};
 use nodegate_stores::files::Sources;
 
 /// Show what policies would change, and which pods that affects
@@ -279,21 +279,7 @@ fn scene(args: &PlanArgs, found: &Found, saved: Option<nodegate_policy::api::sta
         }
     };
     let extra = found.review.as_ref().and_then(|review| review.extra.clone());
-    let inventory = InventoryAnswers::default();
-    Scene {
-        node: found.node.clone(),
-        old,
-        status,
-        username,
-        groups,
-        extra,
-        bootstrapped_by: None,
-        machines: MachinesOfNode::default(),
-        also_bootstrapped_by: Vec::new(),
-        saved,
-        inventory,
-        pending_taints: None,
-    }
+    Scene { old, status, extra, saved, ..Scene::of(found.node.clone(), username, groups) }
 }
 
 fn sources(args: &PlanArgs) -> Sources {

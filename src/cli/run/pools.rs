@@ -1,6 +1,7 @@
 //! `nodegate pools`: an administrator vouches for the pools of nodes of which too little is known.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use jiff::Timestamp;
@@ -11,18 +12,18 @@ use kube::{Api, Client, ResourceExt as _};
 
 use crate::cli::Findings;
 use crate::cli::shared::cluster::connect::{ClusterTarget, ConnectArgs, own_name};
-use crate::cli::shared::cluster::effective_policies;
-use crate::cli::shared::cluster::known_node::{self, Known, KnownNode};
 use crate::cli::shared::cluster::serve_flags::ServedArgs;
+use crate::cli::shared::cluster::{effective_policies, saved_state};
 use crate::cli::shared::invocation::Invocation;
 use crate::cli::shared::node_files::parse_name;
 use crate::cli::shared::output;
-use nodegate_controller::machine;
-use nodegate_policy::PolicySet;
+use nodegate_base::pages::next_page;
+use nodegate_controller::{NodeApi, machine};
 use nodegate_policy::api::state::{Adopted, Change, How, SavedState};
 use nodegate_policy::explain::{Vouching, identity, may_be_pool, pool_names, vouching};
+use nodegate_policy::{Evidence, NodeFacts, PolicySet};
 use nodegate_stores::files::Sources;
-use nodegate_stores::state::{ConfigMaps, StateWriter, WriteError};
+use nodegate_stores::state::{ConfigMaps, SavedStates, StateWriter, WriteError};
 
 /// The field manager of what this command writes.
 const MANAGER: &str = "nodegate-pools";
@@ -97,8 +98,8 @@ struct NodesArgs {
 
 /// What is done with one node.
 enum Step {
-    /// The record gets this, for the reason that is shown.
-    Write(Box<KnownNode>, Option<Adopted>, String),
+    /// Its record gets this; the text says what that means.
+    Write(Option<Adopted>, String),
     /// Nothing, because it is so already.
     Already(String),
     /// Nothing, because it cannot be done.
@@ -123,11 +124,11 @@ pub(in crate::cli) fn run(args: &PoolsArgs, invocation: Invocation) -> anyhow::R
                 let by = own_name(&client).await?;
                 let at = Timestamp::now().to_string();
                 let word = Adopted { pools, by, at, ..Adopted::default() };
-                each(common, &client, &place, &word.by, |node| adopt(&set, node, &word)).await
+                each(common, &client, &place, &word.by, |facts, saved| adopt(&set, facts, saved, &word)).await
             }
             Action::Forget(_) => {
                 let by = own_name(&client).await?;
-                each(common, &client, &place, &by, |node| Ok(forget(node))).await
+                each(common, &client, &place, &by, |_, saved| forget(saved)).await
             }
         }
     })
@@ -153,39 +154,40 @@ fn known_pools(set: &PolicySet, pools: &[String]) -> anyhow::Result<Vec<String>>
     Ok(sorted.into_iter().cloned().collect())
 }
 
-/// Does with each of the nodes what `step` says.
+/// Does with each of the nodes what `step` says, and prints it.
 async fn each(
     args: &CommonArgs,
     client: &Client,
     place: &ClusterTarget,
     by: &str,
-    step: impl Fn(KnownNode) -> anyhow::Result<Step>,
+    step: impl Fn(&NodeFacts<'_>, &SavedState) -> Step,
 ) -> anyhow::Result<Findings> {
-    let mut wanted = selected(client, &args.nodes).await?;
-    let known = Known { identity: args.served.identity, configuration: &args.served.configuration };
-    let mut steps = Vec::new();
-    let maps = known_node::each(client, place, &known, |node| {
-        let name = node.as_ref().map_or_else(|unreadable| unreadable.name.clone(), |node| node.node.name().to_owned());
-        if wanted.remove(&name) {
-            steps.push((name, node.map_or_else(|unreadable| Ok(Step::Refused(unreadable.why)), &step)?));
-        }
-        Ok(())
-    })
-    .await?;
-    let gone = wanted.into_iter().map(|name| (name, Step::Refused("it is not in the cluster".to_owned())));
-    let writer = StateWriter::new(maps.clone(), MANAGER);
+    let names = selected(client, &args.nodes).await?;
+    let states = Arc::new(SavedStates::new(args.served.identity));
+    let maps = ConfigMaps::new(client.clone(), &place.namespace, states);
+    maps.read(saved_state::tell_unused).await.context("could not read saved state")?;
+    let (nodes, writer) = (NodeApi::new(client.clone()), StateWriter::new(maps.clone(), MANAGER));
     let mut findings = Findings::None;
-    for (name, step) in steps.into_iter().chain(gone) {
-        let line = match step {
-            Step::Already(why) => why,
-            Step::Refused(why) => {
+    for name in names {
+        let node = nodes.get(&name).await.with_context(|| format!("could not read node {name}"))?;
+        let node =
+            node.map_or_else(|| Err("it is not in the cluster".to_owned()), |node| node.map_err(|error| error.why));
+        let facts =
+            node.as_ref().map_err(String::clone).and_then(|node| node.facts().map_err(|error| error.to_string()));
+        let next = match &facts {
+            Ok(facts) => step(facts, &recorded(&maps, facts)),
+            Err(why) => Step::Refused(why.clone()),
+        };
+        let line = match (next, &facts) {
+            (Step::Already(why), _) => why,
+            (Step::Write(_, what), _) if args.dry_run => format!("would be recorded: {what}"),
+            (Step::Write(word, what), Ok(facts)) => {
+                record(&writer, &maps, facts, word.as_ref(), by).await.with_context(|| format!("node {name}"))?;
+                format!("recorded: {what}")
+            }
+            (Step::Refused(why) | Step::Write(_, why), _) => {
                 findings = Findings::Some;
                 format!("nothing is recorded: {why}")
-            }
-            Step::Write(_, _, what) if args.dry_run => format!("would be recorded: {what}"),
-            Step::Write(node, word, what) => {
-                record(&writer, &maps, &node, word.as_ref(), by).await.with_context(|| format!("node {name}"))?;
-                format!("recorded: {what}")
             }
         };
         output::print_while_read(&format!("node {name}: {line}\n"))?;
@@ -193,23 +195,28 @@ async fn each(
     Ok(findings)
 }
 
-/// The names of the nodes that a command is about.
+/// The record of a node; an empty one if there is none.
+fn recorded(maps: &ConfigMaps, facts: &NodeFacts<'_>) -> SavedState {
+    maps.states().get(machine(facts)).map(|state| (*state).clone()).unwrap_or_default()
+}
+
+/// The names of the nodes that a command is about, each once.
 ///
 /// # Errors
 /// Returns an error if the API server does not accept the selector or cannot be reached, or if there are none.
-async fn selected(client: &Client, args: &NodesArgs) -> anyhow::Result<BTreeSet<String>> {
-    let Some(selector) = &args.selector else { return Ok(args.names.iter().cloned().collect()) };
+async fn selected(client: &Client, args: &NodesArgs) -> anyhow::Result<Vec<String>> {
+    let Some(selector) = &args.selector else {
+        let mut seen = BTreeSet::new();
+        return Ok(args.names.iter().filter(|name| seen.insert(*name)).cloned().collect());
+    };
     let nodes: Api<Node> = Api::all(client.clone());
-    let mut parameters = ListParams::default().labels(selector).limit(PAGE);
-    let mut names = BTreeSet::new();
-    loop {
+    let mut next = Some(ListParams::default().labels(selector).limit(PAGE));
+    let mut names = Vec::new();
+    while let Some(parameters) = next {
         let page = nodes.list_metadata(&parameters).await;
         let page = page.with_context(|| format!("--selector {selector}: could not list nodes"))?;
+        next = next_page(parameters, &page.metadata);
         names.extend(page.items.iter().map(PartialObjectMeta::name_any));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => break,
-        }
     }
     ensure!(
         !names.is_empty(),
@@ -219,71 +226,61 @@ async fn selected(client: &Client, args: &NodesArgs) -> anyhow::Result<BTreeSet<
 }
 
 /// What follows for one node from the word that it belongs to pools.
-fn adopt(set: &PolicySet, known: KnownNode, word: &Adopted) -> anyhow::Result<Step> {
-    if let Some(why) = unrecorded(&known) {
-        return Ok(Step::Refused(why));
-    }
-    let facts = known.facts()?;
-    let evidence = known.evidence();
-    let of = |source: fn(&Vouching) -> bool| -> Vec<&str> {
-        let pools = word.pools.iter().map(String::as_str);
-        pools.filter(|pool| source(&vouching(set, &facts, evidence, pool))).collect()
+fn adopt(set: &PolicySet, facts: &NodeFacts<'_>, saved: &SavedState, word: &Adopted) -> Step {
+    let Some(uid) = facts.uid.as_deref().filter(|uid| saved.is_of_object(Some(uid))) else {
+        return Step::Refused(
+            "nodegate has no record of this node object yet. The leader of `nodegate serve` makes one within seconds; check --namespace, \
+             and that it runs with the controller"
+                .to_owned(),
+        );
     };
-    let refuted = of(|what| *what == Vouching::Refuted);
+    // Only the leader knows whether the guard was there when the node was created, and it has recorded the evidence then.
+    let evidence = Evidence::of_stored(facts, saved, false);
+    let of = |wanted: Vouching| -> Vec<&str> {
+        let pools = word.pools.iter().map(String::as_str);
+        pools.filter(|pool| vouching(set, facts, evidence.as_ref(), pool) == wanted).collect()
+    };
+    let refuted = of(Vouching::Refuted);
     if !refuted.is_empty() {
-        let refuted = refuted.join(", ");
-        let identity = identity(set, &facts, evidence).unwrap_or_default();
-        let pools = if identity.pools.is_empty() { "none".to_owned() } else { identity.pools.join(", ") };
-        return Ok(Step::Refused(format!(
-            "what is known of it proves that it does not belong to {refuted} (its pools: {pools}); `nodegate explain {}` shows the proof",
+        let pools = identity(set, facts, evidence.as_ref()).unwrap_or_default().pools;
+        let pools = if pools.is_empty() { "none".to_owned() } else { pools.join(", ") };
+        return Step::Refused(format!(
+            "what is known of it proves that it does not belong to {} (its pools: {pools}); `nodegate explain {}` shows the proof",
+            refuted.join(", "),
             &*facts.name
-        )));
+        ));
     }
-    let new = of(|what| *what == Vouching::Counts);
+    let new = of(Vouching::Counts);
     if new.is_empty() {
-        return Ok(Step::Already(format!("it belongs to {} already", word.pools.join(", "))));
+        return Step::Already(format!("it belongs to {} already", word.pools.join(", ")));
     }
     let pools = new.iter().map(|pool| (*pool).to_owned()).collect();
-    let word = Adopted { node_uid: known.node.uid().to_owned(), pools, ..word.clone() };
-    let what = format!("it belongs to {}", new.join(", "));
-    drop(facts);
-    Ok(Step::Write(Box::new(known), Some(word), what))
+    let word = Adopted { node_uid: uid.to_owned(), pools, ..word.clone() };
+    Step::Write(Some(word), format!("it belongs to {}", new.join(", ")))
 }
 
 /// What follows for one node from taking back what was said.
-fn forget(known: KnownNode) -> Step {
-    match known.saved.adopted() {
-        Some(adopted) => {
-            let what = format!("nobody vouches for it any more ({} did, for {})", adopted.by, adopted.pools.join(", "));
-            Step::Write(Box::new(known), None, what)
+fn forget(saved: &SavedState) -> Step {
+    match saved.adopted() {
+        Some(Adopted { pools, by, .. }) => {
+            Step::Write(None, format!("nobody vouches for it any more ({by} did, for {})", pools.join(", ")))
         }
         None => Step::Already("nobody vouches for it".to_owned()),
     }
-}
-
-/// Why nothing can be recorded of a node.
-fn unrecorded(known: &KnownNode) -> Option<String> {
-    let is_recorded = known.saved.is_of_object(Some(known.node.uid()));
-    (!is_recorded).then(|| {
-        "nodegate has no record of this node object yet. The leader of `nodegate serve` makes one within seconds; check --namespace, and that \
-         it runs with the controller"
-            .to_owned()
-    })
 }
 
 /// Records the word of `by` about a node, beside the pools that somebody vouches for already; or that there is none any more.
 async fn record(
     writer: &StateWriter,
     maps: &ConfigMaps,
-    known: &KnownNode,
+    facts: &NodeFacts<'_>,
     word: Option<&Adopted>,
     by: &str,
 ) -> anyhow::Result<()> {
-    let facts = known.facts()?;
     for _ in 0..TRIES {
-        let base = maps.states().get(machine(&facts)).map(|state| (*state).clone()).unwrap_or_default();
+        let base = recorded(maps, facts);
         // It was deleted and created again meanwhile.
-        ensure!(base.is_of_object(Some(known.node.uid())), "its record is of another node object by now; try again");
+        ensure!(base.is_of_object(facts.uid.as_deref()), "its record is of another node object by now; try again");
         let before = base.adopted().map(|adopted| adopted.pools.clone());
         let word = word.cloned().map(|word| {
             let all: BTreeSet<String> = before.iter().flatten().cloned().chain(word.pools).collect();

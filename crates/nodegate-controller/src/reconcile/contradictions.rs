@@ -6,8 +6,8 @@ use crate::memory::node::NodeMemory;
 use crate::node::NodeObject;
 use nodegate_policy::{Assertion, Contradiction, Evidence, NodeFacts, PolicySet};
 
-/// The most contradictions that are told of one node in a term. The record of a node bounds them, but a node may have no record, and a
-/// bootstrap token is enough to get any number of certificates.
+/// Maximum number of contradictions that are told of one node in a term. A record bounds them too, but a node may have none, and whoever
+/// has a bootstrap token can get any number of certificates.
 const TOLD_MAX: usize = 16;
 
 impl Reconciler {

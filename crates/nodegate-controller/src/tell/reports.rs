@@ -15,6 +15,7 @@ use crate::cluster::registration::is_gone;
 use crate::node::NodeObject;
 use crate::node::queue::Urgency;
 use crate::reconcile::Reconciler;
+use nodegate_base::pages::next_page;
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::Verdict;
 use nodegate_policy::api::policy::EntryMode;
@@ -94,11 +95,12 @@ pub(crate) async fn keep(client: &Client, mut wanted: Wanted, reconciler: &Recon
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
     let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let selector = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
-    let mut page = ListParams::default().labels(&selector).limit(PAGE);
+    let mut next = Some(ListParams::default().labels(&selector).limit(PAGE));
     // A refused write of one report must not prevent the others.
     let mut first = Ok(());
-    loop {
+    while let Some(page) = next {
         let listed = api.list(&page).await?;
+        next = next_page(page, &listed.metadata);
         for there in listed.items {
             let name = there.name_any();
             match wanted.remove(&name) {
@@ -113,10 +115,6 @@ pub(crate) async fn keep(client: &Client, mut wanted: Wanted, reconciler: &Recon
                     first = first.and(gone.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) }));
                 }
             }
-        }
-        match listed.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => break,
         }
     }
     let creator = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };

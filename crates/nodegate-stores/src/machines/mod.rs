@@ -26,6 +26,7 @@ use self::object::{MachineObject, Provisioner, Watched, name_of};
 use crate::touched::Touched;
 use nodegate_base::kube_error::in_words;
 use nodegate_base::object_watch::{WatchFailures, watch_objects_within};
+use nodegate_base::pages::next_page;
 use nodegate_base::telemetry::brief;
 use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::state::AssertedMachine;
@@ -103,15 +104,12 @@ impl MachineObjects {
             return Ok(());
         };
         let api: Api<Watched> = Api::all_with(client.clone(), &resource);
-        let mut page = ListParams::default().limit(PAGE);
+        let mut next = Some(ListParams::default().limit(PAGE));
         self.known.write().begin_listing(provisioner);
-        loop {
+        while let Some(page) = next {
             let listed = api.list(&page).await?;
+            next = next_page(page, &listed.metadata);
             listed.items.iter().for_each(|object| self.take_up(provisioner, object));
-            match listed.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => break,
-            }
         }
         self.known.write().end_listing(provisioner);
         Ok(())

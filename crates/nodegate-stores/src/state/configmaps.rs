@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _};
 use parking_lot::Mutex;
@@ -18,6 +18,7 @@ use super::stored_map::{Deletion, StoredMap};
 use super::{Identity, Machine, SavedStates};
 use crate::touched::Touched;
 use nodegate_base::object_watch::{WatchFailures, watch_objects_within};
+use nodegate_base::pages::next_page;
 use nodegate_policy::api::state::SavedState;
 
 /// The ConfigMaps of one namespace, mirrored in [`SavedStates`].
@@ -130,17 +131,14 @@ impl ConfigMaps {
         report: &mut impl FnMut(UnusedDocument),
         mut each: impl FnMut(&ConfigMap),
     ) -> Result<(), kube::Error> {
-        let mut next = kube::api::ListParams::default().limit(500);
+        let mut next = Some(ListParams::default().limit(500));
         self.index.lock().begin_listing();
-        loop {
-            let page = self.api.list(&next).await?;
+        while let Some(parameters) = next {
+            let page = self.api.list(&parameters).await?;
+            next = next_page(parameters, &page.metadata);
             for config_map in &page.items {
                 self.apply(config_map, Read::Listed, report);
                 each(config_map);
-            }
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => next = next.continue_token(&token),
-                None => break,
             }
         }
         self.index.lock().end_listing();

@@ -10,6 +10,7 @@ use kube::{Api, Client};
 use serde_json::Value as Json;
 
 use crate::cli::shared::cluster::connect::ClusterTarget;
+use crate::cli::shared::cluster::saved_state;
 use crate::cli::shared::cluster::serve_flags::ConfigurationArgs;
 use crate::cli::shared::node_files::Found;
 use crate::cli::shared::output;
@@ -19,7 +20,7 @@ use nodegate_controller::{NodeApi, NodeObject, Unreadable, machine};
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::{Evidence, FactsError, InventoryAnswers, NodeFacts, PendingTaints, Publishers, StoredNode};
 use nodegate_stores::inventory::{self, InventoryCache, UnreadableAnswers};
-use nodegate_stores::state::{ConfigMaps, Identity, SavedStates, UnusedDocument};
+use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
 
 /// A stored node with what is known about its past.
 pub(in crate::cli) struct KnownNode {
@@ -96,11 +97,6 @@ impl KnownNode {
         self.node.facts()
     }
 
-    /// The evidence for its pools.
-    pub(in crate::cli) fn evidence(&self) -> Option<&Evidence<'static>> {
-        self.evidence.as_ref()
-    }
-
     /// The node as `plan_reconcile` takes it.
     pub(in crate::cli) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a PendingTaints) -> StoredNode<'a> {
         let Self { node, saved, inventory, registered, identified, patched_taints, elsewhere, evidence } = self;
@@ -138,7 +134,7 @@ pub(in crate::cli) struct Known<'a> {
     pub(in crate::cli) configuration: &'a ConfigurationArgs,
 }
 
-/// Reads all nodes of a cluster, page by page, with what is known about their past. Returns the saved state that was read.
+/// Reads all nodes of a cluster, page by page, with what is known about their past.
 ///
 /// # Errors
 /// Returns an error if nodes or saved state cannot be read, or the first error of `take`.
@@ -147,13 +143,9 @@ pub(in crate::cli) async fn each(
     place: &ClusterTarget,
     known: &Known<'_>,
     mut take: impl FnMut(Result<KnownNode, Unreadable>) -> anyhow::Result<()>,
-) -> anyhow::Result<ConfigMaps> {
+) -> anyhow::Result<()> {
     let maps = ConfigMaps::new(client.clone(), &place.namespace, Arc::new(SavedStates::new(known.identity)));
-    let unreadable = |problem: UnusedDocument| {
-        let UnusedDocument { config_map, why, .. } = problem;
-        output::note(&format!("note: saved state in ConfigMap {config_map} is not used: {why}"));
-    };
-    maps.read(unreadable).await.context("could not read saved state")?;
+    maps.read(saved_state::tell_unused).await.context("could not read saved state")?;
     let inventories = inventory_answers(client, &place.namespace).await;
     let since = webhook_since(client, known.configuration).await;
     let (api, mut next) = (NodeApi::new(client.clone()), None);
@@ -170,7 +162,7 @@ pub(in crate::cli) async fn each(
         }
         next = page.next;
         if next.is_none() {
-            return Ok(maps);
+            return Ok(());
         }
     }
 }

@@ -9,6 +9,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 
+use crate::cli::shared::output;
+use nodegate_base::pages::next_page;
 use nodegate_policy::api::state::SavedState;
 use nodegate_stores::state::{
     self, ConfigMaps, Identity, Machine, NAME_PREFIX, Precedence, STATE_KEY, SavedStates, Unused, UnusedDocument,
@@ -124,10 +126,11 @@ pub(in crate::cli) async fn all_in_cluster(
     mut report: impl FnMut(UnusedDocument),
 ) -> Result<Vec<SavedState>, kube::Error> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut next = Some(ListParams::default().limit(PAGE));
     let mut found = Vec::new();
-    loop {
+    while let Some(parameters) = next {
         let page = maps.list(&parameters).await?;
+        next = next_page(parameters, &page.metadata);
         for map in page.items {
             let name = map.name_any();
             match (name.strip_prefix(NAME_PREFIX), document(&map)) {
@@ -141,11 +144,13 @@ pub(in crate::cli) async fn all_in_cluster(
                 (None, _) | (_, None) => {}
             }
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(each_once(found, report)),
-        }
     }
+    Ok(each_once(found, report))
+}
+
+/// Tells that a document is not used.
+pub(in crate::cli) fn tell_unused(UnusedDocument { config_map, node: _, why }: UnusedDocument) {
+    output::note(&format!("note: saved state in ConfigMap {config_map} is not used: {why}"));
 }
 
 /// The records without copies of them, as `serve` finds them when it starts.
