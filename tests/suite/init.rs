@@ -237,20 +237,7 @@ fn what_an_example_policy_sets_is_found_again() {
         for entry in std::fs::read_dir(nodes).unwrap() {
             let node: Value = serde_saphyr::from_str(&std::fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap();
             let (username, groups) = ("admin".to_owned(), vec!["system:masters".to_owned()]);
-            let scene = nodegate_policy::simulate::Scene {
-                inventory: Default::default(),
-                node,
-                old: None,
-                status: false,
-                username,
-                groups,
-                extra: None,
-                bootstrapped_by: None,
-                also_bootstrapped_by: Vec::new(),
-                machines: Default::default(),
-                saved: None,
-                pending_taints: None,
-            };
+            let scene = nodegate_policy::simulate::Scene::of(node, username, groups);
             found.push(nodegate_policy::simulate::simulate(&set, &scene, &Default::default()).unwrap().node);
         }
         std::fs::write(at.join("nodes.json"), json!({"kind": "List", "items": found}).to_string()).unwrap();

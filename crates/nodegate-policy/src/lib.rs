@@ -33,7 +33,7 @@ pub use decide::limits::fit;
 pub use decide::patch::{patch, patch_of_write};
 pub use facts::asserted::{Assertion, Assertions, CertificateForNode, Contradiction};
 pub use facts::bootstrap::{Bootstrapper, CREDENTIAL_ID, certificate_of};
-pub use facts::evidence::{AUTHENTICATED_AS, Evidence, Witness};
+pub use facts::evidence::{AUTHENTICATED_AS, Evidence, GROUPS_OF_EVERY_KUBELET, Witness};
 pub use facts::extra::Extra;
 pub use facts::gpu;
 pub use facts::inventory::{DroppedLabel, INVENTORY_LABELS_MAX, InventoryAnswers, InventoryLabels, InventoryQuestion};

@@ -23,8 +23,9 @@ use nodegate_policy::init::{By, FirstPolicy, FleetNode, Included, InitError, Wis
 
 /// What `--by` takes for pools.
 const POOL: &str = "pool";
-/// The default of `--dir`.
+/// The default of `--dir`, and that of `--name`.
 const DIR: &str = "policy";
+const NAME: &str = "fleet";
 
 /// Write a first policy from the labels and taints of today's nodes
 ///
@@ -43,7 +44,7 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "DIR", default_value = DIR)]
     dir: PathBuf,
     /// Name of the policy
-    #[arg(long, default_value = "fleet", value_parser = policy_name)]
+    #[arg(long, default_value = NAME, value_parser = policy_name)]
     name: String,
     /// Do not leave out this key, or all keys of this prefix (example.com/*)
     #[arg(long, value_name = "KEY")]
@@ -152,32 +153,29 @@ fn shown(args: &InitArgs, invocation: Invocation, summary: &Summary, first: &Fir
 
 /// The arguments with which `plan` reads the same nodes, each after a space.
 fn selected(args: &InitArgs, invocation: Invocation) -> String {
-    let context = args.connect.context.iter().map(|context| format!(" --context {context}"));
-    let cluster = match (&args.connect.kubeconfig, invocation) {
-        (Some(file), _) => {
-            format!(" --kubeconfig {}{}", file.display(), context.collect::<String>())
-        }
-        (None, Invocation::KubectlPlugin | Invocation::WithKubeconfig) => context.collect(),
-        (None, Invocation::Nodegate) => " --namespace NAMESPACE".to_owned(),
-    };
-    match args.nodes.as_slice() {
-        [] => cluster,
-        files => files.iter().map(|file| format!(" {}", file.display())).collect(),
-    }
+    let same = same_nodes(args);
+    let needs_namespace = args.connect.kubeconfig.is_none() && invocation == Invocation::Nodegate;
+    if args.nodes.is_empty() && needs_namespace { " --namespace NAMESPACE".to_owned() } else { same }
 }
 
-/// The arguments with which `init` reads the same nodes and overwrites the files of this run, each after a space.
+/// The files with the nodes, or else the cluster, as arguments, each after a space.
+fn same_nodes(args: &InitArgs) -> String {
+    if !args.nodes.is_empty() {
+        return args.nodes.iter().map(|file| format!(" {}", file.display())).collect();
+    }
+    let file = args.connect.kubeconfig.iter().map(|file| format!(" --kubeconfig {}", file.display()));
+    file.chain(args.connect.context.iter().map(|context| format!(" --context {context}"))).collect()
+}
+
+/// The arguments with which `init` writes the files of this run again, each after a space.
 fn again(args: &InitArgs) -> String {
-    let path =
-        |flag: &str, path: &Option<PathBuf>| path.iter().map(|path| format!(" {flag} {}", path.display())).collect();
-    let nodes: String = args.nodes.iter().map(|file| format!(" {}", file.display())).collect();
-    let cluster: String = path("--kubeconfig", &args.connect.kubeconfig);
-    let context: String = args.connect.context.iter().map(|context| format!(" --context {context}")).collect();
-    let dir = match args.dir.as_os_str() == DIR {
+    let other = |flag: &str, value: &str, usual: &str| match value == usual {
         true => String::new(),
-        false => format!(" --dir {}", args.dir.display()),
+        false => format!(" {flag} {value}"),
     };
-    format!("{nodes}{cluster}{context}{dir} --force")
+    let (dir, name) = (other("--dir", &args.dir.to_string_lossy(), DIR), other("--name", &args.name, NAME));
+    let include: String = args.include.iter().map(|key| format!(" --include '{key}'")).collect();
+    format!("{}{dir}{name}{include} --force", same_nodes(args))
 }
 
 /// The nodes that a policy is written for.

@@ -89,20 +89,7 @@ fn compiled(at: &Path) -> PolicySet {
 /// The node as it is stored, and the keys that the controller adds, if its kubelet creates it.
 fn joined(set: &PolicySet, node: Value, extra: Option<Value>) -> (Value, Vec<String>) {
     let (username, groups) = identity("kubelet", node_name(&node), &[]);
-    let scene = Scene {
-        inventory: Default::default(),
-        node,
-        old: None,
-        status: false,
-        username,
-        groups,
-        extra: extra.map(|extra| extra.to_string()),
-        bootstrapped_by: None,
-        also_bootstrapped_by: Vec::new(),
-        machines: Default::default(),
-        saved: None,
-        pending_taints: None,
-    };
+    let scene = Scene { extra: extra.map(|extra| extra.to_string()), ..Scene::of(node, username, groups) };
     let simulated = simulate(set, &scene, &Default::default()).unwrap();
     let deferred = simulated.decision.deferred.iter().flat_map(|change| change.labels().keys().cloned());
     let deferred = deferred.collect();
@@ -142,6 +129,8 @@ fn a_policy_for_300_nodes_in_six_groups_is_short_and_labels_the_next_node() {
     ] {
         assert!(said.contains(choice), "{choice}: {said}");
     }
+    let (_, said) = init(at, &["--dir", "other", "--name", "x", "--include", "a/*"]);
+    assert!(said.contains("nodegate init nodes.json --dir other --name x --include 'a/*' --force --by pool"), "{said}");
     assert_changes_nothing(at, "nodes.json");
     let set = compiled(at);
     assert_eq!(set.trusting_rules().count(), 0);

@@ -27,6 +27,12 @@ pub(crate) fn names() -> [&'static str; PRESETS.len()] {
     PRESETS.map(|(name, _, _)| name)
 }
 
+/// The names of those that say what proves pools.
+pub fn presets_with_pools() -> Vec<&'static str> {
+    let has_pools = |name: &&str| get(name).is_some_and(|preset| !preset.spec.pools.is_empty());
+    names().into_iter().filter(has_pools).collect()
+}
+
 /// The name of a preset as a document, with a prefix that no other policy can have.
 pub(crate) fn document_name(preset: &str) -> String {
     format!("preset:{preset}")

@@ -21,7 +21,7 @@ use crate::set::PolicySet;
 pub const AUTHENTICATED_AS: &str = "nodegate.dev/authenticated-as";
 
 /// The groups of every kubelet. They are left out, because they prove nothing.
-pub(crate) const GROUPS_OF_EVERY_KUBELET: [&str; 2] = ["system:nodes", "system:authenticated"];
+pub const GROUPS_OF_EVERY_KUBELET: [&str; 2] = ["system:nodes", "system:authenticated"];
 /// Maximum length of the evidence, in bytes: all annotations of a node share 256 KiB.
 pub(crate) const EVIDENCE_MAX: usize = 8192;
 /// Maximum number of its lines. The guard compares each with each group and each extra value of the requester.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::FleetNode;
 use super::groups::Groups;
@@ -76,36 +76,23 @@ pub(super) fn of_groups(fleet: &[&FleetNode], groups: &Groups<'_>, rules: &[Rule
     cases
 }
 
-/// The join of a node with a label, and the write of an administrator that may carry what the join may not.
+/// The cases of a node with a label.
 fn of_label(first: &FleetNode, key: &str, group: &str, rule: &Rule, absent: Vec<String>) -> Vec<Case> {
-    let node = || Some(json!({"name": first.name, "labels": {key: group}}));
+    let node = json!({"name": first.name, "labels": {key: group}});
     let title = format!("a node with {key}={group}");
-    let (deferred, carried) = of_kubelets(rule);
-    let later = Case {
-        name: format!("{title} gets the labels that a kubelet may not set from anyone else"),
-        node: node(),
-        requester: Some("admin".to_owned()),
-        expect: Expectation { labels: deferred.clone(), deferred: Some(Vec::new()), ..Expectation::default() },
-        ..Case::default()
-    };
     if is_restricted(key) {
         // A kubelet's own node cannot have the label when it joins.
-        let labels = rule.spec.labels.clone();
         let name = format!("{title} gets its labels and taints from anyone but its kubelet");
-        return vec![Case { name, expect: Expectation { labels, taints: taints(rule), ..later.expect }, ..later }];
+        return vec![of_admin(name, node, rule.spec.labels.clone(), taints(rule))];
     }
-    let name = format!("{title} joins with {}", what(!carried.is_empty(), !rule.spec.taints.is_empty()));
-    let join = Case { name, node: node(), expect: joined(rule, carried, &deferred, absent), ..Case::default() };
-    std::iter::once(join).chain((!deferred.is_empty()).then_some(later)).collect()
+    joining(&title, &node, rule.spec.labels.clone(), taints(rule), absent)
 }
 
 /// The join of a node that proves its pool, and of one that only says that it is of this pool.
 fn of_pool(first: &FleetNode, rule: &Rule, absent: Vec<String>) -> Vec<Case> {
     let Some((platform, pool)) = platforms::pool_of(first) else { return Vec::new() };
-    let (deferred, carried) = of_kubelets(rule);
-    let name = format!("a node of pool {pool} joins with {}", what(!carried.is_empty(), !rule.spec.taints.is_empty()));
-    let joining = platform.joining(first, pool);
-    let join = Case { name, expect: joined(rule, carried, &deferred, absent), ..joining };
+    let (name, expect) = joined(&format!("a node of pool {pool}"), rule.spec.labels.clone(), taints(rule), absent);
+    let join = Case { name, expect, ..platform.joining(first, pool) };
     let keys = rule.keys().map(|(_, key)| key.to_owned()).take(ABSENT_MAX);
     let claim = Case {
         name: format!("a node that only says it is of pool {pool} gets nothing of it"),
@@ -115,62 +102,55 @@ fn of_pool(first: &FleetNode, rule: &Rule, absent: Vec<String>) -> Vec<Case> {
     vec![join, claim]
 }
 
-/// The labels of a rule that a kubelet may not set, and the others.
-fn of_kubelets(rule: &Rule) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
-    rule.spec.labels.clone().into_iter().partition(|(key, _)| is_restricted(key))
-}
-
 fn taints(rule: &Rule) -> Vec<String> {
     rule.spec.taints.iter().map(text).collect()
 }
 
-fn joined(
-    rule: &Rule,
-    carried: BTreeMap<String, String>,
-    deferred: &BTreeMap<String, String>,
+/// The join of a node that is to get all this, and the write of an administrator that may carry what the join may not.
+fn joining(
+    title: &str,
+    node: &Json,
+    labels: BTreeMap<String, String>,
+    taints: Vec<String>,
     absent: Vec<String>,
-) -> Expectation {
-    Expectation {
-        labels: carried,
-        taints: taints(rule),
-        absent,
-        deferred: Some(deferred.keys().cloned().collect()),
-        verdict: Some(VerdictCase::Allow),
-        ..Expectation::default()
-    }
+) -> Vec<Case> {
+    let mut deferred = labels.clone();
+    deferred.retain(|key, _| is_restricted(key));
+    let (name, expect) = joined(title, labels, taints, absent);
+    let join = Case { name, node: Some(node.clone()), expect, ..Case::default() };
+    let name = format!("{title} gets the labels that a kubelet may not set from anyone else");
+    let later = (!deferred.is_empty()).then(|| of_admin(name, node.clone(), deferred, Vec::new()));
+    std::iter::once(join).chain(later).collect()
 }
 
-/// The join of a node, and the write of an administrator that may carry what the join may not.
+/// The name of the case in which a node joins that is to get all this, and what is expected of it.
+fn joined(
+    title: &str,
+    labels: BTreeMap<String, String>,
+    taints: Vec<String>,
+    absent: Vec<String>,
+) -> (String, Expectation) {
+    let (deferred, labels): (BTreeMap<String, String>, _) = labels.into_iter().partition(|(key, _)| is_restricted(key));
+    let name = format!("{title} joins with {}", what(!labels.is_empty(), !taints.is_empty()));
+    let deferred = Some(deferred.into_keys().collect());
+    let verdict = Some(VerdictCase::Allow);
+    (name, Expectation { labels, taints, absent, deferred, verdict, ..Expectation::default() })
+}
+
+/// A write of an administrator with which a node gets all this.
+fn of_admin(name: String, node: Json, labels: BTreeMap<String, String>, taints: Vec<String>) -> Case {
+    let expect = Expectation { labels, taints, deferred: Some(Vec::new()), ..Expectation::default() };
+    Case { name, node: Some(node), requester: Some("admin".to_owned()), expect, ..Case::default() }
+}
+
+/// The cases of a node that rules match by name.
 fn of_node(given: &Given<'_>, keys: &BTreeSet<&str>) -> Vec<Case> {
     let Given { name, labels, taints } = given;
-    let (deferred, carried): (BTreeMap<&str, &str>, BTreeMap<&str, &str>) =
-        labels.iter().map(|(key, value)| (*key, *value)).partition(|(key, _)| is_restricted(key));
-    let owned = |labels: &BTreeMap<&str, &str>| {
-        labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-    };
     let absent =
         keys.iter().filter(|key| !labels.contains_key(**key) && !taints.iter().any(|taint| taint.key == **key));
-    let join = Case {
-        name: format!("{name} joins with {}", what(!carried.is_empty(), !taints.is_empty())),
-        node: Some(json!({"name": name})),
-        expect: Expectation {
-            labels: owned(&carried),
-            taints: taints.iter().map(|taint| text(taint)).collect(),
-            absent: absent.take(ABSENT_MAX).map(|key| (*key).to_owned()).collect(),
-            deferred: Some(deferred.keys().map(|key| (*key).to_owned()).collect()),
-            verdict: Some(VerdictCase::Allow),
-            ..Expectation::default()
-        },
-        ..Case::default()
-    };
-    let later = Case {
-        name: format!("{name} gets the labels that a kubelet may not set from anyone else"),
-        node: Some(json!({"name": name})),
-        requester: Some("admin".to_owned()),
-        expect: Expectation { labels: owned(&deferred), deferred: Some(Vec::new()), ..Expectation::default() },
-        ..Case::default()
-    };
-    std::iter::once(join).chain((!deferred.is_empty()).then_some(later)).collect()
+    let absent = absent.take(ABSENT_MAX).map(|key| (*key).to_owned()).collect();
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    joining(name, &json!({"name": name}), labels, taints.iter().map(|taint| text(taint)).collect(), absent)
 }
 
 fn what(labels: bool, taints: bool) -> &'static str {

@@ -10,11 +10,11 @@ use crate::api::names::check_label_value;
 /// Labels with the name of a node's group or pool, as provisioners and managed services set them. The sources are in the table of
 /// keys of programs.
 const GROUP_KEYS: [&str; 12] = [
-    "karpenter.sh/nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "alpha.eksctl.io/nodegroup-name",
+    platforms::NODEPOOL,
+    platforms::NODE_GROUPS[0],
+    platforms::NODE_GROUPS[1],
     "cloud.google.com/gke-nodepool",
-    "kubernetes.azure.com/agentpool",
+    platforms::AGENTPOOL,
     "kops.k8s.io/instancegroup",
     "worker.gardener.cloud/pool",
     "hypershift.openshift.io/nodePool",

@@ -145,24 +145,13 @@ fn differ_in_a_letter(one: &str, other: &str) -> bool {
     let (one, other) = (split(one), split(other));
     let mut words = one.iter().zip(&other).filter(|(one, other)| one != other);
     let (Some((one_word, other_word)), None) = (words.next(), words.next()) else { return false };
-    one.len() == other.len() && is_typo(one_word.as_bytes(), other_word.as_bytes())
+    one.len() == other.len() && is_typo(one_word, other_word)
 }
 
-fn is_typo(one: &[u8], other: &[u8]) -> bool {
-    let (short, long) = if one.len() <= other.len() { (one, other) } else { (other, one) };
-    if short.len() < WORD_MIN || long.iter().chain(short).any(u8::is_ascii_digit) {
-        return false;
-    }
-    let same = short.iter().zip(long).take_while(|(one, other)| one == other).count();
-    let (short_rest, long_rest) = (&short[same..], &long[same..]);
-    match long.len() - short.len() {
-        0 => {
-            let swapped = matches!((short_rest, long_rest), ([a, b, ..], [c, d, ..]) if a == d && b == c && short_rest[2..] == long_rest[2..]);
-            short_rest[1..] == long_rest[1..] || swapped
-        }
-        1 => short_rest == &long_rest[1..],
-        _ => false,
-    }
+fn is_typo(one: &str, other: &str) -> bool {
+    let is_long = one.len().min(other.len()) >= WORD_MIN;
+    let has_digit = one.bytes().chain(other.bytes()).any(|byte| byte.is_ascii_digit());
+    is_long && !has_digit && strsim::osa_distance(one, other) == 1
 }
 
 #[cfg(test)]

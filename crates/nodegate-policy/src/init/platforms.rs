@@ -1,16 +1,27 @@
 //! Platforms whose pools a preset proves, as far as their nodes show them.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::json;
 
 use super::FleetNode;
 use crate::api::case::{Case, MachineCase};
 use crate::api::pools::MachineKind;
+use crate::api::presets;
+use crate::set::pool_name::{PoolNameIn, is_pool_name};
 
-const NODEPOOL: &str = "karpenter.sh/nodepool";
-const NODE_GROUPS: [&str; 2] = ["eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name"];
-const AGENTPOOL: &str = "kubernetes.azure.com/agentpool";
+/// The labels with the names of pools: of Karpenter, of EKS and eksctl, and of AKS.
+pub(super) const NODEPOOL: &str = "karpenter.sh/nodepool";
+pub(super) const NODE_GROUPS: [&str; 2] = ["eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name"];
+pub(super) const AGENTPOOL: &str = "kubernetes.azure.com/agentpool";
+
+/// Where the preset `aks` finds the pool in the name of a node.
+static NAMES_ON_AKS: LazyLock<Vec<PoolNameIn>> = LazyLock::new(|| {
+    let preset = presets::get(Platform::Aks.preset());
+    let names = preset.iter().flat_map(|preset| &preset.spec.pools).flat_map(|pool| pool.names.iter().flatten());
+    names.filter_map(|name| PoolNameIn::parse(name).ok()).collect()
+});
 
 /// Who makes a node's machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,14 +41,9 @@ pub(super) fn pool_of(node: &FleetNode) -> Option<(Platform, &str)> {
         .or_else(aks)
 }
 
-fn is_pool_name(text: &str) -> bool {
-    (1..=63).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-}
-
 /// Whether the preset `aks` finds this pool in this name.
 fn is_name_on_aks(name: &str, pool: &str) -> bool {
-    let rest = name.strip_prefix("aks-").and_then(|rest| rest.strip_prefix(pool));
-    rest.is_some_and(|rest| matches!(rest.split_once("-vmss"), Some((id, number)) if id.len() == 9 && id.starts_with('-') && number.len() == 6))
+    NAMES_ON_AKS.iter().any(|place| place.find(name) == Some(pool))
 }
 
 impl Platform {

@@ -51,12 +51,11 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A write of an administrator that leaves the node as it is.
-    pub fn unchanged(node: &Json) -> Self {
-        let (username, groups) = identity("admin", node_name(node), &[]);
+    /// The CREATE of a node by this user, of which nothing else is known.
+    pub fn of(node: Json, username: String, groups: Vec<String>) -> Self {
         Self {
-            node: node.clone(),
-            old: Some(node.clone()),
+            node,
+            old: None,
             status: false,
             username,
             groups,
@@ -68,6 +67,12 @@ impl Scene {
             inventory: InventoryAnswers::default(),
             pending_taints: None,
         }
+    }
+
+    /// A write of an administrator that leaves the node as it is.
+    pub fn unchanged(node: &Json) -> Self {
+        let (username, groups) = identity("admin", node_name(node), &[]);
+        Self { old: Some(node.clone()), ..Self::of(node.clone(), username, groups) }
     }
 }
 

@@ -18,20 +18,7 @@ fn exported(spec: &Json) -> Native {
 fn labels_set(native: &Native, labels: &Json) -> BTreeMap<String, String> {
     let node = json!({"metadata": {"name": "a", "labels": labels}});
     let (username, groups) = ("admin".to_owned(), Vec::new());
-    let scene = Scene {
-        inventory: Default::default(),
-        node,
-        old: None,
-        status: false,
-        username,
-        groups,
-        extra: None,
-        bootstrapped_by: None,
-        also_bootstrapped_by: Vec::new(),
-        machines: Default::default(),
-        saved: None,
-        pending_taints: None,
-    };
+    let scene = Scene::of(node, username, groups);
     let [labels, ..] = desired(&Policy::all(&native.objects), &scene);
     labels
 }
@@ -188,20 +175,7 @@ fn a_warning_about_broken_glass_says_who_overrides_what() {
         "reserved": [{"name": "tiers", "keys": ["tier"], "allow": {"users": ["cmdb"]}}],
     }}));
     let node = json!({"metadata": {"name": "a", "labels": {"tier": "gold"}}});
-    let scene = Scene {
-        inventory: Default::default(),
-        node: node.clone(),
-        old: None,
-        status: false,
-        username: "alice".to_owned(),
-        groups: vec!["oncall".to_owned()],
-        extra: None,
-        bootstrapped_by: None,
-        also_bootstrapped_by: Vec::new(),
-        machines: Default::default(),
-        saved: None,
-        pending_taints: None,
-    };
+    let scene = Scene::of(node.clone(), "alice".to_owned(), vec!["oncall".to_owned()]);
     let mut told = Vec::new();
     for policy in Policy::all(&native.objects).iter().filter(|policy| policy.action.is_some()) {
         let Some(evaluation) = policy.evaluated(review(&node, &scene)) else { continue };

@@ -325,20 +325,7 @@ fn only_a_joining_kubelets_node_loses_its_owners() {
     use nodegate_policy::simulate::{Scene, simulate};
     let node = json!({"metadata": {"name": "n", "ownerReferences": [{"kind": "CSINode", "name": "n", "uid": "u"}]}});
     let owners_after = |username: &str, group: &str, old: Option<Json>| {
-        let scene = Scene {
-            inventory: Default::default(),
-            node: node.clone(),
-            old,
-            status: false,
-            username: username.to_owned(),
-            groups: vec![group.to_owned()],
-            extra: None,
-            bootstrapped_by: None,
-            also_bootstrapped_by: Vec::new(),
-            machines: Default::default(),
-            saved: None,
-            pending_taints: None,
-        };
+        let scene = Scene { old, ..Scene::of(node.clone(), username.to_owned(), vec![group.to_owned()]) };
         let simulated = simulate(&compile_inline(&json!({})).unwrap(), &scene, &Default::default()).unwrap();
         simulated.node["metadata"]["ownerReferences"].is_array()
     };

@@ -100,20 +100,7 @@ fn assert_holds(nodes: &[Value], first: &FirstPolicy) {
         assert_the_controller_changes_nothing(&set, node);
         for (requester, old) in [("admin", Some(node.clone())), ("admin", None), ("kubelet", None)] {
             let (username, groups) = identity(requester, node_name(node), &[]);
-            let scene = Scene {
-                inventory: Default::default(),
-                node: node.clone(),
-                old,
-                status: false,
-                username,
-                groups,
-                extra: None,
-                bootstrapped_by: None,
-                also_bootstrapped_by: Vec::new(),
-                machines: Default::default(),
-                saved: None,
-                pending_taints: None,
-            };
+            let scene = Scene { old, ..Scene::of(node.clone(), username, groups) };
             let simulated = simulate(&set, &scene, &Exemptions::default()).unwrap();
             let decision = &simulated.decision;
             // A kubelet may not send a key of nodegate's own, whatever the policies say.

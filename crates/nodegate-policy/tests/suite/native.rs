@@ -203,20 +203,7 @@ fn no_execute_is_added_to_a_living_node_only_where_the_rule_evicts() {
         let (username, groups, saved, pending_taints) = ("admin".to_owned(), Vec::new(), None, None);
         let mut object = node(&taints);
         object["metadata"]["labels"]["new"] = json!("1");
-        let scene = Scene {
-            inventory: Default::default(),
-            node: object,
-            old,
-            status: false,
-            username,
-            groups,
-            extra: None,
-            bootstrapped_by: None,
-            also_bootstrapped_by: Vec::new(),
-            machines: Default::default(),
-            saved,
-            pending_taints,
-        };
+        let scene = Scene { old, saved, pending_taints, ..Scene::of(object, username, groups) };
         let [.., taints] = desired(&policies, &scene);
         taints.keys().any(|id| id.starts_with(key))
     };
@@ -315,20 +302,7 @@ fn native_policies_answer_random_writes_as_nodegate_does() {
                 if old.as_ref() == Some(&node) {
                     continue;
                 }
-                let scene = Scene {
-                    inventory: Default::default(),
-                    node,
-                    old: old.take(),
-                    status,
-                    username,
-                    groups,
-                    extra: None,
-                    bootstrapped_by: None,
-                    also_bootstrapped_by: Vec::new(),
-                    machines: Default::default(),
-                    saved: None,
-                    pending_taints: None,
-                };
+                let scene = Scene { old: old.take(), status, ..Scene::of(node, username, groups) };
                 let simulated = simulate(&set, &scene, &exemptions).unwrap();
                 changed += usize::from(simulated.node != scene.node);
                 violated += usize::from(!simulated.verdict.violations.is_empty());
@@ -369,18 +343,8 @@ fn entries_of_several_modes_and_scopes_for_one_key_have_the_same_verdicts() {
     for username in ["both", "strict", "soft", "wide", "wider", "nobody"] {
         for key in ["x.example.com/a", "x.example.com/other", "y.example.com/a", "sub.denied.test/a", "b", "free"] {
             let scene = Scene {
-                inventory: Default::default(),
-                node: node(&json!({key: "1"})),
                 old: Some(node(&json!({}))),
-                status: false,
-                username: username.to_owned(),
-                groups: Vec::new(),
-                extra: None,
-                bootstrapped_by: None,
-                also_bootstrapped_by: Vec::new(),
-                machines: Default::default(),
-                saved: None,
-                pending_taints: None,
+                ..Scene::of(node(&json!({key: "1"})), username.to_owned(), Vec::new())
             };
             let simulated = simulate(&set, &scene, &Exemptions::default()).unwrap();
             assert_eq!(differences(&policies, &scene, &simulated), [""; 0], "{username} adds {key}");

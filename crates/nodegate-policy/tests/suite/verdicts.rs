@@ -10,20 +10,8 @@ use serde_json::{Value as Json, json};
 /// The verdict on a label that `user` adds to a node without labels.
 fn verdict_on(policy: &Json, label: &str, user: &str) -> Verdict {
     let node = |labels: Json| json!({"metadata": {"name": "n", "uid": "u", "labels": labels}});
-    let scene = Scene {
-        inventory: Default::default(),
-        node: node(json!({label: "b"})),
-        old: Some(node(json!({}))),
-        status: false,
-        username: user.to_owned(),
-        groups: Vec::new(),
-        extra: None,
-        bootstrapped_by: None,
-        also_bootstrapped_by: Vec::new(),
-        machines: Default::default(),
-        saved: None,
-        pending_taints: None,
-    };
+    let scene =
+        Scene { old: Some(node(json!({}))), ..Scene::of(node(json!({label: "b"})), user.to_owned(), Vec::new()) };
     simulate(&compile_inline(policy).unwrap(), &scene, &Exemptions::default()).unwrap().verdict
 }
 
@@ -55,20 +43,7 @@ fn a_write_that_changes_more_keys_than_anyone_does_is_denied_as_a_whole() {
     let labels = |count: usize, part: &str| (0..count).map(|at| (format!("{part}{at}"), json!(""))).collect::<Json>();
     let denial = |new: Json, old: Json| {
         let node = |labels: Json| json!({"metadata": {"name": "n", "uid": "u", "labels": labels}});
-        let scene = Scene {
-            inventory: Default::default(),
-            node: node(new),
-            old: Some(node(old)),
-            status: false,
-            username: "alice".to_owned(),
-            groups: Vec::new(),
-            extra: None,
-            bootstrapped_by: None,
-            also_bootstrapped_by: Vec::new(),
-            machines: Default::default(),
-            saved: None,
-            pending_taints: None,
-        };
+        let scene = Scene { old: Some(node(old)), ..Scene::of(node(new), "alice".to_owned(), Vec::new()) };
         let set = compile_inline(&json!({"protect": {"keys": ["p.example/*"]}})).unwrap();
         let verdict = simulate(&set, &scene, &Exemptions::default()).unwrap().verdict;
         assert!(verdict.violations.len() <= 1 && verdict.further.is_empty(), "each key is not looked at");

@@ -9,10 +9,9 @@ use serde::Serialize;
 use super::redacted::{Pseudonyms, Redacted};
 use super::review::{FileName, Review, extra, texts};
 use super::seen::Seen;
+use nodegate_policy::GROUPS_OF_EVERY_KUBELET;
+use nodegate_policy::api::presets::presets_with_pools;
 use nodegate_policy::api::state::{Bootstrap, ProvisionedBy};
-
-/// The groups of every kubelet, which a case of a PolicyTest has without being told.
-const GROUPS_OF_EVERY_KUBELET: [&str; 2] = ["system:nodes", "system:authenticated"];
 
 /// The labels that the rule of the PolicyTest sets, and their expressions.
 pub(super) const POOL: &str = "recorded.example.com/pool";
@@ -22,7 +21,7 @@ pub(super) const PROOF: &str = "recorded.example.com/proven-by";
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Presets {
-    presets: [&'static str; 6],
+    presets: Vec<&'static str>,
     rules: [Rule; 1],
 }
 
@@ -37,10 +36,7 @@ impl Presets {
     /// All presets for pools.
     pub(super) fn all() -> Self {
         let label_expressions = [(POOL, "identity.pool"), (PROOF, "identity.proof")].into();
-        Self {
-            presets: ["kubeadm", "eks", "karpenter", "aks", "cluster-api", "openshift"],
-            rules: [Rule { name: "pool", label_expressions }],
-        }
+        Self { presets: presets_with_pools(), rules: [Rule { name: "pool", label_expressions }] }
     }
 }
 
@@ -103,6 +99,7 @@ impl Case {
             .user
             .groups
             .iter()
+            // A case of a PolicyTest has these without being told.
             .filter(|group| !GROUPS_OF_EVERY_KUBELET.contains(&group.as_str()))
             .cloned()
             .collect();

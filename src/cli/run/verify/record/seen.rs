@@ -12,6 +12,7 @@ use kube::{Api, Client};
 
 use crate::cli::shared::output;
 use nodegate_base::kube_error::in_words;
+use nodegate_base::pages::next_page;
 use nodegate_policy::api::names::is_dns_subdomain;
 use nodegate_policy::api::state::{Bootstrap, ProvisionedBy};
 use nodegate_policy::{Extra, KUBELET_USER, NodeFacts, Operation, PolicySet, Requester, Text, Write};
@@ -128,18 +129,16 @@ pub(super) async fn nodes(client: &Client, named: &[String], set: &PolicySet) ->
 /// All requests for certificates, and why others could not be listed.
 async fn requests(client: &Client) -> (Vec<CertificateSigningRequest>, Option<kube::Error>) {
     let api: Api<CertificateSigningRequest> = Api::all(client.clone());
-    let (mut page, mut found) = (ListParams::default().limit(PAGE), Vec::new());
-    loop {
+    let (mut next, mut found) = (Some(ListParams::default().limit(PAGE)), Vec::new());
+    while let Some(page) = next {
         let listed = match api.list(&page).await {
             Ok(listed) => listed,
             Err(error) => return (found, Some(error)),
         };
         found.extend(listed.items);
-        match listed.metadata.continue_.filter(|token| !token.is_empty() && found.len() < REQUESTS_MAX) {
-            Some(token) => page = page.continue_token(&token),
-            None => return (found, None),
-        }
+        next = next_page(page, &listed.metadata).filter(|_| found.len() < REQUESTS_MAX);
     }
+    (found, None)
 }
 
 /// The user of this command. It may be a kubelet.
