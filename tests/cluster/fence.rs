@@ -179,6 +179,7 @@ async fn nodegates_account_can_write_only_its_own_config_maps_secrets_and_leases
     for (kind, namespace, metadata, rest, expected) in [
         ("ConfigMap", NAMESPACE, json!({"name": "node-labels-n1"}), json!({}), 200),
         ("ConfigMap", NAMESPACE, json!({"name": "nodegate-in-force"}), json!({}), 200),
+        ("ConfigMap", NAMESPACE, json!({"name": "nodegate-pools"}), json!({}), 200),
         ("ConfigMap", NAMESPACE, json!({"name": "nodegate-inventory-07"}), json!({}), 200),
         ("ConfigMap", NAMESPACE, json!({"name": "nodegate-policies"}), json!({}), 403),
         ("ConfigMap", NAMESPACE, json!({"generateName": "node-labels-"}), json!({}), 200),

@@ -19,7 +19,7 @@ use crate::tell::{published, reports};
 use nodegate_base::pages::next_page;
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_stores::inventory;
-use nodegate_stores::state::Deletion;
+use nodegate_stores::state::{Deletion, POOLS_NAME};
 
 /// The label that Helm sets: such an object belongs to a release.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -67,8 +67,10 @@ pub async fn kept_objects(client: &Client, namespace: &str) -> Result<Vec<KeptOb
             found.extend(listed.into_iter().map(|object| KeptObject { judges_nodes: true, ..object }));
         }
     }
-    found.extend(finder.get(&ApiResource::erase::<ConfigMap>(&()), published::NAME).await?);
     let maps = ApiResource::erase::<ConfigMap>(&());
+    for name in [published::NAME, POOLS_NAME] {
+        found.extend(finder.get(&maps, name).await?);
+    }
     found.extend(finder.list(&maps, Some(namespace), &inventory::selector()).await?);
     let revisions = ApiResource::erase::<ControllerRevision>(&());
     found.extend(finder.list(&revisions, Some(namespace), &policies::revisions_selector()).await?);

@@ -42,6 +42,7 @@ pub use facts::json_kinds::{Flag, List, Object};
 pub use facts::machines::{Absence, MachinesOfNode, instance_of, is_named_after, node_names};
 pub use facts::managed_fields::{Claim, Claims, FIELD_MANAGER, TaintsClaimed, Writes};
 pub use facts::pending_taints::{PendingKey, PendingTaints};
+pub use facts::pool_memory::{Disagreement, PoolLabels, PoolMemory, PoolShare};
 pub use facts::publishers::{Publishers, table as publishers};
 pub use facts::request::{DecideContext, KUBELET_USER, Operation, Requester, Write};
 pub use facts::{FactsError, NodeFacts, NodeFields, ObjectText, Readiness, TaintFact, without_place};

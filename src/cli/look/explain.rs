@@ -154,7 +154,8 @@ async fn of_cluster(args: &ExplainArgs, invocation: Invocation) -> anyhow::Resul
     let braked = observed.held_back.is_some();
     let inventory = known_node::inventory_answers(&client, &place.namespace).await.of(&args.node);
     let publishers = publishers_elsewhere(&client, &place, &node).await;
-    let node = KnownNode::of_cluster(node, saved.unwrap_or_default(), inventory, since, identity, publishers);
+    let node = KnownNode::of_cluster(node, saved.unwrap_or_default(), inventory, since, identity, publishers)
+        .remembering(known_node::pool_memory(&client, &place.namespace).await);
     Ok(Gathered { set, node, left_alone, braked, unknown_state })
 }
 

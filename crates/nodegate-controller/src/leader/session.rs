@@ -26,6 +26,7 @@ use crate::policies::Reports;
 use crate::reconcile::Reconciler;
 use crate::reconcile::outcome::{Done, Failure};
 use crate::tell::observed;
+use crate::tell::remembered;
 use crate::tell::reports;
 use crate::tell::status;
 use nodegate_base::api_server;
@@ -117,6 +118,7 @@ impl LeaderSession {
             () = self.collect(store.clone()) => Ended::Anew,
             () = self.record_departures() => Ended::Anew,
             () = self.publish(store.clone()) => Ended::Anew,
+            () = remembered::keep(self.client.clone(), &self.config.namespace, reconciler) => Ended::Anew,
             () = self.follow_touched(&store, &queue) => Ended::Anew,
             () = Box::pin(self.ask_inventories(store.clone())) => Ended::Anew,
             () = self.follow_answers(&store, &queue) => Ended::Anew,

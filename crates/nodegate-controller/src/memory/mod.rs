@@ -9,9 +9,11 @@ pub(crate) mod patched_taints;
 pub(crate) mod refusals;
 pub(crate) mod removals;
 pub(crate) mod reverts;
+pub(crate) mod shares;
 pub(crate) mod unrecorded;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -24,9 +26,9 @@ use crate::memory::reverts::{CountedKeys, GivenUp};
 use crate::node::NodeObject;
 use nodegate_base::log_limit::LogLimit;
 use nodegate_base::metrics::Count;
-use nodegate_policy::Removal;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::gpu::probed::Fact;
+use nodegate_policy::{PolicySet, PoolShare, Removal};
 use prometheus_client::metrics::gauge::Gauge;
 
 /// Minimum time between two searches of all nodes for reverts that can be forgotten.
@@ -47,6 +49,8 @@ pub(crate) struct Memory {
     shared: Shared,
     /// When all nodes were last searched for reverts that can be forgotten.
     swept: Option<Instant>,
+    /// The policies by which all nodes were asked about their pools.
+    asked: Weak<PolicySet>,
 }
 
 impl Memory {
@@ -60,6 +64,7 @@ impl Memory {
             rejections: LogLimit::default(),
             shared: Shared { records_last_change, unrecorded_nodes, counted_keys: CountedKeys::default() },
             swept: None,
+            asked: Weak::new(),
         }
     }
 
@@ -100,7 +105,7 @@ impl Memory {
 
     /// What is known of a node that exists, or whose end is not recorded yet.
     pub(crate) fn of(&mut self, node: &NodeObject) -> Option<&mut NodeMemory> {
-        let Self { nodes, departures, removals: _, rejections: _, shared: _, swept: _ } = self;
+        let Self { nodes, departures, removals: _, rejections: _, shared: _, swept: _, asked: _ } = self;
         about(nodes, node).or_else(|| departures.of(node))
     }
 
@@ -138,6 +143,19 @@ impl Memory {
         self.nodes.iter().flat_map(|(name, known)| known.reverts.given_up().map(move |key| (&**name, key)))
     }
 
+    /// Records that all nodes were asked about their pools by these policies.
+    pub(crate) fn asked_all(&mut self, policies: &Arc<PolicySet>) {
+        self.asked = Arc::downgrade(policies);
+    }
+
+    /// What all nodes say about their pools; `None` if they have not been asked by these policies.
+    pub(crate) fn shares(&self, policies: &Arc<PolicySet>) -> Option<Vec<&PoolShare>> {
+        if !std::ptr::eq(self.asked.as_ptr(), Arc::as_ptr(policies)) {
+            return None;
+        }
+        shares::of_all(self.nodes.values().map(|known| &known.said), policies)
+    }
+
     /// Counts all nodes that can be read.
     pub(crate) fn count(&self, labels: &[LabelKey], now: Timestamp, timeout: Duration) -> Count {
         fleet::count(self.nodes.values().filter_map(|known| known.member.as_ref()), labels, now, timeout)
@@ -158,8 +176,6 @@ fn about<'m>(nodes: &'m mut HashMap<String, NodeMemory>, node: &NodeObject) -> O
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::Arc;
-
     use nodegate_policy::api::state::SavedState;
     use nodegate_policy::gpu::probed::Difference;
     use serde_json::json;

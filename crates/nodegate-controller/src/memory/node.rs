@@ -11,6 +11,7 @@ use crate::memory::patched_taints::PatchedTaints;
 use crate::memory::refusals::Refusals;
 use crate::memory::removals::GracePeriods;
 use crate::memory::reverts::{CountedKeys, Reverts};
+use crate::memory::shares::Said;
 use crate::memory::unrecorded::Unrecorded;
 use crate::node::NodeObject;
 use crate::node::limit::NodeBudget;
@@ -57,6 +58,8 @@ pub(crate) struct NodeMemory {
     pub(crate) hardware: Hardware,
     /// The contradictions about its pools that were told: certificates of other pools for its name, by fingerprint, and provider IDs.
     pub(crate) contradictions: BTreeSet<Box<str>>,
+    /// What it says about its pools; nothing before it was processed.
+    pub(crate) said: Option<Said>,
 }
 
 impl NodeMemory {
@@ -78,6 +81,7 @@ impl NodeMemory {
             unrecorded: Unrecorded::new(shared.unrecorded_nodes.clone()),
             hardware: Hardware::default(),
             contradictions: BTreeSet::new(),
+            said: None,
         }
     }
 

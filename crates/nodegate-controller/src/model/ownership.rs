@@ -57,6 +57,7 @@ impl Ownership {
         let object = NodeObject::read(&object.to_string()).unwrap();
         let saved: SavedState = serde_json::from_str(record).unwrap();
         let stored = StoredNode {
+            pools: None,
             node: &object.facts().unwrap(),
             version: Some(&version),
             claims: &object.claims,

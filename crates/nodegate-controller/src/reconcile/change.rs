@@ -184,6 +184,7 @@ mod tests {
 
     fn planned<T>(set: &PolicySet, node: &NodeObject, saved: &SavedState, look: impl FnOnce(&ReconcilePlan) -> T) -> T {
         let stored = StoredNode {
+            pools: None,
             node: &node.facts().unwrap(),
             version: None,
             claims: &node.claims,

@@ -260,6 +260,7 @@ mod tests {
         let saved =
             json!({"nodeName": "n", "nodeUID": "before", "labels": {"persist.demo/a": "1", "persist.demo/b": "2"}});
         let stored = StoredNode {
+            pools: None,
             node: &facts,
             version: None,
             claims: &node.claims,

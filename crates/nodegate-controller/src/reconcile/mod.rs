@@ -30,6 +30,7 @@ use crate::memory::fleet::patience;
 use crate::memory::history::{Arrival, Sight};
 use crate::memory::node::NodeMemory;
 use crate::memory::removals::MaxRemovals;
+use crate::memory::shares::Said;
 use crate::node::limit::WriteBudget;
 use crate::node::queue::Urgency;
 use crate::node::{NodeApi, NodeObject, machine};
@@ -41,7 +42,9 @@ use nodegate_base::traces::{Step, Traces};
 use nodegate_policy::FIELD_MANAGER;
 use nodegate_policy::api::names::LabelKey;
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{Evidence, NodeFacts, PendingTaints, PolicySet, ReconcilePlan, StoredNode, plan_reconcile};
+use nodegate_policy::{
+    Evidence, NodeFacts, PendingTaints, PolicySet, PoolShare, ReconcilePlan, StoredNode, plan_reconcile,
+};
 use nodegate_stores::inventory::InventoryCache;
 use nodegate_stores::state::{ConfigMaps, StateWriter};
 use nodegate_stores::witnesses::Witnesses;
@@ -87,6 +90,7 @@ pub struct Reconciler {
     traces: Traces,
     news: Notify,
     departed: Notify,
+    shared: Notify,
 }
 
 impl Reconciler {
@@ -122,6 +126,7 @@ impl Reconciler {
             traces: Traces::default(),
             news: Notify::new(),
             departed: Notify::new(),
+            shared: Notify::new(),
         }
     }
 
@@ -172,6 +177,19 @@ impl Reconciler {
     /// Notified when a node was deleted, which is to be recorded.
     pub(crate) fn departed(&self) -> &Notify {
         &self.departed
+    }
+
+    /// Notified when a node says something else about its pools.
+    pub(crate) fn shared(&self) -> &Notify {
+        &self.shared
+    }
+
+    /// Takes up what a node says about its pools.
+    pub(crate) fn note_share(&self, node: &NodeObject, set: &Arc<PolicySet>, share: Option<PoolShare>) {
+        if self.with_memory(node, |known| Said::note(&mut known.said, set, share)) == Some(true) && set.pools_remember()
+        {
+            self.shared.notify_one();
+        }
     }
 
     pub(crate) fn events(&self) -> &Events {
@@ -247,6 +265,7 @@ impl Reconciler {
             version: Some(node.resource_version()),
             claims: &node.claims,
             saved,
+            pools: Some(&self.maps.states().pools()),
             inventory: Some(&self.inventory.of(node.name())),
             registered: self.was_admitted(node),
             identified: self.maps.states().identity().of(machine(facts)).is_some(),
@@ -292,6 +311,7 @@ impl Reconciler {
         }
         let evidence = evidence.as_ref();
         let plan = self.traces.step_now(Step::Plan, || self.look(node, &facts, &set, &saved, evidence));
+        self.note_share(node, &set, plan.share.clone());
         self.report_first_look(node, &plan);
         self.tell_contradictions(node, &facts, &set, evidence);
         if plan.first_sight {

@@ -3,5 +3,6 @@
 
 pub mod observed;
 pub mod published;
+pub(crate) mod remembered;
 pub(crate) mod reports;
 pub(crate) mod status;

@@ -89,7 +89,7 @@ fn observed(reconciler: &Reconciler) -> Observed {
 
 async fn publish(client: &Client, namespace: &str, observed: &Observed) -> Result<(), kube::Error> {
     let text = serde_json::to_string(observed).map_err(kube::Error::SerdeError)?;
-    published::edit(client.clone(), namespace, |map| {
+    published::edit(client.clone(), namespace, published::NAME, |map| {
         map.data.get_or_insert_default().insert(KEY.to_owned(), text.clone());
     })
     .await

@@ -230,7 +230,7 @@ fn content(set: &PolicySet) -> Result<Content, kube::Error> {
 }
 
 async fn write(client: Client, namespace: &str, (text, documents): Content) -> Result<(), kube::Error> {
-    edit(client, namespace, |map| {
+    edit(client, namespace, NAME, |map| {
         map.data.get_or_insert_default().insert(KEY.to_owned(), text.clone());
         let binary = map.binary_data.get_or_insert_default();
         binary.remove(DOCUMENTS_KEY);
@@ -241,20 +241,26 @@ async fn write(client: Client, namespace: &str, (text, documents): Content) -> R
 
 /// The ConfigMap, if there is one.
 pub(crate) async fn map(client: Client, namespace: &str) -> Result<Option<ConfigMap>, kube::Error> {
-    Api::<ConfigMap>::namespaced(client, namespace).get_opt(NAME).await
+    Api::namespaced(client, namespace).get_opt(NAME).await
 }
 
-/// Edits the ConfigMap, which is created if it does not exist. Writes only what differs.
+/// Edits a ConfigMap, which is created if it does not exist. Writes only what differs.
 ///
 /// # Errors
 /// Returns an error if the API server refuses or cannot be reached, or if the ConfigMap keeps changing.
-pub(crate) async fn edit(client: Client, namespace: &str, change: impl Fn(&mut ConfigMap)) -> Result<(), kube::Error> {
-    let mut edited = edit_once(&client, namespace, &change).await;
+pub(crate) async fn edit(
+    client: Client,
+    namespace: &str,
+    name: &str,
+    change: impl Fn(&mut ConfigMap),
+) -> Result<(), kube::Error> {
+    let api = Api::namespaced(client, namespace);
+    let mut edited = edit_once(&api, name, &change).await;
     for _ in 0..EDITS {
         match &edited {
             // The two parts of the ConfigMap are written independently of each other.
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                edited = edit_once(&client, namespace, &change).await;
+                edited = edit_once(&api, name, &change).await;
             }
             _ => break,
         }
@@ -262,18 +268,17 @@ pub(crate) async fn edit(client: Client, namespace: &str, change: impl Fn(&mut C
     edited
 }
 
-async fn edit_once(client: &Client, namespace: &str, change: &impl Fn(&mut ConfigMap)) -> Result<(), kube::Error> {
-    let there = map(client.clone(), namespace).await?;
+async fn edit_once(api: &Api<ConfigMap>, name: &str, change: &impl Fn(&mut ConfigMap)) -> Result<(), kube::Error> {
+    let there = api.get_opt(name).await?;
     let mut wanted = there.clone().unwrap_or_default();
     change(&mut wanted);
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     match there {
         Some(there) if there == wanted => Ok(()),
         // The resource version is the one that was read, so a concurrent write makes this one fail.
-        Some(_) => api.replace(NAME, &parameters, &wanted).await.map(drop),
+        Some(_) => api.replace(name, &parameters, &wanted).await.map(drop),
         None => {
-            wanted.metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
+            wanted.metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
             api.create(&parameters, &wanted).await.map(drop)
         }
     }

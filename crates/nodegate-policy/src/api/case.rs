@@ -181,6 +181,9 @@ pub struct Case {
     /// The saved state of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<SavedCase>,
+    /// The labels that the nodes of pools agree on, by the name of the pool (`persist` with `scope: pool`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<String, BTreeMap<String, String>>,
     /// The answers of inventories about the node: for each inventory, by its name, labels. An inventory that is not listed has
     /// not answered.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -278,10 +278,25 @@ pub struct PersistSpec {
     /// Taint keys, exact or `prefix/*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
-    /// How long to keep the saved state after the node is deleted, such as 720h. 90 days if omitted.
+    /// Which node gets what is kept: `node` (the default), the next one of the same name; `pool`, every new node of the same pool, if
+    /// all nodes of the pool have the same value. A section with `pool` has labels only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<PersistScope>,
+    /// How long to keep the saved state after the node, or the last node of the pool, is deleted, such as 720h. 90 days if omitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-nodegate" = "duration"))]
     pub retention: Option<String>,
+}
+
+/// Which node gets what is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum PersistScope {
+    /// The next node of the same name, or of the same machine (`--identity`).
+    #[default]
+    Node,
+    /// Every new node of the same pool, whatever its name.
+    Pool,
 }
 
 /// An HTTP source of labels.

@@ -7,7 +7,9 @@ use super::conditions::matcher;
 use super::texts::{duration, node_expression};
 use super::{Draft, Faults, inventory};
 use crate::api::names::{LabelKey, LabelValue, Taint, TaintId, check_label_key, check_length, cut_name};
-use crate::api::policy::{DerivedSpec, LabelMapSpec, Operator, PersistSpec, RuleMode, RuleSpec, TaintSpec};
+use crate::api::policy::{
+    DerivedSpec, LabelMapSpec, Operator, PersistScope, PersistSpec, RuleMode, RuleSpec, TaintSpec,
+};
 use crate::api::problem::Problem;
 use crate::api::source::FieldPath;
 use crate::cel::{Expression, Yields};
@@ -173,9 +175,14 @@ fn compile_persist(
     path: &FieldPath,
     faults: &mut Faults<'_>,
 ) -> Rule {
-    let PersistSpec { match_, labels, taints, retention } = spec;
+    let PersistSpec { match_, labels, taints, scope, retention } = spec;
+    let scope = scope.unwrap_or_default();
     if labels.is_empty() && taints.is_empty() {
         faults.at(path, Problem::new("nothing is persisted", "add labels or taints"));
+    }
+    if scope == PersistScope::Pool && !taints.is_empty() {
+        let help = "move them to another policy, whose persist section has no scope";
+        faults.at(&path.key("taints"), Problem::new("pools remember labels only, no taints", help));
     }
     let retention = retention.as_ref().and_then(|text| faults.check(&path.key("retention"), duration(text)));
     let mut set = |name: &str, field: Field, keys: &[String]| {
@@ -192,8 +199,8 @@ fn compile_persist(
         }
         KeySet::compile(keys.iter().map(String::as_str), |index, message| faults.at(&path.index(index), message))
     };
-    let saved =
-        Saved { retention, labels: set("labels", Field::Label, labels), taints: set("taints", Field::Taint, taints) };
+    let (labels, taints) = (set("labels", Field::Label, labels), set("taints", Field::Taint, taints));
+    let saved = Saved { labels, taints, scope, retention };
     Rule {
         id,
         strength: Strength::Saved,

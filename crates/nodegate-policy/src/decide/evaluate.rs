@@ -9,12 +9,17 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::names::{TaintEffect, check_label_key, check_label_value};
+use crate::api::policy::PersistScope;
 use crate::api::state::SavedState;
 use crate::decide::decision::Note;
 use crate::decide::migrate::Copied;
 use crate::decide::view::{AssignedValue, AssignedValues, View};
+use crate::facts::NodeFacts;
+use crate::facts::managed_fields::{Claim, Claims};
+use crate::facts::pool_memory::PoolMemory;
 use crate::keys::pattern::KeySet;
 use crate::keys::{Field, programs, restriction};
+use crate::reconcile::StoredNode;
 use crate::set::PolicySet;
 use crate::set::index::RuleIndex;
 use crate::set::kleene::Kleene;
@@ -49,6 +54,30 @@ pub(crate) struct Sources<'a> {
     pub(crate) defaults: bool,
     /// The saved state to restore (the node is new).
     pub(crate) saved: Option<&'a SavedState>,
+    /// What pools remember (the node is new).
+    pub(crate) pools: Option<Recalled<'a>>,
+}
+
+/// What pools remember, for a new node.
+#[derive(Clone, Copy)]
+pub(crate) struct Recalled<'a> {
+    pub(crate) memory: &'a PoolMemory,
+    /// The stored node, and the claims on it: what it has got by now is left as it is, unless its kubelet says it.
+    pub(crate) stored: Option<(&'a NodeFacts<'a>, &'a Claims)>,
+}
+
+impl<'a> Recalled<'a> {
+    /// For a stored node.
+    pub(crate) fn on(stored: &StoredNode<'a>) -> Option<Self> {
+        stored.pools.map(|memory| Self { memory, stored: Some((stored.node, stored.claims)) })
+    }
+
+    /// Whether the node may get another value of this label.
+    fn may_replace(self, key: &str) -> bool {
+        self.stored.is_none_or(|(node, claims)| {
+            node.label(key).is_none() || claims.label_writer(key).is_none_or(Claim::is_kubelets)
+        })
+    }
 }
 
 /// One evaluation of all rules on one node.
@@ -110,7 +139,10 @@ impl<'a> Evaluation<'a> {
         let idle = match rule.strength {
             Strength::Enforced | Strength::Inventory => false,
             Strength::Default => !self.sources.defaults,
-            Strength::Saved => self.sources.saved.is_none(),
+            Strength::Saved => match rule.assigns.saved.as_ref().map(|saved| saved.scope).unwrap_or_default() {
+                PersistScope::Node => self.sources.saved.is_none(),
+                PersistScope::Pool => self.sources.pools.is_none(),
+            },
         };
         let settled = self.states.get(&index).is_some_and(|state| state.changes > MAX_CHANGES);
         if idle || settled {
@@ -191,13 +223,31 @@ impl<'a> Evaluation<'a> {
                 notes.push(Note::Unknown { rule: rule.id.clone(), reason: NO_ANSWER.to_owned() });
             }
         }
-        if let (Some(patterns), Some(saved)) = (&rule.assigns.saved, self.sources.saved) {
-            restore(patterns, saved, &mut output, notes);
+        if let Some(keys) = &rule.assigns.saved {
+            match (keys.scope, self.sources.saved, self.sources.pools) {
+                (PersistScope::Node, Some(saved), _) => restore(keys, saved, &mut output, notes),
+                (PersistScope::Pool, _, Some(pools)) => self.recall(keys, pools, &mut output, notes),
+                (PersistScope::Node, None, _) | (PersistScope::Pool, _, None) => {}
+            }
         }
         if rule.strength.is_kept() && rule.assigns.migration.is_none() {
             self.without_retired(rule, &mut output, notes);
         }
         output
+    }
+
+    /// The labels that the node's pools remember.
+    fn recall(&self, keys: &Saved, pools: Recalled<'a>, output: &mut Output<'a>, notes: &mut Vec<Note>) {
+        let of_node = self.view.pools().proven.iter().map(|(pool, _)| *pool);
+        for (key, value) in pools.memory.given(of_node, &keys.labels) {
+            match value.and_then(|value| restorable(key, value)) {
+                Ok(value) if pools.may_replace(key) => {
+                    output.labels.insert(Cow::Borrowed(key), Cow::Borrowed(value));
+                }
+                Ok(_) => {}
+                Err(reason) => notes.push(Note::NotRestored { field: Field::Label, key: key.to_owned(), reason }),
+            }
+        }
     }
 
     /// Drops old keys of migrations that are done: the controller removes them, and a rule would set them again. Fixed keys
@@ -307,19 +357,23 @@ fn add_label_map<'a>(
     }
 }
 
+/// The value, if a label may be restored with it.
+fn restorable<'v>(key: &str, value: &'v str) -> Result<&'v str, String> {
+    check_label_key(key).and_then(|()| check_label_value(value)).map_err(|error| error.to_string())?;
+    programs::never_persisted(Field::Label, key, Some(value)).map_or(Ok(value), |never| Err(never.to_string()))
+}
+
 /// The saved labels and taints that a persist section restores, without those that are invalid or
 /// must never be restored.
 fn restore<'a>(patterns: &Saved, saved: &'a SavedState, output: &mut Output<'a>, notes: &mut Vec<Note>) {
     let mut refuse =
         |field, key: &str, reason: String| notes.push(Note::NotRestored { field, key: key.to_owned(), reason });
     for (key, value) in saved.labels.iter().filter(|(key, _)| patterns.labels.contains(key)) {
-        let checked = check_label_key(key).and_then(|()| check_label_value(value));
-        match (checked, programs::never_persisted(Field::Label, key, Some(value))) {
-            (Err(error), _) => refuse(Field::Label, key, error.to_string()),
-            (Ok(()), Some(never)) => refuse(Field::Label, key, never.to_string()),
-            (Ok(()), None) => {
+        match restorable(key, value) {
+            Ok(value) => {
                 output.labels.insert(Cow::Borrowed(key), Cow::Borrowed(value));
             }
+            Err(reason) => refuse(Field::Label, key, reason),
         }
     }
     for taint in saved.taints.iter().filter(|taint| patterns.taints.contains(&taint.key)) {

@@ -25,7 +25,7 @@ use jiff::Timestamp;
 
 use crate::api::names::TaintId;
 use crate::api::state::Change;
-use crate::decide::evaluate::{Evaluation, Sources};
+use crate::decide::evaluate::{Evaluation, Recalled, Sources};
 use crate::decide::view::{AssignedValue, View};
 use crate::facts::managed_fields::Claim;
 use crate::keys::Field;
@@ -110,8 +110,10 @@ struct Explainer<'a> {
 
 /// The evaluation of all rules on the stored node, with the sources that [`plan_reconcile`] uses.
 fn evaluation<'a>(set: &'a PolicySet, stored: &StoredNode<'a>, plan: &'a ReconcilePlan) -> Evaluation<'a> {
-    let saved = (plan.first_sight && stored.identified).then_some(stored.saved);
-    Evaluation::run(set, view(set, stored, plan), Sources { defaults: plan.first_sight, saved })
+    let restores = plan.first_sight && stored.identified;
+    let pools = Recalled::on(stored).filter(|_| restores);
+    let sources = Sources { defaults: plan.first_sight, saved: restores.then_some(stored.saved), pools };
+    Evaluation::run(set, view(set, stored, plan), sources)
 }
 
 fn view<'a>(set: &'a PolicySet, stored: &StoredNode<'a>, plan: &'a ReconcilePlan) -> View<'a> {
@@ -122,7 +124,8 @@ fn view<'a>(set: &'a PolicySet, stored: &StoredNode<'a>, plan: &'a ReconcilePlan
 impl<'a> Explainer<'a> {
     fn new(set: &'a PolicySet, subject: &'a Subject<'a>, plan: &'a ReconcilePlan) -> Self {
         let stored = &subject.stored;
-        let joining = Sources { defaults: true, saved: Some(stored.saved) };
+        let pools = stored.pools.map(|memory| Recalled { memory, stored: None });
+        let joining = Sources { defaults: true, saved: Some(stored.saved), pools };
         Self {
             set,
             subject,

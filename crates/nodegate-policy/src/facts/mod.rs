@@ -14,6 +14,7 @@ pub(crate) mod machines;
 pub(crate) mod managed_fields;
 pub(crate) mod missing;
 pub(crate) mod pending_taints;
+pub(crate) mod pool_memory;
 pub(crate) mod publishers;
 pub(crate) mod quantity;
 pub(crate) mod request;

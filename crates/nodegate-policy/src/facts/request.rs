@@ -8,6 +8,7 @@ use crate::facts::extra::Extra;
 use crate::facts::inventory::InventoryAnswers;
 use crate::facts::json_borrow::Text;
 use crate::facts::pending_taints::PendingTaints;
+use crate::facts::pool_memory::PoolMemory;
 use crate::facts::publishers::Publishers;
 
 /// Who sends a write.
@@ -93,6 +94,8 @@ impl Write<'_> {
 pub struct DecideContext<'a> {
     /// The saved state of the node.
     pub saved: Option<&'a SavedState>,
+    /// What pools remember.
+    pub pools: Option<&'a PoolMemory>,
     /// The answers of inventories about the node.
     pub inventory: Option<&'a InventoryAnswers>,
     /// The pending taints, which rules do not see.

@@ -1,8 +1,9 @@
-//! Finds names in `match.pools` that no pool has.
+//! Finds names in `match.pools` that no pool has, and `persist` for pools where there are none.
 
-use super::places::conditions;
+use super::places::{conditions, spec_path};
 use super::{Lint, LintName};
 use crate::api::document::PolicyDocument;
+use crate::api::policy::PersistScope;
 use crate::api::problem::Problem;
 use crate::api::schema::nearest;
 use crate::keys::compile_budget::CompileBudget;
@@ -16,6 +17,12 @@ pub(super) fn unknown(document: &PolicyDocument, set: &PolicySet, lints: &mut Ve
         return;
     }
     let names: Vec<&str> = set.pools().names().into_iter().collect();
+    let scope = document.spec.persist.as_ref().and_then(|persist| persist.scope);
+    if names.is_empty() && scope == Some(PersistScope::Pool) {
+        let problem = Problem::new("no policy has pools, so nothing is ever restored", "define pools, or remove scope");
+        let fault = document.fault(&spec_path().key("persist").key("scope"), problem);
+        lints.push(Lint { name: LintName::UnknownPool, fault });
+    }
     for (path, conditions) in conditions(document) {
         for (at, text) in conditions.pools.iter().flatten().enumerate() {
             let wanted = TextSet::compile([text.as_str()], &CompileBudget::default(), |_, _| {});
@@ -31,5 +38,31 @@ pub(super) fn unknown(document: &PolicyDocument, set: &PolicySet, lints: &mut Ve
             let fault = document.fault(&path.key("pools").index(at), problem);
             lints.push(Lint { name: LintName::UnknownPool, fault });
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+    use crate::Origin;
+
+    fn found(spec: Json) -> Vec<String> {
+        let document = PolicyDocument::new("p", Origin::Object, serde_json::from_value(spec).unwrap());
+        let lints = PolicySet::compile(&[document]).unwrap().lints();
+        let lints = lints.into_iter().filter(|lint| lint.name == LintName::UnknownPool);
+        lints.map(|lint| lint.fault.path.to_string()).collect()
+    }
+
+    #[test]
+    fn without_pools_nothing_can_be_kept_for_them() {
+        let persist = |scope: &str| json!({"persist": {"labels": ["topology.example.com/*"], "scope": scope}});
+        assert_eq!(found(persist("pool")), ["spec.persist.scope"]);
+        assert_eq!(found(persist("node")), [""; 0]);
+        let mut with_pools = persist("pool");
+        with_pools["pools"] = json!([{"name": "p", "names": ["n*"]}]);
+        assert_eq!(found(with_pools), [""; 0]);
     }
 }

@@ -137,7 +137,8 @@ fn objects(options: &FenceOptions) -> [Json; 2] {
     let of = |resource: &str| format!("request.resource.resource != {} || ", quote(resource));
     let begins = |prefix: &String| format!("request.name.startsWith({}) || ", quote(prefix));
     let begins: String = options.prefixes.iter().map(begins).collect();
-    let named: Vec<String> = options.prefixes.iter().map(|prefix| format!("{prefix}*")).collect();
+    let named = options.prefixes.iter().map(|prefix| format!("{prefix}*")).chain(options.config_maps.iter().cloned());
+    let named: Vec<String> = named.collect();
     let reported = |object: &str| format!(r#"{object}.?reportingController.orValue("") == "nodegate""#);
     let config_maps = list(options.config_maps.iter().map(String::as_str));
     let spec = json!({
@@ -158,7 +159,7 @@ fn objects(options: &FenceOptions) -> [Json; 2] {
             ),
             validation(
                 format!("{}{begins}request.name in {config_maps}", of("configmaps")),
-                &format!("may write no ConfigMaps except {} and {}", named.join(", "), options.config_maps.join(", ")),
+                &format!("may write no ConfigMaps except {}", named.join(", ")),
             ),
             // A Secret of another type, such as a token of another account, would be made by the API server.
             validation(

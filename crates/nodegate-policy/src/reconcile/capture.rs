@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Planner;
 use crate::api::names::TaintId;
+use crate::api::policy::PersistScope;
 use crate::api::state::SavedTaint;
+use crate::decide::decision::Decision;
 use crate::facts::managed_fields::Claim;
+use crate::facts::pool_memory::PoolShare;
 use crate::keys::{Field, programs};
 use crate::set::kleene::Kleene;
 use crate::set::rule::Strength;
@@ -44,6 +47,12 @@ impl Captured {
     }
 }
 
+/// Whether a label is saved if a section names it: no rule keeps its value, and it is not a program's for this one machine.
+fn is_saved(decision: &Decision, key: &str, value: &str) -> bool {
+    let is_kept = decision.labels.get(key).is_some_and(|desired| desired.strength.is_kept());
+    !is_kept && programs::never_persisted(Field::Label, key, Some(value)).is_none()
+}
+
 impl Planner<'_> {
     /// The node's persisted keys with their values.
     pub(super) fn captured(&mut self) -> Captured {
@@ -51,19 +60,16 @@ impl Planner<'_> {
         let mut captured = Captured::default();
         let mut unknown = Vec::new();
         let mut known = Vec::new();
-        for rule in self.set.persisting_rules() {
+        for (_, rule, saved) in self.set.saving_rules(PersistScope::Node) {
             match rule.matcher.evaluate(&self.evaluation.view) {
-                Kleene::True => known.extend(rule.assigns.saved.as_ref()),
-                Kleene::Unknown => unknown.extend(rule.assigns.saved.as_ref()),
+                Kleene::True => known.push(saved),
+                Kleene::Unknown => unknown.push(saved),
                 Kleene::False => {}
             }
         }
         self.evaluation.view.take_failures();
         let decision = &self.builder.decision;
-        let enforced = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength.is_kept());
-        let label = |key: &str, value: &str| {
-            !enforced(key) && programs::never_persisted(Field::Label, key, Some(value)).is_none()
-        };
+        let label = |key: &str, value: &str| is_saved(decision, key, value);
         // While labels are being restored, saved ones that are not present yet are kept.
         let restoring = |key: &str| decision.labels.get(key).is_some_and(|d| d.strength == Strength::Saved);
         let captured_from_node = |(key, value): &(&str, &str)| {
@@ -113,6 +119,36 @@ impl Planner<'_> {
         captured.taints = taints.into_iter().collect();
         captured.bound(&saved.labels, &saved.taints);
         captured
+    }
+
+    /// What a node that is recorded says about its pools; nothing while it is not known which sections match it. Labels that its kubelet
+    /// says do not count: whoever has one node must not decide for the pool.
+    pub(super) fn share(&mut self) -> Option<PoolShare> {
+        let mut sections = Vec::new();
+        for (index, rule, saved) in self.set.saving_rules(PersistScope::Pool) {
+            match rule.matcher.evaluate(&self.evaluation.view) {
+                Kleene::True => sections.push((index, saved)),
+                Kleene::False => {}
+                Kleene::Unknown => {
+                    self.evaluation.view.take_failures();
+                    return None;
+                }
+            }
+        }
+        let pools: Vec<String> =
+            self.evaluation.view.pools().proven.iter().map(|(name, _)| (*name).to_owned()).collect();
+        if self.first_sight || sections.is_empty() || pools.is_empty() {
+            return None;
+        }
+        let counts = |(key, value): &(&str, &str)| {
+            sections.iter().any(|(_, saved)| saved.labels.contains(key))
+                && is_saved(&self.builder.decision, key, value)
+                && !self.is_retired(key)
+                && !self.stored.claims.label_writer(key).is_some_and(Claim::is_kubelets)
+        };
+        let labels = self.stored.node.labels().filter(counts).take(SAVED_LABELS_MAX);
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        Some(PoolShare { pools, labels, sections: sections.into_iter().map(|(index, _)| index).collect() })
     }
 
     /// Whether the node's kubelet changed a persisted label after the node was created, as far as claims show it.

@@ -26,7 +26,7 @@ use unsettled::{UnderWay, settle};
 
 use crate::api::state::{Asserted, Owned, SavedState};
 use crate::decide::decision::{ChangeBuilder, Decision, Note};
-use crate::decide::evaluate::{Evaluation, Sources};
+use crate::decide::evaluate::{Evaluation, Recalled, Sources};
 use crate::decide::forbidden::forbidding;
 use crate::decide::view::View;
 use crate::decide::{DecisionBuilder, EvalContext, answers, mask_owned};
@@ -37,6 +37,7 @@ use crate::facts::inventory::InventoryAnswers;
 use crate::facts::managed_fields::Claims;
 use crate::facts::missing::{Memory, Missing};
 use crate::facts::pending_taints::PendingTaints;
+use crate::facts::pool_memory::{PoolMemory, PoolShare};
 use crate::facts::publishers::Publishers;
 use crate::facts::request::{Operation, Requester, Write};
 use crate::keys::Field;
@@ -55,6 +56,8 @@ pub struct StoredNode<'a> {
     pub claims: &'a Claims,
     /// Its saved state; empty if there is none.
     pub saved: &'a SavedState,
+    /// What pools remember, if that is known.
+    pub pools: Option<&'a PoolMemory>,
     /// The answers of inventories about it.
     pub inventory: Option<&'a InventoryAnswers>,
     /// Whether the node was created after the mutating webhook was registered, so that admission should have seen it.
@@ -121,6 +124,8 @@ pub struct ReconcilePlan {
     pub unseen: Option<Unseen>,
     /// Number of persisted labels and taints that are not saved, because the node has too many.
     pub not_saved: usize,
+    /// What the node says about its pools: nothing before it is recorded, and while it is not known which sections match it.
+    pub share: Option<PoolShare>,
     additions: ChangeBuilder,
     kept: Owned,
     base: SavedState,
@@ -211,7 +216,8 @@ impl<'a> Planner<'a> {
     ) -> Self {
         let view = stored_view(set, stored, first_sight, suspects.iter().copied());
         let saved = (first_sight && stored.identified).then(|| admitted.left_to_restore(stored));
-        let sources = Sources { defaults: first_sight, saved };
+        let pools = Recalled::on(stored).filter(|_| first_sight && stored.identified);
+        let sources = Sources { defaults: first_sight, saved, pools };
         let (builder, evaluation) =
             DecisionBuilder::run(set, write, view, EvalContext { sources, initial: false }, None);
         Self { set, stored, first_sight, suspects: suspects.to_vec(), admitted, builder, evaluation }
@@ -238,6 +244,7 @@ impl<'a> Planner<'a> {
         let awaits_inventory = self.awaits_inventory();
         let lifts_pending = !awaits_inventory && self.lift_pending();
         let captured = self.captured();
+        let share = self.share();
         let base = self.base();
         let additions = std::mem::take(&mut self.builder.change);
         let strong = |strength: Strength| !strength.is_kept();
@@ -255,6 +262,7 @@ impl<'a> Planner<'a> {
             awaits_inventory,
             unseen,
             not_saved: captured.left_out,
+            share,
             additions,
             kept,
             base,

@@ -2,6 +2,7 @@
 
 mod inventory;
 mod migrations;
+mod pool_memory;
 mod pools;
 mod publishers;
 pub(crate) mod scene;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::api::document::PolicyDocument;
 use crate::api::names::LabelKey;
-use crate::api::policy::MigrationPhase;
+use crate::api::policy::{MigrationPhase, PersistScope};
 use crate::api::presets::document_name;
 use crate::cel::{ReadPaths, SharedPaths};
 use crate::facts::publishers::Publisher;
@@ -34,7 +34,7 @@ use crate::set::inventory::Inventory;
 use crate::set::matcher::NameGroup;
 use crate::set::migration::{Migration, MigrationInForce};
 use crate::set::pools::Pools;
-use crate::set::rule::{Rule, RuleId, Strength};
+use crate::set::rule::{Rule, RuleId, Saved, Strength};
 
 /// How long saved state is kept after its node is deleted, if a persist section does not say it.
 pub(crate) const DEFAULT_RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -190,6 +190,18 @@ impl PolicySet {
     /// The persist sections.
     pub(crate) fn persisting_rules(&self) -> impl Iterator<Item = &Rule> {
         self.persisting.iter().map(|index| self.rule(*index))
+    }
+
+    /// The persist sections of this scope, with what each saves.
+    pub(crate) fn saving_rules(&self, scope: PersistScope) -> impl Iterator<Item = (RuleIndex, &Rule, &Saved)> {
+        let rules = self.persisting.iter().map(|index| (*index, self.rule(*index)));
+        let rules = rules.filter_map(|(index, rule)| Some((index, rule, rule.assigns.saved.as_deref()?)));
+        rules.filter(move |(_, _, saved)| saved.scope == scope)
+    }
+
+    /// Whether a persist section is about pools.
+    pub fn pools_remember(&self) -> bool {
+        self.saving_rules(PersistScope::Pool).next().is_some()
     }
 
     /// The rules of migrations, with the migration of each.

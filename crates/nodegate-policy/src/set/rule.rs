@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::names::{LabelKey, LabelValue, Taint, TaintEffect, TaintId};
+use crate::api::policy::PersistScope;
 use crate::cel::{Expression, Polarity};
 use crate::keys::pattern::KeySet;
 use crate::set::inventory::Inventory;
@@ -100,6 +101,8 @@ impl Assignments {
 pub(crate) struct Saved {
     pub(crate) labels: KeySet,
     pub(crate) taints: KeySet,
+    /// Which node gets it.
+    pub(crate) scope: PersistScope,
     /// How long saved state is kept after the node is deleted; `None` is unlimited.
     pub(crate) retention: Option<Duration>,
 }

@@ -15,10 +15,11 @@ use crate::api::policy::EntryMode;
 use crate::api::schema::ShapeFault;
 use crate::api::source::{FieldPath, Tree};
 use crate::api::state::{Adopted, Owned, ProvisionedBy, SavedState, SavedTaint};
+use crate::explain::{may_be_pool, pool_names};
 use crate::facts::bootstrap::{CREDENTIAL_ID, credential_id};
 use crate::{
     Absence, Bootstrapper, Exemptions, InventoryAnswers, MachinesOfNode, NodeChange, Origin, PendingTaints,
-    PolicyDocument, PolicyError, PolicySet, Verdict,
+    PolicyDocument, PolicyError, PolicySet, PoolLabels, PoolMemory, Verdict,
 };
 
 /// The texts that a test file expects in errors, and that none of `errors` contains.
@@ -111,6 +112,7 @@ pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, Simulati
         Some(change) => (changed(&node, change)?, Some(node)),
         None => (node, None),
     };
+    let pools = pool_memory(set, &case.pools)?;
     let inventory = inventory_answers(set, &case.inventory)?;
     let pending_taints = case.controller.unwrap_or_default().then(PendingTaints::default);
     let status = case.status.unwrap_or_default();
@@ -149,9 +151,27 @@ pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, Simulati
         machines,
         also_bootstrapped_by,
         saved,
+        pools,
         inventory,
         pending_taints,
     })
+}
+
+/// What the pools of a case remember.
+fn pool_memory(
+    set: &PolicySet,
+    given: &BTreeMap<String, BTreeMap<String, String>>,
+) -> Result<PoolMemory, SimulationError> {
+    if let Some(unknown) = given.keys().find(|pool| !may_be_pool(set, pool)) {
+        let known = pool_names(set).into_iter().collect::<Vec<_>>().join(", ");
+        return Err(SimulationError::new(format!(
+            "pools: no policy has a pool named {unknown:?}; the pools are {known}"
+        )));
+    }
+    let labels = |(pool, labels): (&String, &BTreeMap<String, String>)| {
+        (pool.clone(), PoolLabels { labels: labels.clone(), ..PoolLabels::default() })
+    };
+    Ok(PoolMemory { pools: given.iter().map(labels).collect(), ..PoolMemory::default() })
 }
 
 /// The answers that a case gives inventories, by name.

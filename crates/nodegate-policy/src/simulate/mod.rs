@@ -17,8 +17,8 @@ use crate::api::pools::MachineKind;
 use crate::api::state::SavedState;
 use crate::{
     Assertions, Bootstrapper, CertificateForNode, DecideContext, Decision, Exemptions, Extra, InventoryAnswers,
-    MachinesOfNode, NodeFacts, Operation, PendingTaints, PolicySet, Requester, Text, Verdict, Witness, Write, decide,
-    judge, patch_of_write,
+    MachinesOfNode, NodeFacts, Operation, PendingTaints, PolicySet, PoolMemory, Requester, Text, Verdict, Witness,
+    Write, decide, judge, patch_of_write,
 };
 
 /// A write to simulate.
@@ -44,6 +44,8 @@ pub struct Scene {
     pub also_bootstrapped_by: Vec<Arc<Bootstrapper>>,
     /// What is saved of the node.
     pub saved: Option<SavedState>,
+    /// What pools remember.
+    pub pools: PoolMemory,
     /// The answers of inventories about the node.
     pub inventory: InventoryAnswers,
     /// The pending taints, if a controller runs that removes them.
@@ -64,6 +66,7 @@ impl Scene {
             machines: MachinesOfNode::default(),
             also_bootstrapped_by: Vec::new(),
             saved: None,
+            pools: PoolMemory::default(),
             inventory: InventoryAnswers::default(),
             pending_taints: None,
         }
@@ -154,6 +157,7 @@ pub fn simulate(set: &PolicySet, scene: &Scene, exemptions: &Exemptions) -> Resu
     let first = write(set, scene, &raw, old.as_deref())?;
     let context = DecideContext {
         saved: scene.saved.as_ref(),
+        pools: Some(&scene.pools),
         inventory: Some(&scene.inventory),
         pending_taints: scene.pending_taints.as_ref().unwrap_or_default(),
         sets_pending: scene.pending_taints.is_some(),

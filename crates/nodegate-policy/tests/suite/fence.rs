@@ -115,7 +115,7 @@ fn the_fence_lets_nodegates_account_write_only_its_own_objects() {
             "configmaps",
             "other",
             "",
-            "nodegate's account may write no ConfigMaps except nodegate-state-* and nodegate-in-force",
+            "nodegate's account may write no ConfigMaps except nodegate-state-*, nodegate-in-force",
         ),
         ("secrets", "other", "kubernetes.io/tls", secret),
         ("secrets", "nodegate-tls", "kubernetes.io/service-account-token", secret),

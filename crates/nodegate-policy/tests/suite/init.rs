@@ -66,6 +66,7 @@ fn assert_the_controller_changes_nothing(set: &PolicySet, node: &Value) {
     let pending = PendingTaints::default();
     for registered in [true, false] {
         let stored = StoredNode {
+            pools: None,
             version: None,
             inventory: None,
             node: &facts,

@@ -15,10 +15,11 @@ use super::error::code;
 use super::index::{DocumentLocation, Index, Read};
 use super::layout::{NAME_PREFIX, STATE_KEY, Unused, UnusedDocument, is_aside, is_record, parse};
 use super::stored_map::{Deletion, StoredMap};
-use super::{Identity, Machine, SavedStates};
+use super::{Identity, Machine, POOLS_NAME, SavedStates};
 use crate::touched::Touched;
 use nodegate_base::object_watch::{WatchFailures, watch_objects_within};
 use nodegate_base::pages::next_page;
+use nodegate_policy::PoolMemory;
 use nodegate_policy::api::state::SavedState;
 
 /// The ConfigMaps of one namespace, mirrored in [`SavedStates`].
@@ -159,6 +160,9 @@ impl ConfigMaps {
         read: Read,
         report: &mut impl FnMut(UnusedDocument),
     ) -> Option<String> {
+        if self.take_up_pools(config_map) {
+            return None;
+        }
         let name = config_map.name_any();
         let node = name.strip_prefix(NAME_PREFIX)?;
         let mut index = self.index.lock();
@@ -185,6 +189,9 @@ impl ConfigMaps {
     }
 
     fn forget(&self, name: &str) {
+        if name == POOLS_NAME {
+            return self.states.remember_pools(PoolMemory::default());
+        }
         self.index.lock().forget(&self.states, name);
         self.touched.tell([name.strip_prefix(NAME_PREFIX).unwrap_or(name).into()]);
     }
@@ -192,6 +199,9 @@ impl ConfigMaps {
     fn forget_all_but(&self, listed: &[String]) {
         let gone = self.index.lock().all_but(listed);
         gone.iter().for_each(|name| self.forget(name));
+        if !listed.iter().any(|name| name == POOLS_NAME) {
+            self.forget(POOLS_NAME);
+        }
     }
 
     /// The location of the document with this key, if there is one.

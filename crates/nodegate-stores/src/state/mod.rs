@@ -7,6 +7,7 @@ mod identity;
 mod index;
 mod layout;
 mod merge;
+mod pools;
 mod stored_map;
 mod writer;
 
@@ -18,8 +19,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use arc_swap::ArcSwap;
 
-use nodegate_policy::Publishers;
 use nodegate_policy::api::state::SavedState;
+use nodegate_policy::{PoolMemory, Publishers};
 
 pub use configmaps::ConfigMaps;
 pub use directory::{StateError, StateObserver, read, watch};
@@ -27,6 +28,7 @@ pub use error::WriteError;
 pub use identity::{Identity, Machine};
 pub use index::Precedence;
 pub use layout::{NAME_PREFIX, STATE_KEY, Unused, UnusedDocument, is_record};
+pub use pools::{POOLS_KEY, POOLS_NAME};
 pub use stored_map::{Deletion, StoredMap};
 pub use writer::{StateWriter, Written};
 
@@ -42,6 +44,8 @@ pub struct SavedStates {
     shards: Vec<ArcSwap<Shard>>,
     /// The programs that publish labels on any node ([`Publishers::bits`]). One stays until all documents are replaced.
     publishers: AtomicU16,
+    /// What pools remember.
+    pools: ArcSwap<PoolMemory>,
 }
 
 impl Default for SavedStates {
@@ -54,7 +58,7 @@ impl SavedStates {
     /// Empty saved state.
     pub fn new(identity: Identity) -> Self {
         let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();
-        Self { identity, shards, publishers: AtomicU16::default() }
+        Self { identity, shards, publishers: AtomicU16::default(), pools: ArcSwap::default() }
     }
 
     /// How documents are matched to nodes.
@@ -85,6 +89,16 @@ impl SavedStates {
     /// The programs that publish labels on any node.
     pub fn publishers(&self) -> Publishers {
         Publishers::from_bits(self.publishers.load(Ordering::Relaxed))
+    }
+
+    /// What pools remember.
+    pub fn pools(&self) -> Arc<PoolMemory> {
+        self.pools.load_full()
+    }
+
+    /// Takes up what pools remember now.
+    pub fn remember_pools(&self, pools: PoolMemory) {
+        self.pools.store(Arc::new(pools));
     }
 
     /// The number of documents.

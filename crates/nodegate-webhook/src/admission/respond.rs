@@ -56,9 +56,10 @@ pub(super) fn mutate_within(
     // A patch of nodes/status would break heartbeats (NodeRestriction), and nodegate is not registered for it.
     // nodegate's own writes are already decided and must not be extended, for example when it releases a node.
     if !write.status && !own {
-        let inventory = context.inventory.of(&write.node.name);
+        let (inventory, pools) = (context.inventory.of(&write.node.name), context.saved.pools());
         let decide_context = DecideContext {
             saved: saved.as_deref(),
+            pools: Some(&pools),
             inventory: Some(&inventory),
             pending_taints: &context.pending_taint.taints,
             sets_pending: context.pending_taint.may_be_set(),
@@ -132,9 +133,10 @@ pub(super) fn validate_within(
         Subject::Node(write) => write,
         Subject::Passed => return passed(&review),
     };
-    let inventory = context.inventory.of(&write.node.name);
+    let (inventory, pools) = (context.inventory.of(&write.node.name), context.saved.pools());
     let decide_context = DecideContext {
         saved: saved.as_deref(),
+        pools: Some(&pools),
         inventory: Some(&inventory),
         pending_taints: &context.pending_taint.taints,
         sets_pending: context.pending_taint.may_be_set(),

@@ -24,6 +24,7 @@ pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<Cleanup> {
         let facts = node.facts()?;
         let evidence = Evidence::of_stored(&facts, &record, true);
         let stored = StoredNode {
+            pools: None,
             node: &facts,
             version: None,
             claims: &node.claims,

@@ -170,6 +170,7 @@ impl Cleaner<'_> {
         let saved = self.maps.states().get(machine(&facts)).unwrap_or_default();
         let evidence = Evidence::of_stored(&facts, &saved, false);
         let stored = StoredNode {
+            pools: None,
             node: &facts,
             version: None,
             claims: &node.claims,

@@ -90,12 +90,32 @@ pub(crate) struct PoolNodes {
     pub(super) nodes: usize,
     /// The nodes that may belong to it: too little is recorded of their kubelets. Sorted.
     pub(super) unknown: Vec<String>,
+    /// The labels that it remembers: its next node gets them.
+    pub(super) remembered: BTreeMap<String, String>,
+    /// The labels on which its nodes do not agree, so that no node gets them.
+    pub(super) disagreements: Vec<Disagreed>,
+}
+
+/// A label on which the nodes of a pool do not agree.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Disagreed {
+    /// The label.
+    pub(super) label: String,
+    /// The values with the number of nodes that have them: the five most frequent ones.
+    pub(super) values: BTreeMap<String, usize>,
+    /// The number of nodes with other values.
+    pub(super) others: usize,
+    /// The number of nodes without the label, or on which only the kubelet says so.
+    pub(super) without: usize,
+    /// All of this in words.
+    pub(super) text: String,
 }
 
 impl PoolNodes {
     /// A pool without nodes.
     pub(super) fn new(pool: &str) -> Self {
-        Self { pool: pool.to_owned(), nodes: 0, unknown: Vec::new() }
+        let (remembered, disagreements) = (BTreeMap::new(), Vec::new());
+        Self { pool: pool.to_owned(), nodes: 0, unknown: Vec::new(), remembered, disagreements }
     }
 }
 

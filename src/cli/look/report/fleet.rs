@@ -8,8 +8,8 @@ use kube::Client;
 use crate::cli::look::report::ReportArgs;
 use crate::cli::look::report::cost::{Prices, Sums};
 use crate::cli::look::report::document::{
-    Conflict, Contradicted, Drift, Lacking, LeftAlone, Missed, MissedWrite, PoolNodes, Rejected, Report, Violation,
-    ViolationMode,
+    Conflict, Contradicted, Disagreed, Drift, Lacking, LeftAlone, Missed, MissedWrite, PoolNodes, Rejected, Report,
+    Violation, ViolationMode,
 };
 use crate::cli::look::report::native;
 use crate::cli::look::report::violations::judge;
@@ -29,7 +29,9 @@ use nodegate_controller::tell::published::Published;
 use nodegate_policy::api::state::SavedState;
 use nodegate_policy::explain::{FieldName, NodeIdentity, identity, pool_names};
 use nodegate_policy::simulate::node_name;
-use nodegate_policy::{NodeFacts, PendingTaints, PolicySet, ReconcilePlan, Unseen, plan_reconcile};
+use nodegate_policy::{
+    Disagreement, NodeFacts, PendingTaints, PolicySet, PoolLabels, PoolMemory, ReconcilePlan, Unseen, plan_reconcile,
+};
 
 /// How many files are named.
 const NAMED: usize = 3;
@@ -134,6 +136,9 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
     let mut gathering = Gathering::new(args, &set, prices.as_ref());
     let known = Known { identity: args.served.identity, configuration: &args.served.configuration };
     known_node::each(&client, &place, &known, |member| gathering.add(member)).await?;
+    if set.pools_remember() {
+        gathering.remember(&*known_node::pool_memory(&client, &place.namespace).await);
+    }
     anyhow::ensure!(gathering.report.nodes > 0, "the cluster has no nodes, so there is nothing to report");
     let mut left_alone_unknown = None;
     match observed(&client, &place).await {
@@ -164,6 +169,17 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
     };
     let source = Source::Cluster { context: place.context(), policies_unknown, left_alone_unknown, native_unknown };
     Ok(Fleet { report: gathering.finish(stranded), source, states })
+}
+
+fn disagreed(label: &str, found: &Disagreement) -> Disagreed {
+    let Disagreement { values, others, without } = found;
+    Disagreed {
+        label: label.to_owned(),
+        values: values.clone(),
+        others: *others,
+        without: *without,
+        text: found.to_string(),
+    }
 }
 
 impl<'a> Gathering<'a> {
@@ -277,6 +293,15 @@ impl<'a> Gathering<'a> {
         for (name, pool) in &mut self.pools {
             pool.nodes += usize::from(pools.contains(name));
             pool.unknown.extend(unknown.contains(name).then(|| node.to_owned()));
+        }
+    }
+
+    /// Adds what pools remember, also of those that have no nodes now.
+    fn remember(&mut self, memory: &PoolMemory) {
+        for (name, PoolLabels { labels, disagreements, empty_since: _ }) in &memory.pools {
+            let pool = self.pools.entry(name.clone()).or_insert_with(|| PoolNodes::new(name));
+            pool.remembered.clone_from(labels);
+            pool.disagreements = disagreements.iter().map(|(label, found)| disagreed(label, found)).collect();
         }
     }
 

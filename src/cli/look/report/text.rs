@@ -2,8 +2,8 @@
 
 use crate::cli::look::report::cost::HOURS_A_MONTH;
 use crate::cli::look::report::document::{
-    Conflict, Contradicted, Cost, Drift, LeftAlone, Missed, MissedWrite, NativeFailure, PoolNodes, Rejected, Report,
-    Violation,
+    Conflict, Contradicted, Cost, Disagreed, Drift, LeftAlone, Missed, MissedWrite, NativeFailure, PoolNodes, Rejected,
+    Report, Violation,
 };
 use crate::cli::policies::plan::text::{named, with_rule, without_time};
 use crate::cli::shared::output;
@@ -39,6 +39,11 @@ pub(super) fn of(report: &Report) -> String {
     let unknown: Vec<&str> = report.pools_unknown.iter().map(String::as_str).collect();
     let any = (!unknown.is_empty()).then(|| format!("{:>6}  any, unknown of {}", 0, named(&unknown)));
     section("Pools", report.pools.iter().map(pool).chain(any).collect());
+    let disagreements = report.pools.iter().flat_map(|pool| {
+        let line = |found: &Disagreed| format!("pool {}, {}: {}", pool.pool, found.label, found.text);
+        pool.disagreements.iter().map(line)
+    });
+    section("Labels that no new node gets, because the nodes of its pool do not agree", disagreements.collect());
     section("Violations", by_what(report.violations.iter().map(violation)));
     section("Removals are held back", report.held_back.iter().cloned().collect());
     section(
@@ -79,10 +84,12 @@ pub(super) fn of(report: &Report) -> String {
     text
 }
 
-fn pool(PoolNodes { pool, nodes, unknown }: &PoolNodes) -> String {
+fn pool(PoolNodes { pool, nodes, unknown, remembered, disagreements: _ }: &PoolNodes) -> String {
+    let labels: Vec<String> = remembered.iter().map(|(key, value)| format!("{key}={}", or_quotes(value))).collect();
+    let labels = if labels.is_empty() { String::new() } else { format!("; new nodes get {}", labels.join(", ")) };
     let unknown: Vec<&str> = unknown.iter().map(String::as_str).collect();
     let unknown = if unknown.is_empty() { String::new() } else { format!(" (unknown of {})", named(&unknown)) };
-    format!("{nodes:>6}  {pool}{unknown}")
+    format!("{nodes:>6}  {pool}{unknown}{labels}")
 }
 
 /// What several nodes have in common, and their names.

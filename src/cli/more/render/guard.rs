@@ -3,9 +3,10 @@
 use nodegate_controller::cluster::certificates::SECRET;
 use nodegate_controller::leader::LEASE;
 use nodegate_controller::policies::GENERATION_PREFIX;
+use nodegate_controller::tell::published;
 use nodegate_policy::native::{self, FenceOptions, GuardOptions, MutatingVersion};
 use nodegate_stores::inventory;
-use nodegate_stores::state::NAME_PREFIX;
+use nodegate_stores::state::{NAME_PREFIX, POOLS_NAME};
 
 /// Flags of `render guard`.
 #[derive(Debug, clap::Args)]
@@ -59,7 +60,7 @@ fn fence_options(args: &GuardArgs, account: &crate::cli::more::render::Namespace
         name: args.name.clone(),
         user: format!("system:serviceaccount:{}:{}", account.namespace, account.name),
         namespace: account.namespace.clone(),
-        config_maps: vec!["nodegate-in-force".to_owned()],
+        config_maps: vec![published::NAME.to_owned(), POOLS_NAME.to_owned()],
         prefixes: vec![NAME_PREFIX.to_owned(), inventory::NAME_PREFIX.to_owned()],
         generations: GENERATION_PREFIX.to_owned(),
         secret: SECRET.to_owned(),

@@ -18,7 +18,9 @@ use nodegate_base::kube_error::in_words;
 use nodegate_base::text::on_a_line;
 use nodegate_controller::{NodeApi, NodeObject, Unreadable, machine};
 use nodegate_policy::api::state::SavedState;
-use nodegate_policy::{Evidence, FactsError, InventoryAnswers, NodeFacts, PendingTaints, Publishers, StoredNode};
+use nodegate_policy::{
+    Evidence, FactsError, InventoryAnswers, NodeFacts, PendingTaints, PoolMemory, Publishers, StoredNode,
+};
 use nodegate_stores::inventory::{self, InventoryCache, UnreadableAnswers};
 use nodegate_stores::state::{ConfigMaps, Identity, SavedStates};
 
@@ -28,6 +30,8 @@ pub(in crate::cli) struct KnownNode {
     pub(in crate::cli) node: NodeObject,
     /// Its saved state.
     pub(in crate::cli) saved: SavedState,
+    /// What pools remember.
+    pools: Arc<PoolMemory>,
     /// The answers of inventories about it.
     inventory: Arc<InventoryAnswers>,
     /// Whether the node was created while the webhook was registered.
@@ -59,7 +63,13 @@ impl KnownNode {
         drop(facts);
         let registered = webhook_since.zip(node.created()).is_some_and(|(since, created)| created > since);
         let patched_taints = BTreeSet::new();
-        Self { node, saved, inventory, registered, identified, patched_taints, elsewhere, evidence }
+        let pools = Arc::default();
+        Self { node, saved, pools, inventory, registered, identified, patched_taints, elsewhere, evidence }
+    }
+
+    /// The same node, in a cluster where pools remember this.
+    pub(in crate::cli) fn remembering(self, pools: Arc<PoolMemory>) -> Self {
+        Self { pools, ..self }
     }
 
     /// A node of a file. Without saved state, it is assumed that admission handled the node and that it did not join just
@@ -84,9 +94,19 @@ impl KnownNode {
             node_uid: Some(node.uid().to_owned()).filter(|uid| !uid.is_empty()),
             ..SavedState::default()
         });
-        let inventory = Arc::default();
+        let (pools, inventory) = (Arc::default(), Arc::default());
         let evidence = Evidence::of_stored(&node.facts()?, &saved, true);
-        Ok(Self { node, saved, inventory, registered: true, identified: true, patched_taints, elsewhere, evidence })
+        Ok(Self {
+            node,
+            saved,
+            pools,
+            inventory,
+            registered: true,
+            identified: true,
+            patched_taints,
+            elsewhere,
+            evidence,
+        })
     }
 
     /// The facts of the node.
@@ -99,12 +119,13 @@ impl KnownNode {
 
     /// The node as `plan_reconcile` takes it.
     pub(in crate::cli) fn stored<'a>(&'a self, facts: &'a NodeFacts<'a>, pending: &'a PendingTaints) -> StoredNode<'a> {
-        let Self { node, saved, inventory, registered, identified, patched_taints, elsewhere, evidence } = self;
+        let Self { node, saved, pools, inventory, registered, identified, patched_taints, elsewhere, evidence } = self;
         StoredNode {
             node: facts,
             version: None,
             claims: &node.claims,
             saved,
+            pools: Some(pools),
             inventory: Some(inventory),
             registered: *registered,
             identified: *identified,
@@ -158,6 +179,7 @@ pub(in crate::cli) async fn each(
                 let inventory = inventories.of(node.name());
                 let saved = saved.map(|saved| (*saved).clone()).unwrap_or_default();
                 KnownNode::of_cluster(node, saved, inventory, since, known.identity, maps.states().publishers())
+                    .remembering(maps.states().pools())
             }))?;
         }
         next = page.next;
@@ -185,6 +207,16 @@ pub(in crate::cli) async fn inventory_answers(client: &Client, namespace: &str) 
         )),
     }
     cache
+}
+
+/// What pools remember, as the leader keeps it. If that cannot be read, prints a note.
+pub(in crate::cli) async fn pool_memory(client: &Client, namespace: &str) -> Arc<PoolMemory> {
+    let maps = ConfigMaps::new(client.clone(), namespace, Arc::default());
+    maps.read_pools().await.unwrap_or_else(|error| {
+        let why = in_words(&error);
+        output::note(&format!("note: could not read what pools remember, so labels of it are unknown: {why}"));
+        Arc::default()
+    })
 }
 
 /// As [`inventory_answers`], for a command that writes.

@@ -35,12 +35,16 @@ impl LeaderSession {
                 let keep = self.reconciler.look(node, &facts, &set, &saved, evidence.as_ref());
                 losing += usize::from(!keep.removals.is_empty());
                 findings.note(node.name(), &keep);
+                self.reconciler.note_share(node, &set, keep.share);
+            } else {
+                self.reconciler.note_share(node, &set, None);
             }
             if count % 64 == 63 {
                 tokio::task::yield_now().await;
             }
         }
         let mut memory = self.reconciler.memory();
+        memory.asked_all(&set);
         let before = memory.removals.brake().cloned();
         let brake = memory.removals.surveyed(nodes.len(), losing, set.rule_count() > 0, Instant::now()).cloned();
         findings.brake = brake.as_ref().map(ToString::to_string);

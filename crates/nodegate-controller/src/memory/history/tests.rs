@@ -132,6 +132,7 @@ fn a_change_of_the_controller_names_its_rule_unless_it_was_not_made() {
     let facts = before.facts().unwrap();
     let saved = json!({"nodeName": "n1", "nodeUID": "u", "owned": {"labels": {"old": "a"}}});
     let stored = StoredNode {
+        pools: None,
         node: &facts,
         version: None,
         claims: &before.claims,

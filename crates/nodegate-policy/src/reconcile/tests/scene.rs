@@ -8,7 +8,7 @@ use crate::facts::evidence::Evidence;
 use crate::facts::managed_fields::Claims;
 use crate::facts::pending_taints::PendingTaints;
 use crate::reconcile::{ReconcilePlan, StoredNode, plan_reconcile};
-use crate::{InventoryAnswers, InventoryLabels, Origin, PolicyDocument, PolicySet, patch};
+use crate::{InventoryAnswers, InventoryLabels, Origin, PolicyDocument, PolicySet, PoolMemory, patch};
 
 pub(crate) const BEFORE: &str = "uid-1";
 
@@ -22,6 +22,7 @@ pub(crate) struct Scene {
     pub(crate) node: Json,
     pub(crate) claims: Claims,
     pub(crate) saved: SavedState,
+    pub(crate) pools: PoolMemory,
     pub(crate) registered: bool,
     pub(crate) identified: bool,
     pub(crate) adopt: bool,
@@ -42,6 +43,7 @@ impl Scene {
             node,
             claims,
             saved: SavedState::default(),
+            pools: PoolMemory::default(),
             registered: true,
             identified: true,
             adopt: false,
@@ -104,6 +106,7 @@ impl Scene {
             node: &facts,
             claims: &self.claims,
             saved: &self.saved,
+            pools: Some(&self.pools),
             registered: self.registered,
             identified: self.identified,
             pending: <&PendingTaints>::default(),

@@ -1,8 +1,8 @@
 //! What kubelets claimed and may not, and what contradicts their proof.
 
-use maud::html;
+use maud::{Markup, html};
 
-use crate::cli::look::report::document::{Contradicted, Rejected, Report};
+use crate::cli::look::report::document::{Contradicted, Disagreed, Rejected, Report};
 use crate::cli::look::report::page::parts::{Listed, of_report, ruled};
 use crate::cli::look::report::page::table::Column;
 use crate::cli::look::report::page::{Section, Tile, text};
@@ -49,4 +49,27 @@ pub(super) fn contradictions(report: &Report) -> Section {
         rows: of_report(rows),
     }
     .section()
+}
+
+/// The labels on which the nodes of a pool do not agree; nothing if there are none, as in a cluster whose pools remember nothing.
+pub(super) fn disagreements(report: &Report) -> Option<Section> {
+    let all = report.pools.iter().flat_map(|pool| pool.disagreements.iter().map(move |found| (&pool.pool, found)));
+    let rows: Vec<Vec<Markup>> = all
+        .map(|(pool, Disagreed { label, text: values, .. })| {
+            vec![html! { (text(pool)) }, html! { code { (text(label)) } }, html! { (text(values)) }]
+        })
+        .collect();
+    let count = rows.len();
+    (count > 0).then(|| {
+        Listed {
+            id: "disagreements",
+            title: "Labels on which pools do not agree",
+            tile: Tile::alert(count, "label that pools do not agree on", "labels that pools do not agree on"),
+            nothing: "",
+            caption: "Labels that no new node gets, because the nodes of its pool have different values, or lack it",
+            columns: &["Pool", "Label", "Values"].map(Column::Text),
+            rows: of_report(rows.into_iter()),
+        }
+        .section()
+    })
 }

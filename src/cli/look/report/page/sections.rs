@@ -26,6 +26,7 @@ pub(super) fn all(page: &Page<'_>) -> anyhow::Result<Vec<Section>> {
     let mut sections = vec![fleet(report)?];
     if !report.pools.is_empty() {
         sections.extend([pools(report), claims::contradictions(report)]);
+        sections.extend(claims::disagreements(report));
     }
     sections.extend([violations(report)?, missing(report), drift(report), conflicts(report)]);
     // Files do not say what the webhook and the controller did.
@@ -56,17 +57,30 @@ fn fleet(report: &Report) -> anyhow::Result<Section> {
 }
 
 fn pools(report: &Report) -> Section {
-    let rows = report.pools.iter().map(|PoolNodes { pool, nodes: proven, unknown }| {
+    let row = |pool: Markup, proven: usize, unknown: &[String], remembered: &BTreeMap<String, String>| {
         let unknown: Vec<&str> = unknown.iter().map(String::as_str).collect();
-        vec![html! { (text(pool)) }, html! { (proven) }, html! { (unknown.len()) }, nodes(&unknown)]
+        let labels = html! {
+            @for (at, (key, value)) in remembered.iter().enumerate() {
+                @if at > 0 { ", " }
+                code { (text(key)) "=" (valued(value)) }
+            }
+        };
+        vec![pool, html! { (proven) }, html! { (unknown.len()) }, nodes(&unknown), labels]
+    };
+    let rows = report.pools.iter().map(|PoolNodes { pool, nodes: proven, unknown, remembered, disagreements: _ }| {
+        row(html! { (text(pool)) }, *proven, unknown, remembered)
     });
-    let of_any: Vec<&str> = report.pools_unknown.iter().map(String::as_str).collect();
-    let any =
-        (!of_any.is_empty()).then(|| vec![html! { "any" }, html! { (0) }, html! { (of_any.len()) }, nodes(&of_any)]);
+    let of_any = &report.pools_unknown;
+    let any = (!of_any.is_empty()).then(|| row(html! { "any" }, 0, of_any, &BTreeMap::new()));
     let unproven = report.pools.iter().flat_map(|pool| &pool.unknown).chain(&report.pools_unknown);
     let unproven: BTreeSet<&str> = unproven.map(String::as_str).collect();
-    let columns =
-        [Column::Text("Pool"), Column::Number("Proven"), Column::Number("Unknown"), Column::Text("Unknown of")];
+    let columns = [
+        Column::Text("Pool"),
+        Column::Number("Proven"),
+        Column::Number("Unknown"),
+        Column::Text("Unknown of"),
+        Column::Text("New nodes get"),
+    ];
     Listed {
         id: "pools",
         title: "Nodes by pool",
