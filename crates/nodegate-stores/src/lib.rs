@@ -1,6 +1,7 @@
 //! What nodegate reads and keeps in memory for many readers: policy files, saved state, answers of inventories, who asked for
 //! the certificates of kubelets, and the objects that provisioners make for machines.
 
+mod by_text;
 pub mod certificates;
 pub mod files;
 pub mod inventory;

@@ -86,7 +86,12 @@ impl Reconciler {
     }
 
     /// Who asked for the certificates of a node's kubelets, to be recorded with this evidence.
-    pub(crate) fn bootstraps(&self, facts: &NodeFacts<'_>, stored: &SavedState, record: &SavedState) -> Vec<Bootstrap> {
+    pub(crate) fn bootstraps(
+        &self,
+        facts: &NodeFacts<'_>,
+        stored: &SavedState,
+        record: &SavedState,
+    ) -> Box<[Bootstrap]> {
         let evidence = Evidence::of_stored(facts, record, false);
         match evidence.as_ref().and_then(Evidence::certificate).zip(self.witnesses.as_ref()) {
             Some((certificate, witnesses)) => witnesses.certificates.to_record(&facts.name, certificate, stored),

@@ -4,12 +4,14 @@
 //! documents can be read. Unknown fields are kept, because a newer version may have written them.
 
 mod change;
+mod provisioned;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 pub use change::{Change, How};
+pub use provisioned::{ObjectLabels, ProvisionedBy};
 
 /// The `state.json` document of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,11 +63,11 @@ pub struct SavedState {
     pub authenticated_as: Option<String>,
     /// Who asked for the certificates of this node's kubelets, if a policy asks for it. Those of the kubelet that created the last
     /// node object are last.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub bootstrapped_by: Vec<Bootstrap>,
+    #[serde(default, skip_serializing_if = "<[Bootstrap]>::is_empty")]
+    pub bootstrapped_by: Box<[Bootstrap]>,
     /// The provisioners' objects that stand for the machine of this node object, if a policy asks for them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub provisioned_by: Vec<ProvisionedBy>,
+    #[serde(default, skip_serializing_if = "<[ProvisionedBy]>::is_empty")]
+    pub provisioned_by: Box<[ProvisionedBy]>,
     /// The kinds of which no other object stands for that machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_provisioned_by: Vec<String>,
@@ -111,7 +113,7 @@ impl SavedState {
     pub(crate) fn of_last_pool(&self) -> SavedOfPool {
         SavedOfPool {
             authenticated_as: self.authenticated_as.clone(),
-            provisioned_by: self.machines().to_vec(),
+            provisioned_by: self.machines().into(),
             adopted: self.adopted().cloned(),
             labels: self.labels.clone(),
             taints: self.taints.clone(),
@@ -148,8 +150,8 @@ pub struct SavedOfPool {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authenticated_as: Option<String>,
     /// The provisioners' objects that stood for its machine.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub provisioned_by: Vec<ProvisionedBy>,
+    #[serde(default, skip_serializing_if = "<[ProvisionedBy]>::is_empty")]
+    pub provisioned_by: Box<[ProvisionedBy]>,
     /// The pools that an administrator vouched for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Adopted>,
@@ -180,29 +182,6 @@ pub struct Adopted {
     /// Fields of a newer version, which are kept.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,
-}
-
-/// An object that a provisioner made for the machine of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ProvisionedBy {
-    /// The group of its API. Each has one object of a machine.
-    pub group: String,
-    /// Its kind, as in `nameFrom`. A text, so that one of a newer version does not make the record unreadable.
-    pub kind: String,
-    /// Its name, `NAMESPACE/NAME` if it is in a namespace.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-    /// The provider's ID of the machine; empty if the object has none.
-    #[serde(rename = "providerID", default, skip_serializing_if = "String::is_empty")]
-    pub provider_id: String,
-    /// Whether the kubelet was authenticated as that instance. Otherwise the node's name has led to the object.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub by_instance: bool,
-    /// The values of its labels that policies ask for, empty for those that it does not have.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
 }
 
 /// What was asserted about a node object that its kubelet is not proven to be.
@@ -246,12 +225,25 @@ pub struct AssertedMachine {
 #[serde(rename_all = "camelCase")]
 pub struct Bootstrap {
     /// The name of the user who asked for the first of them.
-    pub user: String,
+    pub user: Box<str>,
     /// The groups of that user, without those of everyone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<String>,
+    #[serde(default, skip_serializing_if = "<[Box<str>]>::is_empty")]
+    pub groups: Box<[Box<str>]>,
     /// The certificates, as hexadecimal SHA-256 fingerprints of their DER form; the newest are last.
-    pub certificates: Vec<String>,
+    pub certificates: Box<[Box<str>]>,
+}
+
+impl Bootstrap {
+    /// Whether this is one of the certificates.
+    pub fn has(&self, certificate: &str) -> bool {
+        self.certificates.iter().any(|known| **known == *certificate)
+    }
+
+    /// Adds a certificate, the newest.
+    pub fn add(&mut self, certificate: &str) {
+        let certificates = std::mem::take(&mut self.certificates);
+        self.certificates = certificates.into_iter().chain([certificate.into()]).collect();
+    }
 }
 
 /// A persisted taint.

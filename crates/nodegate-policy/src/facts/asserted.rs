@@ -107,7 +107,7 @@ impl Asserted {
             }
         }
         let is_own = |machine: &AssertedMachine| {
-            own.found.iter().any(|object| object.group == machine.group && object.name == machine.name)
+            own.found.iter().any(|object| object.group == machine.group && *object.name == *machine.name)
         };
         self.machines.retain(|machine| !is_own(machine));
         // Of a node whose own bootstrap is not known, it is not known which are others.
@@ -116,13 +116,13 @@ impl Asserted {
         let contradicts = |known: &Bootstrapper| set.bootstrapped_pools(known) != pools;
         for CertificateForNode { certificate, bootstrapper } in certificates {
             if *bootstrapper != *own {
-                self.add(certificate, &bootstrapper, contradicts);
+                self.add(&certificate, &bootstrapper, contradicts);
             }
         }
         self
     }
 
-    fn add(&mut self, certificate: String, bootstrapper: &Bootstrapper, contradicts: impl Fn(&Bootstrapper) -> bool) {
+    fn add(&mut self, certificate: &str, bootstrapper: &Bootstrapper, contradicts: impl Fn(&Bootstrapper) -> bool) {
         let lines = &mut self.certificates;
         let at = match lines.iter().position(|known| bootstrapper.is_of(known)) {
             Some(at) => at,
@@ -138,9 +138,9 @@ impl Asserted {
                 idle
             }
         };
-        let known = &mut lines[at].certificates;
-        if known.len() < CERTIFICATES_MAX && !known.contains(&certificate) {
-            known.push(certificate);
+        let known = &mut lines[at];
+        if known.certificates.len() < CERTIFICATES_MAX && !known.has(certificate) {
+            known.add(certificate);
         }
     }
 }
@@ -175,7 +175,7 @@ impl PolicySet {
     fn machine_of_another(&self, node: &NodeFacts<'_>, evidence: &Evidence<'_>) -> Option<Contradiction> {
         let asserted = node.provider_id.as_deref()?;
         let own: Vec<&ProvisionedBy> = self.machines_that_count(evidence).collect();
-        if own.iter().any(|object| object.provider_id == asserted) {
+        if own.iter().any(|object| *object.provider_id == *asserted) {
             return None;
         }
         // What was recorded of another provider ID says nothing of this one. A node can get one, but not another.
@@ -186,7 +186,7 @@ impl PolicySet {
         let proven = match (own, self.instances(evidence).as_deref()) {
             (Some(own), _) => vec![
                 ("object", vec![format!("{} {}", own.kind, own.name)]),
-                ("providerID", vec![own.provider_id.clone()]),
+                ("providerID", vec![own.provider_id.to_string()]),
             ],
             (None, Some([instance, ..])) if *instance != instance_of(asserted) && !with_id.is_empty() => {
                 vec![("instance", vec![(*instance).to_owned()])]
@@ -223,7 +223,7 @@ impl PolicySet {
             }
             found.extend(line.certificates.iter().map(|certificate| Contradiction {
                 assertion: Assertion::Certificate,
-                asserted: certificate.clone(),
+                asserted: certificate.to_string(),
                 evidence: asked(other.user(), &others),
                 proven: asked(own.user(), &pools),
             }));

@@ -20,7 +20,7 @@ pub(crate) const GROUPS_OF_EVERY_TOKEN: [&str; 2] = ["system:bootstrappers", "sy
 const GROUPS_MAX: (usize, usize) = (64, 8192);
 
 /// Who asked for the first certificate of a kubelet.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Bootstrapper {
     user: Box<str>,
     groups: Vec<Box<str>>,
@@ -39,27 +39,25 @@ impl Bootstrapper {
 
     /// Who asked for the certificate with this fingerprint according to the record of its node.
     pub fn recorded(saved: &SavedState, certificate: &str) -> Option<Arc<Self>> {
-        let has = |known: &str| known == certificate;
         let asserted = saved.asserted.iter().flat_map(|asserted| &asserted.certificates);
         let mut all = saved.bootstrapped_by.iter().chain(asserted);
-        let found = all.find(|one| one.certificates.iter().any(|known| has(known)))?;
+        let found = all.find(|one| one.has(certificate))?;
         Self::of(found).map(Arc::new)
     }
 
     /// Who asked for recorded certificates. `None` if there is too much to know of them.
     pub(crate) fn of(known: &Bootstrap) -> Option<Self> {
-        Self::new(&known.user, known.groups.iter().map(String::as_str))
+        Self::new(&known.user, known.groups.iter().map(|group| &**group))
     }
 
     /// Whether they asked for these certificates.
     pub fn is_of(&self, known: &Bootstrap) -> bool {
-        *known.user == *self.user && known.groups.iter().map(String::as_str).eq(self.groups())
+        *known.user == *self.user && known.groups.iter().map(|group| &**group).eq(self.groups())
     }
 
     /// As a record has them, without certificates.
     pub fn to_record(&self) -> Bootstrap {
-        let groups = self.groups().map(str::to_owned).collect();
-        Bootstrap { user: self.user.to_string(), groups, certificates: Vec::new() }
+        Bootstrap { user: self.user.clone(), groups: self.groups.as_slice().into(), certificates: Box::default() }
     }
 
     /// The name of the user.

@@ -138,7 +138,7 @@ impl<'a> Evidence<'a> {
     pub(crate) fn of_saved(saved: &SavedState, of: &'a SavedOfPool) -> Option<Self> {
         let text = of.authenticated_as.as_deref();
         let known = text.and_then(|text| Evidence::read(text, &saved.node_name)).unwrap_or_default();
-        let machines = MachinesOfNode { found: of.provisioned_by.clone(), ..MachinesOfNode::default() };
+        let machines = MachinesOfNode { found: of.provisioned_by.to_vec(), ..MachinesOfNode::default() };
         let evidence = Self { machines, adopted: of.adopted.clone(), ..known };
         let evidence = evidence.bootstrapped(|one| Bootstrapper::recorded(saved, one));
         (!evidence.is_empty()).then_some(evidence)

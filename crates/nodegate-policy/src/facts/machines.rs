@@ -39,7 +39,7 @@ impl MachinesOfNode {
         if !saved.is_of_object(saved.provisioned_for.as_deref()) {
             return Self::default();
         }
-        let (found, absent) = (saved.provisioned_by.clone(), saved.not_provisioned_by.clone());
+        let (found, absent) = (saved.provisioned_by.to_vec(), saved.not_provisioned_by.clone());
         Self { found, absent, ..Self::default() }
     }
 
@@ -93,8 +93,7 @@ impl MachinesOfNode {
     pub(crate) fn label(&self, kind: MachineKind, key: &str, counts: impl Fn(&str) -> bool) -> LabelOfMachine<'_> {
         let of_kind = self.found.iter().filter(|object| object.kind == kind.as_str());
         let objects: Vec<&ProvisionedBy> = of_kind.filter(|object| counts(&object.name)).collect();
-        let values: Option<Vec<&str>> =
-            objects.iter().map(|object| object.labels.get(key).map(String::as_str)).collect();
+        let values: Option<Vec<&str>> = objects.iter().map(|object| object.labels.get(key)).collect();
         // Two provisioners may have an object of the same machine, of which only one has this label.
         let Some(values) = values else { return LabelOfMachine::Unknown };
         let mut values = values.into_iter().filter(|value| !value.is_empty());
@@ -184,13 +183,13 @@ mod tests {
     #[test]
     fn objects_that_disagree_name_no_pool() {
         let object = |kind: MachineKind, value: &str| ProvisionedBy {
-            group: "g".to_owned(),
-            kind: kind.as_str().to_owned(),
-            name: "ns/n".to_owned(),
-            uid: "u".to_owned(),
-            provider_id: String::new(),
+            group: "g".into(),
+            kind: kind.as_str().into(),
+            name: "ns/n".into(),
+            uid: "u".into(),
+            provider_id: "".into(),
             by_instance: false,
-            labels: [("pool".to_owned(), value.to_owned())].into(),
+            labels: [("pool", value)].into_iter().collect(),
         };
         let (claim, machine) = (MachineKind::NodeClaim, MachineKind::Machine);
         let [gpu, cpu, without, other] =
@@ -209,7 +208,7 @@ mod tests {
         assert_eq!(label(&[&gpu, &cpu], all, claim, "pool"), "none");
         assert_eq!(label(&[&without], all, claim, "pool"), "none");
         assert_eq!(label(&[&without], Absence::Unknown, claim, "pool"), "unknown", "there may be one with it");
-        let elsewhere = ProvisionedBy { name: "other/n".to_owned(), ..cpu };
+        let elsewhere = ProvisionedBy { name: "other/n".into(), ..cpu };
         assert_eq!(label(&[&elsewhere], all, claim, "pool"), "none");
         assert_eq!(label(&[&elsewhere, &gpu], all, claim, "pool"), "gpu");
         assert_eq!(label(&[&without, &gpu], all, claim, "pool"), "gpu");
@@ -224,13 +223,13 @@ mod tests {
     #[test]
     fn a_recorded_object_is_displaced_by_no_other_and_has_its_present_labels() {
         let object = |group: &str, uid: &str, id: &str, pool: &str| ProvisionedBy {
-            group: group.to_owned(),
-            kind: "Machine".to_owned(),
-            name: "ns/n".to_owned(),
-            uid: uid.to_owned(),
-            provider_id: id.to_owned(),
+            group: group.to_owned().into(),
+            kind: "Machine".into(),
+            name: "ns/n".into(),
+            uid: uid.into(),
+            provider_id: id.into(),
             by_instance: false,
-            labels: [("pool".to_owned(), pool.to_owned())].into(),
+            labels: [("pool", pool)].into_iter().collect(),
         };
         let machines = |found: &[&ProvisionedBy]| MachinesOfNode {
             found: found.iter().copied().cloned().collect(),
@@ -238,7 +237,7 @@ mod tests {
         };
         let known = object("a", "1", "x://1", "gpu");
         let (moved, restored) = (object("a", "1", "x://1", "cpu"), object("a", "2", "x://1", "cpu"));
-        let foreign = ProvisionedBy { name: "foreign/n".to_owned(), ..restored.clone() };
+        let foreign = ProvisionedBy { name: "foreign/n".into(), ..restored.clone() };
         let (other, of_another_group) = (object("a", "3", "x://3", "cpu"), object("b", "4", "x://1", "gpu"));
         for (now, expected) in [
             (vec![], vec![&known]),

@@ -334,7 +334,7 @@ impl<'a> Planner<'a> {
             asserted: uid.clone().and_then(|uid| Some(Asserted { node_uid: Some(uid), ..asserted?.clone() })),
             adopted: saved.adopted.clone().filter(|adopted| uid.as_ref() == Some(&adopted.node_uid)),
             provisioned_for: uid.filter(|_| !found.is_empty() || !absent.is_empty()),
-            provisioned_by: found,
+            provisioned_by: found.into(),
             not_provisioned_by: absent,
             ..saved.clone()
         }

@@ -129,11 +129,11 @@ pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, Simulati
     });
     let asked = set.machine_labels().into_iter();
     let machine = case.provisioned_by.as_ref().map(|MachineCase { kind, provider_id, labels }| ProvisionedBy {
-        group: String::new(),
-        kind: kind.as_str().to_owned(),
-        name: "example".to_owned(),
-        uid: String::new(),
-        provider_id: provider_id.clone().unwrap_or_default(),
+        group: "".into(),
+        kind: kind.as_str().into(),
+        name: "example".into(),
+        uid: "".into(),
+        provider_id: provider_id.as_deref().unwrap_or_default().into(),
         by_instance: false,
         labels: asked.map(|key| (key.to_owned(), String::new())).chain(labels.clone()).collect(),
     });

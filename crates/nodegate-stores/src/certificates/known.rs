@@ -1,6 +1,6 @@
 //! What is known of certificates.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::Fingerprint;
@@ -24,9 +24,11 @@ pub(super) const OF_NODE_MAX: usize = 64;
 /// The certificates, by fingerprint and by node.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    certificates: HashMap<Fingerprint, Certificate>,
+    certificates: HashMap<Fingerprint, Box<Certificate>>,
     /// Of each node, the oldest first.
-    of_nodes: HashMap<Box<str>, Vec<Fingerprint>>,
+    of_nodes: HashMap<Arc<str>, Vec<Fingerprint>>,
+    /// Who asked for them: nearly all of a pool have the same token.
+    pub(super) askers: HashSet<Arc<Bootstrapper>>,
     /// Those whose requests were deleted, the first to be deleted first. One that is there again stays in the queue.
     deleted: VecDeque<Fingerprint>,
     listing: u64,
@@ -50,14 +52,14 @@ impl Known {
     pub(super) fn end_listing(&mut self) {
         let is_missing = |known: &&Certificate| known.listing < self.listing && !known.is_deleted;
         let mut missing: Vec<&Issued> =
-            self.certificates.values().filter(is_missing).map(|known| &known.issued).collect();
+            self.certificates.values().map(|known| &**known).filter(is_missing).map(|known| &known.issued).collect();
         missing.sort_unstable_by_key(|issued| (issued.at, issued.certificate));
         let missing: Vec<Fingerprint> = missing.into_iter().map(|issued| issued.certificate).collect();
         missing.into_iter().for_each(|certificate| self.is_deleted(certificate));
     }
 
     /// Takes up a certificate. Returns whether it was not known.
-    pub(super) fn take_up(&mut self, issued: Issued) -> bool {
+    pub(super) fn take_up(&mut self, mut issued: Issued) -> bool {
         let listing = self.listing;
         if let Some(known) = self.certificates.get_mut(&issued.certificate) {
             // Who asked for it does not change. Only who may write in the name of the signer could say otherwise.
@@ -65,12 +67,31 @@ impl Known {
             known.is_deleted = false;
             return false;
         }
+        self.share(&mut issued);
         let of_node = self.of_nodes.entry(issued.node.clone()).or_default();
         let is_earlier =
             |other: &Fingerprint| self.certificates.get(other).is_some_and(|known| known.issued.at <= issued.at);
-        of_node.insert(of_node.partition_point(is_earlier), issued.certificate);
-        self.certificates.insert(issued.certificate, Certificate { issued, listing, is_deleted: false });
+        let at = of_node.partition_point(is_earlier);
+        // Nearly always the only one.
+        of_node.reserve_exact(1);
+        of_node.insert(at, issued.certificate);
+        self.certificates.insert(issued.certificate, Box::new(Certificate { issued, listing, is_deleted: false }));
         true
+    }
+
+    /// Keeps texts once that are known already.
+    fn share(&mut self, issued: &mut Issued) {
+        if let Some((node, _)) = self.of_nodes.get_key_value(&issued.node) {
+            issued.node = node.clone();
+        }
+        if let Asked::By(Some(asker)) = &mut issued.asked {
+            match self.askers.get(asker) {
+                Some(known) => *asker = known.clone(),
+                None => {
+                    self.askers.insert(asker.clone());
+                }
+            }
+        }
     }
 
     /// The request of a certificate was deleted.
@@ -93,6 +114,12 @@ impl Known {
             if of_node.is_empty() {
                 self.of_nodes.remove(&known.issued.node);
             }
+        }
+        if let Asked::By(Some(asker)) = &known.issued.asked
+            && Arc::strong_count(asker) == 2
+        {
+            // Only the set has it, and what is forgotten now.
+            self.askers.remove(asker);
         }
     }
 
@@ -124,7 +151,7 @@ impl Known {
     pub(super) fn for_node(&self, node: &str, saved: Option<&SavedState>) -> Vec<CertificateForNode> {
         let has_created = |certificate: &str| {
             let mut recorded = saved.iter().flat_map(|saved| &saved.bootstrapped_by);
-            recorded.any(|one| one.certificates.iter().any(|known| known == certificate))
+            recorded.any(|one| one.has(certificate))
         };
         let known = self.newest(node).iter().filter_map(|fingerprint| {
             let certificate = Some(hexadecimal(fingerprint)).filter(|certificate| !has_created(certificate))?;
@@ -134,22 +161,21 @@ impl Known {
     }
 
     /// What to record of a node that was created with this certificate.
-    pub(super) fn to_record(&self, node: &str, certificate: &str, saved: &SavedState) -> Vec<Bootstrap> {
-        let mut all = saved.bootstrapped_by.clone();
+    pub(super) fn to_record(&self, node: &str, certificate: &str, saved: &SavedState) -> Box<[Bootstrap]> {
+        let mut all = saved.bootstrapped_by.to_vec();
         let bootstrapper = fingerprint(certificate).and_then(|wanted| self.bootstrapper(wanted, Some(saved)));
-        let Some(bootstrapper) = bootstrapper else { return all };
+        let Some(bootstrapper) = bootstrapper else { return all.into() };
         let mut current = match all.iter().position(|known| bootstrapper.is_of(known)) {
             Some(at) => all.remove(at),
             None => bootstrapper.to_record(),
         };
-        let has = |known: &Bootstrap, wanted: &str| known.certificates.iter().any(|known| known == wanted);
-        if !has(&current, certificate) {
-            current.certificates.push(certificate.to_owned());
+        if !current.has(certificate) {
+            current.add(certificate);
         }
         all.push(current);
         // Renewals that came after the newest one that is recorded. Earlier ones were recorded, or displaced by later ones.
         let of_node = self.newest(node);
-        let is_recorded = |one: &Fingerprint| all.iter().any(|known| has(known, &hexadecimal(one)));
+        let is_recorded = |one: &Fingerprint| all.iter().any(|known| known.has(&hexadecimal(one)));
         let later = of_node.iter().rposition(is_recorded).map_or(0, |at| at + 1);
         for one in &of_node[later..] {
             let Some(Asked::Renewing(Some(earlier))) = self.certificates.get(one).map(|known| &known.issued.asked)
@@ -157,17 +183,21 @@ impl Known {
                 continue;
             };
             let earlier = hexadecimal(earlier);
-            if let Some(known) = all.iter_mut().find(|known| has(known, &earlier)) {
-                known.certificates.push(hexadecimal(one));
+            if let Some(known) = all.iter_mut().find(|known| known.has(&earlier)) {
+                known.add(&hexadecimal(one));
             }
         }
         for known in &mut all {
-            while known.certificates.len() > CERTIFICATES_MAX {
-                let oldest = known.certificates.iter().position(|one| one != certificate).unwrap_or_default();
-                known.certificates.remove(oldest);
-            }
+            // The oldest ones go, but for the one that the node was created with.
+            let mut surplus = known.certificates.len().saturating_sub(CERTIFICATES_MAX);
+            let stays = |one: &&str| {
+                let goes = surplus > 0 && *one != certificate;
+                surplus -= usize::from(goes);
+                !goes
+            };
+            known.certificates = known.certificates.iter().map(|one| &**one).filter(stays).map(Into::into).collect();
         }
         all.drain(..all.len().saturating_sub(BOOTSTRAPS_MAX));
-        all
+        all.into()
     }
 }

@@ -56,7 +56,7 @@ impl KubeletCertificates {
 
     /// What to record of a node whose kubelet has created it with this certificate: who asked for it, and those that descend from
     /// recorded ones.
-    pub fn to_record(&self, node: &str, certificate: &str, saved: &SavedState) -> Vec<Bootstrap> {
+    pub fn to_record(&self, node: &str, certificate: &str, saved: &SavedState) -> Box<[Bootstrap]> {
         self.known.read().to_record(node, certificate, saved)
     }
 
@@ -97,7 +97,7 @@ impl KubeletCertificates {
 
     fn take_up(&self, request: &CertificateSigningRequest) {
         let Some(issued) = Issued::read(request) else { return };
-        let node = Arc::from(&*issued.node);
+        let node = issued.node.clone();
         if self.known.write().take_up(issued) {
             self.touched.tell([node]);
         }

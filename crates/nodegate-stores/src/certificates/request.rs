@@ -27,7 +27,7 @@ pub(super) enum Asked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Issued {
     pub(super) certificate: Fingerprint,
-    pub(super) node: Box<str>,
+    pub(super) node: Arc<str>,
     pub(super) asked: Asked,
     /// When it was asked for, in seconds.
     pub(super) at: i64,

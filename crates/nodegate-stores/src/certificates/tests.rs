@@ -110,14 +110,14 @@ fn known(all: impl IntoIterator<Item = Issued>) -> Known {
 
 fn recorded(token: &str, certificates: &[u16]) -> Bootstrap {
     Bootstrap {
-        user: format!("system:bootstrap:{token}"),
-        groups: vec![format!("pool:{token}")],
-        certificates: certificates.iter().map(|one| name(*one)).collect(),
+        user: format!("system:bootstrap:{token}").into(),
+        groups: [format!("pool:{token}").into()].into(),
+        certificates: certificates.iter().map(|one| name(*one).into()).collect(),
     }
 }
 
 fn saved(bootstrapped_by: &[Bootstrap]) -> SavedState {
-    SavedState { bootstrapped_by: bootstrapped_by.to_vec(), ..SavedState::default() }
+    SavedState { bootstrapped_by: bootstrapped_by.into(), ..SavedState::default() }
 }
 
 #[test]
@@ -159,22 +159,34 @@ fn who_asked_for_a_certificate_never_changes_and_outlives_its_request() {
 }
 
 #[test]
+fn who_asked_for_many_certificates_is_kept_once_until_the_last_of_them_is_forgotten() {
+    let mut known = known((0..9000).map(|at| first(at, "a", if at < 8999 { "gpu" } else { "cpu" })));
+    let asked = |known: &Known, at| known.bootstrapper(number(at), None);
+    assert!(Arc::ptr_eq(&asked(&known, 1).unwrap(), &asked(&known, 2).unwrap()));
+    assert_eq!(known.askers.len(), 2);
+    // The request with the other token is deleted first, so it is forgotten first.
+    (0..9000).rev().for_each(|at| known.is_deleted(number(at)));
+    assert_eq!(asked(&known, 8999), None);
+    assert_eq!((known.askers.len(), asked(&known, 1)), (1, Some(bootstrapper("gpu"))));
+}
+
+#[test]
 fn a_record_has_the_certificate_of_the_node_and_what_descends_from_recorded_ones() {
     let all = [first(1, "a", "gpu"), first(2, "a", "cpu"), renewal(3, "a", 1), renewal(4, "a", 2), renewal(5, "a", 3)];
     let known = known(all);
     let record = known.to_record("a", &name(1), &SavedState::default());
-    assert_eq!(record, [recorded("gpu", &[1, 3, 5])], "nothing of another machine with a certificate for this name");
+    assert_eq!(*record, [recorded("gpu", &[1, 3, 5])], "nothing of another machine with a certificate for this name");
     let stored = saved(&record);
     assert_eq!(known.to_record("a", &name(1), &stored), record, "the same again");
     // It creates the node, and is what the node belongs to.
     let record = known.to_record("a", &name(2), &stored);
-    assert_eq!(record, [recorded("gpu", &[1, 3, 5]), recorded("cpu", &[2])]);
+    assert_eq!(*record, [recorded("gpu", &[1, 3, 5]), recorded("cpu", &[2])]);
     // Of a certificate that nothing is known of, the record says nothing new.
     assert_eq!(known.to_record("a", &name(77), &stored), stored.bootstrapped_by);
     // The first one again, whose requests are gone.
     let later = Known::default();
     let record = later.to_record("a", &name(5), &saved(&record));
-    assert_eq!(record, [recorded("cpu", &[2]), recorded("gpu", &[1, 3, 5])]);
+    assert_eq!(*record, [recorded("cpu", &[2]), recorded("gpu", &[1, 3, 5])]);
 }
 
 #[test]
@@ -182,9 +194,9 @@ fn a_record_stays_small_and_keeps_what_the_node_was_created_with() {
     let chain = std::iter::once(first(1, "a", "gpu")).chain((2..=9).map(|at| renewal(at, "a", at - 1)));
     let known = known(chain);
     let record = known.to_record("a", &name(1), &SavedState::default());
-    assert_eq!(record, [recorded("gpu", &[1, 7, 8, 9])]);
+    assert_eq!(*record, [recorded("gpu", &[1, 7, 8, 9])]);
     assert_eq!(known.to_record("a", &name(1), &saved(&record)), record, "those that were displaced do not come back");
     let others: Vec<Bootstrap> = (0..3).map(|at| recorded(&format!("t{at}"), &[100 + at])).collect();
     let record = known.to_record("a", &name(9), &saved(&others));
-    assert_eq!(record, [others[1].clone(), others[2].clone(), recorded("gpu", &[9])]);
+    assert_eq!(*record, [others[1].clone(), others[2].clone(), recorded("gpu", &[9])]);
 }

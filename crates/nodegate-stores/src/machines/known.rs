@@ -1,10 +1,11 @@
 //! What is known of the objects that provisioners make for machines.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Asked;
 use super::object::{MachineObject, Provisioner};
+use crate::by_text::ByText;
 use nodegate_policy::api::pools::MachineKind;
 use nodegate_policy::api::state::{AssertedMachine, ProvisionedBy};
 use nodegate_policy::{Absence, MachinesOfNode, instance_of};
@@ -16,30 +17,22 @@ const FOUND_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Known {
     asked: Asked,
-    objects: HashMap<(Provisioner, Box<str>), Entry>,
+    by_name: ByText<MachineObject>,
     /// By their instances in lower case, from which the names of nodes are derived.
-    by_instance: HashMap<Box<str>, Vec<Arc<MachineObject>>>,
-    by_host_name: HashMap<Box<str>, Vec<Arc<MachineObject>>>,
+    by_instance: ByText<MachineObject>,
+    by_host_name: ByText<MachineObject>,
     /// How many have a machine whose node may have a name that does not lead to them.
     nameless: usize,
-    /// How many listings of an API have begun.
-    listings: HashMap<Provisioner, u64>,
+    /// The names of the objects that were seen since the listing of an API has begun, until it ends.
+    listings: HashMap<Provisioner, HashSet<Box<str>>>,
     /// The APIs whose objects are known.
     complete: Vec<Provisioner>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    object: Arc<MachineObject>,
-    /// The listing in or after which it was seen.
-    listing: u64,
 }
 
 impl Known {
     /// Forgets everything, because something else is asked for.
     pub(super) fn ask(&mut self, asked: Asked) {
-        let listings = std::mem::take(&mut self.listings);
-        *self = Self { asked, listings, ..Self::default() };
+        *self = Self { asked, ..Self::default() };
     }
 
     pub(super) fn asked(&self) -> &Asked {
@@ -48,20 +41,19 @@ impl Known {
 
     /// A listing of the objects of an API begins.
     pub(super) fn begin_listing(&mut self, provisioner: Provisioner) {
-        *self.listings.entry(provisioner).or_default() += 1;
+        self.listings.insert(provisioner, HashSet::new());
     }
 
-    fn listing(&self, provisioner: Provisioner) -> u64 {
-        self.listings.get(&provisioner).copied().unwrap_or_default()
+    fn find(&self, provisioner: Provisioner, name: &str) -> Option<&Arc<MachineObject>> {
+        self.by_name.like(name).find(|object| object.provisioner == provisioner && *object.name == *name)
     }
 
     /// The listing is complete: objects that are not in it are deleted, and there are no others. Returns those.
     pub(super) fn end_listing(&mut self, provisioner: Provisioner) -> Vec<Arc<MachineObject>> {
-        let listing = self.listing(provisioner);
-        let is_gone = |entry: &&Entry| entry.object.provisioner == provisioner && entry.listing < listing;
-        let gone: Vec<Box<str>> =
-            self.objects.values().filter(is_gone).map(|entry| entry.object.name.clone()).collect();
-        let gone = gone.into_iter().filter_map(|name| self.remove(provisioner, name)).collect();
+        let seen = self.listings.remove(&provisioner).unwrap_or_default();
+        let is_gone = |object: &&Arc<MachineObject>| object.provisioner == provisioner && !seen.contains(&object.name);
+        let gone: Vec<Arc<MachineObject>> = self.by_name.iter().filter(is_gone).cloned().collect();
+        gone.iter().for_each(|object| self.take_out(object));
         if !self.complete.contains(&provisioner) {
             self.complete.push(provisioner);
         }
@@ -81,33 +73,39 @@ impl Known {
 
     /// Takes up an object as it is now. Returns what was known of it, unless that is the same.
     pub(super) fn take_up(&mut self, object: MachineObject) -> Option<[Option<Arc<MachineObject>>; 2]> {
-        let (key, listing) = ((object.provisioner, object.name.clone()), self.listing(object.provisioner));
-        if let Some(entry) = self.objects.get_mut(&key).filter(|entry| *entry.object == object) {
-            entry.listing = listing;
+        if let Some(seen) = self.listings.get_mut(&object.provisioner) {
+            seen.insert(object.name.clone());
+        }
+        if self.find(object.provisioner, &object.name).is_some_and(|known| **known == object) {
             return None;
         }
-        let earlier = self.remove(key.0, key.1.clone());
+        let earlier = self.remove(object.provisioner, &object.name);
         let object = Arc::new(object);
+        self.by_name.insert(&object.name, &object);
         if !object.instance().is_empty() {
-            put_into(&mut self.by_instance, object.instance().to_ascii_lowercase().into(), &object);
+            self.by_instance.insert(&object.instance().to_ascii_lowercase(), &object);
             self.nameless += usize::from(!object.is_named());
         }
         for name in &object.host_names {
-            put_into(&mut self.by_host_name, name.clone(), &object);
+            self.by_host_name.insert(name, &object);
         }
-        self.objects.insert(key, Entry { object: object.clone(), listing });
         Some([earlier, Some(object)])
     }
 
     /// The object with this name was deleted. Returns it.
-    pub(super) fn remove(&mut self, provisioner: Provisioner, name: Box<str>) -> Option<Arc<MachineObject>> {
-        let Entry { object, .. } = self.objects.remove(&(provisioner, name))?;
+    pub(super) fn remove(&mut self, provisioner: Provisioner, name: &str) -> Option<Arc<MachineObject>> {
+        let object = self.find(provisioner, name)?.clone();
+        self.take_out(&object);
+        Some(object)
+    }
+
+    fn take_out(&mut self, object: &Arc<MachineObject>) {
+        self.by_name.remove(&object.name, object);
         if !object.instance().is_empty() {
-            take_out(&mut self.by_instance, &object.instance().to_ascii_lowercase(), &object);
+            self.by_instance.remove(&object.instance().to_ascii_lowercase(), object);
             self.nameless -= usize::from(!object.is_named());
         }
-        object.host_names.iter().for_each(|name| take_out(&mut self.by_host_name, name, &object));
-        Some(object)
+        object.host_names.iter().for_each(|name| self.by_host_name.remove(name, object));
     }
 
     /// As [`nodegate_policy::Witness::machines`].
@@ -140,16 +138,15 @@ impl Known {
 
     /// The objects of this instance.
     fn of_instance<'k>(&'k self, instance: &'k str) -> impl Iterator<Item = &'k Arc<MachineObject>> {
-        let alike = self.by_instance.get(&*instance.to_ascii_lowercase()).into_iter().flatten();
-        alike.filter(move |object| object.instance() == instance)
+        self.by_instance.like(&instance.to_ascii_lowercase()).filter(move |object| object.instance() == instance)
     }
 
     /// The objects that lead to the node with this name, each once.
     fn of_name(&self, node: &str) -> Vec<&Arc<MachineObject>> {
         // A derived name is the instance, or begins with it and a dot.
         let host = node.split_once('.').map(|(host, _)| host);
-        let of_instance = [Some(node), host].into_iter().flatten().filter_map(|name| self.by_instance.get(name));
-        let alike = of_instance.chain(self.by_host_name.get(node)).flatten();
+        let of_instance = [Some(node), host].into_iter().flatten().flat_map(|name| self.by_instance.like(name));
+        let alike = of_instance.chain(self.by_host_name.like(node));
         let mut found: Vec<&Arc<MachineObject>> = alike.filter(|object| object.leads_to(node)).collect();
         found.sort_unstable_by_key(|object| Arc::as_ptr(object));
         found.dedup_by(|one, other| Arc::ptr_eq(one, other));
@@ -160,20 +157,5 @@ impl Known {
     pub(super) fn with_provider_id(&self, provider_id: &str, node: &str) -> Vec<AssertedMachine> {
         let with_id = self.of_instance(instance_of(provider_id)).filter(|object| *object.provider_id == *provider_id);
         with_id.take(FOUND_MAX).map(|object| object.asserted(node)).collect()
-    }
-}
-
-fn put_into(map: &mut HashMap<Box<str>, Vec<Arc<MachineObject>>>, key: Box<str>, object: &Arc<MachineObject>) {
-    let objects = map.entry(key).or_default();
-    // Nearly always the only one.
-    objects.reserve_exact(1);
-    objects.push(object.clone());
-}
-
-fn take_out(map: &mut HashMap<Box<str>, Vec<Arc<MachineObject>>>, key: &str, object: &Arc<MachineObject>) {
-    let Some(objects) = map.get_mut(key) else { return };
-    objects.retain(|other| !Arc::ptr_eq(other, object));
-    if objects.is_empty() {
-        map.remove(key);
     }
 }

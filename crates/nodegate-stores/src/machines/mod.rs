@@ -206,7 +206,7 @@ impl MachineObjects {
                     failing.works();
                 }
                 Ok(Event::Delete(object)) => {
-                    let gone = self.known.write().remove(provisioner, name_of(&object));
+                    let gone = self.known.write().remove(provisioner, &name_of(&object));
                     self.tell(gone.iter().map(|object| &**object));
                 }
                 Err(error) => {

@@ -156,13 +156,13 @@ impl MachineObject {
 
     /// As it is recorded of a node. `by_instance`: whether its instance has led to it.
     pub(super) fn provisioned(&self, asked: &[Box<str>], by_instance: bool) -> ProvisionedBy {
-        let labels = asked.iter().zip(&self.values).map(|(key, value)| (key.to_string(), value.to_string()));
+        let labels = asked.iter().zip(&self.values).map(|(key, value)| (key.clone(), value.clone()));
         ProvisionedBy {
-            group: self.provisioner.group().to_owned(),
-            kind: self.provisioner.kind().as_str().to_owned(),
-            name: self.name.to_string(),
-            uid: self.uid.to_string(),
-            provider_id: self.provider_id.to_string(),
+            group: self.provisioner.group().into(),
+            kind: self.provisioner.kind().as_str().into(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            provider_id: self.provider_id.clone(),
             by_instance,
             labels: labels.collect(),
         }

@@ -39,7 +39,7 @@ fn machine(name: &str, id: &str, addresses: Value) -> Watched {
 /// The names of what is found, and how certain it is that there is no more.
 fn found(objects: &MachineObjects, node: &str, instances: Option<&[&str]>) -> (Vec<String>, Absence) {
     let MachinesOfNode { found, absence, absent: _ } = objects.of_node(KINDS, node, instances);
-    (found.into_iter().map(|object| object.name).collect(), absence)
+    (found.into_iter().map(|object| object.name.into()).collect(), absence)
 }
 
 fn names(found: &[&str]) -> Vec<String> {
@@ -145,7 +145,7 @@ fn what_was_deleted_or_changed_leads_nowhere_anymore() {
     objects.known.write().is_absent(Provisioner::OpenShift);
     assert_eq!(objects.known.write().end_listing(Provisioner::Karpenter).len(), 1);
     assert_eq!((by(&objects, "two", "two"), by(&objects, "three", "three")), ((0, 0), (1, 1)));
-    objects.known.write().remove(Provisioner::Karpenter, "b".into());
+    objects.known.write().remove(Provisioner::Karpenter, "b");
     assert_eq!(by(&objects, "three", "three"), (0, 0));
 }
 
@@ -207,6 +207,6 @@ fn an_object_that_two_names_lead_to_is_one_and_leaves_nothing_behind() {
     assert_eq!(of("vm-e"), names(&["capi/e"]));
     objects.take_up(Provisioner::ClusterApi, &named("other"));
     assert_eq!((of("vm-e"), of("other")), (names(&["capi/e"]), names(&["capi/e"])));
-    objects.known.write().remove(Provisioner::ClusterApi, "capi/e".into());
+    objects.known.write().remove(Provisioner::ClusterApi, "capi/e");
     assert_eq!((of("vm-e"), of("other"), objects.with_provider_id(id, "x")), (vec![], vec![], vec![]));
 }

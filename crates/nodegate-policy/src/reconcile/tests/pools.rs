@@ -191,13 +191,13 @@ fn provisioned(label: &str) -> PolicySet {
 
 fn witnessed(scene: Scene, set: &PolicySet, found: &[&str], absence: Absence) -> Scene {
     let object = |pool: &&str| ProvisionedBy {
-        group: "karpenter.sh".to_owned(),
-        kind: "NodeClaim".to_owned(),
-        name: format!("claim-of-{pool}"),
-        uid: format!("uid-of-{pool}"),
-        provider_id: format!("aws:///eu-central-1a/i-{pool}"),
+        group: "karpenter.sh".into(),
+        kind: "NodeClaim".into(),
+        name: format!("claim-of-{pool}").into(),
+        uid: format!("uid-of-{pool}").into(),
+        provider_id: format!("aws:///eu-central-1a/i-{pool}").into(),
         by_instance: true,
-        labels: [("pool".to_owned(), (*pool).to_owned())].into(),
+        labels: [("pool", *pool)].into_iter().collect(),
     };
     let machines = MachinesOfNode { found: found.iter().map(object).collect(), absence, absent: Vec::new() };
     let mut scene = looked_at(scene, false);
@@ -213,7 +213,7 @@ fn the_object_of_a_machine_is_recorded_and_counts_when_it_is_gone() {
     let has_role = |scene: &Scene| scene.label("node-role.kubernetes.io/gpu") == Some("");
     let settled = witnessed(Scene::new(json!({})), &set, &["gpu"], Absence::SoFar).settle(&set);
     assert!(has_role(&settled));
-    assert_eq!(settled.saved.provisioned_by[0].name, "claim-of-gpu");
+    assert_eq!(&*settled.saved.provisioned_by[0].name, "claim-of-gpu");
     let gone = witnessed(settled, &set, &[], Absence::Certain).settle(&set);
     assert!(has_role(&gone) && !gone.saved.provisioned_by.is_empty());
     // Nobody asks anymore; then for a label that is not recorded.

@@ -170,8 +170,8 @@ impl UserInfo {
 }
 
 /// Texts, redacted.
-pub(super) fn texts(all: &[String], pseudonyms: &mut Pseudonyms) -> Vec<Redacted> {
-    all.iter().take(ENTRIES_MAX).map(|text| pseudonyms.text(text)).collect()
+pub(super) fn texts(all: &[impl AsRef<str>], pseudonyms: &mut Pseudonyms) -> Vec<Redacted> {
+    all.iter().take(ENTRIES_MAX).map(|text| pseudonyms.text(text.as_ref())).collect()
 }
 
 /// What the authenticator adds about a user.

@@ -80,18 +80,18 @@ fn seen() -> Seen {
         },
         by: String::new(),
         bootstrapped_by: Some(Bootstrap {
-            user: "system:bootstrap:tok3n1".to_owned(),
-            groups: vec!["system:bootstrappers:pool-payments".to_owned()],
-            certificates: vec![FINGERPRINT.to_owned()],
+            user: "system:bootstrap:tok3n1".into(),
+            groups: ["system:bootstrappers:pool-payments".into()].into(),
+            certificates: [FINGERPRINT.into()].into(),
         }),
         provisioned_by: vec![ProvisionedBy {
-            group: "karpenter.sh".to_owned(),
-            kind: "NodeClaim".to_owned(),
-            name: "payments-7ab1e5".to_owned(),
-            uid: "4f3c2b1a".to_owned(),
-            provider_id: format!("aws:///eu-central-1a/{INSTANCE}"),
+            group: "karpenter.sh".into(),
+            kind: "NodeClaim".into(),
+            name: "payments-7ab1e5".into(),
+            uid: "4f3c2b1a".into(),
+            provider_id: format!("aws:///eu-central-1a/{INSTANCE}").into(),
             by_instance: true,
-            labels: [("karpenter.sh/nodepool".to_owned(), "payments-gpu".to_owned())].into(),
+            labels: [("karpenter.sh/nodepool", "payments-gpu")].into_iter().collect(),
         }],
     }
 }
