@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource as _};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::node::NodeObject;
@@ -12,32 +13,44 @@ use nodegate_base::text::{cut, on_a_line};
 
 /// Maximum length of an event's note, in bytes (`k8s.io/api/events/v1`).
 const NOTE_MAX: usize = 1024;
-/// How many events may wait; further ones are dropped.
+/// How many warnings may wait, and how many other events; further ones are dropped.
 const WAITING_MAX: usize = 1024;
 
 /// Publishes events.
 #[derive(Clone)]
 pub struct Events {
-    later: tokio::sync::mpsc::Sender<(Event, ObjectReference)>,
+    /// A thousand nodes that join at once tell so much that a warning about one of them would be lost.
+    warnings: mpsc::Sender<Waiting>,
+    others: mpsc::Sender<Waiting>,
 }
+
+/// An event, and what it is about.
+type Waiting = (Event, ObjectReference);
 
 impl Events {
     /// Creates the events of this replica. The future publishes them in the background; it runs until dropped.
     pub fn new(client: Client, instance: &str) -> (Self, impl Future<Output = ()> + use<>) {
         let reporter = Reporter { controller: "nodegate".to_owned(), instance: Some(instance.to_owned()) };
         let recorder = Recorder::new(client, reporter);
-        let (later, mut queue) = tokio::sync::mpsc::channel::<(Event, ObjectReference)>(WAITING_MAX);
+        let (events, mut queue) = Self::queued();
         let run = async move {
             let mut sending = JoinSet::new();
-            while let Some((event, about)) = queue.recv().await {
+            loop {
                 while sending.len() >= 8 {
                     sending.join_next().await;
                 }
+                let Some((event, about)) = queue.next().await else { break };
                 let publisher = recorder.clone();
                 sending.spawn(async move { publish(&publisher, &event, &about).await });
             }
         };
-        (Self { later }, run)
+        (events, run)
+    }
+
+    fn queued() -> (Self, Queue) {
+        let (warnings, waiting_warnings) = mpsc::channel(WAITING_MAX);
+        let (others, waiting_others) = mpsc::channel(WAITING_MAX);
+        (Self { warnings, others }, Queue { warnings: waiting_warnings, others: waiting_others })
     }
 
     /// Publishes a warning about a node in the background.
@@ -76,8 +89,30 @@ impl Events {
     }
 
     fn send(&self, event: Event, about: ObjectReference) {
-        if let Err(error) = self.later.try_send((event, about)) {
+        let queue = match event.type_ {
+            EventType::Warning => &self.warnings,
+            EventType::Normal => &self.others,
+        };
+        if let Err(error) = queue.try_send((event, about)) {
             tracing::debug!(%error, "could not publish the event");
+        }
+    }
+}
+
+/// The events that wait.
+struct Queue {
+    warnings: mpsc::Receiver<Waiting>,
+    others: mpsc::Receiver<Waiting>,
+}
+
+impl Queue {
+    /// The next event, a warning if one waits; `None` at the end.
+    async fn next(&mut self) -> Option<Waiting> {
+        tokio::select! {
+            biased;
+            Some(warning) = self.warnings.recv() => Some(warning),
+            Some(other) = self.others.recv() => Some(other),
+            else => None,
         }
     }
 }
@@ -102,5 +137,26 @@ fn warning(reason: &str, note: String) -> Event {
         note: Some(note),
         action: "Reconcile".to_owned(),
         secondary: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_warning_is_published_before_a_thousand_other_events_and_lost_for_none_of_them() {
+        let (events, mut queue) = Events::queued();
+        let normal = |at: usize| Event { type_: EventType::Normal, ..warning("Joined", at.to_string()) };
+        (0..2 * WAITING_MAX).for_each(|at| events.send(normal(at), ObjectReference::default()));
+        events.later_about("n", "ClaimRejected", "it".to_owned());
+        let first = queue.next().await;
+        assert_eq!(first.map(|(event, _)| event.reason).as_deref(), Some("ClaimRejected"));
+        drop(events);
+        let mut rest = 0;
+        while let Some((event, _)) = queue.next().await {
+            rest += usize::from(event.reason == "Joined");
+        }
+        assert_eq!(rest, WAITING_MAX, "the others have a limit of their own");
     }
 }
