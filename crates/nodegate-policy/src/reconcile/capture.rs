@@ -122,7 +122,8 @@ impl Planner<'_> {
     }
 
     /// What a node that is recorded says about its pools; nothing while it is not known which sections match it. Labels that its kubelet
-    /// says do not count: whoever has one node must not decide for the pool.
+    /// has written do not count: whoever has one node must not decide for the pool. Where kubelets may not write a label, the value is
+    /// not theirs, although one that sent it when it joined has the claim.
     pub(super) fn share(&mut self) -> Option<PoolShare> {
         let mut sections = Vec::new();
         for (index, rule, saved) in self.set.saving_rules(PersistScope::Pool) {
@@ -144,7 +145,8 @@ impl Planner<'_> {
             sections.iter().any(|(_, saved)| saved.labels.contains(key))
                 && is_saved(&self.builder.decision, key, value)
                 && !self.is_retired(key)
-                && !self.stored.claims.label_writer(key).is_some_and(Claim::is_kubelets)
+                && (self.set.is_beyond_kubelets(key)
+                    || !self.stored.claims.label_writer(key).is_some_and(Claim::is_kubelets))
         };
         let labels = self.stored.node.labels().filter(counts).take(SAVED_LABELS_MAX);
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();

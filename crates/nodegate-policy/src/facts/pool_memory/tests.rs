@@ -4,7 +4,7 @@ use super::*;
 use crate::api::policy::PersistScope;
 use crate::reconcile::tests::scene::set;
 
-/// Two sections for pools: one about `team` and `a/*`, one about `other`.
+/// A section for pools.
 fn policies() -> PolicySet {
     set(json!({"persist": {"labels": ["team", "a/*"], "scope": "pool"}}))
 }

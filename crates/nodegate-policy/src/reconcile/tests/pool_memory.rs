@@ -66,6 +66,14 @@ fn a_recorded_node_says_for_its_pools_what_people_and_nodegate_have_set() {
         let said: Vec<_> = share.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(said, ["team=ml"], "not what its kubelet says, what a rule keeps, or where the machine stands");
     });
+    // A kubelet that sends a label that it may not set has the claim on it, and nothing else.
+    let protected = set(json!({
+        "pools": [{"name": "p", "names": ["n*"]}],
+        "persist": {"labels": ["team"], "scope": "pool"},
+        "protect": {"keys": ["team"]},
+    }));
+    let sent = scene(json!({"team": "ml"})).claimed_by("kubelet", &["team"]).settle(&protected);
+    sent.keep(&protected, |plan| assert_eq!(plan.share.unwrap().labels["team"], "ml"));
     // What is kept for pools is not kept for the name.
     let settled = scene(json!({"team": "ml"})).settle(&policy());
     assert!(settled.saved.labels.is_empty(), "{:?}", settled.saved);
