@@ -4,13 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, future, stream};
+use hyper::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::Api;
 use kube::runtime::watcher::{Config, Event, watcher};
 use serde_json::{Value, json};
 
-use super::bootstrap::Signing;
+use super::bootstrap::{Kubelet, Signing};
 use super::control_plane::{ControlPlane, exclusive};
 use super::guard::Guard;
 use super::keeping::{config_maps, eventually_state, is_pending, node, until_led};
@@ -24,8 +25,10 @@ use crate::eventually::{eventually, holds};
 const POOLS: [&str; 4] = ["gpu-a", "gpu-b", "cpu-a", "cpu-b"];
 /// The label that says the pool.
 const POOL: &str = "example.com/pool";
-/// How many join at a time.
+/// How many machines are prepared at a time.
 const AT_ONCE: usize = 8;
+/// How many join in a second, unless `NODEGATE_JOINS_PER_SECOND` says it: so many that none waits for the others.
+const PER_SECOND: u64 = 5;
 /// Every how many joins one is forged.
 const FORGED: usize = 10;
 
@@ -90,6 +93,8 @@ struct World<'a> {
     admin: Requester,
     provisioners: Provisioners<'a>,
     signing: Signing,
+    /// The kubelets that have a certificate already, by the names of their nodes.
+    kubelets: Mutex<HashMap<String, Kubelet>>,
 }
 
 impl World<'_> {
@@ -105,6 +110,18 @@ impl World<'_> {
         }
     }
 
+    /// The kubelets get their certificates before they join.
+    async fn bootstrap(&self, source: Source, machines: &[Joining]) {
+        if source == Source::Bootstrap {
+            let each = |machine: &Joining| {
+                let (name, token) = (machine.name.clone(), token(machine.pool));
+                async move { (name.clone(), self.signing.bootstrap(&token, &name).await) }
+            };
+            let kubelets = stream::iter(machines).map(each).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
+            self.kubelets.lock().unwrap().extend(kubelets);
+        }
+    }
+
     /// A machine of a pool joins with this object. Returns how long the API server took.
     async fn join(&self, source: Source, object: &Value, pool: &str) -> Instant {
         let name = object["metadata"]["name"].as_str().unwrap();
@@ -116,7 +133,11 @@ impl World<'_> {
             Source::NoPools | Source::Address | Source::Bootstrap | Source::Name => Credential::default(),
         };
         if source == Source::Bootstrap {
-            let kubelet = self.signing.bootstrap(&token(pool), name).await;
+            let known = self.kubelets.lock().unwrap().remove(name);
+            let kubelet = match known {
+                Some(known) => known,
+                None => self.signing.bootstrap(&token(pool), name).await,
+            };
             let begun = Instant::now();
             kubelet.join_as(object).await;
             return begun;
@@ -138,6 +159,14 @@ impl World<'_> {
         self.admin.eventually(name, "the machine before has its role", |node| label(node, &key) == Some("")).await;
         self.admin.label(name, "team", json!(format!("of-{other}"))).await.unwrap();
         eventually_state(maps, name, "its team is saved", |state| !state["labels"]["team"].is_null()).await;
+    }
+
+    /// A fleet has machines of one provider. While there are claims of machines on AWS, whose names say nothing, no kubelet is known not to
+    /// be on one of them that does not say its instance.
+    fn retire(&self, source: Source) {
+        if source == Source::Instance {
+            self.plane.ask(Method::DELETE, "/apis/karpenter.sh/v1/nodeclaims", None).unwrap();
+        }
     }
 
     async fn leave(&self, source: Source, machine: &Joining) {
@@ -204,16 +233,22 @@ async fn run(world: &World<'_>, maps: &Api<ConfigMap>, source: Source, count: us
         .collect::<Vec<()>>()
         .await;
     machines.iter().for_each(|machine| world.provision(source, &machine.name, machine.pool));
+    world.bootstrap(source, &machines).await;
     let completed = completions(world.plane).await;
-    let join = |machine: &Joining| {
+    let (begin, pace) = (tokio::time::Instant::now(), 1.0 / setting("NODEGATE_JOINS_PER_SECOND", PER_SECOND) as f64);
+    let join = |(at, machine): (usize, &Joining)| {
         let object = match machine.claims {
             Some(other) => forged(source, &machine.name, other),
             None => node(&machine.name, json!({})),
         };
         let (name, pool) = (machine.name.clone(), machine.pool);
-        async move { (name, world.join(source, &object, pool).await) }
+        async move {
+            tokio::time::sleep_until(begin + Duration::from_secs_f64(pace * at as f64)).await;
+            (name, world.join(source, &object, pool).await)
+        }
     };
-    let begun: HashMap<String, Instant> = stream::iter(&machines).map(join).buffer_unordered(AT_ONCE).collect().await;
+    let begun: HashMap<String, Instant> =
+        future::join_all(machines.iter().enumerate().map(join)).await.into_iter().collect();
     eventually("all are complete", async || {
         let left: Vec<&str> = machines
             .iter()
@@ -268,6 +303,7 @@ async fn a_thousand_joins_by_each_source_give_no_forged_one_anything_of_another_
         admin: Requester::admin(plane).await,
         provisioners: Provisioners::install(plane),
         signing: Signing::start(plane, &POOLS.map(|pool| (token(pool), pool))),
+        kubelets: Mutex::default(),
     };
     let plain = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     let rules = POOLS.map(|pool| {
@@ -304,6 +340,7 @@ async fn a_thousand_joins_by_each_source_give_no_forged_one_anything_of_another_
             })
         })
         .await;
+        world.retire(source);
     }
     println!("{:<10} {:>6} {:>12} {:>12}", "source", "joins", "p50 in ms", "p99 in ms");
     for (source, [median, slowest]) in figures {
