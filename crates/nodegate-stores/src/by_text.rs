@@ -1,26 +1,26 @@
 //! Objects by a text that each of them has, or several.
 
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 
 /// Objects by a text. It keeps no copy of the texts, of which there is one for each node, so what it finds has to be compared.
 #[derive(Debug)]
-pub(crate) struct ByText<T> {
+pub(crate) struct ByText<T, S = RandomState> {
     table: HashTable<(u64, Arc<T>)>,
-    hasher: RandomState,
+    hasher: S,
 }
 
-impl<T> Default for ByText<T> {
+impl<T, S: Default> Default for ByText<T, S> {
     fn default() -> Self {
-        Self { table: HashTable::new(), hasher: RandomState::new() }
+        Self { table: HashTable::new(), hasher: S::default() }
     }
 }
 
-impl<T> ByText<T> {
+impl<T, S: BuildHasher> ByText<T, S> {
     /// The objects that may have this text, and now and then others.
-    pub(crate) fn like<'t>(&'t self, text: &str) -> impl Iterator<Item = &'t Arc<T>> + use<'t, T> {
+    pub(crate) fn like<'t>(&'t self, text: &str) -> impl Iterator<Item = &'t Arc<T>> + use<'t, T, S> {
         let hash = self.hasher.hash_one(text);
         self.table.iter_hash(hash).filter(move |(other, _)| *other == hash).map(|(_, object)| object)
     }
@@ -48,11 +48,13 @@ impl<T> ByText<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasherDefault, Hasher};
+
     use super::*;
 
     #[test]
     fn objects_are_found_by_each_of_their_texts_until_they_are_taken_out() {
-        let mut all = ByText::default();
+        let mut all = ByText::<i32>::default();
         let (one, other) = (Arc::new(1), Arc::new(2));
         for at in 0..1000 {
             all.insert(&format!("filler-{at}"), &Arc::new(at + 10));
@@ -70,12 +72,32 @@ mod tests {
         all.remove("a", &one);
         all.remove("c", &one);
         assert_eq!((like(&all, "a"), like(&all, "b"), all.iter().count()), (vec![2], vec![1], 1002));
-        // With hundreds of texts, some have hashes that are nearly the same.
-        let texts: Vec<String> = (0..500).map(|at| format!("one-{at}")).collect();
+    }
+
+    /// The table finds entries by a few bits of their hashes, which here are the same for all texts.
+    #[derive(Default)]
+    struct Alike(u64);
+
+    impl Hasher for Alike {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0 = bytes.iter().fold(self.0, |sum, byte| sum + u64::from(*byte));
+        }
+
+        fn finish(&self) -> u64 {
+            self.0 << 32
+        }
+    }
+
+    #[test]
+    fn an_object_keeps_the_texts_whose_hashes_are_alike() {
+        let mut all = ByText::<i32, BuildHasherDefault<Alike>>::default();
+        let one = Arc::new(1);
+        let texts = ["a".repeat(100), "b".repeat(100), "c".repeat(100)];
         texts.iter().for_each(|text| all.insert(text, &one));
-        for (at, text) in texts.iter().enumerate() {
+        for (at, text) in texts.iter().enumerate().rev() {
             all.remove(text, &one);
-            assert!(texts[at + 1..].iter().all(|other| like(&all, other).contains(&1)), "{text}");
+            assert_eq!(all.like(text).count(), 0, "{text}");
+            assert!(texts[..at].iter().all(|other| all.like(other).count() == 1), "{text}");
         }
     }
 }

@@ -119,3 +119,16 @@ fn sort(lints: &mut [Lint]) {
         (file.clone(), *place, policy.clone(), path.to_string(), lint.name)
     });
 }
+
+/// Where the lints of this kind are in the policies of these names.
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+fn found(kind: LintName, policies: &[(&str, serde_json::Value)]) -> Vec<String> {
+    let document = |(name, spec): &(&str, serde_json::Value)| {
+        let spec = serde_json::from_value(spec.clone()).unwrap();
+        crate::PolicyDocument::new(*name, Origin::Object, spec)
+    };
+    let set = PolicySet::compile(&policies.iter().map(document).collect::<Vec<_>>()).unwrap();
+    let found = set.lints().into_iter().filter(|lint| lint.name == kind);
+    found.map(|lint| lint.fault.path.to_string()).collect()
+}

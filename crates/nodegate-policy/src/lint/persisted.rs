@@ -32,15 +32,9 @@ mod tests {
     use serde_json::{Value as Json, json};
 
     use super::*;
-    use crate::Origin;
 
     fn found(documents: &[(&str, Json)]) -> Vec<String> {
-        let document = |(name, spec): &(&str, Json)| {
-            PolicyDocument::new(*name, Origin::Object, serde_json::from_value(spec.clone()).unwrap())
-        };
-        let set = PolicySet::compile(&documents.iter().map(document).collect::<Vec<_>>()).unwrap();
-        let lints = set.lints().into_iter().filter(|lint| lint.name == LintName::UnprotectedPersist);
-        lints.map(|lint| lint.fault.path.to_string()).collect()
+        crate::lint::found(LintName::UnprotectedPersist, documents)
     }
 
     #[test]

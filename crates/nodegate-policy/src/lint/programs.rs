@@ -77,13 +77,9 @@ mod tests {
     use serde_json::{Value as Json, json};
 
     use super::*;
-    use crate::{Origin, PolicySet};
 
     fn found(spec: Json) -> Vec<String> {
-        let document = PolicyDocument::new("p", Origin::Object, serde_json::from_value(spec).unwrap());
-        let lints = PolicySet::compile(&[document]).unwrap().lints();
-        let lints = lints.into_iter().filter(|lint| lint.name == LintName::SetByProgram);
-        lints.map(|lint| lint.fault.path.to_string()).collect()
+        crate::lint::found(LintName::SetByProgram, &[("p", spec)])
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The object that a provisioner made for the machine of a node. Every replica keeps one for each node, so it takes little memory.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::collections::BTreeMap;
 
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::Deserializer;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,8 @@ fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>
 }
 
 /// A few labels, sorted by key. A map would take half a kilobyte for one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "BTreeMap<Box<str>, Box<str>>")]
 pub struct ObjectLabels(Box<[(Box<str>, Box<str>)]>);
 
 impl ObjectLabels {
@@ -63,42 +64,23 @@ impl ObjectLabels {
     }
 }
 
+impl From<BTreeMap<Box<str>, Box<str>>> for ObjectLabels {
+    fn from(labels: BTreeMap<Box<str>, Box<str>>) -> Self {
+        Self(labels.into_iter().collect())
+    }
+}
+
 impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for ObjectLabels {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
-        let mut all: Vec<(Box<str>, Box<str>)> = Vec::new();
-        for (key, value) in labels {
-            let (key, value) = (key.into(), value.into());
-            // As in a map, the last one counts.
-            match all.binary_search_by(|(known, _)| known.cmp(&key)) {
-                Ok(at) => all[at].1 = value,
-                Err(at) => all.insert(at, (key, value)),
-            }
-        }
-        Self(all.into())
+        let all: BTreeMap<Box<str>, Box<str>> =
+            labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        all.into()
     }
 }
 
 impl Serialize for ObjectLabels {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter())
-    }
-}
-
-impl<'de> Deserialize<'de> for ObjectLabels {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Labels;
-        impl<'de> Visitor<'de> for Labels {
-            type Value = ObjectLabels;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("labels")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ObjectLabels, A::Error> {
-                std::iter::from_fn(|| map.next_entry::<Box<str>, Box<str>>().transpose()).collect()
-            }
-        }
-        deserializer.deserialize_map(Labels)
     }
 }
 
