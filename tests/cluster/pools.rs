@@ -303,6 +303,15 @@ async fn remembered(maps: &Api<ConfigMap>, what: &str, is_so: impl Fn(&Value) ->
     found
 }
 
+/// Waits until the next node of a pool would get this team: the replica reads what pools remember a moment after it is written.
+async fn until_next_has(plane: &ControlPlane, credential: Credential<'_>, team: Option<&str>) {
+    eventually("the replica has read what pools remember", async || {
+        let next = join(plane, &node("mem-next", json!({})), credential, true).await.unwrap();
+        holds(label(&next, "team") == team, || format!("{next:#}"))
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn what_the_nodes_of_a_pool_agree_on_its_next_node_gets_under_any_name() {
     let cluster = exclusive();
@@ -338,6 +347,8 @@ async fn what_the_nodes_of_a_pool_agree_on_its_next_node_gets_under_any_name() {
         "nothing that kubelets say: {known:#}"
     );
 
+    until_next_has(plane, OF_GPU, Some("ml")).await;
+    until_next_has(plane, OF_CPU, Some("web")).await;
     // The next nodes, under names that nobody has seen; one claims to be of the other pool.
     let next = [("mem-ip-10-0-9-9", OF_GPU, "ml"), ("mem-ip-10-0-9-8", OF_CPU, "web")];
     for (name, credential, team) in next {
@@ -374,6 +385,8 @@ async fn what_the_nodes_of_a_pool_agree_on_its_next_node_gets_under_any_name() {
     }
     remembered(&maps, "the pool is empty", |gpu| gpu["emptySince"].is_string() && gpu["labels"]["team"] == "ml").await;
     maps.delete("nodegate-pools", &DeleteParams::default()).await.unwrap();
+    let next = join(plane, &node("mem-next", json!({})), OF_GPU, true).await.unwrap();
+    assert_eq!(label(&next, "team"), Some("ml"), "what was read last stays in force: {next:#}");
     remembered(&maps, "it is there again", |gpu| gpu["labels"]["team"] == "ml").await;
     let namespace = nodegate.namespace.clone();
     nodegate.kill();
@@ -381,6 +394,7 @@ async fn what_the_nodes_of_a_pool_agree_on_its_next_node_gets_under_any_name() {
     let nodegate = Nodegate::start(plane, &Setup { namespace: Some(&namespace), ..setup });
     let name = "mem-4";
     admin.delete(name).await;
+    until_next_has(plane, OF_GPU, Some("ml")).await;
     let created = join(plane, &node(name, json!({})), OF_GPU, false).await.unwrap();
     assert_eq!(label(&created, "team"), Some("ml"), "{created:#}");
 

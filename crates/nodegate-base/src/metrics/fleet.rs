@@ -13,6 +13,7 @@ use super::bounded::{Gauges, Named, OTHERS, SERIES_MAX, number};
 use super::catalog::Catalog;
 use super::labels::FactLabels;
 use super::survey::{Survey, SurveyMetrics};
+use nodegate_policy::PoolMemory;
 use nodegate_policy::gpu::probed::Fact;
 
 /// How many values of one label have a series of their own.
@@ -59,6 +60,8 @@ pub struct FleetMetrics {
     waits: Histogram,
     survey: SurveyMetrics,
     hardware_differs: Family<FactLabels, Gauge>,
+    pool_disagreements: Gauge,
+    pool_labels_left_out: Gauge,
 }
 
 impl Default for FleetMetrics {
@@ -72,6 +75,8 @@ impl Default for FleetMetrics {
             waits: Histogram::new(WAITS),
             survey: SurveyMetrics::default(),
             hardware_differs: Family::default(),
+            pool_disagreements: Gauge::default(),
+            pool_labels_left_out: Gauge::default(),
         }
     }
 }
@@ -105,15 +110,33 @@ impl FleetMetrics {
         }
     }
 
+    /// Sets what pools remember, and what not.
+    pub fn pools_remember(&self, memory: &PoolMemory) {
+        self.pool_disagreements.set(number(memory.pools.values().map(|pool| pool.disagreements.len()).sum()));
+        self.pool_labels_left_out.set(number(memory.left_out));
+    }
+
     /// Forgets all nodes, because this replica does not lead any more. Otherwise sums over replicas would count nodes twice.
     pub fn forget(&self) {
         self.surveyed(Survey::default());
         self.counted(Count::default());
         self.hardware_differs.clear();
+        self.pools_remember(&PoolMemory::default());
     }
 
     pub(super) fn register(&self, catalog: &mut Catalog) {
-        let Self { nodes, by_label, pending, pending_too_long, oldest_pending, waits, survey, hardware_differs } = self;
+        let Self {
+            nodes,
+            by_label,
+            pending,
+            pending_too_long,
+            oldest_pending,
+            waits,
+            survey,
+            hardware_differs,
+            pool_disagreements,
+            pool_labels_left_out,
+        } = self;
         catalog.section("Fleet");
         catalog.add("nodes", "Nodes that the leader sees", nodes);
         catalog.add(
@@ -144,6 +167,16 @@ impl FleetMetrics {
             "hardware_differs_nodes",
             "Nodes on which probe found other GPUs than GPU feature discovery reports; fact is product, count or memory",
             hardware_differs,
+        );
+        catalog.add(
+            "pool_label_disagreements",
+            "Labels that no new node gets, because the nodes of its pool have different values, or some lack it",
+            pool_disagreements,
+        );
+        catalog.add(
+            "pool_labels_left_out",
+            "Labels that pools do not remember, because they do not fit into the ConfigMap",
+            pool_labels_left_out,
         );
     }
 }

@@ -141,6 +141,7 @@ impl<'a, Wake: FnMut(&NodeObject, Sight)> WatchHandler<'a, Wake> {
         let at = last.deleted().unwrap_or(now).min(before.unwrap_or(now)).min(now);
         self.reconciler.memory().left(last, at);
         self.reconciler.departed().notify_one();
+        self.reconciler.shared().notify_one();
     }
 
     /// A node; `None` if it cannot be read, which affects only this node.

@@ -149,11 +149,9 @@ impl Memory {
     }
 
     /// What all nodes say about their pools; `None` if they have not been asked by these policies.
-    pub(crate) fn shares(&self, policies: &Arc<PolicySet>) -> Option<Vec<&PoolShare>> {
-        if !std::ptr::eq(self.asked.as_ptr(), Arc::as_ptr(policies)) {
-            return None;
-        }
-        shares::of_all(self.nodes.values().map(|known| &known.said), policies)
+    pub(crate) fn shares(&self, policies: &Arc<PolicySet>) -> Option<Vec<Arc<PoolShare>>> {
+        let shares = || shares::of_all(self.nodes.values().map(|known| &known.share), policies);
+        are(&self.asked, policies).then(shares).flatten()
     }
 
     /// Counts all nodes that can be read.
@@ -166,6 +164,11 @@ impl Memory {
         let differences = || self.nodes.values().flat_map(|known| known.hardware.differences());
         Fact::ALL.map(|fact| (fact, differences().filter(|known| known.fact == fact).count())).into_iter()
     }
+}
+
+/// Whether these are the policies.
+fn are(known: &Weak<PolicySet>, policies: &Arc<PolicySet>) -> bool {
+    std::ptr::eq(known.as_ptr(), Arc::as_ptr(policies))
 }
 
 /// What is known of this node object, and not of another one of its name.

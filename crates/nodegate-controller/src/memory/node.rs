@@ -11,7 +11,7 @@ use crate::memory::patched_taints::PatchedTaints;
 use crate::memory::refusals::Refusals;
 use crate::memory::removals::GracePeriods;
 use crate::memory::reverts::{CountedKeys, Reverts};
-use crate::memory::shares::Said;
+use crate::memory::shares::Share;
 use crate::memory::unrecorded::Unrecorded;
 use crate::node::NodeObject;
 use crate::node::limit::NodeBudget;
@@ -59,7 +59,7 @@ pub(crate) struct NodeMemory {
     /// The contradictions about its pools that were told: certificates of other pools for its name, by fingerprint, and provider IDs.
     pub(crate) contradictions: BTreeSet<Box<str>>,
     /// What it says about its pools; nothing before it was processed.
-    pub(crate) said: Option<Said>,
+    pub(crate) share: Option<Share>,
 }
 
 impl NodeMemory {
@@ -81,7 +81,7 @@ impl NodeMemory {
             unrecorded: Unrecorded::new(shared.unrecorded_nodes.clone()),
             hardware: Hardware::default(),
             contradictions: BTreeSet::new(),
-            said: None,
+            share: None,
         }
     }
 

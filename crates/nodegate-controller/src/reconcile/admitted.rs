@@ -75,9 +75,10 @@ impl Reconciler {
             return None;
         }
         let now = api_server::time_at_most(Timestamp::now())?;
-        // What was saved of a pool is not to be lost because the API server does not tell the objects.
+        // What is saved or remembered of a pool is not to be lost because the API server does not tell the objects.
         let is_unlisted = |known: &Evidence<'_>| known.machines().absence == Absence::Unlisted;
-        let waits_for_list = set.asks_for_machines() && saved.restores() && evidence.is_some_and(is_unlisted);
+        let waits_for_list =
+            set.asks_for_machines() && set.may_give_back(Some(saved)) && evidence.is_some_and(is_unlisted);
         let longest = if waits_for_list { self.pending_timeout().max(PROOF_WAIT) } else { PROOF_WAIT };
         let of_node = patience(node.created()?.as_second(), now, longest);
         // A leader that has just begun may not have read what there is.

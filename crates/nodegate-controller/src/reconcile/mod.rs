@@ -30,7 +30,7 @@ use crate::memory::fleet::patience;
 use crate::memory::history::{Arrival, Sight};
 use crate::memory::node::NodeMemory;
 use crate::memory::removals::MaxRemovals;
-use crate::memory::shares::Said;
+use crate::memory::shares::Share;
 use crate::node::limit::WriteBudget;
 use crate::node::queue::Urgency;
 use crate::node::{NodeApi, NodeObject, machine};
@@ -179,14 +179,15 @@ impl Reconciler {
         &self.departed
     }
 
-    /// Notified when a node says something else about its pools.
+    /// Notified when what the nodes say about their pools is something else: one says so, has left, or all were asked.
     pub(crate) fn shared(&self) -> &Notify {
         &self.shared
     }
 
-    /// Takes up what a node says about its pools.
-    pub(crate) fn note_share(&self, node: &NodeObject, set: &Arc<PolicySet>, share: Option<PoolShare>) {
-        if self.with_memory(node, |known| Said::note(&mut known.said, set, share)) == Some(true) && set.pools_remember()
+    /// Takes up what a node says about its pools, if policies ask for that.
+    pub(crate) fn note_share(&self, node: &NodeObject, set: &Arc<PolicySet>, said: Option<PoolShare>) {
+        if set.pools_remember()
+            && self.with_memory(node, |known| Share::note(&mut known.share, set, said)) == Some(true)
         {
             self.shared.notify_one();
         }

@@ -13,14 +13,16 @@ use nodegate_base::kube_error::in_words;
 use nodegate_policy::PoolMemory;
 use nodegate_stores::state::{POOLS_KEY, POOLS_NAME};
 
-/// How often what the nodes have is counted even if none of them has changed: nodes are deleted, and others may change the
-/// ConfigMap.
-const INTERVAL: Duration = Duration::from_secs(5);
 /// Minimum time between two counts. Many nodes may change at once.
 const PACE: Duration = Duration::from_millis(500);
+/// How often it is looked whether others have changed the ConfigMap.
+const CHECK: Duration = Duration::from_secs(5);
+/// How often it is counted even if nothing has changed: pools without nodes are forgotten.
+const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Keeps what pools remember; runs until dropped.
 pub(crate) async fn keep(client: Client, namespace: &str, reconciler: &Reconciler) {
+    let states = reconciler.maps().states();
     let mut known = loop {
         match reconciler.maps().read_pools().await {
             Ok(known) => break known,
@@ -32,29 +34,40 @@ pub(crate) async fn keep(client: Client, namespace: &str, reconciler: &Reconcile
     };
     let mut left_out = 0;
     loop {
-        let told = reconciler.shared().notified();
-        if let Some(now) = counted(reconciler, &known)
-            && (now != *known || now != *reconciler.maps().states().pools())
-        {
-            if let Err(error) = write(&client, namespace, &now).await {
-                tracing::warn!(error = in_words(&error), "could not store what pools remember; retrying");
-                tokio::time::sleep(RETRY).await;
-                continue;
+        if let Some(now) = counted(reconciler, &known) {
+            reconciler.metrics().fleet.pools_remember(&now);
+            if now != *known || !states.are_stored(&known) {
+                if let Err(error) = write(&client, namespace, &now).await {
+                    tracing::warn!(error = in_words(&error), "could not store what pools remember; retrying");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+                known = Arc::new(now);
+                states.remember_pools(known.clone());
             }
-            if std::mem::replace(&mut left_out, now.left_out) < now.left_out {
+            if std::mem::replace(&mut left_out, known.left_out) < known.left_out {
                 tracing::warn!(
-                    labels = now.left_out,
+                    labels = known.left_out,
                     "pools do not remember these many labels: too many are persisted with scope: pool"
                 );
             }
-            reconciler.maps().states().remember_pools(now.clone());
-            known = Arc::new(now);
         }
         tokio::time::sleep(PACE).await;
-        tokio::select! {
-            () = told => {}
-            () = tokio::time::sleep(INTERVAL) => {}
+        until_changed(reconciler, &known).await;
+    }
+}
+
+/// Waits until what pools remember may be something else, or not what is stored.
+async fn until_changed(reconciler: &Reconciler, known: &PoolMemory) {
+    let changed_by_others = async {
+        while reconciler.maps().states().are_stored(known) {
+            tokio::time::sleep(CHECK).await;
         }
+    };
+    tokio::select! {
+        () = reconciler.shared().notified() => {}
+        () = changed_by_others => {}
+        () = tokio::time::sleep(INTERVAL) => {}
     }
 }
 
@@ -64,10 +77,10 @@ fn counted(reconciler: &Reconciler, known: &PoolMemory) -> Option<PoolMemory> {
     if !set.pools_remember() {
         return None;
     }
-    let memory = reconciler.memory();
-    let shares = memory.shares(&set)?;
+    let shares = reconciler.memory().shares(&set)?;
     // Nothing is forgotten by a clock that only this replica vouches for.
-    Some(known.after(&set, shares, api_server::time_at_most(Timestamp::now()), set.retention()))
+    let now = api_server::time_at_most(Timestamp::now());
+    Some(known.after(&set, shares.iter().map(|share| &**share), now, set.retention()))
 }
 
 async fn write(client: &Client, namespace: &str, memory: &PoolMemory) -> Result<(), kube::Error> {

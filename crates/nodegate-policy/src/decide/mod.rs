@@ -70,7 +70,7 @@ impl PatchScope {
 /// - With `change`, a kubelet's UPDATE keeps the stored value of every label that it may not change, even if a rule assigns
 ///   another value: that is deferred.
 pub fn decide(set: &PolicySet, write: &Write<'_>, context: &DecideContext<'_>) -> Decision {
-    let restored = context.saved.filter(|saved| is_restored(saved, write));
+    let restored = context.saved.filter(|_| is_new(context.saved, write));
     let same_pool = restored.and_then(|saved| set.saved_of_same_pool(saved, &write.node.name, write.evidence.as_ref()));
     decide_on(set, write, &DecideContext { saved: same_pool.as_ref().or(context.saved), ..*context })
 }
@@ -80,9 +80,8 @@ fn decide_on<'a>(set: &'a PolicySet, write: &'a Write<'a>, context: &DecideConte
     let asserted = forbidden.as_ref().map(ForbiddenKeys::asserted).unwrap_or_default();
     let view = view(set, write, context, &asserted);
     let initial = write.is_initial();
-    let saved = context.saved.filter(|saved| is_restored(saved, write));
-    let is_known = context.saved.is_some_and(|saved| is_of(saved, write));
-    let is_new = write.operation == Operation::Create || (initial && !is_known);
+    let is_new = is_new(context.saved, write);
+    let saved = context.saved.filter(|_| is_new);
     let pools = context.pools.filter(|_| is_new).map(|memory| Recalled { memory, stored: None });
     let eval = EvalContext { sources: Sources { defaults: initial, saved, pools }, initial };
     let (mut builder, _) = DecisionBuilder::run(set, write, view, eval, forbidden);
@@ -138,10 +137,11 @@ fn is_of(saved: &SavedState, write: &Write<'_>) -> bool {
     }
 }
 
-/// Whether this write restores what is saved: the node is created, or was never processed. The write that sets the provider ID
-/// may be the first that identifies the machine.
-fn is_restored(saved: &SavedState, write: &Write<'_>) -> bool {
-    write.operation == Operation::Create || (write.is_initial() && !is_of(saved, write))
+/// Whether this write gives what is saved or remembered: the node is created, or was never processed. The write that sets the
+/// provider ID may be the first that identifies the machine.
+fn is_new(saved: Option<&SavedState>, write: &Write<'_>) -> bool {
+    let is_recorded = || saved.is_some_and(|saved| is_of(saved, write));
+    write.operation == Operation::Create || (write.is_initial() && !is_recorded())
 }
 
 /// Masks the keys that nodegate owns, except labels that an inventory may have given that has not answered (again): its last

@@ -11,7 +11,7 @@ use crate::keys::pattern::KeySet;
 use crate::set::PolicySet;
 use crate::set::index::RuleIndex;
 
-/// Maximum size of the keys and values that are remembered, in bytes. They are stored in one ConfigMap, which holds 1 MiB
+/// Maximum size of the keys and values of all pools, in bytes. They are stored in one ConfigMap, which holds 1 MiB
 /// (`k8s.io/kubernetes/pkg/apis/core/validation`, `ValidateConfigMap`).
 const SIZE_MAX: usize = 512 * 1024;
 /// How many values of a label are listed on which the nodes of a pool do not agree.
@@ -52,9 +52,19 @@ impl PoolLabels {
     fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.disagreements.is_empty()
     }
+
+    /// The size of keys and values, in bytes.
+    fn size(&self) -> usize {
+        let labels = self.labels.iter().map(|(key, value)| key.len() + value.len());
+        // Each value has a number of nodes.
+        let values = |differing: &Disagreement| differing.values.keys().map(|value| value.len() + 16).sum::<usize>();
+        let disagreements = self.disagreements.iter().map(|(key, differing)| key.len() + values(differing));
+        labels.chain(disagreements).sum()
+    }
 }
 
-/// A label on which the nodes of a pool do not agree.
+/// A label on which the nodes of a pool do not agree, or of which only nodes that are gone have ended the agreement. Deleting a node
+/// settles nothing: a kubelet may delete its own, and would decide for the pool so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Disagreement {
@@ -69,9 +79,14 @@ pub struct Disagreement {
 }
 
 impl Disagreement {
-    /// Whether nodes have different values; otherwise some lack the label.
+    /// Whether nodes have different values; otherwise some lack the label, or lacked it until they left.
     fn is_contradictory(&self) -> bool {
         self.values.len() > 1
+    }
+
+    /// How many nodes had this value at most.
+    fn nodes_with(&self, value: &str) -> usize {
+        self.values.get(value).copied().unwrap_or(self.others)
     }
 }
 
@@ -81,7 +96,9 @@ impl fmt::Display for Disagreement {
         let values = self.values.iter().map(|(value, nodes)| format!("{value:?} {}", on(nodes)));
         let others = (self.others > 0).then(|| format!("others {}", on(&self.others)));
         let without = (self.without > 0).then(|| format!("none {}", on(&self.without)));
-        f.write_str(&values.chain(others).chain(without).collect::<Vec<_>>().join(", "))
+        let left = (self.values.len() == 1 && self.others + self.without == 0)
+            .then(|| "another or none on nodes that are gone".to_owned());
+        f.write_str(&values.chain(others).chain(without).chain(left).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -151,25 +168,9 @@ impl PoolMemory {
                 by_pool.entry(pool).or_default().push(share);
             }
         }
-        let mut next = Self::default();
-        let mut size = 0;
-        let mut remember = |pool: &str, mut known: PoolLabels| {
-            let mut fits = |key: &String, size_of_value: usize| {
-                size += key.len() + size_of_value;
-                next.left_out += usize::from(size > SIZE_MAX);
-                size <= SIZE_MAX
-            };
-            known.labels.retain(|key, value| fits(key, value.len()));
-            known
-                .disagreements
-                .retain(|key, differing| fits(key, differing.values.keys().map(|value| value.len() + 16).sum()));
-            if !known.is_empty() {
-                next.pools.insert(pool.to_owned(), known);
-            }
-        };
-        for (pool, shares) in &by_pool {
-            remember(pool, agreed(set, shares));
-        }
+        let before = |pool: &str| self.pools.get(pool);
+        let mut all: Vec<(&str, PoolLabels)> =
+            by_pool.iter().map(|(pool, shares)| (*pool, agreed(set, shares, before(pool)))).collect();
         for (pool, known) in self.pools.iter().filter(|(pool, _)| !by_pool.contains_key(pool.as_str())) {
             let since = known.empty_since.clone().or_else(|| now.map(|now| now.to_string()));
             let is_over = since.as_deref().and_then(|since| since.parse::<Timestamp>().ok()).zip(now).zip(retention);
@@ -178,18 +179,33 @@ impl PoolMemory {
             });
             if !is_over {
                 // The nodes that did not agree are gone.
-                remember(
-                    pool,
-                    PoolLabels { labels: known.labels.clone(), empty_since: since, ..PoolLabels::default() },
-                );
+                let labels = known.labels.clone();
+                all.push((pool, PoolLabels { labels, empty_since: since, ..PoolLabels::default() }));
             }
         }
-        next
+        bounded(all)
     }
 }
 
-/// What the nodes with these shares agree on, and what not.
-fn agreed(set: &PolicySet, shares: &[&PoolShare]) -> PoolLabels {
+/// What pools remember within [`SIZE_MAX`]. The largest ones lose first, so no pool is forgotten because others have many labels.
+fn bounded(mut all: Vec<(&str, PoolLabels)>) -> PoolMemory {
+    all.sort_by_cached_key(|(pool, known)| (known.size(), *pool));
+    let (mut memory, mut left) = (PoolMemory::default(), SIZE_MAX);
+    for (pool, known) in all.into_iter().filter(|(_, known)| !known.is_empty()) {
+        match left.checked_sub(known.size()) {
+            Some(rest) => {
+                left = rest;
+                memory.pools.insert(pool.to_owned(), known);
+            }
+            None => memory.left_out += known.labels.len() + known.disagreements.len(),
+        }
+    }
+    memory
+}
+
+/// What the nodes with these shares agree on, and what not. On what they did not agree `before`, they do only once more of them have the
+/// value: a living node has been changed.
+fn agreed(set: &PolicySet, shares: &[&PoolShare], before: Option<&PoolLabels>) -> PoolLabels {
     let mut known = PoolLabels::default();
     let keys: BTreeSet<&str> = shares.iter().flat_map(|share| share.labels.keys().map(String::as_str)).collect();
     for key in keys {
@@ -205,8 +221,12 @@ fn agreed(set: &PolicySet, shares: &[&PoolShare]) -> PoolLabels {
                 None => without += 1,
             }
         }
-        match (values.len(), without, values.keys().next()) {
-            (1, 0, Some(value)) => {
+        let is_settled = |value: &str, nodes: usize| {
+            let differing = before.and_then(|before| before.disagreements.get(key));
+            differing.is_none_or(|differing| nodes > differing.nodes_with(value))
+        };
+        match (values.len(), without, values.first_key_value()) {
+            (1, 0, Some((value, nodes))) if is_settled(value, *nodes) => {
                 known.labels.insert(key.to_owned(), (*value).to_owned());
             }
             _ => {

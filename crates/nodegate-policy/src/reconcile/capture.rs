@@ -125,6 +125,14 @@ impl Planner<'_> {
     /// has written do not count: whoever has one node must not decide for the pool. Where kubelets may not write a label, the value is
     /// not theirs, although one that sent it when it joined has the claim.
     pub(super) fn share(&mut self) -> Option<PoolShare> {
+        if self.first_sight || !self.set.pools_remember() {
+            return None;
+        }
+        let proven = &self.evaluation.view.pools().proven;
+        let pools: Vec<String> = proven.iter().map(|(name, _)| (*name).to_owned()).collect();
+        if pools.is_empty() {
+            return None;
+        }
         let mut sections = Vec::new();
         for (index, rule, saved) in self.set.saving_rules(PersistScope::Pool) {
             match rule.matcher.evaluate(&self.evaluation.view) {
@@ -136,9 +144,7 @@ impl Planner<'_> {
                 }
             }
         }
-        let pools: Vec<String> =
-            self.evaluation.view.pools().proven.iter().map(|(name, _)| (*name).to_owned()).collect();
-        if self.first_sight || sections.is_empty() || pools.is_empty() {
+        if sections.is_empty() {
             return None;
         }
         let counts = |(key, value): &(&str, &str)| {

@@ -51,15 +51,15 @@ impl PolicySet {
     }
 
     /// Whether a node's pools depend on what may still become known: who asked for its kubelet's certificate, or, while no pool
-    /// is proven, the provisioner's object for its machine. Where something may be restored to the node, a pool that only its name
-    /// proves does not count; where that was saved of a machine with an object, only the object does.
+    /// is proven, the provisioner's object for its machine. Where something may be restored to the node, or pools remember, a pool that
+    /// only its name proves does not count; where that was saved of a machine with an object, only the object does.
     pub fn awaits_proof(&self, node: &str, saved: Option<&SavedState>, evidence: Option<&Evidence<'_>>) -> bool {
         let Some(known) = evidence else { return false };
         let awaits_bootstrap =
             self.asks_for_bootstrap() && known.certificate().is_some() && known.bootstrapper().is_none();
         let awaits_machine = || {
             let pools = self.pools().of_node(node, &self.name_groups(node), evidence);
-            let restores = saved.is_some_and(SavedState::restores);
+            let restores = self.may_give_back(saved);
             let was_provisioned = saved.is_some_and(SavedState::was_provisioned);
             let is_proven = |(_, proof): &(&str, ProofSource)| match proof {
                 ProofSource::Machine => true,
@@ -69,6 +69,11 @@ impl PolicySet {
             pools.may_have_object && !pools.proven.iter().any(is_proven)
         };
         awaits_bootstrap || (self.asks_for_machines() && awaits_machine())
+    }
+
+    /// Whether a node that joins may get what its record or its pools remember.
+    pub fn may_give_back(&self, saved: Option<&SavedState>) -> bool {
+        self.pools_remember() || saved.is_some_and(SavedState::restores)
     }
 
     /// The pools of the kubelets whose first certificates this user asked for.

@@ -19,7 +19,6 @@ use super::{Identity, Machine, POOLS_NAME, SavedStates};
 use crate::touched::Touched;
 use nodegate_base::object_watch::{WatchFailures, watch_objects_within};
 use nodegate_base::pages::next_page;
-use nodegate_policy::PoolMemory;
 use nodegate_policy::api::state::SavedState;
 
 /// The ConfigMaps of one namespace, mirrored in [`SavedStates`].
@@ -190,7 +189,7 @@ impl ConfigMaps {
 
     fn forget(&self, name: &str) {
         if name == POOLS_NAME {
-            return self.states.remember_pools(PoolMemory::default());
+            return self.states.pools_are_gone();
         }
         self.index.lock().forget(&self.states, name);
         self.touched.tell([name.strip_prefix(NAME_PREFIX).unwrap_or(name).into()]);

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use arc_swap::ArcSwap;
 
@@ -44,8 +44,10 @@ pub struct SavedStates {
     shards: Vec<ArcSwap<Shard>>,
     /// The programs that publish labels on any node ([`Publishers::bits`]). One stays until all documents are replaced.
     publishers: AtomicU16,
-    /// What pools remember.
+    /// What pools remember, as it was last read.
     pools: ArcSwap<PoolMemory>,
+    /// Whether that is stored.
+    are_pools_stored: AtomicBool,
 }
 
 impl Default for SavedStates {
@@ -58,7 +60,13 @@ impl SavedStates {
     /// Empty saved state.
     pub fn new(identity: Identity) -> Self {
         let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();
-        Self { identity, shards, publishers: AtomicU16::default(), pools: ArcSwap::default() }
+        Self {
+            identity,
+            shards,
+            publishers: AtomicU16::default(),
+            pools: ArcSwap::default(),
+            are_pools_stored: AtomicBool::new(false),
+        }
     }
 
     /// How documents are matched to nodes.
@@ -97,8 +105,19 @@ impl SavedStates {
     }
 
     /// Takes up what pools remember now.
-    pub fn remember_pools(&self, pools: PoolMemory) {
-        self.pools.store(Arc::new(pools));
+    pub fn remember_pools(&self, pools: Arc<PoolMemory>) {
+        self.pools.store(pools);
+        self.are_pools_stored.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that what pools remember is stored nowhere now, or cannot be read. What was last read stays in force.
+    pub(super) fn pools_are_gone(&self) {
+        self.are_pools_stored.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether this is what is stored of what pools remember.
+    pub fn are_stored(&self, pools: &PoolMemory) -> bool {
+        self.are_pools_stored.load(Ordering::Relaxed) && **self.pools.load() == *pools
     }
 
     /// The number of documents.

@@ -26,16 +26,22 @@ fn content(config_map: &ConfigMap) -> Result<PoolMemory, String> {
 }
 
 impl ConfigMaps {
-    /// Takes up what pools remember, if this is the ConfigMap with that. One that cannot be read says nothing; the leader writes it
-    /// again.
+    /// Takes up what pools remember, if this is the ConfigMap with that. If it cannot be read, what was read before stays in force; the
+    /// leader writes it again.
     pub(super) fn take_up_pools(&self, config_map: &ConfigMap) -> bool {
         let is_meant = config_map.name_any() == POOLS_NAME;
         if is_meant {
-            let read = content(config_map).unwrap_or_else(|why| {
-                tracing::warn!(config_map = POOLS_NAME, why, "what pools remember cannot be read, so new nodes get nothing of it until their pools' nodes have been counted again");
-                PoolMemory::default()
-            });
-            self.states.remember_pools(read);
+            match content(config_map) {
+                Ok(read) => self.states.remember_pools(Arc::new(read)),
+                Err(why) => {
+                    tracing::warn!(
+                        config_map = POOLS_NAME,
+                        why,
+                        "what pools remember cannot be read; the leader counts what their nodes have, and writes it again"
+                    );
+                    self.states.pools_are_gone();
+                }
+            }
         }
         is_meant
     }
@@ -49,7 +55,7 @@ impl ConfigMaps {
             Some(config_map) => {
                 self.take_up_pools(&config_map);
             }
-            None => self.states.remember_pools(PoolMemory::default()),
+            None => self.states.pools_are_gone(),
         }
         Ok(self.states.pools())
     }

@@ -135,9 +135,9 @@ pub(super) async fn report(args: &ReportArgs, invocation: Invocation) -> anyhow:
     let (set, policies_unknown) = effective_policies::in_force(&client, &place, &sources).await?;
     let mut gathering = Gathering::new(args, &set, prices.as_ref());
     let known = Known { identity: args.served.identity, configuration: &args.served.configuration };
-    known_node::each(&client, &place, &known, |member| gathering.add(member)).await?;
+    let remembered = known_node::each(&client, &place, &known, |member| gathering.add(member)).await?;
     if set.pools_remember() {
-        gathering.remember(&*known_node::pool_memory(&client, &place.namespace).await);
+        gathering.remember(&remembered);
     }
     anyhow::ensure!(gathering.report.nodes > 0, "the cluster has no nodes, so there is nothing to report");
     let mut left_alone_unknown = None;

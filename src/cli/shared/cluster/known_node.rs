@@ -155,7 +155,7 @@ pub(in crate::cli) struct Known<'a> {
     pub(in crate::cli) configuration: &'a ConfigurationArgs,
 }
 
-/// Reads all nodes of a cluster, page by page, with what is known about their past.
+/// Reads all nodes of a cluster, page by page, with what is known about their past. Returns what their pools remember.
 ///
 /// # Errors
 /// Returns an error if nodes or saved state cannot be read, or the first error of `take`.
@@ -164,7 +164,7 @@ pub(in crate::cli) async fn each(
     place: &ClusterTarget,
     known: &Known<'_>,
     mut take: impl FnMut(Result<KnownNode, Unreadable>) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Arc<PoolMemory>> {
     let maps = ConfigMaps::new(client.clone(), &place.namespace, Arc::new(SavedStates::new(known.identity)));
     maps.read(saved_state::tell_unused).await.context("could not read saved state")?;
     let inventories = inventory_answers(client, &place.namespace).await;
@@ -184,7 +184,7 @@ pub(in crate::cli) async fn each(
         }
         next = page.next;
         if next.is_none() {
-            return Ok(());
+            return Ok(maps.states().pools());
         }
     }
 }

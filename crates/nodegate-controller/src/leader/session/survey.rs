@@ -63,6 +63,7 @@ impl LeaderSession {
         // A node may have become one that waits for too long meanwhile.
         self.reconciler.count_fleet(Timestamp::now());
         self.reconciler.news().notify_one();
+        self.reconciler.shared().notify_one();
         findings
     }
 }

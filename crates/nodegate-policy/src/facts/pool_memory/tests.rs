@@ -104,6 +104,34 @@ fn a_pool_without_nodes_keeps_what_it_remembered_until_the_retention_is_over() {
 }
 
 #[test]
+fn deleting_nodes_settles_no_disagreement_and_changing_one_that_is_there_does() {
+    let gpu = |labels: Json| (&["gpu"] as &[&str], labels);
+    let (ml, web, none) = (gpu(json!({"team": "ml"})), gpu(json!({"team": "web"})), gpu(json!({})));
+    let nodes = |all: &[&(&'static [&'static str], Json)]| all.iter().map(|one| (*one).clone()).collect::<Vec<_>>();
+    let memory = |before: &PoolMemory, all: &[&(&'static [&'static str], Json)]| after(before, &nodes(all), 1);
+    let lacking = memory(&PoolMemory::default(), &[&ml, &ml, &none]);
+    let left = memory(&lacking, &[&ml, &ml]);
+    assert_eq!(given(&left, &["gpu"]), [""; 0], "its kubelet has deleted it");
+    let text = left.pools["gpu"].disagreements["team"].to_string();
+    assert_eq!(text, "\"ml\" on 2 nodes, another or none on nodes that are gone");
+    assert_eq!(memory(&left, &[&ml, &ml]), left, "nor does time");
+    assert_eq!(given(&memory(&left, &[&ml]), &["gpu"]), [""; 0], "nor does another that leaves");
+    // It has joined again without the label, and somebody labels it.
+    let again = memory(&left, &[&ml, &ml, &none]);
+    assert_eq!(given(&again, &["gpu"]), [""; 0]);
+    assert_eq!(given(&memory(&again, &[&ml, &ml, &ml]), &["gpu"]), ["team=ml"]);
+    // All get another value.
+    let differing = memory(&PoolMemory::default(), &[&ml, &ml, &web]);
+    assert_eq!(given(&memory(&differing, &[&ml, &ml]), &["gpu"]), [""; 0]);
+    assert_eq!(given(&memory(&differing, &[&web, &web, &web]), &["gpu"]), ["team=web"]);
+    let of_many = ["a", "b", "c", "d", "e", "f"].map(|team| gpu(json!({"team": team})));
+    let of_many = memory(&PoolMemory::default(), &of_many.iter().collect::<Vec<_>>());
+    let last = gpu(json!({"team": "f"}));
+    assert_eq!(given(&memory(&of_many, &[&last]), &["gpu"]), [""; 0], "a value that is not listed");
+    assert_eq!(given(&memory(&of_many, &[&last, &last]), &["gpu"]), ["team=f"]);
+}
+
+#[test]
 fn a_label_that_is_removed_from_all_nodes_is_forgotten() {
     let full = after(&PoolMemory::default(), &[(&["gpu"], json!({"team": "ml"}))], 1);
     assert_eq!(after(&full, &[(&["gpu"], json!({}))], 2), PoolMemory::default());
@@ -139,5 +167,9 @@ fn what_is_remembered_fits_into_one_config_map() {
     let kept: usize = memory.pools.values().map(|pool| pool.labels.len()).sum();
     assert_eq!(kept + memory.left_out, 20 * 512);
     assert!(memory.left_out > 0 && memory.pools["pool-00"].labels.len() == 512);
+    // A pool with few labels is remembered, whatever its name is.
+    let small = ["small"];
+    let with_small = nodes.iter().cloned().chain([(small.as_slice(), json!({"team": "ml"}))]).collect::<Vec<_>>();
+    assert_eq!(given(&after(&memory, &with_small, 2), &["small"]), ["team=ml"]);
     assert!(serde_json::to_string(&memory).unwrap().len() < 900 * 1024);
 }
