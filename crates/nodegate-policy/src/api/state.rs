@@ -3,15 +3,22 @@
 //! `nodeName`, `labels` and `capturedAt` are those of the reference operator's `state.json`, so its
 //! documents can be read. Unknown fields are kept, because a newer version may have written them.
 
+mod authenticated;
+mod bootstrap;
 mod change;
+mod digits;
 mod provisioned;
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+pub use authenticated::AuthenticatedAs;
+pub use bootstrap::{Bootstrap, BootstrapDocument};
 pub use change::{Change, How};
-pub use provisioned::{ObjectLabels, ProvisionedBy};
+pub use digits::Uid;
+pub use provisioned::{ObjectLabels, ProvisionedBy, ProvisionedDocument, ProvisionerObject};
 
 /// The `state.json` document of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -60,7 +67,7 @@ pub struct SavedState {
     /// What the API server authenticated about the kubelet that created this node object, if a policy asked for it: the evidence
     /// for its pools, as lines of text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub authenticated_as: Option<String>,
+    pub authenticated_as: Option<AuthenticatedAs>,
     /// Who asked for the certificates of this node's kubelets, if a policy asks for it. Those of the kubelet that created the last
     /// node object are last.
     #[serde(default, skip_serializing_if = "<[Bootstrap]>::is_empty")]
@@ -73,7 +80,7 @@ pub struct SavedState {
     pub not_provisioned_by: Vec<String>,
     /// The uid of the node object that these are about. A version that does not know them keeps them for the next object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provisioned_for: Option<String>,
+    pub provisioned_for: Option<Uid>,
     /// What was asserted about this node object that its kubelet is not proven to be, if a policy asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asserted: Option<Asserted>,
@@ -99,9 +106,14 @@ impl SavedState {
         uid.is_some() && self.node_uid.as_deref() == uid
     }
 
+    /// Whether what is recorded of provisioners' objects is about the node object that it describes.
+    pub(crate) fn is_provisioned(&self) -> bool {
+        self.node_uid.as_deref().zip(self.provisioned_for.as_ref()).is_some_and(|(own, of)| *of == *own)
+    }
+
     /// The provisioners' objects that stood for the machine of the node object that it describes.
     pub fn machines(&self) -> &[ProvisionedBy] {
-        if self.is_of_object(self.provisioned_for.as_deref()) { &self.provisioned_by } else { &[] }
+        if self.is_provisioned() { &self.provisioned_by } else { &[] }
     }
 
     /// What an administrator vouches for, of the node object that it describes.
@@ -112,7 +124,7 @@ impl SavedState {
     /// What is saved of the node that it describes, with the evidence for its pools.
     pub(crate) fn of_last_pool(&self) -> SavedOfPool {
         SavedOfPool {
-            authenticated_as: self.authenticated_as.clone(),
+            authenticated_as: self.authenticated_as.as_ref().map(AuthenticatedAs::text),
             provisioned_by: self.machines().into(),
             adopted: self.adopted().cloned(),
             labels: self.labels.clone(),
@@ -218,32 +230,6 @@ pub struct AssertedMachine {
     /// Whether its own node has another name for certain.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_another_name: bool,
-}
-
-/// Certificates of a kubelet that descend, by renewals, from the same bootstrap.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Bootstrap {
-    /// The name of the user who asked for the first of them.
-    pub user: Box<str>,
-    /// The groups of that user, without those of everyone.
-    #[serde(default, skip_serializing_if = "<[Box<str>]>::is_empty")]
-    pub groups: Box<[Box<str>]>,
-    /// The certificates, as hexadecimal SHA-256 fingerprints of their DER form; the newest are last.
-    pub certificates: Box<[Box<str>]>,
-}
-
-impl Bootstrap {
-    /// Whether this is one of the certificates.
-    pub fn has(&self, certificate: &str) -> bool {
-        self.certificates.iter().any(|known| **known == *certificate)
-    }
-
-    /// Adds a certificate, the newest.
-    pub fn add(&mut self, certificate: &str) {
-        let certificates = std::mem::take(&mut self.certificates);
-        self.certificates = certificates.into_iter().chain([certificate.into()]).collect();
-    }
 }
 
 /// A persisted taint.

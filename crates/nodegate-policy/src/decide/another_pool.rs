@@ -26,7 +26,7 @@ impl PolicySet {
         let last = of(&of_last);
         // An object whose label was not asked for then may have been of any pool.
         let is_unasked =
-            |object: &ProvisionedBy| self.machine_labels().iter().any(|key| object.labels.get(key).is_none());
+            |object: &ProvisionedBy| self.machine_labels().iter().any(|key| object.labels().get(key).is_none());
         let was_of_some = !last.is_empty() || saved.machines().iter().any(is_unasked);
         if last.iter().any(|pool| now.contains(pool)) {
             return None;

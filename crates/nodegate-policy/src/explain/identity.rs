@@ -69,7 +69,7 @@ fn machine(node: &str, evidence: &Evidence<'_>) -> BTreeMap<String, Vec<String>>
                 texts.push(text);
             }
         };
-        note("object", format!("{} {}", object.kind, object.name));
+        note("object", format!("{} {}", object.kind(), object.name));
         note("providerID", object.provider_id.to_string());
         if object.by_instance {
             note("instance", instance_of(&object.provider_id).to_owned());

@@ -107,7 +107,7 @@ impl Asserted {
             }
         }
         let is_own = |machine: &AssertedMachine| {
-            own.found.iter().any(|object| object.group == machine.group && *object.name == *machine.name)
+            own.found.iter().any(|object| object.group() == machine.group && *object.name == *machine.name)
         };
         self.machines.retain(|machine| !is_own(machine));
         // Of a node whose own bootstrap is not known, it is not known which are others.
@@ -139,7 +139,7 @@ impl Asserted {
             }
         };
         let known = &mut lines[at];
-        if known.certificates.len() < CERTIFICATES_MAX && !known.has(certificate) {
+        if known.certificates().len() < CERTIFICATES_MAX && !known.has(certificate) {
             known.add(certificate);
         }
     }
@@ -168,7 +168,7 @@ impl PolicySet {
 
     /// The objects that stand for a node's machine, without those in other namespaces, where others may write them.
     fn machines_that_count<'e>(&self, evidence: &'e Evidence<'_>) -> impl Iterator<Item = &'e ProvisionedBy> {
-        evidence.machines().found.iter().filter(|object| self.pools().counts(&object.kind, &object.name))
+        evidence.machines().found.iter().filter(|object| self.pools().counts(object.kind(), &object.name))
     }
 
     /// The node's provider ID, if it is that of another machine than the one that the node is proven to be.
@@ -185,7 +185,7 @@ impl PolicySet {
         let own = own.into_iter().find(|object| !object.provider_id.is_empty());
         let proven = match (own, self.instances(evidence).as_deref()) {
             (Some(own), _) => vec![
-                ("object", vec![format!("{} {}", own.kind, own.name)]),
+                ("object", vec![format!("{} {}", own.kind(), own.name)]),
                 ("providerID", vec![own.provider_id.to_string()]),
             ],
             (None, Some([instance, ..])) if *instance != instance_of(asserted) && !with_id.is_empty() => {
@@ -221,9 +221,9 @@ impl PolicySet {
             if others == pools {
                 continue;
             }
-            found.extend(line.certificates.iter().map(|certificate| Contradiction {
+            found.extend(line.certificates().map(|certificate| Contradiction {
                 assertion: Assertion::Certificate,
-                asserted: certificate.to_string(),
+                asserted: certificate,
                 evidence: asked(other.user(), &others),
                 proven: asked(own.user(), &pools),
             }));
@@ -316,7 +316,7 @@ mod tests {
         let (set, none) = (pools(), MachinesOfNode::default());
         let with = |asserted: &Asserted, now| asserted.clone().with(&set, now, &none, Some(&by("g1")));
         let lines = |asserted: &Asserted| -> Vec<(String, usize)> {
-            asserted.certificates.iter().map(|one| (one.user[17..].to_owned(), one.certificates.len())).collect()
+            asserted.certificates.iter().map(|one| (one.user()[17..].to_owned(), one.certificates().len())).collect()
         };
         let line = |token: &str, count| (token.to_owned(), count);
         let many = ["g1", "c1", "c2", "c3", "c4"].repeat(20);

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::api::state::{Bootstrap, SavedState};
+use crate::api::state::{Bootstrap, BootstrapDocument, SavedState};
 
 /// The key of extra information with the fingerprint of the requester's client certificate (Kubernetes 1.32,
 /// `k8s.io/apiserver/pkg/authentication/user`, `CredentialIDKey`).
@@ -47,17 +47,18 @@ impl Bootstrapper {
 
     /// Who asked for recorded certificates. `None` if there is too much to know of them.
     pub(crate) fn of(known: &Bootstrap) -> Option<Self> {
-        Self::new(&known.user, known.groups.iter().map(|group| &**group))
+        Self::new(known.user(), known.groups().iter().map(|group| &**group))
     }
 
     /// Whether they asked for these certificates.
     pub fn is_of(&self, known: &Bootstrap) -> bool {
-        *known.user == *self.user && known.groups.iter().map(|group| &**group).eq(self.groups())
+        *known.user() == *self.user && known.groups().iter().map(|group| &**group).eq(self.groups())
     }
 
     /// As a record has them, without certificates.
     pub fn to_record(&self) -> Bootstrap {
-        Bootstrap { user: self.user.clone(), groups: self.groups.as_slice().into(), certificates: Box::default() }
+        let (user, groups) = (self.user.clone(), self.groups.as_slice().into());
+        BootstrapDocument { user, groups, certificates: Vec::new() }.into()
     }
 
     /// The name of the user.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::api::pools::MachineKind;
-use crate::api::state::{Adopted, Asserted, SavedOfPool, SavedState};
+use crate::api::state::{Adopted, Asserted, AuthenticatedAs, SavedOfPool, SavedState};
 use crate::facts::NodeFacts;
 use crate::facts::asserted::Assertions;
 use crate::facts::bootstrap::{self, Bootstrapper, CREDENTIAL_ID};
@@ -113,10 +113,10 @@ impl<'a> Evidence<'a> {
     /// `guarded`: the guard was in force then, so that the API server checked it.
     pub fn of_stored(node: &NodeFacts<'_>, saved: &SavedState, guarded: bool) -> Option<Evidence<'static>> {
         let is_of_node = saved.is_of_object(node.uid.as_deref());
-        let recorded = saved.authenticated_as.as_deref().filter(|_| is_of_node);
+        let recorded = saved.authenticated_as.as_ref().filter(|_| is_of_node).map(AuthenticatedAs::text);
         let machines = if is_of_node { MachinesOfNode::recorded(saved) } else { MachinesOfNode::default() };
-        let text = match recorded.and_then(|text| Evidence::read(text, &node.name)) {
-            Some(recorded) => recorded.text.into_owned(),
+        let text = match recorded.filter(|text| Evidence::read(text, &node.name).is_some()) {
+            Some(recorded) => recorded,
             None => {
                 let left = node.annotation(AUTHENTICATED_AS).filter(|_| guarded);
                 let left = left.and_then(|text| Evidence::read(text, &node.name));

@@ -36,7 +36,7 @@ pub enum Absence {
 impl MachinesOfNode {
     /// What the record of a node object says.
     pub(crate) fn recorded(saved: &SavedState) -> Self {
-        if !saved.is_of_object(saved.provisioned_for.as_deref()) {
+        if !saved.is_provisioned() {
             return Self::default();
         }
         let (found, absent) = (saved.provisioned_by.to_vec(), saved.not_provisioned_by.clone());
@@ -77,10 +77,10 @@ impl MachinesOfNode {
             let same_machine = !now.provider_id.is_empty() && known.provider_id == now.provider_id;
             known.name == now.name && same_machine
         };
-        let is_new = |now: &&ProvisionedBy| !recorded.iter().any(|known| known.group == now.group);
+        let is_new = |now: &&ProvisionedBy| !recorded.iter().any(|known| known.group() == now.group());
         let new = self.found.iter().filter(is_new).cloned();
         let as_it_is = |known: &ProvisionedBy| {
-            let mut of_group = self.found.iter().filter(|now| now.group == known.group);
+            let mut of_group = self.found.iter().filter(|now| now.group() == known.group());
             let now = of_group.clone().find(|now| now.uid == known.uid);
             // After a restore from a backup it has another uid.
             now.or_else(|| of_group.find(|now| is_restored(known, now))).unwrap_or(known).clone()
@@ -91,9 +91,9 @@ impl MachinesOfNode {
 
     /// What the objects of this kind whose names count have as the value of a label.
     pub(crate) fn label(&self, kind: MachineKind, key: &str, counts: impl Fn(&str) -> bool) -> LabelOfMachine<'_> {
-        let of_kind = self.found.iter().filter(|object| object.kind == kind.as_str());
+        let of_kind = self.found.iter().filter(|object| object.kind() == kind.as_str());
         let objects: Vec<&ProvisionedBy> = of_kind.filter(|object| counts(&object.name)).collect();
-        let values: Option<Vec<&str>> = objects.iter().map(|object| object.labels.get(key)).collect();
+        let values: Option<Vec<&str>> = objects.iter().map(|object| object.labels().get(key)).collect();
         // Two provisioners may have an object of the same machine, of which only one has this label.
         let Some(values) = values else { return LabelOfMachine::Unknown };
         let mut values = values.into_iter().filter(|value| !value.is_empty());
@@ -158,6 +158,7 @@ pub fn node_names(provider_id: &str) -> Vec<Cow<'_, str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::state::ProvisionedDocument;
 
     #[test]
     fn names_are_derived_from_the_id_where_the_provider_does_so() {
@@ -182,18 +183,18 @@ mod tests {
 
     #[test]
     fn objects_that_disagree_name_no_pool() {
-        let object = |kind: MachineKind, value: &str| ProvisionedBy {
-            group: "g".into(),
-            kind: kind.as_str().into(),
-            name: "ns/n".into(),
-            uid: "u".into(),
-            provider_id: "".into(),
-            by_instance: false,
-            labels: [("pool", value)].into_iter().collect(),
+        let object = |kind: MachineKind, namespace: &str, value: &str| -> ProvisionedBy {
+            let object = ProvisionedDocument {
+                kind: kind.as_str().into(),
+                name: format!("{namespace}/n"),
+                labels: [("pool", value)].into_iter().collect(),
+                ..ProvisionedDocument::default()
+            };
+            object.into()
         };
         let (claim, machine) = (MachineKind::NodeClaim, MachineKind::Machine);
-        let [gpu, cpu, without, other] =
-            [(claim, "gpu"), (claim, "cpu"), (claim, ""), (machine, "cpu")].map(|(kind, value)| object(kind, value));
+        let [gpu, cpu, without, other] = [(claim, "gpu"), (claim, "cpu"), (claim, ""), (machine, "cpu")]
+            .map(|(kind, value)| object(kind, "ns", value));
         let label = |found: &[&ProvisionedBy], absence, kind, key| {
             let found = found.iter().copied().cloned().collect();
             let machines = MachinesOfNode { found, absence, absent: vec!["Machine".to_owned()] };
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(label(&[&gpu, &cpu], all, claim, "pool"), "none");
         assert_eq!(label(&[&without], all, claim, "pool"), "none");
         assert_eq!(label(&[&without], Absence::Unknown, claim, "pool"), "unknown", "there may be one with it");
-        let elsewhere = ProvisionedBy { name: "other/n".into(), ..cpu };
+        let elsewhere = object(claim, "other", "cpu");
         assert_eq!(label(&[&elsewhere], all, claim, "pool"), "none");
         assert_eq!(label(&[&elsewhere, &gpu], all, claim, "pool"), "gpu");
         assert_eq!(label(&[&without, &gpu], all, claim, "pool"), "gpu");
@@ -222,22 +223,26 @@ mod tests {
 
     #[test]
     fn a_recorded_object_is_displaced_by_no_other_and_has_its_present_labels() {
-        let object = |group: &str, uid: &str, id: &str, pool: &str| ProvisionedBy {
-            group: group.to_owned().into(),
-            kind: "Machine".into(),
-            name: "ns/n".into(),
-            uid: uid.into(),
-            provider_id: id.into(),
-            by_instance: false,
-            labels: [("pool", pool)].into_iter().collect(),
+        let named = |name: &str, group: &str, uid: &str, id: &str, pool: &str| -> ProvisionedBy {
+            let object = ProvisionedDocument {
+                group: group.to_owned().into(),
+                kind: "Machine".into(),
+                name: name.to_owned(),
+                uid: uid.to_owned(),
+                provider_id: id.to_owned(),
+                labels: [("pool", pool)].into_iter().collect(),
+                ..ProvisionedDocument::default()
+            };
+            object.into()
         };
+        let object = |group: &str, uid: &str, id: &str, pool: &str| named("ns/n", group, uid, id, pool);
         let machines = |found: &[&ProvisionedBy]| MachinesOfNode {
             found: found.iter().copied().cloned().collect(),
             ..MachinesOfNode::default()
         };
         let known = object("a", "1", "x://1", "gpu");
         let (moved, restored) = (object("a", "1", "x://1", "cpu"), object("a", "2", "x://1", "cpu"));
-        let foreign = ProvisionedBy { name: "foreign/n".into(), ..restored.clone() };
+        let foreign = named("foreign/n", "a", "2", "x://1", "cpu");
         let (other, of_another_group) = (object("a", "3", "x://3", "cpu"), object("b", "4", "x://1", "gpu"));
         for (now, expected) in [
             (vec![], vec![&known]),

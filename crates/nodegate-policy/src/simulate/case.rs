@@ -14,7 +14,7 @@ use crate::api::case::{
 use crate::api::policy::EntryMode;
 use crate::api::schema::ShapeFault;
 use crate::api::source::{FieldPath, Tree};
-use crate::api::state::{Adopted, Owned, ProvisionedBy, SavedState, SavedTaint};
+use crate::api::state::{Adopted, Owned, ProvisionedDocument, SavedState, SavedTaint};
 use crate::explain::{may_be_pool, pool_names};
 use crate::facts::bootstrap::{CREDENTIAL_ID, credential_id};
 use crate::{
@@ -128,17 +128,15 @@ pub fn scene(set: &PolicySet, case: &Case, node: Json) -> Result<Scene, Simulati
         Some(known)
     });
     let asked = set.machine_labels().into_iter();
-    let machine = case.provisioned_by.as_ref().map(|MachineCase { kind, provider_id, labels }| ProvisionedBy {
-        group: "".into(),
+    let machine = case.provisioned_by.as_ref().map(|MachineCase { kind, provider_id, labels }| ProvisionedDocument {
         kind: kind.as_str().into(),
-        name: "example".into(),
-        uid: "".into(),
-        provider_id: provider_id.as_deref().unwrap_or_default().into(),
-        by_instance: false,
+        name: "example".to_owned(),
+        provider_id: provider_id.clone().unwrap_or_default(),
         labels: asked.map(|key| (key.to_owned(), String::new())).chain(labels.clone()).collect(),
+        ..ProvisionedDocument::default()
     });
     let extra = (!extra.is_empty()).then(|| json!(extra).to_string());
-    let found = machine.into_iter().collect();
+    let found = machine.into_iter().map(Into::into).collect();
     let machines = MachinesOfNode { found, absence: Absence::Certain, ..MachinesOfNode::default() };
     Ok(Scene {
         node,
@@ -196,7 +194,7 @@ fn saved_state(saved: &SavedCase, node: &str) -> Result<SavedState, SimulationEr
     let saved_taint = |text: &String| serde_json::from_value::<SavedTaint>(taint(text)?).map_err(SimulationError::new);
     Ok(SavedState {
         node_uid: saved.node_uid.clone(),
-        authenticated_as: saved.authenticated_as.as_ref().map(|lines| lines.join("\n")),
+        authenticated_as: saved.authenticated_as.as_ref().map(|lines| lines.join("\n").into()),
         adopted: (!saved.adopted.is_empty()).then(|| Adopted {
             node_uid: saved.node_uid.clone().unwrap_or_default(),
             pools: saved.adopted.clone(),

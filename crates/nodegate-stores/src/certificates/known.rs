@@ -1,6 +1,8 @@
 //! What is known of certificates.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::Fingerprint;
@@ -24,7 +26,7 @@ pub(super) const OF_NODE_MAX: usize = 64;
 /// The certificates, by fingerprint and by node.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    certificates: HashMap<Fingerprint, Box<Certificate>>,
+    certificates: HashSet<Box<Certificate>>,
     /// Of each node, the oldest first.
     of_nodes: HashMap<Arc<str>, Vec<Fingerprint>>,
     /// Who asked for them: nearly all of a pool have the same token.
@@ -42,6 +44,27 @@ struct Certificate {
     is_deleted: bool,
 }
 
+// The fingerprint is the key: it is kept once.
+impl Borrow<Fingerprint> for Box<Certificate> {
+    fn borrow(&self) -> &Fingerprint {
+        &self.issued.certificate
+    }
+}
+
+impl Hash for Certificate {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.issued.certificate.hash(state);
+    }
+}
+
+impl PartialEq for Certificate {
+    fn eq(&self, other: &Self) -> bool {
+        self.issued.certificate == other.issued.certificate
+    }
+}
+
+impl Eq for Certificate {}
+
 impl Known {
     /// A listing of the requests begins.
     pub(super) fn begin_listing(&mut self) {
@@ -52,7 +75,7 @@ impl Known {
     pub(super) fn end_listing(&mut self) {
         let is_missing = |known: &&Certificate| known.listing < self.listing && !known.is_deleted;
         let mut missing: Vec<&Issued> =
-            self.certificates.values().map(|known| &**known).filter(is_missing).map(|known| &known.issued).collect();
+            self.certificates.iter().map(|known| &**known).filter(is_missing).map(|known| &known.issued).collect();
         missing.sort_unstable_by_key(|issued| (issued.at, issued.certificate));
         let missing: Vec<Fingerprint> = missing.into_iter().map(|issued| issued.certificate).collect();
         missing.into_iter().for_each(|certificate| self.is_deleted(certificate));
@@ -61,10 +84,11 @@ impl Known {
     /// Takes up a certificate. Returns whether it was not known.
     pub(super) fn take_up(&mut self, mut issued: Issued) -> bool {
         let listing = self.listing;
-        if let Some(known) = self.certificates.get_mut(&issued.certificate) {
+        if let Some(mut known) = self.certificates.take(&issued.certificate) {
             // Who asked for it does not change. Only who may write in the name of the signer could say otherwise.
             known.listing = listing;
             known.is_deleted = false;
+            self.certificates.insert(known);
             return false;
         }
         self.share(&mut issued);
@@ -75,7 +99,7 @@ impl Known {
         // Nearly always the only one.
         of_node.reserve_exact(1);
         of_node.insert(at, issued.certificate);
-        self.certificates.insert(issued.certificate, Box::new(Certificate { issued, listing, is_deleted: false }));
+        self.certificates.insert(Box::new(Certificate { issued, listing, is_deleted: false }));
         true
     }
 
@@ -96,9 +120,11 @@ impl Known {
 
     /// The request of a certificate was deleted.
     pub(super) fn is_deleted(&mut self, certificate: Fingerprint) {
-        let Some(known) = self.certificates.get_mut(&certificate).filter(|known| !known.is_deleted) else { return };
-        known.is_deleted = true;
-        self.deleted.push_back(certificate);
+        let Some(mut known) = self.certificates.take(&certificate) else { return };
+        if !std::mem::replace(&mut known.is_deleted, true) {
+            self.deleted.push_back(certificate);
+        }
+        self.certificates.insert(known);
         while self.deleted.len() > DELETED_MAX {
             let Some(oldest) = self.deleted.pop_front() else { return };
             if self.certificates.get(&oldest).is_some_and(|known| known.is_deleted) {
@@ -108,7 +134,7 @@ impl Known {
     }
 
     fn forget(&mut self, certificate: Fingerprint) {
-        let Some(known) = self.certificates.remove(&certificate) else { return };
+        let Some(known) = self.certificates.take(&certificate) else { return };
         if let Some(of_node) = self.of_nodes.get_mut(&known.issued.node) {
             of_node.retain(|other| *other != certificate);
             if of_node.is_empty() {
@@ -189,13 +215,7 @@ impl Known {
         }
         for known in &mut all {
             // The oldest ones go, but for the one that the node was created with.
-            let mut surplus = known.certificates.len().saturating_sub(CERTIFICATES_MAX);
-            let stays = |one: &&str| {
-                let goes = surplus > 0 && *one != certificate;
-                surplus -= usize::from(goes);
-                !goes
-            };
-            known.certificates = known.certificates.iter().map(|one| &**one).filter(stays).map(Into::into).collect();
+            known.keep_newest(CERTIFICATES_MAX, certificate);
         }
         all.drain(..all.len().saturating_sub(BOOTSTRAPS_MAX));
         all.into()

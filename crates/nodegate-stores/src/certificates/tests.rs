@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::request::Asked;
 use super::*;
 use nodegate_base::text::hexadecimal;
+use nodegate_policy::api::state::BootstrapDocument;
 
 /// A certificate for a user, and its fingerprint as the API server writes it.
 fn certificate(user: &str) -> (String, String) {
@@ -109,11 +110,12 @@ fn known(all: impl IntoIterator<Item = Issued>) -> Known {
 }
 
 fn recorded(token: &str, certificates: &[u16]) -> Bootstrap {
-    Bootstrap {
+    let recorded = BootstrapDocument {
         user: format!("system:bootstrap:{token}").into(),
         groups: [format!("pool:{token}").into()].into(),
-        certificates: certificates.iter().map(|one| name(*one).into()).collect(),
-    }
+        certificates: certificates.iter().map(|one| name(*one)).collect(),
+    };
+    recorded.into()
 }
 
 fn saved(bootstrapped_by: &[Bootstrap]) -> SavedState {

@@ -224,7 +224,7 @@ impl MachineObjects {
     fn take_up(&self, provisioner: Provisioner, object: &Watched) {
         let mut known = self.known.write();
         let object = MachineObject::read(provisioner, object, &known.asked().labels);
-        let changed = known.take_up(object);
+        let changed = known.take_up(provisioner, object);
         drop(known);
         if let Some(changed) = changed {
             self.tell(changed.iter().flatten().map(|object| &**object));

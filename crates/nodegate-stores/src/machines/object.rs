@@ -1,11 +1,16 @@
 //! What is read of the objects that provisioners make for machines.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::sync::Arc;
+
 use kube::ResourceExt as _;
 use kube::core::Object;
 use serde::{Deserialize, Serialize};
 
 use nodegate_policy::api::pools::MachineKind;
-use nodegate_policy::api::state::{AssertedMachine, ProvisionedBy};
+use nodegate_policy::api::state::{AssertedMachine, ProvisionedBy, ProvisionedDocument, ProvisionerObject};
 use nodegate_policy::{instance_of, is_named_after, node_names};
 
 /// An API with such objects. Each has the ID of its machine, the labels of its pool, and what the provider says of the machine.
@@ -79,15 +84,18 @@ const NAMES_MAX: usize = 16;
 /// An object, as it is kept.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MachineObject {
-    pub(super) provisioner: Provisioner,
-    /// `NAME`, or `NAMESPACE/NAME`.
-    pub(super) name: Box<str>,
-    uid: Box<str>,
-    pub(super) provider_id: Box<str>,
-    /// The names of the machine, in lower case, as those of nodes are.
-    pub(super) host_names: Box<[Box<str>]>,
-    /// The values of the labels that are asked for, in their order; empty for those that it does not have.
-    values: Box<[Box<str>]>,
+    /// What is recorded of the node of its machine.
+    object: Arc<ProvisionerObject>,
+    /// The names of the machine, in lower case, as those of nodes are, a line each.
+    host_names: Box<str>,
+}
+
+impl Deref for MachineObject {
+    type Target = ProvisionerObject;
+
+    fn deref(&self) -> &ProvisionerObject {
+        &self.object
+    }
 }
 
 impl MachineObject {
@@ -101,21 +109,41 @@ impl MachineObject {
         let provider_id = ids.into_iter().flatten().find(|id| !id.is_empty()).unwrap_or_default();
         let addresses = status.and_then(|status| status.addresses.as_deref()).unwrap_or_default();
         let is_name = |address: &&Address| {
-            NAMES.contains(&&*address.kind) && !address.address.is_empty() && !address.address.starts_with("localhost")
+            let (kind, text) = (&*address.kind, &address.address);
+            NAMES.contains(&kind) && !text.is_empty() && !text.contains('\n') && !text.starts_with("localhost")
         };
         let names = addresses.iter().filter(is_name).take(NAMES_MAX);
-        let mut host_names: Vec<Box<str>> = names.map(|name| name.address.to_ascii_lowercase().into()).collect();
+        let mut host_names: Vec<String> = names.map(|name| name.address.to_ascii_lowercase()).collect();
         host_names.sort_unstable();
         host_names.dedup();
-        let values = asked.iter().map(|key| object.labels().get(&**key).map_or("", String::as_str).into());
-        Self {
-            provisioner,
+        let value = |key: &str| object.labels().get(key).map_or("", String::as_str);
+        let document = ProvisionedDocument {
+            group: provisioner.group().into(),
+            kind: provisioner.kind().as_str().into(),
             name: name_of(object),
-            uid: object.uid().unwrap_or_default().into(),
-            provider_id: provider_id.into(),
-            host_names: host_names.into(),
-            values: values.collect(),
-        }
+            uid: object.uid().unwrap_or_default(),
+            provider_id: provider_id.to_owned(),
+            by_instance: false,
+            labels: asked.iter().map(|key| (key.clone(), value(key))).collect(),
+        };
+        Self { object: ProvisionedBy::from(document).object, host_names: host_names.join("\n").into() }
+    }
+
+    /// Whether it is of this API.
+    pub(super) fn is_of(&self, provisioner: Provisioner) -> bool {
+        self.group() == provisioner.group()
+    }
+
+    fn host_names(&self) -> impl Iterator<Item = &str> {
+        self.host_names.lines()
+    }
+
+    /// The texts by which it is found: its name, those of the machine, and its instance in lower case, from which the names of nodes are
+    /// derived. Each once.
+    pub(super) fn texts(&self) -> BTreeSet<Cow<'_, str>> {
+        let instance = Some(self.instance().to_ascii_lowercase()).filter(|instance| !instance.is_empty());
+        let names = self.host_names().map(Cow::Borrowed);
+        names.chain([Cow::Borrowed(&*self.name)]).chain(instance.map(Cow::Owned)).collect()
     }
 
     /// The instance in the ID of its machine; empty if it has none yet.
@@ -126,7 +154,7 @@ impl MachineObject {
     /// The names of nodes that it leads to.
     pub(super) fn node_names(&self) -> Vec<Box<str>> {
         let derived = node_names(&self.provider_id).into_iter().map(|name| Box::from(&*name));
-        let mut names: Vec<Box<str>> = derived.chain(self.host_names.iter().cloned()).collect();
+        let mut names: Vec<Box<str>> = derived.chain(self.host_names().map(Into::into)).collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -134,20 +162,24 @@ impl MachineObject {
 
     /// Whether it leads to the node with this name.
     pub(super) fn leads_to(&self, node: &str) -> bool {
-        self.host_names.iter().any(|name| **name == *node)
-            || node_names(&self.provider_id).iter().any(|name| **name == *node)
+        self.host_names().any(|name| name == node) || node_names(&self.provider_id).iter().any(|name| **name == *node)
     }
 
     /// Whether its node has one of these names for certain.
-    pub(super) fn is_named(&self) -> bool {
+    fn is_named(&self) -> bool {
         !self.host_names.is_empty() || is_named_after(&self.provider_id)
+    }
+
+    /// Whether it has a machine whose node may have a name that does not lead to it.
+    pub(super) fn is_nameless(&self) -> bool {
+        !self.instance().is_empty() && !self.is_named()
     }
 
     /// As it is recorded of the node with this name, which has its provider ID.
     pub(super) fn asserted(&self, node: &str) -> AssertedMachine {
         AssertedMachine {
-            group: self.provisioner.group().to_owned(),
-            kind: self.provisioner.kind().as_str().to_owned(),
+            group: self.group().to_owned(),
+            kind: self.kind().to_owned(),
             name: self.name.to_string(),
             provider_id: self.provider_id.to_string(),
             has_another_name: self.is_named() && !self.leads_to(node),
@@ -155,24 +187,15 @@ impl MachineObject {
     }
 
     /// As it is recorded of a node. `by_instance`: whether its instance has led to it.
-    pub(super) fn provisioned(&self, asked: &[Box<str>], by_instance: bool) -> ProvisionedBy {
-        let labels = asked.iter().zip(&self.values).map(|(key, value)| (key.clone(), value.clone()));
-        ProvisionedBy {
-            group: self.provisioner.group().into(),
-            kind: self.provisioner.kind().as_str().into(),
-            name: self.name.clone(),
-            uid: self.uid.clone(),
-            provider_id: self.provider_id.clone(),
-            by_instance,
-            labels: labels.collect(),
-        }
+    pub(super) fn provisioned(&self, by_instance: bool) -> ProvisionedBy {
+        ProvisionedBy { object: self.object.clone(), by_instance }
     }
 }
 
 /// `NAME`, or `NAMESPACE/NAME`.
-pub(super) fn name_of(object: &Watched) -> Box<str> {
+pub(super) fn name_of(object: &Watched) -> String {
     match object.namespace() {
-        Some(namespace) => format!("{namespace}/{}", object.name_any()).into(),
-        None => object.name_any().into(),
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
     }
 }

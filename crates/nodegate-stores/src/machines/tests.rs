@@ -39,7 +39,7 @@ fn machine(name: &str, id: &str, addresses: Value) -> Watched {
 /// The names of what is found, and how certain it is that there is no more.
 fn found(objects: &MachineObjects, node: &str, instances: Option<&[&str]>) -> (Vec<String>, Absence) {
     let MachinesOfNode { found, absence, absent: _ } = objects.of_node(KINDS, node, instances);
-    (found.into_iter().map(|object| object.name.into()).collect(), absence)
+    (found.into_iter().map(|object| object.name.to_string()).collect(), absence)
 }
 
 fn names(found: &[&str]) -> Vec<String> {

@@ -2,29 +2,86 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
 
-use serde::de::Deserializer;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
-/// An object that a provisioner made for the machine of a node.
+use super::digits::Uid;
+use super::shared::SharedValues;
+
+/// An object that a provisioner made for the machine of a node, as the record of that node has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(from = "ProvisionedDocument", into = "ProvisionedDocument")]
 pub struct ProvisionedBy {
-    /// The group of its API. Each has one object of a machine.
-    #[serde(deserialize_with = "known")]
-    pub group: Cow<'static, str>,
-    /// Its kind, as in `nameFrom`. A text, so that one of a newer version does not make the record unreadable.
-    #[serde(deserialize_with = "known")]
-    pub kind: Cow<'static, str>,
+    /// The object. A replica that follows the objects has the same one.
+    pub object: Arc<ProvisionerObject>,
+    /// Whether the kubelet was authenticated as that instance. Otherwise the node's name has led to the object.
+    pub by_instance: bool,
+}
+
+impl Deref for ProvisionedBy {
+    type Target = ProvisionerObject;
+
+    fn deref(&self) -> &ProvisionerObject {
+        &self.object
+    }
+}
+
+/// An object that a provisioner made for a machine.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct ProvisionerObject {
+    kindred: Arc<Kindred>,
     /// Its name, `NAMESPACE/NAME` if it is in a namespace.
     pub name: Box<str>,
     /// Its uid.
-    pub uid: Box<str>,
+    pub uid: Uid,
     /// The provider's ID of the machine; empty if the object has none.
-    #[serde(rename = "providerID", default, skip_serializing_if = "str::is_empty")]
     pub provider_id: Box<str>,
-    /// Whether the kubelet was authenticated as that instance. Otherwise the node's name has led to the object.
+}
+
+/// What many objects have in common: all of a pool.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Kindred {
+    group: Cow<'static, str>,
+    kind: Cow<'static, str>,
+    labels: ObjectLabels,
+}
+
+impl ProvisionerObject {
+    /// The group of its API. Each has one object of a machine.
+    pub fn group(&self) -> &str {
+        &self.kindred.group
+    }
+
+    /// Its kind, as in `nameFrom`.
+    pub fn kind(&self) -> &str {
+        &self.kindred.kind
+    }
+
+    /// The values of its labels that policies ask for, empty for those that it does not have.
+    pub fn labels(&self) -> &ObjectLabels {
+        &self.kindred.labels
+    }
+}
+
+/// An object of a provisioner in a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProvisionedDocument {
+    /// The group of its API.
+    pub group: Cow<'static, str>,
+    /// Its kind. A text, so that one of a newer version does not make the record unreadable.
+    pub kind: Cow<'static, str>,
+    /// Its name, `NAMESPACE/NAME` if it is in a namespace.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// The provider's ID of the machine; empty if the object has none.
+    #[serde(rename = "providerID", default, skip_serializing_if = "String::is_empty")]
+    pub provider_id: String,
+    /// Whether the kubelet was authenticated as that instance.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_instance: bool,
     /// The values of its labels that policies ask for, empty for those that it does not have.
@@ -32,17 +89,33 @@ pub struct ProvisionedBy {
     pub labels: ObjectLabels,
 }
 
-/// The groups and kinds that a record takes no memory for.
-const KNOWN: [&str; 5] = ["karpenter.sh", "cluster.x-k8s.io", "machine.openshift.io", "NodeClaim", "Machine"];
+impl From<ProvisionedDocument> for ProvisionedBy {
+    fn from(document: ProvisionedDocument) -> Self {
+        static KINDRED: LazyLock<SharedValues<Kindred>> = LazyLock::new(SharedValues::default);
+        static OBJECTS: LazyLock<SharedValues<ProvisionerObject>> = LazyLock::new(SharedValues::default);
+        let ProvisionedDocument { group, kind, name, uid, provider_id, by_instance, labels } = document;
+        let kindred = KINDRED.of(Kindred { group, kind, labels });
+        let (name, uid, provider_id) = (name.into(), uid.into(), provider_id.into());
+        Self { object: OBJECTS.of(ProvisionerObject { kindred, name, uid, provider_id }), by_instance }
+    }
+}
 
-fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'static, str>, D::Error> {
-    let text = Cow::<str>::deserialize(deserializer)?;
-    let same = KNOWN.into_iter().find(|known| **known == *text);
-    Ok(same.map_or_else(|| Cow::Owned(text.into_owned()), Cow::Borrowed))
+impl From<ProvisionedBy> for ProvisionedDocument {
+    fn from(ProvisionedBy { object, by_instance }: ProvisionedBy) -> Self {
+        Self {
+            group: object.kindred.group.clone(),
+            kind: object.kindred.kind.clone(),
+            name: object.name.to_string(),
+            uid: object.uid.to_string(),
+            provider_id: object.provider_id.to_string(),
+            by_instance,
+            labels: object.labels().clone(),
+        }
+    }
 }
 
 /// A few labels, sorted by key. A map would take half a kilobyte for one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(from = "BTreeMap<Box<str>, Box<str>>")]
 pub struct ObjectLabels(Box<[(Box<str>, Box<str>)]>);
 
@@ -97,14 +170,17 @@ mod tests {
             "byInstance": true, "labels": {"b": "2", "a": "1"}});
         let object: ProvisionedBy = serde_json::from_value(text.clone()).unwrap();
         assert_eq!(serde_json::to_value(&object).unwrap(), text);
-        assert!(matches!((&object.group, &object.kind), (Cow::Borrowed(_), Cow::Borrowed(_))), "{object:?}");
-        assert_eq!(
-            (object.labels.get("a"), object.labels.get("b"), object.labels.get("c")),
-            (Some("1"), Some("2"), None)
-        );
+        let value = |key: &str| object.labels().get(key);
+        assert_eq!((value("a"), value("b"), value("c")), (Some("1"), Some("2"), None));
+        let of_another_node: ProvisionedBy = serde_json::from_value(text.clone()).unwrap();
+        assert!(Arc::ptr_eq(&object.object, &of_another_node.object), "kept once");
+        let mut next = text;
+        next["name"] = json!("next");
+        let next: ProvisionedBy = serde_json::from_value(next).unwrap();
+        assert!(object != next && Arc::ptr_eq(&object.kindred, &next.kindred));
         let least = json!({"group": "newer", "kind": "Other", "name": "n", "uid": "u"});
         let object: ProvisionedBy = serde_json::from_value(least.clone()).unwrap();
-        assert!(object.labels.is_empty() && object.group == "newer");
+        assert!(object.labels().is_empty() && object.group() == "newer");
         assert_eq!(serde_json::to_value(&object).unwrap(), least);
         let labels: ObjectLabels = serde_json::from_str(r#"{"b": "1", "a": "2", "b": "3"}"#).unwrap();
         assert_eq!(labels.iter().collect::<Vec<_>>(), [("a", "2"), ("b", "3")]);

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::scene::{BEFORE, Scene, set};
 use crate::api::pools::MachineKind;
-use crate::api::state::{Adopted, AssertedMachine, ProvisionedBy, SavedState};
+use crate::api::state::{Adopted, AssertedMachine, ProvisionedBy, ProvisionedDocument, SavedState};
 use crate::explain::{ProofSource, Vouching, vouching};
 use crate::facts::NodeFacts;
 use crate::facts::evidence::{AUTHENTICATED_AS, Evidence, Witness};
@@ -39,12 +39,12 @@ fn looked_at(mut scene: Scene, guarded: bool) -> Scene {
 fn evidence_that_the_api_server_checked_is_recorded_and_counts_from_then_on() {
     let settled = scene(OF_GPU, true).settle(&policy());
     assert_eq!(settled.label("node-role.kubernetes.io/gpu"), Some(""));
-    assert_eq!(settled.saved.authenticated_as.as_deref(), Some(OF_GPU));
+    assert_eq!(settled.saved.authenticated_as, Some(OF_GPU.into()));
     // Without the guard, with another text on the node and with other policies it stays.
     let mut later = settled;
     later.node["metadata"]["annotations"] = json!({AUTHENTICATED_AS: "user=system:node:n1"});
     let later = looked_at(later, false).settle(&set(json!({"rules": []})));
-    assert_eq!(later.saved.authenticated_as.as_deref(), Some(OF_GPU));
+    assert_eq!(later.saved.authenticated_as, Some(OF_GPU.into()));
     let again = looked_at(later, false).settle(&policy());
     assert_eq!(again.label("node-role.kubernetes.io/gpu"), Some(""));
 }
@@ -73,7 +73,7 @@ fn a_node_that_is_created_again_proves_its_pool_anew() {
     created_again.node["metadata"]["annotations"] = json!({AUTHENTICATED_AS: "group=pool:cpu\nuser=system:node:n1"});
     let settled = looked_at(created_again, true).settle(&policy());
     assert_eq!(settled.label("node-role.kubernetes.io/gpu"), None);
-    assert_eq!(settled.saved.authenticated_as.as_deref(), Some("group=pool:cpu\nuser=system:node:n1"));
+    assert_eq!(settled.saved.authenticated_as, Some("group=pool:cpu\nuser=system:node:n1".into()));
 }
 
 #[test]
@@ -190,14 +190,17 @@ fn provisioned(label: &str) -> PolicySet {
 }
 
 fn witnessed(scene: Scene, set: &PolicySet, found: &[&str], absence: Absence) -> Scene {
-    let object = |pool: &&str| ProvisionedBy {
-        group: "karpenter.sh".into(),
-        kind: "NodeClaim".into(),
-        name: format!("claim-of-{pool}").into(),
-        uid: format!("uid-of-{pool}").into(),
-        provider_id: format!("aws:///eu-central-1a/i-{pool}").into(),
-        by_instance: true,
-        labels: [("pool", *pool)].into_iter().collect(),
+    let object = |pool: &&str| -> ProvisionedBy {
+        let object = ProvisionedDocument {
+            group: "karpenter.sh".into(),
+            kind: "NodeClaim".into(),
+            name: format!("claim-of-{pool}"),
+            uid: format!("uid-of-{pool}"),
+            provider_id: format!("aws:///eu-central-1a/i-{pool}"),
+            by_instance: true,
+            labels: [("pool", *pool)].into_iter().collect(),
+        };
+        object.into()
     };
     let machines = MachinesOfNode { found: found.iter().map(object).collect(), absence, absent: Vec::new() };
     let mut scene = looked_at(scene, false);

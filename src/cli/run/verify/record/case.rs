@@ -132,15 +132,15 @@ impl Case {
 
 impl BootstrappedBy {
     fn of(by: &Bootstrap, pseudonyms: &mut Pseudonyms) -> Self {
-        Self { user: pseudonyms.text(&by.user), groups: texts(&by.groups, pseudonyms) }
+        Self { user: pseudonyms.text(by.user()), groups: texts(by.groups(), pseudonyms) }
     }
 }
 
 impl Machine {
     fn of(by: &ProvisionedBy, pseudonyms: &mut Pseudonyms) -> Self {
-        let labels = by.labels.iter().filter(|(_, value)| !value.is_empty());
+        let labels = by.labels().iter().filter(|(_, value)| !value.is_empty());
         Self {
-            kind: pseudonyms.text(&by.kind),
+            kind: pseudonyms.text(by.kind()),
             provider_id: Some(pseudonyms.text(&by.provider_id)).filter(|_| !by.provider_id.is_empty()),
             labels: labels.map(|(key, value)| (pseudonyms.text(key), pseudonyms.text(value))).collect(),
         }

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cli::shared::node_files;
 use nodegate_policy::MachinesOfNode;
-use nodegate_policy::api::state::{Bootstrap, ProvisionedBy};
+use nodegate_policy::api::state::{BootstrapDocument, ProvisionedDocument};
 use nodegate_policy::simulate::Scene;
 
 use super::seen::User;
@@ -79,20 +79,26 @@ fn seen() -> Seen {
             extra: serde_json::from_value(extra).unwrap(),
         },
         by: String::new(),
-        bootstrapped_by: Some(Bootstrap {
-            user: "system:bootstrap:tok3n1".into(),
-            groups: ["system:bootstrappers:pool-payments".into()].into(),
-            certificates: [FINGERPRINT.into()].into(),
-        }),
-        provisioned_by: vec![ProvisionedBy {
-            group: "karpenter.sh".into(),
-            kind: "NodeClaim".into(),
-            name: "payments-7ab1e5".into(),
-            uid: "4f3c2b1a".into(),
-            provider_id: format!("aws:///eu-central-1a/{INSTANCE}").into(),
-            by_instance: true,
-            labels: [("karpenter.sh/nodepool", "payments-gpu")].into_iter().collect(),
-        }],
+        bootstrapped_by: Some(
+            BootstrapDocument {
+                user: "system:bootstrap:tok3n1".into(),
+                groups: ["system:bootstrappers:pool-payments".into()].into(),
+                certificates: vec![FINGERPRINT.to_owned()],
+            }
+            .into(),
+        ),
+        provisioned_by: vec![
+            ProvisionedDocument {
+                group: "karpenter.sh".into(),
+                kind: "NodeClaim".into(),
+                name: "payments-7ab1e5".into(),
+                uid: "4f3c2b1a".into(),
+                provider_id: format!("aws:///eu-central-1a/{INSTANCE}"),
+                by_instance: true,
+                labels: [("karpenter.sh/nodepool", "payments-gpu")].into_iter().collect(),
+            }
+            .into(),
+        ],
     }
 }
 
