@@ -26,7 +26,9 @@ lint:
     cargo fmt --all --check
     cargo fmt --check --manifest-path fuzz/Cargo.toml
     cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null
+    # --all-targets leaves out the cluster tests, which are no tests for cargo (test = false)
     cargo clippy --locked --workspace --all-targets -- -D warnings
+    cargo clippy --locked --package nodegate --test cluster -- -D warnings
 
 # Check what is depended on: banned crates, licenses, sources (deny.toml), and whether it is used
 deny:

@@ -391,7 +391,7 @@ async fn what_the_nodes_of_a_pool_agree_on_its_next_node_gets_under_any_name() {
     let namespace = nodegate.namespace.clone();
     nodegate.kill();
     drop(nodegate);
-    let nodegate = Nodegate::start(plane, &Setup { namespace: Some(&namespace), ..setup });
+    let _nodegate = Nodegate::start(plane, &Setup { namespace: Some(&namespace), ..setup });
     let name = "mem-4";
     admin.delete(name).await;
     until_next_has(plane, OF_GPU, Some("ml")).await;
