@@ -279,6 +279,15 @@ fn check(machine: &Joining, source: Source, stored: &Value) {
     assert_eq!(label(stored, "team"), None, "{source:?} {machine:?}: {stored:#}");
 }
 
+/// What events say of these nodes.
+fn events_about(plane: &ControlPlane, nodes: &[&String]) -> Vec<String> {
+    let events = plane.kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "json"], None).unwrap();
+    let events: Value = serde_json::from_str(&events).unwrap();
+    let about = |event: &&Value| nodes.iter().any(|node| event["regarding"]["name"] == node.as_str());
+    let all = events["items"].as_array().unwrap().iter().filter(about);
+    all.map(|event| format!("{}: {} {}", event["regarding"]["name"], event["reason"], event["note"])).collect()
+}
+
 /// The nodes of which an event tells that they claim something.
 fn told(plane: &ControlPlane) -> BTreeSet<String> {
     let events = plane.kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "json"], None).unwrap();
@@ -336,7 +345,8 @@ async fn a_thousand_joins_by_each_source_give_no_forged_one_anything_of_another_
             let known = told(plane);
             let left: Vec<&String> = names.difference(&known).collect();
             holds(left.is_empty(), || {
-                format!("{} of {} are not: {:?}", left.len(), names.len(), &left[..left.len().min(5)])
+                let left = &left[..left.len().min(5)];
+                format!("{} of {} are not: {left:?}; {:#?}", left.len(), names.len(), events_about(plane, left))
             })
         })
         .await;

@@ -1,6 +1,8 @@
-//! Kubernetes events about nodes and policies. They are informational: losing an event does no harm.
+//! Kubernetes events about nodes and policies. They are informational: what nodegate does never depends on one. A warning is lost only if
+//! the API server fails for half a minute, or too many wait.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -15,6 +17,10 @@ use nodegate_base::text::{cut, on_a_line};
 const NOTE_MAX: usize = 1024;
 /// How many warnings may wait, and how many other events; further ones are dropped.
 const WAITING_MAX: usize = 1024;
+
+/// After how long a warning is tried again that could not be published.
+const AGAIN: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(9), Duration::from_secs(20)];
 
 /// Publishes events.
 #[derive(Clone)]
@@ -117,9 +123,27 @@ impl Queue {
     }
 }
 
+/// Publishes an event. A warning that the API server does not take now is tried again.
 async fn publish(recorder: &Recorder, event: &Event, about: &ObjectReference) {
-    if let Err(error) = recorder.publish(event, about).await {
-        tracing::debug!(%error, reason = event.reason, "could not publish the event");
+    let delays = match event.type_ {
+        EventType::Warning => &AGAIN[..],
+        EventType::Normal => &[],
+    };
+    let mut delays = delays.iter();
+    while let Err(error) = recorder.publish(event, about).await {
+        let Some(delay) = delays.next().filter(|_| is_passing(&error)) else {
+            tracing::debug!(%error, reason = event.reason, "could not publish the event");
+            return;
+        };
+        tokio::time::sleep(*delay).await;
+    }
+}
+
+/// Whether the same event may be taken later: the API server cannot be reached, fails, or has too much to do.
+fn is_passing(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        _ => true,
     }
 }
 
@@ -141,8 +165,43 @@ fn warning(reason: &str, note: String) -> Event {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
+
+    /// How often an event is sent to an API server that answers so.
+    async fn sent(type_: EventType, answers: &'static [u16]) -> usize {
+        let count = Arc::new(AtomicUsize::new(0));
+        let asked = count.clone();
+        let service = tower::service_fn(move |_: hyper::Request<Body>| {
+            let at = asked.fetch_add(1, Ordering::Relaxed);
+            let code = answers.get(at).copied().unwrap_or(201);
+            let answer = match code {
+                201 => json!({"metadata": {}, "eventTime": null}),
+                _ => json!({"kind": "Status", "status": "Failure", "message": "", "reason": "", "code": code}),
+            };
+            let answer = hyper::Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+            async move { Ok::<_, std::io::Error>(answer.unwrap()) }
+        });
+        let recorder = Recorder::new(Client::new(service, "default"), Reporter::from("nodegate"));
+        let about = ObjectReference { name: Some("n".to_owned()), ..ObjectReference::default() };
+        publish(&recorder, &Event { type_, ..warning("ClaimRejected", "it".to_owned()) }, &about).await;
+        count.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_warning_that_the_api_server_does_not_take_now_is_sent_again() {
+        assert_eq!(sent(EventType::Warning, &[500, 429, 503]).await, 4);
+        assert_eq!(sent(EventType::Warning, &[500; 9]).await, 1 + AGAIN.len());
+        assert_eq!(sent(EventType::Warning, &[403]).await, 1, "it would not be taken later either");
+        assert_eq!(sent(EventType::Normal, &[500]).await, 1);
+    }
 
     #[tokio::test]
     async fn a_warning_is_published_before_a_thousand_other_events_and_lost_for_none_of_them() {
