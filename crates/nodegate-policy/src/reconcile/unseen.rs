@@ -53,6 +53,11 @@ impl Planner<'_> {
         if self.stored.node.is_name_generated {
             return None;
         }
+        // Nor those that go by a pool whose proof became known later: until then, the node waits with a taint of admission.
+        let may_prove_later = self.set.asks_for_bootstrap() || self.set.asks_for_machines();
+        if may_prove_later && self.stored.pending.on(self.stored.node).next().is_some() {
+            return None;
+        }
         let given = |key: &str| {
             let enforced = |desired: &crate::Desired| desired.strength == Strength::Enforced;
             !restriction::is_restricted(key) && self.builder.decision.labels.get(key).is_some_and(enforced)

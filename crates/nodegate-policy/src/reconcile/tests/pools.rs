@@ -211,6 +211,25 @@ fn witnessed(scene: Scene, set: &PolicySet, found: &[&str], absence: Absence) ->
 }
 
 #[test]
+fn a_node_that_waited_for_its_proof_was_admitted_although_it_lacks_what_its_pool_gives() {
+    let gives = |pool: serde_json::Value| {
+        set(json!({"pools": [pool], "rules": [{"name": "r", "match": {"pools": ["gpu"]}, "labels": {"tier": "gpu"}}]}))
+    };
+    let pending = json!([{"key": "nodegate.dev/pending", "effect": "NoSchedule"}]);
+    let by_machine = gives(json!({"nameFrom": {"kind": "NodeClaim", "label": "pool"}}));
+    let unseen = |scene: Scene| {
+        let scene = witnessed(scene, &by_machine, &["gpu"], Absence::SoFar);
+        scene.keep(&by_machine, |plan| plan.unseen.is_some())
+    };
+    assert!(unseen(Scene::new(json!({}))));
+    assert!(!unseen(Scene::new(json!({})).tainted(pending.clone())));
+    // The name proves its pool at once, so no admission leaves the label to a later write.
+    let by_name = gives(json!({"name": "gpu", "names": ["n*"]}));
+    let named = Scene::new(json!({})).tainted(pending);
+    assert!(named.keep(&by_name, |plan| plan.unseen.is_some()));
+}
+
+#[test]
 fn the_object_of_a_machine_is_recorded_and_counts_when_it_is_gone() {
     let set = provisioned("pool");
     let has_role = |scene: &Scene| scene.label("node-role.kubernetes.io/gpu") == Some("");
