@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::memory::are;
 use crate::memory::fleet::Member;
 use crate::memory::hardware::Hardware;
 use crate::memory::history::History;
@@ -108,7 +109,7 @@ impl NodeMemory {
     /// Whether it was not told yet what the node got, or lost, by these policies; it is now.
     pub(crate) fn is_new_policy(&mut self, policies: &Arc<PolicySet>, lost: bool) -> bool {
         let told = &mut self.told[usize::from(lost)];
-        let is_new = !std::ptr::eq(told.as_ptr(), Arc::as_ptr(policies));
+        let is_new = !are(told, policies);
         *told = Arc::downgrade(policies);
         is_new
     }

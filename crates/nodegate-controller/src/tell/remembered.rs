@@ -34,6 +34,9 @@ pub(crate) async fn keep(client: Client, namespace: &str, reconciler: &Reconcile
     };
     let mut left_out = 0;
     loop {
+        if !reconciler.policies().pools_remember() {
+            reconciler.metrics().fleet.pools_remember(&PoolMemory::default());
+        }
         if let Some(now) = counted(reconciler, &known) {
             reconciler.metrics().fleet.pools_remember(&now);
             if now != *known || !states.are_stored(&known) {
@@ -59,8 +62,10 @@ pub(crate) async fn keep(client: Client, namespace: &str, reconciler: &Reconcile
 
 /// Waits until what pools remember may be something else, or not what is stored.
 async fn until_changed(reconciler: &Reconciler, known: &PoolMemory) {
+    // Where no policy is about that, nobody keeps it.
+    let is_kept = || !reconciler.policies().pools_remember() || reconciler.maps().states().are_stored(known);
     let changed_by_others = async {
-        while reconciler.maps().states().are_stored(known) {
+        while is_kept() {
             tokio::time::sleep(CHECK).await;
         }
     };
