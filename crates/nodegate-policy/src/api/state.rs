@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use authenticated::AuthenticatedAs;
 pub use bootstrap::{Bootstrap, BootstrapDocument};
 pub use change::{Change, How};
-pub use digits::Uid;
+pub use digits::{Uid, sha256_of};
 pub use provisioned::{ObjectLabels, ProvisionedBy, ProvisionedDocument, ProvisionerObject};
 
 /// The `state.json` document of one node.

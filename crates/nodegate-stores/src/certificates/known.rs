@@ -6,9 +6,9 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::Fingerprint;
-use super::request::{Asked, Issued, fingerprint};
+use super::request::{Asked, Issued};
 use nodegate_base::text::hexadecimal;
-use nodegate_policy::api::state::{Bootstrap, SavedState};
+use nodegate_policy::api::state::{Bootstrap, SavedState, sha256_of};
 use nodegate_policy::{Bootstrapper, CertificateForNode};
 
 /// How many certificates are remembered whose requests were deleted: of kubelets that have not created their node yet. What a node
@@ -189,7 +189,7 @@ impl Known {
     /// What to record of a node that was created with this certificate.
     pub(super) fn to_record(&self, node: &str, certificate: &str, saved: &SavedState) -> Box<[Bootstrap]> {
         let mut all = saved.bootstrapped_by.to_vec();
-        let bootstrapper = fingerprint(certificate).and_then(|wanted| self.bootstrapper(wanted, Some(saved)));
+        let bootstrapper = sha256_of(certificate).and_then(|wanted| self.bootstrapper(wanted, Some(saved)));
         let Some(bootstrapper) = bootstrapper else { return all.into() };
         let mut current = match all.iter().position(|known| bootstrapper.is_of(known)) {
             Some(at) => all.remove(at),

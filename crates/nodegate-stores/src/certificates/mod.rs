@@ -19,10 +19,10 @@ use kube::{Api, Client};
 use parking_lot::RwLock;
 
 use self::known::Known;
-use self::request::{Issued, SIGNER, fingerprint};
+use self::request::{Issued, SIGNER};
 use crate::touched::Touched;
 use nodegate_base::object_watch::{WatchFailures, watch_objects_within};
-use nodegate_policy::api::state::{Bootstrap, SavedState};
+use nodegate_policy::api::state::{Bootstrap, SavedState, sha256_of};
 use nodegate_policy::{Bootstrapper, CertificateForNode};
 
 /// The SHA-256 of a certificate's DER form.
@@ -45,7 +45,7 @@ impl KubeletCertificates {
     /// Who asked for the first certificate that the one with this fingerprint descends from by renewals. `None` if that is not known,
     /// neither here nor in the record of its node.
     pub fn bootstrapper(&self, certificate: &str, saved: Option<&SavedState>) -> Option<Arc<Bootstrapper>> {
-        self.known.read().bootstrapper(fingerprint(certificate)?, saved)
+        self.known.read().bootstrapper(sha256_of(certificate)?, saved)
     }
 
     /// The newest certificates for the name of a node of which it is known who asked, the oldest first, without those of kubelets that

@@ -9,6 +9,7 @@ use rustls::pki_types::pem::PemObject as _;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::Fingerprint;
+use nodegate_policy::api::state::sha256_of;
 use nodegate_policy::{Bootstrapper, CREDENTIAL_ID, KUBELET_USER, certificate_of};
 
 /// The signer of kubelets' client certificates.
@@ -50,7 +51,7 @@ impl Issued {
         let asked = if user == name {
             let values = spec.extra.as_ref().and_then(|extra| extra.get(CREDENTIAL_ID));
             Asked::Renewing(match values.map(Vec::as_slice) {
-                Some([one]) => certificate_of(one).and_then(fingerprint),
+                Some([one]) => certificate_of(one).and_then(sha256_of),
                 _ => None,
             })
         } else {
@@ -60,16 +61,4 @@ impl Issued {
         let at = request.metadata.creation_timestamp.as_ref().map_or(i64::MIN, |time| time.0.as_second());
         Some(Self { certificate, node: node.into(), asked, at })
     }
-}
-
-/// A fingerprint in hexadecimal digits.
-pub(super) fn fingerprint(digits: &str) -> Option<Fingerprint> {
-    let mut bytes = Fingerprint::default();
-    if digits.len() != 2 * bytes.len() || !digits.is_ascii() {
-        return None;
-    }
-    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(bytes)
 }

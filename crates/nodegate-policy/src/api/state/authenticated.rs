@@ -31,14 +31,18 @@ fn sign(at: usize) -> char {
 impl AuthenticatedAs {
     /// The lines.
     pub fn text(&self) -> String {
-        let whole = |line: &str| {
-            let beginning = BEGINNINGS.iter().enumerate().find(|(at, _)| line.starts_with(sign(*at)));
-            beginning.map_or_else(|| line.to_owned(), |(_, beginning)| format!("{beginning}{}", &line[1..]))
+        let shortened = match &self.0 {
+            Kept::Shortened(text) => text,
+            Kept::AsItIs(text) => return text.to_string(),
         };
-        match &self.0 {
-            Kept::Shortened(text) => text.split('\n').map(whole).collect::<Vec<_>>().join("\n"),
-            Kept::AsItIs(text) => text.to_string(),
+        let mut text = String::with_capacity(2 * shortened.len());
+        for one in shortened.chars() {
+            match BEGINNINGS.iter().enumerate().find(|(at, _)| one == sign(*at)) {
+                Some((_, beginning)) => text.push_str(beginning),
+                None => text.push(one),
+            }
         }
+        text
     }
 }
 

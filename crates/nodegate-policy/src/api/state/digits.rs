@@ -45,6 +45,11 @@ impl<const BYTES: usize> Digits<BYTES> {
     }
 }
 
+/// The SHA-256 that a text has in lower-case digits.
+pub fn sha256_of(digits: &str) -> Option<[u8; 32]> {
+    bytes_of(digits, &[])
+}
+
 /// The bytes of a text with two lower-case digits for each, and hyphens before some of them.
 fn bytes_of<const BYTES: usize>(text: &str, hyphens: &[usize]) -> Option<[u8; BYTES]> {
     let digit = |byte: u8| match byte {
