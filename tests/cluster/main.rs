@@ -35,6 +35,7 @@ mod node_fields;
 mod nodegate;
 mod outage;
 mod policies;
+mod pool_memory;
 mod pools;
 mod prometheus;
 mod proofs;

@@ -279,25 +279,24 @@ fn check(machine: &Joining, source: Source, stored: &Value) {
     assert_eq!(label(stored, "team"), None, "{source:?} {machine:?}: {stored:#}");
 }
 
+/// All events about nodes.
+fn events(plane: &ControlPlane) -> Vec<Value> {
+    let events = plane.kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "json"], None).unwrap();
+    serde_json::from_value(serde_json::from_str::<Value>(&events).unwrap()["items"].take()).unwrap()
+}
+
 /// What events say of these nodes.
 fn events_about(plane: &ControlPlane, nodes: &[&String]) -> Vec<String> {
-    let events = plane.kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "json"], None).unwrap();
-    let events: Value = serde_json::from_str(&events).unwrap();
-    let about = |event: &&Value| nodes.iter().any(|node| event["regarding"]["name"] == node.as_str());
-    let all = events["items"].as_array().unwrap().iter().filter(about);
+    let about = |event: &Value| nodes.iter().any(|node| event["regarding"]["name"] == node.as_str());
+    let all = events(plane).into_iter().filter(about);
     all.map(|event| format!("{}: {} {}", event["regarding"]["name"], event["reason"], event["note"])).collect()
 }
 
 /// The nodes of which an event tells that they claim something.
 fn told(plane: &ControlPlane) -> BTreeSet<String> {
-    let events = plane.kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "json"], None).unwrap();
-    let events: Value = serde_json::from_str(&events).unwrap();
     let reasons = ["ClaimRejected", "ProviderIDOfAnotherMachine", "CertificateOfAnotherPool"];
-    let of_claims = events["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|event| reasons.iter().any(|reason| event["reason"] == *reason));
+    let all = events(plane);
+    let of_claims = all.iter().filter(|event| reasons.iter().any(|reason| event["reason"] == *reason));
     of_claims.filter_map(|event| event["regarding"]["name"].as_str()).map(str::to_owned).collect()
 }
 
