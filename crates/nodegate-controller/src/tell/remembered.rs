@@ -46,7 +46,6 @@ pub(crate) async fn keep(client: Client, namespace: &str, reconciler: &Reconcile
                     continue;
                 }
                 known = Arc::new(now);
-                states.remember_pools(known.clone());
             }
             if std::mem::replace(&mut left_out, known.left_out) < known.left_out {
                 tracing::warn!(
@@ -65,6 +64,7 @@ async fn until_changed(reconciler: &Reconciler, known: &PoolMemory) {
     // Where no policy is about that, nobody keeps it.
     let is_kept = || !reconciler.policies().pools_remember() || reconciler.maps().states().are_stored(known);
     let changed_by_others = async {
+        tokio::time::sleep(CHECK).await;
         while is_kept() {
             tokio::time::sleep(CHECK).await;
         }

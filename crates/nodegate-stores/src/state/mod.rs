@@ -104,8 +104,9 @@ impl SavedStates {
         self.pools.load_full()
     }
 
-    /// Takes up what pools remember now.
-    pub fn remember_pools(&self, pools: Arc<PoolMemory>) {
+    /// Takes up what pools remember, as the watch shows it. Nobody else knows that it is stored: what the API server has answered may have
+    /// been deleted since.
+    pub(super) fn remember_pools(&self, pools: Arc<PoolMemory>) {
         self.pools.store(pools);
         self.are_pools_stored.store(true, Ordering::Relaxed);
     }

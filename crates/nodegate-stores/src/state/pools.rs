@@ -25,39 +25,39 @@ fn content(config_map: &ConfigMap) -> Result<PoolMemory, String> {
         .map_err(|error| format!("{POOLS_KEY:?} is not what nodegate writes, in line {}", error.line()))
 }
 
+/// What the ConfigMap says. `None` if it cannot be read, which is logged.
+fn read(config_map: &ConfigMap) -> Option<Arc<PoolMemory>> {
+    let unreadable = |why: String| {
+        tracing::warn!(
+            config_map = POOLS_NAME,
+            why,
+            "what pools remember cannot be read; the leader counts what their nodes have, and writes it again"
+        );
+    };
+    content(config_map).map(Arc::new).map_err(unreadable).ok()
+}
+
 impl ConfigMaps {
     /// Takes up what pools remember, if this is the ConfigMap with that. If it cannot be read, what was read before stays in force; the
     /// leader writes it again.
     pub(super) fn take_up_pools(&self, config_map: &ConfigMap) -> bool {
         let is_meant = config_map.name_any() == POOLS_NAME;
         if is_meant {
-            match content(config_map) {
-                Ok(read) => self.states.remember_pools(Arc::new(read)),
-                Err(why) => {
-                    tracing::warn!(
-                        config_map = POOLS_NAME,
-                        why,
-                        "what pools remember cannot be read; the leader counts what their nodes have, and writes it again"
-                    );
-                    self.states.pools_are_gone();
-                }
+            match read(config_map) {
+                Some(read) => self.states.remember_pools(read),
+                None => self.states.pools_are_gone(),
             }
         }
         is_meant
     }
 
-    /// Reads what pools remember, which a watch may show later.
+    /// Reads what pools remember, which a watch may show later; what is known if that is stored nowhere.
     ///
     /// # Errors
     /// Returns an error if the API server refuses or cannot be reached.
     pub async fn read_pools(&self) -> Result<Arc<PoolMemory>, kube::Error> {
-        match self.api.get_opt(POOLS_NAME).await? {
-            Some(config_map) => {
-                self.take_up_pools(&config_map);
-            }
-            None => self.states.pools_are_gone(),
-        }
-        Ok(self.states.pools())
+        let stored = self.api.get_opt(POOLS_NAME).await?;
+        Ok(stored.as_ref().and_then(read).unwrap_or_else(|| self.states.pools()))
     }
 }
 
