@@ -147,7 +147,7 @@ soak minutes="12":
 
 # Let so many nodes of four pools join by each source of proof, a tenth of them forged: no forged one gets anything of another pool, and each is told. Prints how long the honest ones take
 proofs joins="1000":
-    NODEGATE_JOINS={{ joins }} cargo test --test cluster -- --nocapture --ignored --exact proofs::a_thousand_joins_by_each_source_give_no_forged_one_anything_of_another_pool
+    NODEGATE_JOINS={{ joins }} cargo test --release --test cluster -- --nocapture --ignored --exact proofs::a_thousand_joins_by_each_source_give_no_forged_one_anything_of_another_pool
 
 # Run the benchmarks
 bench *args:

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::Api;
 use kube::runtime::watcher::{Config, Event, watcher};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::bootstrap::{Kubelet, Signing};
 use super::control_plane::{ControlPlane, exclusive};
@@ -149,9 +150,6 @@ impl World<'_> {
 
     /// A machine of the other pool had the name before, and something was saved of it.
     async fn precede(&self, maps: &Api<ConfigMap>, source: Source, machine: &Joining, other: &str) {
-        if source == Source::Name {
-            return;
-        }
         let name = &machine.name;
         self.provision(source, name, other);
         self.join(source, &node(name, json!({})), other).await;
@@ -161,22 +159,27 @@ impl World<'_> {
         eventually_state(maps, name, "its team is saved", |state| !state["labels"]["team"].is_null()).await;
     }
 
-    /// A fleet has machines of one provider. While there are claims of machines on AWS, whose names say nothing, no kubelet is known not to
-    /// be on one of them that does not say its instance.
-    fn retire(&self, source: Source) {
+    /// The next source begins with no nodes and no machines, as this one did. A fleet has machines of one provider, too: while there are
+    /// claims of machines on AWS, whose names say nothing, no kubelet is known not to be on one of them that does not say its instance.
+    async fn retire(&self, source: Source, machines: &[Joining]) {
+        self.leave(source, machines.iter()).await;
         if source == Source::Instance {
             self.plane.ask(Method::DELETE, "/apis/karpenter.sh/v1/nodeclaims", None).unwrap();
         }
     }
 
-    async fn leave(&self, source: Source, machine: &Joining) {
-        if source == Source::Name {
-            return;
-        }
-        self.admin.delete(&machine.name).await;
-        if source == Source::Address {
-            self.provisioners.delete_machine(&machine.name);
-        }
+    /// These machines and their nodes are deleted.
+    async fn leave(&self, source: Source, machines: impl Iterator<Item = &Joining>) {
+        let each = |machine: &Joining| {
+            let name = machine.name.clone();
+            async move {
+                self.admin.delete(&name).await;
+                if source == Source::Address {
+                    self.provisioners.delete_machine(&name);
+                }
+            }
+        };
+        stream::iter(machines).map(each).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
     }
 }
 
@@ -197,11 +200,11 @@ fn forged(source: Source, name: &str, other: &str) -> Value {
         "spec": {"providerID": id}})
 }
 
-/// When each node was first seen with its role and without a pending taint.
-async fn completions(plane: &ControlPlane) -> Arc<Mutex<HashMap<String, Instant>>> {
+/// When each node was first seen with its role and without a pending taint, noted until the task is dropped.
+async fn completions(plane: &ControlPlane) -> (Arc<Mutex<HashMap<String, Instant>>>, JoinSet<()>) {
     let seen: Arc<Mutex<HashMap<String, Instant>>> = Arc::default();
-    let (api, noted) = (Api::<Node>::all(plane.client(None).await), seen.clone());
-    tokio::spawn(async move {
+    let (api, noted, mut task) = (Api::<Node>::all(plane.client(None).await), seen.clone(), JoinSet::new());
+    task.spawn(async move {
         let mut events = std::pin::pin!(watcher(api, Config::default()));
         while let Some(event) = events.next().await {
             let Ok(Event::Apply(node) | Event::InitApply(node)) = event else { continue };
@@ -212,7 +215,7 @@ async fn completions(plane: &ControlPlane) -> Arc<Mutex<HashMap<String, Instant>
             }
         }
     });
-    seen
+    (seen, task)
 }
 
 /// The median and the 99th percentile, in milliseconds.
@@ -225,16 +228,14 @@ fn percentiles(mut delays: Vec<Duration>) -> [f64; 2] {
 async fn run(world: &World<'_>, maps: &Api<ConfigMap>, source: Source, count: usize) -> Vec<Duration> {
     let machines = machines(source, count);
     let of_forged = || machines.iter().filter_map(|machine| Some((machine, machine.claims?)));
-    let each = |(machine, other)| async move { world.precede(maps, source, machine, other).await };
-    stream::iter(of_forged()).map(each).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
-    stream::iter(of_forged())
-        .map(|(machine, _)| async move { world.leave(source, machine).await })
-        .buffer_unordered(AT_ONCE)
-        .collect::<Vec<()>>()
-        .await;
+    if source != Source::Name {
+        let each = |(machine, other)| async move { world.precede(maps, source, machine, other).await };
+        stream::iter(of_forged()).map(each).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+        world.leave(source, of_forged().map(|(machine, _)| machine)).await;
+    }
     machines.iter().for_each(|machine| world.provision(source, &machine.name, machine.pool));
     world.bootstrap(source, &machines).await;
-    let completed = completions(world.plane).await;
+    let (completed, _noting) = completions(world.plane).await;
     let (begin, pace) = (tokio::time::Instant::now(), 1.0 / setting("NODEGATE_JOINS_PER_SECOND", PER_SECOND) as f64);
     let join = |(at, machine): (usize, &Joining)| {
         let object = match machine.claims {
@@ -329,6 +330,7 @@ async fn a_thousand_joins_by_each_source_give_no_forged_one_anything_of_another_
     nodegate.until_nodes_are_younger().await;
     let maps = config_maps(plane, &nodegate.namespace).await;
     let mut figures = vec![(Source::NoPools, percentiles(run(&world, &maps, Source::NoPools, count).await))];
+    world.retire(Source::NoPools, &machines(Source::NoPools, count)).await;
     nodegate.terminate();
     drop(nodegate);
     let nodegate = start("tests/cluster/proofs.yaml");
@@ -349,7 +351,7 @@ async fn a_thousand_joins_by_each_source_give_no_forged_one_anything_of_another_
             })
         })
         .await;
-        world.retire(source);
+        world.retire(source, &machines(source, count)).await;
     }
     println!("{:<10} {:>6} {:>12} {:>12}", "source", "joins", "p50 in ms", "p99 in ms");
     for (source, [median, slowest]) in figures {
